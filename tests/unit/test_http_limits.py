@@ -163,7 +163,7 @@ def options(tmp_path: Path) -> Options:
 async def test_who_never_shakes_hands_is_counted_at_once_and_ends(
     options: Options, opened: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "PATIENCE", 1.0)
+    monkeypatch.setattr(server_module, "PATIENCE", 4.0)
     monkeypatch.setattr(server_module, "CONNECTIONS", 5)
     async with serving(options=options) as server:
         before = len(os.listdir("/proc/self/fd"))
@@ -174,6 +174,7 @@ async def test_who_never_shakes_hands_is_counted_at_once_and_ends(
                 async with asyncio.timeout(30):
                     assert await loop.sock_recv(sock, 1) == b""
             sock.close()
+        assert held(server.port) == 5, "the others ended before their time"
         assert len(os.listdir("/proc/self/fd")) <= before + 2 * 5
         await until_none_is_held(server.port)
         context = ssl.create_default_context(cafile=str(options.certificate))
