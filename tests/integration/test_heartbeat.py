@@ -70,6 +70,22 @@ def test_an_epoch_is_above_that_of_the_row_also_when_the_state_was_lost(
     assert seen["epoch"] == 701
 
 
+def test_a_row_with_an_epoch_that_no_daemon_can_have_is_refused_by_name(
+    mysql: Any, schema: str, execute: Callable[..., Any], daemon: Make
+) -> None:
+    process = daemon(absurd=destination_toml(mysql, schema, 'type = "null"', more=FAST)).start()
+    process.wait("absurd", heartbeats)
+    assert process.terminate() == 0
+    execute("UPDATE headrace.heartbeat SET epoch = 18446744073709551615 WHERE destination = 'absurd'")
+    process.start()
+    seen = process.wait("absurd", lambda status: "18446744073709551615" in status["message"])
+    assert (seen["state"], seen["reason"]) == ("FAILED", "source")
+    statement = seen["message"].partition(" -> ")[2].partition(" -> ")[0]
+    assert "Traceback" not in process.log.read_text()
+    execute(statement)  # the remedy that is offered
+    assert process.wait("absurd", heartbeats, 60)["state"] == "STREAMING"
+
+
 def test_a_row_with_a_higher_epoch_ends_the_run_and_we_stay_away_as_long_as_its_node_lives(
     mysql: Any, schema: str, execute: Callable[..., Any], daemon: Make
 ) -> None:

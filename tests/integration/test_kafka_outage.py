@@ -142,30 +142,52 @@ async def test_a_broker_that_is_away_is_named_and_told_once_a_minute_and_publish
     cluster.kill()
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
-async def test_every_line_about_an_outage_that_ends_the_run_names_the_broker_and_the_cause(
-    delivery: str, stack: Stack, mysql: Any, schema: str, execute: Callable[..., Any],
+@pytest.mark.parametrize(
+    "frozen", [pytest.param(False, id="killed"), pytest.param(True, id="frozen", marks=pytest.mark.long)]
+)
+async def test_an_outage_that_ends_runs_has_one_state_reason_and_cause_for_both_kinds_of_delivery(
+    frozen: bool, stack: Stack, mysql: Any, schema: str, execute: Callable[..., Any],
     daemon: Callable[..., DaemonProcess],
 ) -> None:  # fmt: skip
     cluster = stack.kafka(brokers=1)
-    address = cluster.bootstrap_servers
+    address, kinds = cluster.bootstrap_servers, ("at_least_once", "exactly_once")
     execute("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(40))")
-    sink = f'type = "kafka"\nbootstrap_servers = "{address}"\nrequest_timeout = "5s"\ndelivery = "{delivery}"'
-    process = daemon(shop=destination_toml(mysql, schema, sink)).start()
-    process.wait_state("shop", "STREAMING")
+
+    def text(delivery: str) -> str:
+        more = f'request_timeout = "3s"\ntransaction_timeout = "5s"\ndelivery = "{delivery}"\ncreate_topics = true'
+        made = destination_toml(mysql, schema, f'type = "kafka"\nbootstrap_servers = "{address}"\n{more}')
+        return made.replace(f'topic = "{schema}"', f'topic = "{schema}-{delivery}"')
+
+    process = daemon(**{kind: text(kind) for kind in kinds}).start()
     trickle = Trickle(mysql, schema)
     trickle.start()
+    shown: dict[str, set[tuple[str, str]]] = {kind: set() for kind in kinds}
+
+    def failed_often(kind: str) -> Callable[[dict[str, Any]], bool]:
+        def look(status: dict[str, Any]) -> bool:
+            shown[kind].add((status["state"], status["reason"]))
+            return bool(status["restarts"] > 1)
+
+        return look
+
     try:
-        process.wait("shop", lambda status: status["rows"] > 20)
-        cluster.kill()
-        before = process.wait("shop", lambda status: status["restarts"] > 1, 60)
-        cluster.start()
-        process.wait("shop", lambda status: status["rows"] > before["rows"], 30)
+        for kind in kinds:
+            process.wait(kind, lambda status: status["rows"] > 20)
+        (cluster.freeze if frozen else cluster.kill)()
+        before = {kind: process.wait(kind, failed_often(kind), 60) for kind in kinds}
+        (cluster.thaw if frozen else cluster.start)()
+        for kind in kinds:
+            process.wait(kind, lambda status: status["rows"] > before[kind]["rows"], 60)  # noqa: B023
     finally:
         trickle.stop()
+    usual = {("STREAMING", ""), ("DEGRADED", "sink"), ("STALLED", "sink"), ("STARTING", "")}
+    assert shown["at_least_once"] <= usual
+    assert shown["exactly_once"] <= usual
     for one in lines(process, "destination failed"):
         assert address in one["error"], one
-        assert "can't be reached" in one["error"], one
-        assert "Timeout" not in one["error"], one
+        if not frozen:
+            assert "can't be reached" in one["error"], one
+            assert "Timeout" not in one["error"], one
+    assert "Exception in callback" not in process.log.read_text()
     assert process.terminate() == 0
     cluster.kill()

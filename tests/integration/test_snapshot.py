@@ -218,7 +218,7 @@ def test_a_regex_of_a_resync_that_takes_too_long_ends_the_resync_alone(mysql_sit
     eventually(lambda: "the resync is given up" in process.log.read_text())
     mysql_site.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (7)")
     eventually(lambda: [one["data"] for one in read_jsonl(out) if one["table"] == "t"] == [[{"id": "7"}]])
-    assert process.health()[1]["destinations"]["shop"]["state"] == "STREAMING"
+    process.wait("shop", lambda status: (status["state"], [*status["troubles"]]) == ("DEGRADED", ["signal"]))
 
 
 def test_a_row_in_the_signal_table_asks_for_a_resync(mysql_site: Site, start: Any, out: Path) -> None:
@@ -243,13 +243,28 @@ def wait_for_table(site: Site, name: str) -> None:
     eventually(lambda: bool(site.run(query)))
 
 
-@pytest.mark.parametrize("mode", ["never", "schema_only"])
-def test_a_first_start_without_rows_says_so(mysql_site: Site, daemon: Any, out: Path, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "start", "where"),
+    [
+        ("never", "latest", "at the end of the binlog"),
+        ("schema_only", "latest", "at the end of the binlog"),
+        ("auto", "END", "where [source] start says"),
+    ],
+)
+def test_a_first_start_without_rows_says_so(
+    mysql_site: Site, daemon: Any, out: Path, mode: str, start: str, where: str
+) -> None:
     fill(mysql_site, 10)
+    end = "{}:{}".format(*mysql_site.run("SHOW BINARY LOG STATUS")[0][:2])
     sink = f'type = "jsonl"\npath = "{out}"'
-    process = daemon(shop=destination_toml(mysql_site.server, mysql_site.schema, sink, snapshot=mode)).start()
+    text = destination_toml(mysql_site.server, mysql_site.schema, sink, snapshot=mode, start=start.replace("END", end))
+    process = daemon(shop=text).start()
     process.wait_state("shop", "STREAMING")
-    assert "rows that are there already are not published" in process.log.read_text()
+    (said,) = (
+        json.loads(line) for line in process.log.read_text().splitlines() if '"first start' in line and "{" in line
+    )
+    assert said["event"].startswith(f"first start, {where}: rows that are there already are not published")
+    assert (said["snapshot"], said["start"]) == ({"auto": "never"}.get(mode, mode), start.replace("END", end))
     mysql_site.run("INSERT INTO t VALUES (1, 'new')")
     eventually(lambda: [row["id"] for one in read_jsonl(out) for row in one["data"]] == ["1"])
 

@@ -192,6 +192,27 @@ def test_a_topic_of_several_partitions_equals_its_table_while_others_write(
     eventually(lambda: verify(process)[0] == 0)
 
 
+def test_a_table_that_never_had_a_row_has_no_topic_and_the_others_are_compared(
+    mysql_site: Site, kafka: Any, daemon: Callable[..., DaemonProcess]
+) -> None:
+    site, topic = mysql_site, f"verify-{uuid.uuid4().hex[:8]}"
+    sink = f'type = "kafka"\nbootstrap_servers = "{kafka.bootstrap_servers}"\ncreate_topics = true'
+    text = destination_toml(site.server, site.schema, sink)
+    each = f"topic = 'rest'\ndynamic_topic = '{topic}-{{table}}:{site.schema}\\..*'"
+    process = daemon(shop=text.replace(f'topic = "{site.schema}"', each))
+    for table in ("blank", "full", "unseen"):  # before the start: a statement is a message too
+        site.run(f"CREATE TABLE {table} (id INT PRIMARY KEY)")
+    process.start().wait_state("shop", "STREAMING")
+    unlogged(site, "INSERT INTO unseen VALUES (1)")
+    site.run("INSERT INTO full VALUES (1), (2)")
+    process.wait("shop", lambda status: status["rows"] == 2)
+    done = process.run("verify", "shop", "--json", *QUICK)
+    blank, full, unseen = json.loads(done.stdout)["tables"]
+    assert (done.returncode, blank["equal"], full["equal"], unseen["missing"]) == (1, True, True, 1)
+    assert blank["notes"][0].startswith(f"there is no topic {topic}-blank: nothing of the table was published yet")
+    assert full["notes"] == []
+
+
 def test_rows_and_columns_are_compared_as_they_are_published_and_a_masked_key_is_shown_nowhere(
     mysql_site: Site, start: Callable[..., DaemonProcess], out: Path
 ) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.destination.loop_delay import LoopDelay
 from headrace.destination.status import DestinationStatus
@@ -23,7 +25,8 @@ _SUFFIXES = ("", "_bucket", "_sum", "_count", "_total")
 def metrics() -> set[str]:
     status = DestinationStatus("d", position=Position("u", "mysql-bin.000001", 4, commit_time_us=1))
     facts = Facts({"d": status}, "node", cluster=Mock(spec=Cluster, counts=ClusterCounts("zookeeper")))
-    return {metric.name + suffix for metric in Metrics(facts, LoopDelay()).collect() for suffix in _SUFFIXES}
+    printed = asyncio.run(Metrics(facts, LoopDelay()).text()).decode()
+    return {metric.name + suffix for metric in text_string_to_metric_families(printed) for suffix in _SUFFIXES}
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from headrace.destination.loop_delay import WINDOW, LoopDelay
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError, LostKind
 from headrace.http import hosts as hosts_module
+from headrace.http import metrics as metrics_module
 from headrace.http import server as server_module
 from headrace.http.facts import Facts
 from headrace.http.hosts import NAMES_TOLD, Hosts, machine_names
@@ -31,6 +32,12 @@ from headrace.settings.daemon import HttpSettings
 @pytest.fixture
 def statuses() -> dict[str, DestinationStatus]:
     return {"shop": DestinationStatus("shop"), "stock": DestinationStatus("stock")}
+
+
+@pytest.fixture(autouse=True)
+def at_each_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """/metrics is what is so now, not what was given to another one a moment ago."""
+    monkeypatch.setattr(metrics_module, "SHARED", 0.0)
 
 
 @pytest.fixture

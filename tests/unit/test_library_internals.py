@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
+import aiokafka
 import pytest
+from aiokafka.errors import KafkaError
+from aiokafka.producer.message_accumulator import MessageAccumulator
 
+from headrace.adapters.kafka import aiokafka_internals
 from headrace_spark.errors import SessionError
 from headrace_spark.java import pyspark_internals
 
@@ -123,3 +130,20 @@ def test_a_pyspark_without_what_we_need_is_one_sentence_with_the_versions_that_h
     said = f"Spark did not start: PySpark 5.0.0 is installed, and headrace has run with {versions} only ("
     assert str(caught.value).startswith(said)
     assert str(caught.value).endswith("): pip install 'headrace[spark]'")
+
+
+async def test_a_batch_that_fails_while_it_waits_to_be_sent_again_is_no_error_of_the_loop() -> None:
+    """aiokafka logs a KeyError, with a traceback, for each batch that waits when an outage ends a producer."""
+    partition, raised = aiokafka.TopicPartition("t", 0), list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
+    accumulator = MessageAccumulator(Mock(), 1 << 20, 0, 60.0)
+    aiokafka_internals.note_tasks(Mock(_message_accumulator=accumulator))
+    builder = accumulator.create_builder()
+    builder.append(timestamp=0, key=None, value=b"a")
+    done = await accumulator.add_batch(builder, partition, 1.0)
+    accumulator.reenqueue(accumulator._pop_batch(partition))
+    accumulator.fail_all(KafkaError("the producer was ended"))
+    with pytest.raises(KafkaError):
+        await done
+    await asyncio.sleep(0)
+    assert raised == []

@@ -125,6 +125,9 @@ class Reader(TableReader):
         facts = [TableFacts("shop", name, rows, 1) for name, rows in self._site.tables.items()]
         return TableList(facts, Watermark(), 0)
 
+    async def why_unlisted(self, schema: str, table: str) -> tuple[str, str]:
+        return f"there is no {schema}.{table}", ""
+
     async def read(self, request: ChunkRequest) -> Chunk:
         site = self._site
         site.requests.append(request)

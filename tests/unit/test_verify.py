@@ -71,6 +71,9 @@ class Table(TableReader):
     async def tables(self) -> TableList:
         return TableList([], Watermark(), 0)
 
+    async def why_unlisted(self, schema: str, table: str) -> tuple[str, str]:
+        return f"there is no {schema}.{table}", ""
+
     async def read(self, request: ChunkRequest) -> Chunk:
         if not request.table.keys:
             return Rows(self.all, True)
@@ -250,6 +253,10 @@ async def test_a_row_that_was_deleted_and_inserted_again_beside_the_reading_is_n
     log.later = [[], messages("canal", Operation.UPDATE, [(1, "again")], 10, before=[(1, "a")])]
     found = await compared("canal", table, log)
     assert found.equal, found
+    assert (found.source_rows, found.consumer_rows) == (0, 1)
+    assert found.notes == ["the two counts are of two moments: rows came or went in between"]
+    still = await compared("canal", Table([(1, "a")]), Log(*messages("canal", Operation.INSERT, [(1, "a")], 0)))
+    assert still.notes == []
 
 
 async def test_a_row_of_which_the_last_change_lacks_columns_is_called_not_comparable() -> None:

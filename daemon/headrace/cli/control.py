@@ -30,7 +30,11 @@ async def command(
     from headrace.http.token import TokenError, command_token
 
     destination(settings, name)
-    token = command_token(settings.http, os.environ.get("HEADRACE_TOKEN", ""))
+    try:
+        token = command_token(settings.http, os.environ.get("HEADRACE_TOKEN", ""))
+    except TokenError:
+        await look(settings)  # a daemon that never ran has made no token: that none answers is what to say
+        raise
     path = f"/api/v1/destinations/{name}/{action}"
     code, answer = await _exchanged(settings.http, "POST", path, body, token, limit)
     if code == 401:

@@ -24,7 +24,7 @@ from headrace.cli.common import (
     time_text,
 )
 from headrace.cli.terminal import Work, progress
-from headrace.destination.operator import PAUSED, RESUME_FIRST
+from headrace.destination.operator import PAUSED, RESUME_FIRST, moved
 from headrace.lease import Term
 from headrace.model import Gap, Position
 from headrace.mysql.position.by_hand import move_by_hand
@@ -45,19 +45,19 @@ _LOOK_UNSEEN = 2.0
 async def move(settings: Settings, given: argparse.Namespace) -> int:
     """Moves a position; the exit status. Raises HeadraceError."""
     name, (text, where) = given.name, given.where
-    moved = destination(settings, name)
+    chosen = destination(settings, name)
     require_answer(given.yes)
     if await control.runs(settings, name):
         return await _by_daemon(settings, given, {"to": text, "read_schemas": given.read_schemas})
     async with coordinated(settings) as shared:
-        store = await open_store(shared, moved)
+        store = await open_store(shared, chosen)
         # Not held while somebody thinks about it: the daemon would take that for another one that runs it.
-        async with held(shared, moved):
+        async with held(shared, chosen):
             stored = await store.load(name)
             entries, history = await store.schema_entries(name), await store.history(name, WHOLE_HISTORY)
             with progress("searching") as work:
                 made = await move_by_hand(
-                    addresses(moved.source),
+                    addresses(chosen.source),
                     where,
                     stored,
                     entries,
@@ -68,9 +68,9 @@ async def move(settings: Settings, given: argparse.Namespace) -> int:
         print(_shown(name, _position_text(stored.position), position_text(made.position), made.gap, made.notes))
         if not await confirmed(given.yes):
             return 1
-        details = {"gap": made.gap.to_dict(), "where": text}
-        async with held(shared, moved) as term:
-            await _commit(store, name, term, stored, made.position, made.entries, details)
+        change = moved(stored, made.position, made.entries, made.gap, text, operator())
+        async with held(shared, chosen) as term:
+            await _commit(store, name, term, stored, change)
     print(f"{name}: the position is {position_text(made.position)}")
     return 0
 
@@ -78,14 +78,14 @@ async def move(settings: Settings, given: argparse.Namespace) -> int:
 async def reset(settings: Settings, given: argparse.Namespace) -> int:
     """Takes a position away; the exit status. Raises HeadraceError."""
     name = given.name
-    moved = destination(settings, name)
-    start = start_text(moved.source.start)
+    chosen = destination(settings, name)
+    start = start_text(chosen.source.start)
     require_answer(given.yes)
     if await control.runs(settings, name):
         return await _by_daemon(settings, given, {"to": "", "read_schemas": False})
     async with coordinated(settings) as shared:
-        store = await open_store(shared, moved)
-        async with held(shared, moved):
+        store = await open_store(shared, chosen)
+        async with held(shared, chosen):
             stored = await store.load(name)
         if stored.position is None:
             print(f"{name}: no position is stored; it begins by [source] start ({start})")
@@ -98,8 +98,9 @@ async def reset(settings: Settings, given: argparse.Namespace) -> int:
             return 1
         gap = Gap("operator", position_text(stored.position), f"[source] start ({start})", at_us=time.time_ns() // 1000)
         anew = back_entry(-1, "reset")  # nothing of the schema history counts any more
-        async with held(shared, moved) as term:
-            await _commit(store, name, term, stored, None, (anew,), {"gap": gap.to_dict(), "where": "reset"})
+        change = moved(stored, None, (anew,), gap, "", operator())
+        async with held(shared, chosen) as term:
+            await _commit(store, name, term, stored, change)
     print(f"{name}: nothing is stored; it begins by [source] start ({start})")
     return 0
 
@@ -145,20 +146,11 @@ async def _follow(settings: Settings, name: str, work: Work, limit: asyncio.Time
                 work.at(search["done"], search["total"], f"reading {search['file']}")
 
 
-async def _commit(
-    store: StateStore,
-    name: str,
-    term: Term,
-    stored: Stored,
-    position: Position | None,
-    entries: tuple[dict[str, Any], ...],
-    details: dict[str, Any],
-) -> None:
+async def _commit(store: StateStore, name: str, term: Term, stored: Stored, change: StateChange) -> None:
     guard = await store.begin_epoch(name, term=term)
     if guard.version != stored.version:
         raise CommandRefused(f"the stored position of {name} was changed meanwhile; look at it again")
-    details = {**details, "by": operator()}
-    await store.commit(name, guard, StateChange(position, entries, actor="operator", details=details))
+    await store.commit(name, guard, change)
 
 
 # -- what is shown and asked --------------------------------------------------------------------------------------

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli import control
 from headrace.cli.common import CommandRefused, add_command, add_config, aligned, duration_text, print_json
+from headrace.cli.terminal import progress
 
 if TYPE_CHECKING:
     from headrace.settings.destination import Settings
 
+_LOOK = 0.5
+"""Seconds between two looks at a snapshot that is waited for."""
 RESYNC = (
     "Has all rows of a table, or some of them, read and published again, in order with the changes that go on. The "
     "daemon that runs the destination does it; the command returns once that is stored. See docs/snapshots.md."
 )
 SNAPSHOT = (
-    "Shows, pauses, resumes or cancels the reading of tables. Exit status 0: done; 1: the daemon refuses, or does not "
-    "answer; 2: the configuration or the command is wrong."
+    "Shows, awaits, pauses, resumes or cancels the reading of tables. Exit status 0: done; 1: the daemon refuses, or "
+    "does not answer; 2: the configuration or the command is wrong."
 )
 
 
@@ -30,10 +35,13 @@ def _add_resync(parser: argparse.ArgumentParser) -> None:
     parser.description = RESYNC
     add_config(parser)
     parser.add_argument("name", metavar="DEST", help="the destination")
-    parser.add_argument("tables", metavar="TABLE", nargs="?", help="schema.table, or regexes as in [filter] include")
+    tables = parser.add_argument("tables", metavar="TABLE", help="schema.table, or regexes as in [filter] include")
+    # Not nargs="?": argparse would take it for absent where an option stands between it and DEST.
+    tables.required = False
     parser.add_argument("--all", action="store_true", help="all captured tables")
     parser.add_argument("--where", metavar="SQL", default="", help="only rows that meet this condition")
     parser.add_argument("--columns", metavar="A,B", default="", help="only these columns, and those of the key")
+    parser.add_argument("--wait", action="store_true", help="return once all is published, or it was given up")
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(call=_resync)
 
@@ -44,6 +52,8 @@ def _add_snapshot(parser: argparse.ArgumentParser) -> None:
     add("status", "show what is read and what waits", _status).add_argument(
         "--json", action="store_true", help="as JSON"
     )
+    wait = add("wait", "return once nothing is left to be read", _wait)
+    wait.add_argument("--id", default="", metavar="ID", help="the snapshot meant (default: all that there are)")
     for name, text in (
         ("pause", "stop the reading of tables; changes flow on"),
         ("resume", "go on with it"),
@@ -64,8 +74,57 @@ async def _resync(settings: Settings, given: argparse.Namespace) -> int:
         print_json(answer)
     else:
         print(f"{given.name}: resync {answer['id']} is under way, or waits for those before it")
-        print(f"see: headrace snapshot status {given.name}")
-    return 0
+        if not given.wait:
+            print(f"see: headrace snapshot status {given.name}")
+    return await _until_ended(settings, given.name, {answer["id"]}) if given.wait else 0
+
+
+async def _wait(settings: Settings, given: argparse.Namespace) -> int:
+    there = _there(await control.look_at(settings, given.name))
+    if not there and not given.id:
+        print(f"{given.name}: no table is read")
+    return await _until_ended(settings, given.name, {given.id} if given.id else there)
+
+
+def _there(page: dict[str, Any]) -> set[str]:
+    """The snapshots that are read, or wait, or whose end is not stored yet."""
+    shown, position = page["snapshot"] or {"queue": []}, page["position"] or {"snapshots": []}
+    return {one["id"] for one in (*shown["queue"], *position["snapshots"])}
+
+
+async def _until_ended(settings: Settings, name: str, waited: set[str]) -> int:
+    """Returns once these snapshots have ended: 0 when all of them are done. Raises CommandRefused when nobody knows how
+    one has ended."""
+    status, heard = 0, time.monotonic()
+    with progress("reading tables", counts=True) as work:
+        while waited:
+            try:
+                page = await control.look_at(settings, name)
+            except CommandRefused:  # a daemon that is started again knows them still
+                if time.monotonic() - heard > control.ANSWER:
+                    raise
+                await asyncio.sleep(_LOOK)
+                continue
+            heard, there = time.monotonic(), _there(page)
+            outcomes = {one["id"]: one["outcome"] for one in page["snapshots_ended"]}
+            for id in sorted(waited - there):
+                if id in outcomes:
+                    print(f"{name}: {id}: {outcomes[id]}")
+                    status = max(status, int(outcomes[id] != "done"))
+                elif page["state"] not in ("STARTING", "STALLED"):
+                    raise CommandRefused(
+                        f"{name} has no snapshot {id}, and this daemon has not seen its end",
+                        remedy=f"look at the log of the daemon that had {name} before",
+                    )
+                else:
+                    continue
+                waited.remove(id)
+            facts = page["snapshot"]
+            if facts is not None and facts["id"] in waited and facts["rows_left"] is not None:
+                work.at(facts["rows"], facts["rows"] + facts["rows_left"])
+            if waited:
+                await asyncio.sleep(_LOOK)
+    return status
 
 
 async def _command(command: str, settings: Settings, given: argparse.Namespace) -> int:
@@ -97,9 +156,17 @@ async def _status(settings: Settings, given: argparse.Namespace) -> int:
         ("rows a second", number(round(facts["rows_per_second"]))),
         ("time left", _or(facts["eta_seconds"], duration_text)),
         ("waiting", str(facts["waiting"])),
+        *((f"  {one['id']}", _about(one)) for one in facts["queue"][1:]),
     ]
     print(f"{given.name}:\n{aligned(rows)}")
     return 0
+
+
+def _about(waiting: dict[str, Any]) -> str:
+    """A snapshot that waits."""
+    parts = [waiting["kind"], waiting["only"] or "all captured tables"]
+    parts += [f"where {waiting['where']}"] if waiting["where"] else []
+    return ", ".join([*parts, *(["paused"] if waiting["paused"] else [])])
 
 
 def _or(value: Any, text: Any) -> str:

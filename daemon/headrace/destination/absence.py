@@ -59,7 +59,8 @@ class Absence:
     async def over(self) -> str:
         """Returns which of them is back; never when the last run ended for another reason."""
         error = self._error
-        if isinstance(error, SinkError) and error.retriable:
+        # A sink that keeps the position is away as a store too.
+        if error is not None and error.retriable and (isinstance(error, SinkError) or error.reason == SinkError.reason):
             sink = self._parts.probe_sink()
 
             async def sink_away() -> bool:

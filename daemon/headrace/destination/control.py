@@ -16,6 +16,8 @@ from headrace.ports.tables import ChunkRequest, TableChanged, TableReader
 from headrace.snapshot import plan
 from headrace.snapshot.commands import SnapshotCommand, SnapshotRefused
 from headrace.snapshot.merge import SnapshotMerge
+from headrace.snapshot.reading import why_none
+from headrace.snapshots import Snapshot
 
 _STORED_WITHIN = 10.0
 _REFUSED = "signal"
@@ -33,7 +35,11 @@ class Control:
         stream: ChangeStream,
         new_reader: Callable[[], TableReader],
         checkpointer: Checkpointer,
+        tell: Callable[[], None],
     ) -> None:
+        """`tell` has the status say which snapshots there are."""
+        self._tell = tell
+        merge.ended = self._note_ended
         self._name, self._status, self._log = context.name, context.status, context.log
         self._merge, self._stream, self._new_reader = merge, stream, new_reader
         self._checkpointer, self._rows = checkpointer, context.settings.filter.rows
@@ -67,14 +73,23 @@ class Control:
             command = SnapshotCommand.of({**signal.arguments(), "command": signal.command})
             self._put(command)
         except (HeadraceError, ValueError) as error:
-            self._refused_at = time.monotonic()
-            text = f"row {signal.id} of headrace.signal is refused: {error}"
-            self._status.trouble(_REFUSED, text, remedy="write another one; see docs/snapshots.md")
+            self._refuse(f"row {signal.id} of headrace.signal is refused: {error}")
             self._log.error(
                 "a signal is refused", id=signal.id, command=signal.command, error=self._status.troubles[_REFUSED]
             )
             return
         self._status.clear(_REFUSED)
+
+    def _note_ended(self, snapshot: Snapshot, outcome: str) -> None:
+        """A resync that is given up was accepted before it could be looked at, as a signal is, or things have changed
+        since."""
+        self._status.note_snapshot_ended(snapshot.id, snapshot.kind, outcome)
+        if outcome not in ("done", "cancelled"):
+            self._refuse(f"the resync {snapshot.id} of {snapshot.tables or 'all tables'} is {outcome}")
+
+    def _refuse(self, text: str) -> None:
+        self._refused_at = time.monotonic()
+        self._status.trouble(_REFUSED, text, remedy="ask again; see docs/snapshots.md")
 
     def look(self) -> None:
         """Forgets a refused signal after a while; called each second."""
@@ -88,6 +103,7 @@ class Control:
         self._merge.put(*command.apply(self._merge.snapshots))
         facts = {"tables": command.tables, "where": command.where, "columns": list(command.columns), "id": command.id}
         self._log.info(f"snapshot: {command.command}", **{key: value for key, value in facts.items() if value})
+        self._tell()  # whoever is answered sees it in /health
 
     def _is_stored(self, position: Position) -> bool:
         """Whether the snapshots that there are stand in it, be it with earlier progress."""
@@ -100,13 +116,12 @@ class Control:
         reader = self._new_reader()
         try:
             wants = plan.matching(command.tables, self._merge.captures)
-            found = [one for one in (await reader.tables()).tables if wants(one.schema, one.table)]
+            listed = (await reader.tables()).tables
+            found = [one for one in listed if wants(one.schema, one.table)]
             if not found:
-                raise SnapshotRefused(
-                    f"no captured table matches {command.tables or '[filter] include'!r}",
-                    remedy="give schema.table, or a regular expression as in [filter] include",
-                )
-            for one in found if command.where or command.columns else ():
+                why, remedy = await why_none(reader, listed, command.tables, self._merge.captures)
+                raise SnapshotRefused(why, remedy=remedy)
+            for one in found if command.where or command.columns or len(found) == 1 else ():
                 table = self._stream.table(one.schema, one.table)
                 if table is None or isinstance(table, str):
                     continue
@@ -119,6 +134,7 @@ class Control:
                         ChunkRequest(table, position, rows=0, where=command.where, columns=frozenset(command.columns))
                     )
                 except (TableChanged, HeadraceError) as error:
-                    raise SnapshotRefused(f"the table {table.name} can't be read so: {error}") from error
+                    so = " so" if command.where or command.columns else ""
+                    raise SnapshotRefused(f"the table {table.name} can't be read{so}: {error}") from error
         finally:
             await reader.close()

@@ -28,7 +28,15 @@ from headrace.destination.stall import StallDetector
 from headrace.destination.standby import Standby
 from headrace.destination.status import DestinationStatus
 from headrace.destination.unconfirmed import Unconfirmed
-from headrace.errors import Fenced, HeadraceError, NotUnderstood, PositionLost, SinkError, SplitBrain
+from headrace.errors import (
+    Fenced,
+    HeadraceError,
+    NotUnderstood,
+    PositionLost,
+    SinkError,
+    SourceMisconfigured,
+    SplitBrain,
+)
 from headrace.model import Gap, Position, State
 from headrace.native import find
 from headrace.parking.parking import OrderedParking, ensure_delivered
@@ -40,7 +48,7 @@ from headrace.ports.state import StateChange, StateStore, Stored
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 from headrace.settings.snapshot import READS_ROWS
-from headrace.settings.values import StartLatest
+from headrace.settings.values import StartLatest, start_text
 from headrace.snapshot.merge import SnapshotMerge
 from headrace.snapshot.plan import first_snapshot
 from headrace.tasks import Work, beside, first, set_within
@@ -389,14 +397,18 @@ class Destination:
         if mode in READS_ROWS and self._settings.filter.rows:
             start = replace(start, snapshots=(first_snapshot(),))
         await self._checkpointer.store_now(store, StateChange(start, entries))
-        facts = {"position": str(start), "store": store.describe(), "snapshot": mode}
+        begins = self._settings.source.start
+        latest = isinstance(begins, StartLatest)
+        facts = {"position": str(start), "store": store.describe(), "snapshot": mode, "start": start_text(begins)}
         if start.snapshots:
+            since = "now" if latest else "[source] start"
             self._log.info(
-                "first start: all rows of the captured tables are published, and changes from now on", **facts
+                f"first start: all rows of the captured tables are published, and changes from {since} on", **facts
             )
-        elif isinstance(self._settings.source.start, StartLatest):
+        else:
+            where = "at the end of the binlog" if latest else "where [source] start says"
             self._log.warning(
-                "first start, at the end of the binlog: rows that are there already are not published",
+                f"first start, {where}: rows that are there already are not published, changes from there on are",
                 remedy=f"to publish them: headrace resync {self.name} --all",
                 **facts,
             )
@@ -439,7 +451,8 @@ class Destination:
         """The highest epoch that is known outside the lock; a source that does not answer is looked at again later."""
         stored, row = (await self._store.load(self.name)).epoch, 0
         async with self._heartbeats() as heartbeats:
-            with contextlib.suppress(TimeoutError):  # the row is asked for again before the first heartbeat
+            # The row is asked for again before the first heartbeat.
+            with contextlib.suppress(TimeoutError, SourceMisconfigured):
                 async with asyncio.timeout(_FLOOR_LIMIT):
                     row = await heartbeats.stored_epoch()
         return max(stored, row)

@@ -7,9 +7,11 @@ import time
 from zlib import crc32
 
 from headrace.destination.parts import Context
-from headrace.errors import Fenced, HeadraceError
+from headrace.errors import Fenced, HeadraceError, SourceMisconfigured
 from headrace.ports.source import Heartbeat, SecondConnection
 
+_MOST_EPOCH = 1 << 40
+"""A destination that is taken over each millisecond comes to it after 35 years; a store takes twice the bits."""
 _TROUBLE = "heartbeat"
 _FOREIGN = "foreign_heartbeat"
 _TOGETHER = 0.1
@@ -46,9 +48,16 @@ class HeartbeatWriter:
         return await self._connection.stored_heartbeat(required=required)
 
     async def stored_epoch(self) -> int:
-        """The epoch of that row, 0 without one."""
+        """The epoch of that row, 0 without one. Raises SourceMisconfigured for one that no daemon has written."""
         heartbeat = await self.stored()
-        return heartbeat.epoch if heartbeat is not None else 0
+        epoch = heartbeat.epoch if heartbeat is not None else 0
+        if epoch > _MOST_EPOCH:
+            raise SourceMisconfigured(
+                f"the heartbeat row of {self._destination} on the source has the epoch {epoch}, to which no daemon has "
+                "come: somebody else has written it",
+                remedy=f"DELETE FROM headrace.heartbeat WHERE destination = '{self._destination}'",
+            )
+        return epoch
 
     async def run(self) -> None:
         """Writes every interval until it is cancelled. Never raises for what the server does."""

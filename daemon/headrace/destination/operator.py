@@ -39,6 +39,17 @@ class _Plan:
     """See Move."""
 
 
+def moved(
+    stored: Stored, position: Position | None, entries: tuple[dict[str, Any], ...], gap: Gap, where: str, who: str
+) -> StateChange:
+    """The change that a move by an operator is, whoever does it; `where` is "" for a reset. A paused destination stays
+    paused."""
+    if position is not None and stored.position is not None:
+        position = replace(position, paused=stored.position.paused)
+    details = {"gap": gap.to_dict(), "where": where or "reset", "by": who}
+    return StateChange(position, entries, actor="operator", details=details)
+
+
 class Operator:
     """Of one destination. What changes something is done between two runs, under the destination's lock."""
 
@@ -151,11 +162,7 @@ class Operator:
     async def _move_by_hand(self, to: str, who: str, read_schemas: bool, plan: _Plan) -> dict[str, Any]:
         stored = await self._load()
         plan = await self._plan(stored, to, read_schemas, plan.found)  # the stream has gone on meanwhile
-        details = {"gap": plan.gap.to_dict(), "where": to or "reset", "by": who}
-        position = plan.position
-        if position is not None and stored.position is not None:
-            position = replace(position, paused=stored.position.paused)
-        change = StateChange(position, plan.entries, actor="operator", details=details)
+        change = moved(stored, plan.position, plan.entries, plan.gap, to, who)
 
         async def write() -> None:
             await self._write(change, meanwhile="an operator was moving it")

@@ -107,7 +107,7 @@ class Run:
         )
         self._merge, merge.wake = merge, self._source.wake
         self._snapshotting = Snapshotting(context, merge, self._source, source.reader)
-        self._control = Control(context, merge, self._source, source.reader, checkpointer)
+        self._control = Control(context, merge, self._source, source.reader, checkpointer, self._snapshotting.tell)
         self._held_up = False
         """Whether reading waits for the queue."""
         self._transactions = self._status.transactions

@@ -81,7 +81,7 @@ class Snapshotting:
         """Whether it is to be tried again. A resync that can't be made is given up, since an operator has asked for it
         and can ask again; what a destination begins with is not."""
         if snapshot.kind == "resync" and not error.retriable:
-            self._merge.finish(snapshot)
+            self._merge.finish(snapshot, f"given up: {error}")
             self._status.note_error(error)
             self._log.error("the resync is given up", **_named(snapshot), error=self._status.last_error)
             return False

@@ -54,6 +54,10 @@ ROUND_TRIP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 1
 """Upper bounds in seconds of the heartbeat's round-trip histogram."""
 
 
+_ENDED_KEPT = 50
+"""Snapshots whose end is known: as many as may wait."""
+
+
 @dataclass(slots=True)
 class RoundTrips:
     """How long heartbeats took from their writing to their return in the binlog, as a histogram; in seconds."""
@@ -158,6 +162,9 @@ class DestinationStatus:
     daemon does not run it."""
     snapshot: dict[str, Any] | None = None
     """How far the reading of tables has come, as SnapshotRate.facts() says; None while none is read."""
+    snapshots_ended: list[dict[str, str]] = field(default_factory=list)
+    """The last snapshots that ended while this daemon ran the destination: `id`, `kind`, and `outcome`, which is done,
+    cancelled, or given up and why."""
     search: dict[str, Any] | None = None
     """How far the search is for a position that an operator asked for; None while there is none."""
     parked: Waiting = field(default_factory=Waiting)
@@ -203,6 +210,10 @@ class DestinationStatus:
         self.retention_seconds = self.retention_bytes = self.retention_share = None
         self.backlog_bytes = self.backlog_rate = self.backlog_eta = None
         self.troubles.clear()
+
+    def note_snapshot_ended(self, id: str, kind: str, outcome: str) -> None:
+        """One of the snapshots ended."""
+        self.snapshots_ended = [*self.snapshots_ended, {"id": id, "kind": kind, "outcome": outcome}][-_ENDED_KEPT:]
 
     def note_parked(self, waiting: Waiting) -> None:
         """Takes what waits to be sent again; it is a trouble as long as anything does."""

@@ -234,6 +234,7 @@ FIELDS = (
     Field("parked.oldest_at", lambda status: rfc3339(status.parked.oldest_us)),
     _plain("search"),
     _plain("snapshot"),
+    _plain("snapshots_ended"),
     *(
         Field("", _of_snapshot(key), f"snapshot_{key}", text)
         for key, text in (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Any
 
 import orjson
@@ -13,9 +14,13 @@ from headrace.http.hosts import Hosts
 LARGEST = 64 * 1024
 """Bytes of a request's body."""
 PATIENCE = 10.0
-"""Seconds that it may take, and its headers."""
+"""Seconds that it may take, and its headers; a handshake; and whoever is answered, to read what was sent."""
 CONNECTIONS = 256
-"""At one time."""
+"""At one time, where there are descriptors for more."""
+PART = 64 * 1024
+"""Bytes of an answer that are handed to a connection at once."""
+UNDER_WAY = 64 * 1024 * 1024
+"""Bytes of all answers larger than that which are being sent."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -41,38 +46,92 @@ class _Refused(Exception):
 def limited(app: App, hosts: Hosts) -> App:
     """The application behind these limits."""
 
+    turns, bodies = _Turns(), _Bodies()
+
     async def outer(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
 
-        async def headed(message: Message) -> None:
+        start: Message = {}
+
+        async def out(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *_HEADERS]
-            await send(message)
+                start.update(message)  # goes out with the body, which may be refused
+                return
+            body = message.get("body", b"")
+            last = max(0, len(body) - 1) // PART * PART
+            if last:
+                await turns.next()
+            with bodies.held(body, begins=bool(start)):
+                if start:
+                    await send({**start})
+                    start.clear()
+                for at in range(0, last, PART):
+                    await send({**message, "body": body[at : at + PART], "more_body": True})
+                    await asyncio.sleep(0)
+                await send({**message, "body": body[last:]})
 
         try:
             if refusal := hosts.refusal(scope):
                 raise _Refused(421, str(refusal), refusal.help)
-            body = await _body(receive)
+            given: list[Message] = [{"type": "http.request", "body": await _body(receive), "more_body": False}]
+
+            async def again() -> Message:
+                return given.pop() if given else await receive()
+
+            await turns.next()
+            # A server sends the headers alone of an answer to HEAD.
+            await app({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope, again, out)
         except _Refused as refused:
             status, *said = refused.args
             page = orjson.dumps(dict(zip(("error", "help"), said, strict=False)))
-            kind = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(page))]
-            await headed(
-                {"type": "http.response.start", "status": status, "headers": [*kind, (b"connection", b"close")]}
-            )
-            await headed({"type": "http.response.body", "body": page})
-            return
-        if scope["method"] == "HEAD":  # the server sends the headers alone
-            scope = {**scope, "method": "GET"}
-        given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def again() -> Message:
-            return given.pop() if given else await receive()
-
-        await app(scope, again, headed)
+            headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(page))]
+            headers += [(b"connection", b"close"), *([(b"retry-after", b"10")] if status == 503 else [])]
+            await out({"type": "http.response.start", "status": status, "headers": headers})
+            await out({"type": "http.response.body", "body": page})
 
     return outer
+
+
+class _Turns:
+    """Lets one request at a time through, one in each turn of the loop: however many come at once, none of them is
+    served in the turn of another."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def next(self) -> None:
+        async with self._lock:
+            await asyncio.sleep(0)
+
+
+class _Bodies:
+    """The large bodies that are being sent. One that is sent to several counts once."""
+
+    def __init__(self) -> None:
+        self._readers: dict[int, int] = {}
+        self._bytes = 0
+
+    @contextmanager
+    def held(self, body: bytes, *, begins: bool) -> Iterator[None]:
+        """Within it the body counts. Raises _Refused when it would be too much, and an answer `begins` with it: a
+        stream of events goes on."""
+        if len(body) <= PART:
+            yield
+            return
+        if not self._readers.get(id(body)):
+            if begins and self._bytes + len(body) > UNDER_WAY:
+                raise _Refused(503, "too many bytes of answers are under way: ask again")
+            self._bytes += len(body)
+        self._readers[id(body)] = self._readers.get(id(body), 0) + 1
+        try:
+            yield
+        finally:
+            self._readers[id(body)] -= 1
+            if not self._readers[id(body)]:
+                del self._readers[id(body)]
+                self._bytes -= len(body)
 
 
 async def _body(receive: Receive) -> bytes:

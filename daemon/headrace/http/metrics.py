@@ -1,12 +1,13 @@
-"""What /metrics says: the destinations' status objects as Prometheus metrics, read at the moment of the request."""
+"""What /metrics says: the destinations' status objects as Prometheus metrics, read once for all who ask together."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -15,7 +16,11 @@ from headrace.destination.loop_delay import LoopDelay
 from headrace.destination.status import MOVE_REASONS, ROUND_TRIP_BUCKETS, TROUBLES
 from headrace.http.facts import Facts, WorkerFacts
 from headrace.http.fields import FIELDS
-from headrace.model import State
+from headrace.model import State, TableRows
+from headrace.tasks import cancel
+
+SHARED = 1.0
+"""Seconds for which all who ask are given the same."""
 
 
 class _Read(Collector):
@@ -28,7 +33,7 @@ class _Read(Collector):
         return self._metrics
 
 
-class Metrics(Collector):
+class Metrics:
     """Headrace's own metrics, read from the destinations' status objects whenever they are asked for, and those of the
     process (memory, CPU, open files)."""
 
@@ -38,17 +43,33 @@ class Metrics(Collector):
         self._workers = facts.workers
         self._node = facts.node
         self._delay = delay
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
-        ProcessCollector(registry=self._registry)
+        self._process = ProcessCollector(registry=None)
+        self._reading: asyncio.Task[bytes] | None = None
+        self._read_at = 0.0
 
     async def text(self) -> bytes:
-        """Returns all of them in Prometheus' text format. They are read at once. Only the printing is done in a thread:
-        it takes half a second for ten thousand tables, and changes would wait for it."""
-        return await asyncio.to_thread(generate_latest, _Read(list(self._registry.collect())))
+        """Returns all of them in Prometheus' text format, not older than SHARED and the reading itself."""
+        now = time.monotonic()
+        if self._reading is None or (self._reading.done() and now - self._read_at >= SHARED):
+            self._read_at = now
+            self._reading = asyncio.create_task(self._read(), name="metrics")
+        return await asyncio.shield(self._reading)
 
-    def collect(self) -> Iterator[Metric]:
-        """Yields headrace's own."""
+    async def close(self) -> None:
+        await cancel(self._reading)
+
+    async def _read(self) -> bytes:
+        """The destinations are read a metric in a turn of the loop. The many of tables are only looked up there: they
+        are made and printed in a thread, which takes a second for thirty thousand tables."""
+        metrics = [*self._process.collect()]
+        for metric in self._collect():
+            metrics.append(metric)
+            await asyncio.sleep(0)
+        tables = {destination: status.tables.all() for destination, status in self._statuses.items()}
+        return await asyncio.to_thread(lambda: generate_latest(_Read([*metrics, *_tables(tables)])))
+
+    def _collect(self) -> Iterator[Metric]:
+        """All but those of tables."""
         info = GaugeMetricFamily("headrace_info", "Node and version; always 1.", labels=("node", "version"))
         info.add_metric((self._node, __version__), 1)
         yield info
@@ -68,7 +89,6 @@ class Metrics(Collector):
         yield self._round_trips()
         yield self._gaps()
         yield self._troubles()
-        yield from self._tables()
 
     def _processes(self) -> Iterator[Metric]:
         read: dict[str, tuple[type[CounterMetricFamily | GaugeMetricFamily], str, Callable[[WorkerFacts], float]]] = {
@@ -162,28 +182,29 @@ class Metrics(Collector):
                 gauge.add_metric((destination, reason), int(reason in status.troubles))
         return gauge
 
-    def _tables(self) -> Iterator[Metric]:
-        rows = CounterMetricFamily(
-            "headrace_table_rows",
-            "Rows of a table published and confirmed, by what was done to them.",
-            labels=("destination", "database", "table", "operation"),
-        )
-        last = GaugeMetricFamily(
-            "headrace_table_last_change_timestamp_seconds",
-            "Commit time of the last confirmed row of a table, since 1970.",
-            labels=("destination", "database", "table"),
-        )
-        for destination, status in self._statuses.items():
-            for one in status.tables.all():
-                labels = (destination, one.schema, one.table)
-                last.add_metric(labels, one.commit_time_us / 1e6)
-                counts = {
-                    "insert": one.inserted,
-                    "update": one.updated,
-                    "delete": one.deleted,
-                    "snapshot": one.snapshot,
-                }
-                for operation, count in counts.items():
-                    rows.add_metric((*labels, operation), count)
-        yield rows
-        yield last
+
+def _tables(totals: Mapping[str, Sequence[TableRows]]) -> Iterator[Metric]:
+    rows = CounterMetricFamily(
+        "headrace_table_rows",
+        "Rows of a table published and confirmed, by what was done to them.",
+        labels=("destination", "database", "table", "operation"),
+    )
+    last = GaugeMetricFamily(
+        "headrace_table_last_change_timestamp_seconds",
+        "Commit time of the last confirmed row of a table, since 1970.",
+        labels=("destination", "database", "table"),
+    )
+    for destination, tables in totals.items():
+        for one in tables:
+            labels = (destination, one.schema, one.table)
+            last.add_metric(labels, one.commit_time_us / 1e6)
+            counts = {
+                "insert": one.inserted,
+                "update": one.updated,
+                "delete": one.deleted,
+                "snapshot": one.snapshot,
+            }
+            for operation, count in counts.items():
+                rows.add_metric((*labels, operation), count)
+    yield rows
+    yield last

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import errno
 import os
+import resource
 import socket
 import ssl
 from collections.abc import Iterator
 
+import structlog
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -22,13 +24,15 @@ from headrace.http.events import Events
 from headrace.http.facts import Facts, Options
 from headrace.http.history import History
 from headrace.http.hosts import Hosts, machine_names
-from headrace.http.limits import CONNECTIONS, PATIENCE, limited
+from headrace.http.limits import CONNECTIONS, PART, PATIENCE, limited
 from headrace.http.metrics import Metrics
 
 _REMEDIES = {
     errno.EADDRINUSE: "another program, perhaps another headrace, listens there: stop it or change [http] listen",
     errno.EACCES: "ports below 1024 need a privilege: change [http] listen",
 }
+log = structlog.get_logger(__name__)
+
 _START_LIMIT = 10.0
 _END_LIMIT = 3.0
 
@@ -40,26 +44,74 @@ class HttpError(HeadraceError):
     retriable = False
 
 
+def most_connections() -> int:
+    """How many connections are held at one time: sources and sinks keep three quarters of the descriptors."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return CONNECTIONS if files == resource.RLIM_INFINITY else min(CONNECTIONS, files // 4)
+
+
 class _Server(uvicorn.Server):
-    """Leaves signals to the daemon."""
+    """Leaves signals to the daemon, and accepts connections itself: asyncio's server knows of one with TLS only once
+    hands are shaken, and accepts as many as there are in one turn of the loop."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._accepting: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        assert sockets is not None
+        self.servers = []
+        self._accepting = asyncio.create_task(self._accept(sockets[0]), name="http accepts")
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await tasks.cancel(self._accepting, *self._handshakes)
+        await super().shutdown(sockets)
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop, failing = asyncio.get_running_loop(), False
+        while True:
+            try:
+                sock, _ = await loop.sock_accept(listening)
+            except OSError as error:  # of one connection, or no descriptor is left: those that wait go on to wait
+                if not failing:
+                    log.warning("no connection can be accepted", error=_why(error))
+                failing = True
+                await asyncio.sleep(1.0)
+                continue
+            failing = False
+            if len(self._handshakes) + len(self.server_state.connections) >= most_connections():
+                sock.close()
+                continue
+            beginning = asyncio.create_task(self._begin(sock), name="http connection")
+            self._handshakes.add(beginning)
+            beginning.add_done_callback(self._handshakes.discard)
+
+    async def _begin(self, sock: socket.socket) -> None:
+        """Shakes hands where there is TLS, and gives the connection to its protocol."""
+        limits = {"ssl_handshake_timeout": PATIENCE, "ssl_shutdown_timeout": PATIENCE} if self.config.ssl else {}
+        with contextlib.suppress(OSError):  # whoever does not speak TLS, or is gone again
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: _Connection(self.config, self.server_state, self.lifespan.state), sock, ssl=self.config.ssl,
+                **limits,
+            )  # fmt: skip
+
 
 class _Connection(H11Protocol):
-    """Has so long to bring a whole request, and ends at once when it is one too many: sources and sinks need
-    descriptors too."""
+    """Has so long to bring a whole request, and so long to take what it was sent."""
 
     _end: asyncio.TimerHandle | None = None
+    _answering = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > CONNECTIONS:
-            transport.abort()
-        else:
-            self._look()
+        transport.set_write_buffer_limits(PART)
+        self._look()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -69,11 +121,31 @@ class _Connection(H11Protocol):
         self._rest()
         super().connection_lost(exc)
 
+    def pause_writing(self) -> None:
+        """An answer that goes at the reader's pace is paused most of the time. One that is at the end of the time
+        ends, and one that has gone out meanwhile, or a stream of events that flows again, does not."""
+        super().pause_writing()
+        if self._end is None:
+            self._end = self.loop.call_later(PATIENCE, self._end_if_paused)
+
+    def _end_if_paused(self) -> None:
+        self._end = None
+        if self.flow.write_paused:
+            self.transport.abort()
+
+    def on_response_complete(self) -> None:
+        self._rest()
+        super().on_response_complete()
+        self._look()
+
     def _look(self) -> None:
-        if self.cycle and not self.cycle.response_complete:
+        answering = self.cycle is not None and not self.cycle.response_complete
+        if answering and not self._answering:
             self._rest()
-        elif self._end is None:
-            self._end = self.loop.call_later(PATIENCE, self.transport.close)
+        elif not answering and self._end is None:
+            # Not close(), which waits for whoever does not read.
+            self._end = self.loop.call_later(PATIENCE, self.transport.abort)
+        self._answering = answering
 
     def _rest(self) -> None:
         if self._end is not None:
@@ -89,6 +161,7 @@ class HttpServer:
         self._delay, self._history = LoopDelay(), History(facts.statuses)
         self._events = Events(facts, self._history)
         self._server: _Server | None = None
+        self._metrics: Metrics | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.port = 0
         """The port it listens on, also when port 0 let the system choose; 0 while it does not listen."""
@@ -104,13 +177,13 @@ class HttpServer:
             remedy = _REMEDIES.get(error.errno or 0, "change [http] listen")
             raise HttpError(f"HTTP can't listen on {host}:{port}: {_why(error)}", remedy=remedy) from error
         self.port = int(listening.getsockname()[1])
-        metrics = Metrics(facts, self._delay)
+        self._metrics = metrics = Metrics(facts, self._delay)
         access = Access(options.token, allow_plain=options.allow_plain)
         app = make_app(facts, access, metrics, self._history, self._events)
         config = uvicorn.Config(
             limited(app, hosts),
             interface="asgi3",
-            http=_Connection,
+            http="h11",
             ws="none",
             lifespan="off",
             proxy_headers=False,
@@ -151,6 +224,8 @@ class HttpServer:
             self._server.should_exit = True
             await asyncio.wait(self._tasks[:1], timeout=_END_LIMIT)
         await tasks.cancel(*self._tasks)
+        if self._metrics is not None:
+            await self._metrics.close()
         self._server, self._tasks, self.port = None, [], 0
 
 
@@ -158,7 +233,9 @@ async def _listen(host: str, port: int) -> socket.socket:
     """A socket that listens. Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host or None, port, type=socket.SOCK_STREAM)
     family, _, _, _, address = found[0]
-    return socket.create_server(address, family=family, backlog=128, dualstack_ipv6=family == socket.AF_INET6)
+    listening = socket.create_server(address, family=family, backlog=128, dualstack_ipv6=family == socket.AF_INET6)
+    listening.setblocking(False)
+    return listening
 
 
 def _why(error: OSError) -> str:

@@ -123,6 +123,11 @@ class TableReader(ABC):
         """The tables of the stream's server, whichever is read. Raises SourceError."""
 
     @abstractmethod
+    async def why_unlisted(self, schema: str, table: str) -> tuple[str, str]:
+        """Why tables() lacks a table: a view, one that the account may not read, or none at all; and a remedy. Raises
+        SourceError."""
+
+    @abstractmethod
     async def read(self, request: ChunkRequest) -> Chunk:
         """Reads one chunk whole into memory. Raises TableChanged, KeyOutdated, SourceError, and NotUnderstood when a
         value can't be what the column says. Cancelled, it may be called again."""

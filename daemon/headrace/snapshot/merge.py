@@ -85,6 +85,8 @@ class SnapshotMerge:
         """Tables that are not begun."""
         self.changed = asyncio.Event()
         """Set when there is another snapshot to read than before, or none."""
+        self.ended: Callable[[Snapshot, str], None] = lambda snapshot, outcome: None
+        """Is told of each snapshot that ends: done, cancelled, or given up and why."""
         self.wake: Callable[[], None] = lambda: None
         """Has the task that reads the stream look here."""
         self._asked: list[tuple[TableRead, TableSchema, asyncio.Future[tuple[Position, int]]]] = []
@@ -145,6 +147,7 @@ class SnapshotMerge:
                 after += (plan.altered(one, changes, plan.matching(one.tables, self.captures), self.captures),)
             except PatternTooSlow as error:  # an operator's, of a resync: the stream goes on without it
                 log.error("the resync is given up", id=one.id, only=one.tables, error=error.told())
+                self.ended(one, f"given up: {error}")
         if after != before:
             self._update(*after)
             current = self.current
@@ -213,8 +216,9 @@ class SnapshotMerge:
         self._set(plan.end_table(self.snapshots[0], table.name))
         self.wake()
 
-    def finish(self, snapshot: Snapshot) -> None:
+    def finish(self, snapshot: Snapshot, outcome: str = "done") -> None:
         """This snapshot is done, or given up."""
+        self.ended(snapshot, outcome)
         self._update(*(one for one in self.snapshots if one.id != snapshot.id))
 
     def stop(self) -> None:
@@ -230,6 +234,10 @@ class SnapshotMerge:
 
     def put(self, *snapshots: Snapshot) -> None:
         """Other snapshots than before, as a command wants them."""
+        left = {one.id for one in snapshots}
+        for one in self.snapshots:
+            if one.id not in left:
+                self.ended(one, "cancelled")
         before, self.snapshots = self.current, snapshots
         if before is None or self.current is None or self.current.id != before.id:
             self.stop()  # at once: what was read belongs to the one that was under way until now

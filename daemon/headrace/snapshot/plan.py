@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -31,6 +32,12 @@ def matching(tables: str, captures: Captures) -> Captures:
         return captures(schema, table) and any(pattern.fullmatch(name) for pattern in patterns)
 
     return wants
+
+
+def name_of(tables: str) -> TableName | None:
+    """The one table that a filter names; None for a filter that may mean several, or is no table's whole name."""
+    found = re.fullmatch(r"(\w+)\\?\.(\w+)", tables)
+    return (found[1], found[2]) if found else None
 
 
 def following(snapshot: Snapshot, tables: Iterable[TableFacts]) -> list[TableName]:

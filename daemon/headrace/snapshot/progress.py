@@ -47,20 +47,27 @@ class SnapshotRate:
             for name, rows in self._estimates.items()
             if name > snapshot.begun or name in open_tables
         )
-        known = snapshot.id == self._id and not snapshot.where  # how many rows meet a condition nobody knows
+        # Nobody knows how many rows meet a condition, or are left of a table that has more than was estimated.
+        more = any(rows and rows >= self._estimates.get(name, 0) for name, rows in open_tables.items())
+        known = snapshot.id == self._id and not snapshot.where and not more
         total = snapshot.rows + left
+        state = "paused" if snapshot.paused else "held back" if waits else "reading"
         return {
             "id": snapshot.id,
             "kind": snapshot.kind,
-            "state": "paused" if snapshot.paused else "held back" if waits else "reading",
+            "state": state,
             "reason": waits,
             "tables": [f"{schema}.{table}" for schema, table in open_tables],
             "tables_done": snapshot.tables_done,
             "tables_left": sum(name > snapshot.begun for name in self._estimates) if snapshot.id == self._id else None,
             "rows": snapshot.rows,
             "rows_left": left if known else None,
-            "percent": round(100 * snapshot.rows / total, 1) if known and total else None,
+            "percent": min(99.9, round(100 * snapshot.rows / total, 1)) if known and total else None,
             "rows_per_second": round(speed, 1),
-            "eta_seconds": round(left / speed, 1) if known and speed > 0 else None,
+            "eta_seconds": round(left / speed, 1) if known and speed > 0 and state == "reading" else None,
             "waiting": len(snapshots) - 1,
+            "queue": [
+                {"id": one.id, "kind": one.kind, "only": one.tables, "where": one.where, "paused": one.paused}
+                for one in snapshots
+            ],
         }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.errors import SourceError
 from headrace.model import POS_SHIFT
 from headrace.ports.source import ChangeStream
-from headrace.ports.tables import Chunk, ChunkRequest, KeyOutdated, TableChanged, TableReader
+from headrace.ports.tables import Chunk, ChunkRequest, KeyOutdated, TableChanged, TableFacts, TableReader
 from headrace.snapshot import plan
 from headrace.snapshot.merge import SnapshotMerge
 from headrace.snapshot.progress import SnapshotRate
@@ -89,7 +89,8 @@ class SnapshotReading:
         facts = [one for one in listed.tables if wants(one.schema, one.table)]
         if not facts and not snapshot.open:
             if snapshot.kind == "resync":
-                raise SourceError(f"no captured table matches {snapshot.tables!r}", retriable=False)
+                why, remedy = await why_none(reader, listed.tables, snapshot.tables, self._merge.captures)
+                raise SourceError(why, remedy=remedy, retriable=False)
             self._log.warning(
                 "no table is there to be read",
                 remedy="look at [filter], and whether the account has SELECT on the tables: it sees no others",
@@ -186,6 +187,22 @@ class SnapshotReading:
         else:
             table.touched.close(window)
         return chunk
+
+
+async def why_none(
+    reader: TableReader, listed: Sequence[TableFacts], tables: str, captures: plan.Captures
+) -> tuple[str, str]:
+    """Why a filter of a resync means no table of those that the source lists, and a remedy. Raises SourceError."""
+    name = plan.name_of(tables)
+    if name is None:
+        return (
+            f"no captured table matches {tables or '[filter] include'!r}",
+            "give schema.table, or a regular expression as in [filter] include",
+        )
+    shown = ".".join(name)
+    if any((one.schema, one.table) == name for one in listed):
+        return f"{shown} is not captured: [filter] leaves it out", "take it into [filter] include"
+    return await reader.why_unlisted(*name)
 
 
 def _rows_of_next(chunk: Chunk, rows: int, seconds: float) -> int:

@@ -62,7 +62,9 @@ async def compare(
         found.ranges = look.ranges.found(here, None if table.projection.hides_key else table.between)
         for one in found.ranges:
             one.command = resync_command(destination, name, one.where)
-    found.notes = view.notes()
+    found.notes = [*view.notes()]
+    if found.source_rows - found.missing + found.extra != found.consumer_rows:
+        found.notes.append("the two counts are of two moments: rows came or went in between")
     return found
 
 

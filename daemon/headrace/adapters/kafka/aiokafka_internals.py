@@ -33,10 +33,10 @@ from headrace.model import MessageBatch
 KNOWN_VERSIONS = {"aiokafka": ("0.14.0",)}
 """What all of this was tried with, on real brokers. It relies on the producer's _sender, _message_accumulator,
 _txn_manager and _closed; on BatchBuilder's _builder, _relative_offset and _build(); on the accumulator's
-create_builder() and _batch_size; on the names of the codecs in the module of DefaultRecordBatchBuilder; on the
-client's _conns and _get_conn; on a connection's _writer and _versions, and that its send() adds what it writes before a
-request from the left; on the admin client's _client; on
-conn.OAuthAuthenticator with its _token_sent; and on the requests and types of aiokafka.protocol."""
+create_builder(), _pending_batches and _batch_size; on the names of the codecs in the module of
+DefaultRecordBatchBuilder; on the client's _conns and _get_conn; on a connection's _writer and _versions, and that its
+send() adds what it writes before a request from the left; on the admin client's _client; on conn.OAuthAuthenticator
+with its _token_sent; and on the requests and types of aiokafka.protocol."""
 
 CLOSE_LIMIT = 5.0
 """Seconds that closing in order, or ending the tasks of a producer, may take."""
@@ -505,8 +505,17 @@ class _NoTracebacks(logging.Filter):
 logging.getLogger("aiokafka.producer.sender").addFilter(_NoTracebacks())
 
 
+class _Pending(set[Any]):
+    """Batches that are being sent. One that goes back to wait leaves this set, and aiokafka takes it out once more when
+    it ends while it waits, as all do that are failed: a KeyError with a traceback, and nothing is wrong."""
+
+    def remove(self, batch: Any) -> None:
+        self.discard(batch)
+
+
 def note_tasks(producer: Any) -> None:
     """Keeps the tasks of the producer's sender from now on, for abort()."""
+    producer._message_accumulator._pending_batches = _Pending()
     producer.headrace_tasks = tasks = set[asyncio.Task[Any]]()
     for name in _TASKS:
         setattr(producer._sender, name, _noted(getattr(producer._sender, name), tasks))

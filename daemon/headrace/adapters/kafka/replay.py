@@ -16,13 +16,15 @@ from aiokafka.errors import KafkaError
 from headrace.adapters.kafka.aiokafka_internals import CLOSE_LIMIT, client_of, describe_topic
 from headrace.adapters.kafka.connection import connection_arguments, describe, unreachable
 from headrace.adapters.kafka.settings import KafkaSinkSettings
-from headrace.errors import SinkError, SinkRejected
+from headrace.errors import SinkError
 from headrace.ports.replay import Published, Replay
 
 logging.getLogger("aiokafka.consumer.subscription_state").setLevel(logging.WARNING)  # a line for each reading
 
-_AT_ONCE = 5_000
-"""Messages."""
+_MOST, _BLOCK = 2_000, 1 << 20
+"""Messages of a block, and their bytes, by the size of those before them; the first block has a few."""
+_FETCH, _FETCH_PARTITION = 4 << 20, 1 << 20
+"""Bytes that a broker sends at once, of all partitions and of one, as they lie there: compressed, perhaps."""
 
 
 class KafkaReplay(Replay):
@@ -33,6 +35,8 @@ class KafkaReplay(Replay):
         self._consumer: Any = None
         self._partitions: list[TopicPartition] = []
         self._notes: list[str] = []
+        self._at_once = 10
+        """Messages of the next block."""
         self._given = self._all = 0
         """Offsets that the present read() has passed, and all of them."""
 
@@ -45,8 +49,10 @@ class KafkaReplay(Replay):
             self._given, self._all = 0, sum(max(0, ends[one] - begins[one]) for one in ends)
             left, moved = set(self._partitions), time.monotonic()
             while left := {one for one in left if await self._position(one) < ends[one]}:
-                found = await consumer.getmany(timeout_ms=200, max_records=_AT_ONCE)
+                found = await consumer.getmany(timeout_ms=200, max_records=self._at_once)
                 for partition, records in found.items():
+                    size = sum(len(record.value or b"") for record in records) / len(records)
+                    self._at_once = int(max(1, min(_MOST, 2 * self._at_once, _BLOCK / max(size, 1))))
                     moved, behind = time.monotonic(), records[-1].offset + 1
                     self._given, begins[partition] = self._given + behind - begins[partition], behind
                     yield [_published(record) for record in records]
@@ -62,35 +68,40 @@ class KafkaReplay(Replay):
         return min(1.0, self._given / self._all) if self._all else None
 
     async def _open(self) -> Any:
-        if self._consumer is not None:
-            return self._consumer
-        consumer = aiokafka.AIOKafkaConsumer(
-            **connection_arguments(self._settings),
-            isolation_level="read_committed",
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            fetch_max_wait_ms=100,
-            max_partition_fetch_bytes=4 << 20,
-        )
-        self._consumer = consumer
-        async with asyncio.timeout(self._settings.request_timeout):
-            await consumer.start()
-            # The consumer itself knows of a topic's partitions only when it has subscribed to it.
-            _, count, _ = await describe_topic(client_of(consumer), self._topic)
-            if not count:
-                raise SinkRejected(
-                    f"there is no topic {self._topic}: nothing of the table was published yet, or we may not read it",
-                    remedy="see [route]; reading needs the right Read on the topic",
-                )
-            self._partitions = [TopicPartition(self._topic, number) for number in range(count)]
-            consumer.assign(self._partitions)
-            begins: dict[TopicPartition, int] = await consumer.beginning_offsets(self._partitions)
+        if self._consumer is None:
+            self._consumer = aiokafka.AIOKafkaConsumer(
+                **connection_arguments(self._settings),
+                isolation_level="read_committed",
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                fetch_max_wait_ms=100,
+                fetch_max_bytes=_FETCH,
+                max_partition_fetch_bytes=_FETCH_PARTITION,
+            )
+            async with asyncio.timeout(self._settings.request_timeout):
+                await self._consumer.start()
+        if not self._partitions:
+            async with asyncio.timeout(self._settings.request_timeout):
+                await self._find(self._consumer)
+        return self._consumer
+
+    async def _find(self, consumer: Any) -> None:
+        """Looks for the topic's partitions: the consumer itself knows of them only when it has subscribed to it."""
+        error, count, _ = await describe_topic(client_of(consumer), self._topic)
+        if error is errors.UnknownTopicOrPartitionError:
+            self._notes = [f"there is no topic {self._topic}: nothing of the table was published yet; else see [route]"]
+            return
+        if not count:
+            raise error()
+        self._partitions = [TopicPartition(self._topic, number) for number in range(count)]
+        consumer.assign(self._partitions)
+        begins: dict[TopicPartition, int] = await consumer.beginning_offsets(self._partitions)
+        self._notes = []
         if any(begins.values()):
             self._notes = [
                 f"the topic {self._topic} does not have its first messages any more (retention): rows that only they "
                 "had are missing"
             ]
-        return consumer
 
     async def _position(self, partition: TopicPartition) -> int:
         async with asyncio.timeout(self._settings.request_timeout):

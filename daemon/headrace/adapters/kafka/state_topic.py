@@ -262,10 +262,13 @@ class StateTopic:
             cause = await unreachable(self._settings, error)
             if isinstance(cause, SinkRejected):
                 return _as_ours(cause)
-            return StateStoreError(f"the state topic {self.name} can't be used: {cause.args[0]}", remedy=cause.remedy)
+            text = f"the state topic {self.name} can't be used: {cause.args[0]}"
+            return _away(StateStoreError(text, remedy=cause.remedy))
         why = f"no answer within {self._limit:g} s" if isinstance(error, TimeoutError) else describe(error)
         servers = ",".join(self._settings.bootstrap_servers)
-        return StateStoreError(f"the state topic {self.name} at {servers} can't be used ({why})")
+        made = StateStoreError(f"the state topic {self.name} at {servers} can't be used ({why})")
+        # aiokafka's own error, of no kind, is that of a client that finds no broker.
+        return _away(made) if isinstance(error, OSError | TimeoutError) or type(error) is KafkaError else made
 
 
 def _connection(settings: KafkaSinkSettings) -> dict[str, Any]:
@@ -273,6 +276,12 @@ def _connection(settings: KafkaSinkSettings) -> dict[str, Any]:
         return connection_arguments(settings)
     except SinkError as error:
         raise _as_ours(error) from error
+
+
+def _away(error: StateStoreError) -> StateStoreError:
+    """Brokers that are away are the same outage whichever topic they are asked for."""
+    error.state, error.reason = SinkError.state, SinkError.reason
+    return error
 
 
 def _as_ours(error: SinkError) -> StateStoreError:

@@ -9,12 +9,13 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.errors import HeadraceError, NotUnderstood, SourceError, SourceMisconfigured
+from headrace.errors import GrantMissing, HeadraceError, NotUnderstood, SourceError, SourceMisconfigured
 from headrace.mysql.heartbeat import SCHEMA as OWN_SCHEMA
 from headrace.mysql.role import server_role
+from headrace.mysql.schema.tables import literal
 from headrace.mysql.snapshot.chunk import MysqlChunk, ReadFacts
 from headrace.mysql.snapshot.fit import differing
-from headrace.mysql.snapshot.select import TableSelect, key_alone
+from headrace.mysql.snapshot.select import TableSelect, key_alone, quoted
 from headrace.mysql.snapshot.visibility import Visibility, visibility_of
 from headrace.mysql.sql.dialect import Dialect, dialect_of
 from headrace.mysql.sql.tokens import NotParsed, tokenize
@@ -114,6 +115,22 @@ class MysqlTableReader(TableReader):
             async with await SourceConnection.open(address_of(self._server.settings)) as connection:
                 await connection.load_variables()
                 return await _list_tables(connection)
+
+    async def why_unlisted(self, schema: str, table: str) -> tuple[str, str]:
+        name = f"{schema}.{table}"
+        async with self._turn():
+            control = await self._ask()
+            where = f"TABLE_SCHEMA = {literal(schema)} AND TABLE_NAME = {literal(table)}"
+            rows = await control.query(f"SELECT TABLE_TYPE AS kind FROM information_schema.TABLES WHERE {where}")
+            if rows and "VIEW" in str(rows[0]["kind"]):
+                return f"{name} is a view: it has no rows of its own", "give the tables that it shows"
+            try:
+                await control.query(f"SELECT 1 FROM {quoted(schema)}.{quoted(table)} LIMIT 0")
+            except GrantMissing as error:  # without a right on the schema nobody learns whether there is a table
+                return f"the account {self._source.user} may not read {name}, if there is such a table", error.remedy
+            except QueryFailed:
+                pass
+            return f"the source has no table {name}", "look at its name; upper and lower case may count"
 
     async def require(self) -> None:
         async with self._turn():
