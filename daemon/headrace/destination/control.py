@@ -12,7 +12,7 @@ from headrace.destination.parts import Context
 from headrace.errors import HeadraceError
 from headrace.model import Position
 from headrace.ports.source import ChangeStream, Signal
-from headrace.ports.tables import ChunkRequest, TableChanged, TableReader
+from headrace.ports.tables import ChunkRequest, TableChanged, TableReader, in_short
 from headrace.snapshot import plan
 from headrace.snapshot.commands import SnapshotCommand, SnapshotRefused
 from headrace.snapshot.merge import SnapshotMerge
@@ -106,7 +106,16 @@ class Control:
                     f"no captured table matches {command.tables or '[filter] include'!r}",
                     remedy="give schema.table, or a regular expression as in [filter] include",
                 )
+            lacks = await reader.lacks()
+            unreadable = [name for one in found if lacks(*(name := (one.schema, one.table)))]
+            if len(unreadable) == len(found):
+                raise SnapshotRefused(
+                    f"the account may not read whole rows of {in_short(unreadable)}",
+                    remedy=" ".join(lacks(*name) for name in unreadable[:5]),
+                )
             for one in found if command.where or command.columns else ():
+                if lacks(one.schema, one.table):  # it is left out, which is told then
+                    continue
                 table = self._stream.table(one.schema, one.table)
                 if table is None or isinstance(table, str):
                     continue

@@ -16,6 +16,7 @@ from headrace.destination.publisher import Publisher
 from headrace.destination.snapshotting import Snapshotting
 from headrace.destination.stall import StallDetector
 from headrace.destination.unconfirmed import Unconfirmed
+from headrace.destination.unreadable import UnreadableTables
 from headrace.errors import Fenced, HeadraceError, SourceEnded, SourceSilent
 from headrace.model import MessageBatch
 from headrace.parking.compensation import Compensation
@@ -45,8 +46,8 @@ _SHARE = 0.2
 
 
 class Run:
-    """Tasks: *read*, *publish*, *checkpoint*, *watch*, *snapshot*, *outage*, *compensate* where messages may be parked,
-    and *heartbeat*. The last never ends the others; when any other fails, all end."""
+    """Tasks: *read*, *publish*, *checkpoint*, *watch*, *snapshot*, *unreadable*, *outage*, *compensate* where messages
+    may be parked, and *heartbeat*. The last never ends the others; when any other fails, all end."""
 
     def __init__(
         self,
@@ -80,9 +81,11 @@ class Run:
         self._version = source.version
         if builder.native is not None:
             builder.native.accepts = lambda: not merge.tables  # which see the rows of the stream
+        self._unreadable = UnreadableTables(context, source.reader)
         self._source = source.stream(
             Receiver(
                 rows=merge.rows,
+                table=self._unreadable.seen if self._unreadable.wanted else None,
                 statement=builder.emit_schema,
                 mark=builder.emit_mark if context.settings.wants_marks else None,
                 heartbeat=heartbeats.seen,
@@ -96,7 +99,7 @@ class Run:
             )
         )
         self._merge, merge.wake = merge, self._source.wake
-        self._snapshotting = Snapshotting(context, merge, self._source, source.reader)
+        self._snapshotting = Snapshotting(context, merge, self._source, source.reader, self._unreadable.left_out)
         self._control = Control(context, merge, self._source, source.reader, checkpointer)
         self._held_up = False
         """Whether reading waits for the queue."""
@@ -119,6 +122,7 @@ class Run:
             "checkpoint": self._checkpointer.run(),
             "watch": self._watch(),
             "snapshot": self._snapshotting.run(),
+            "unreadable": self._unreadable.run(),
             "outage": self._outage.watch(self._publisher),
         }
         if self._compensation is not None:

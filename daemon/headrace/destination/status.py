@@ -46,6 +46,7 @@ TROUBLES: Final = (
     "sink",
     "snapshot",
     "unlogged_rows",
+    "unreadable_tables",
 )
 """The reasons of troubles."""
 

@@ -39,6 +39,8 @@ class MysqlStream(ChangeStream):
         self._data, self._at, self._more = b"", 0, False
         """What came, up to where it is decoded, and whether there is more to decode at once."""
         self._bytes, self._received = 0, dump.packets.last_receive
+        self._asked_for_unknown = False
+        """Whether somebody has asked for a table whose schema is not known."""
         self._end: HeadraceError | None = None
         """Why there is no more."""
         self._before = Progress("", 0, 0)
@@ -68,6 +70,9 @@ class MysqlStream(ChangeStream):
                 described.learned(await self._schemas.learn(described.wanted, decoder.position()))
             elif decoder.statements.waiting is not None:
                 await decoder.statements.read_apart()
+            elif self._asked_for_unknown:
+                self._asked_for_unknown = False
+                await self._schemas.look_again(decoder.position())
             elif self._schemas.comparison.is_due():
                 await self._schemas.comparison.run(decoder.position())
             elif not self._more:
@@ -112,6 +117,8 @@ class MysqlStream(ChangeStream):
         known = history.table(schema, table)
         if known is not None or history.knows(schema, table):
             return known
+        self._asked_for_unknown = True  # our account may be able to read it by now
+        self.wake()
         return history.unknown_because(schema, table)
 
     def passed(self, watermark: Watermark) -> bool:

@@ -108,6 +108,8 @@ class Receiver:
     altered: Callable[[frozenset[tuple[str, str]] | None, tuple[TableChange, ...]], None] | None = None
     """A statement may have changed these tables, captured or not (None: it may be any), and is known to have done this
     to them."""
+    table: Callable[[str, str], None] | None = None
+    """Rows of this captured table follow. Called when the stream gets to know it, and perhaps again."""
     begin: Callable[[], None] = lambda: None
     """Something may be given from now on: called once each read(), behind its waits."""
     full: Callable[[], bool] = lambda: False

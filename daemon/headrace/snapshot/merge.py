@@ -154,9 +154,9 @@ class SnapshotMerge:
         table.changed.clear()
         self.wake()
 
-    def leave(self, snapshot: Snapshot) -> list[TableProgress]:
-        """Tables of the snapshot under way that are not captured any more are not gone on with; returns those."""
-        gone = [one for one in snapshot.open if not self.captures(*one.name)]
+    def leave(self, snapshot: Snapshot, wanted: plan.Captures) -> list[TableProgress]:
+        """Tables of the snapshot under way that are not wanted any more are not gone on with; returns those."""
+        gone = [one for one in snapshot.open if not wanted(*one.name)]
         for one in gone:
             snapshot = plan.end_table(snapshot, one.name)
         if gone:

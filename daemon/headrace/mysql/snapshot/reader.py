@@ -22,8 +22,19 @@ from headrace.mysql.values.charsets import UnknownType
 from headrace.mysql.values.column_types import ValueOptions
 from headrace.mysql.values.textcode import TextDecoder, make_text_decoder
 from headrace.mysql.wire.connection import NOT_KNOWN, QueryFailed, Server, SourceConnection, address_of
+from headrace.mysql.wire.grants import ask_lacks
 from headrace.mysql.wire.query_stream import QueryStream, ResultColumn, RowBlock
-from headrace.ports.tables import Chunk, ChunkRequest, Key, TableChanged, TableFacts, TableList, TableReader, Watermark
+from headrace.ports.tables import (
+    Chunk,
+    ChunkRequest,
+    Key,
+    Lacks,
+    TableChanged,
+    TableFacts,
+    TableList,
+    TableReader,
+    Watermark,
+)
 from headrace.settings.destination import SourceSettings
 
 _LOCK_SECONDS = 5
@@ -114,6 +125,10 @@ class MysqlTableReader(TableReader):
             async with await SourceConnection.open(address_of(self._server.settings)) as connection:
                 await connection.load_variables()
                 return await _list_tables(connection)
+
+    async def lacks(self) -> Lacks:
+        async with self._turn():
+            return await ask_lacks(await self._ask())
 
     async def require(self) -> None:
         async with self._turn():
