@@ -137,6 +137,11 @@ class FilterSettings(Section):
         default=(), description="What is hidden, [[filter.mask]]; of two for one column the first counts."
     )
 
+    @property
+    def salts(self) -> bytes:
+        """Those of all masks: a secret of the destination, where it has any."""
+        return "".join(one.salt.get_secret_value() for one in self.mask).encode()
+
 
 class RouteSettings(Section):
     """[route]: where messages go within the sink."""

@@ -28,6 +28,7 @@ from headrace.ports.source import ChangeStream
 from headrace.ports.tables import Chunk, Watermark
 from headrace.rules.patterns import PatternTooSlow
 from headrace.snapshot import plan
+from headrace.snapshot.stored_keys import StoredKeys
 from headrace.snapshot.table_read import TableRead, Waiting
 from headrace.snapshots import Snapshot, TableName, TableProgress
 
@@ -60,7 +61,9 @@ class SnapshotMerge:
         epoch: int = 0,
         snapshot_pos: int = 0,
         rows: bool = True,
+        keys: StoredKeys | None = None,
     ) -> None:
+        self._keys = keys or StoredKeys()
         self.snapshots = tuple(snapshots)
         """As they are stored with what was given so far."""
         self.snapshot_pos, self._rows = snapshot_pos, rows
@@ -170,7 +173,10 @@ class SnapshotMerge:
         current = self.snapshots[0]
         progress = plan.progress_of(current, name)
         assert progress is not None
-        table = self.tables[name] = TableRead(progress)
+        table = self.tables[name] = TableRead(progress, self._keys.open(progress.key))
+        if table.key is None and progress.key is not None:
+            log.warning("the masks' salts are others than before: the table is read again", table=".".join(name))
+            self.restart(table)
         return table
 
     def restart(self, table: TableRead) -> None:
@@ -178,7 +184,7 @@ class SnapshotMerge:
         table.forget()
         if self.tables.get(table.name) is not table:
             return
-        table.progress = replace(table.progress, key=None, order="", rows=0)
+        table.key, table.progress = None, replace(table.progress, key=None, order="", rows=0)
         self._numbered = ""  # its rows come again, perhaps at other places of their messages
         self._set(plan.advance(self.snapshots[0], table.progress))
 
@@ -259,7 +265,7 @@ class SnapshotMerge:
                 if stream.table(*table.name) != first.schema:
                     table.forget()  # what the stream knows of it was put right meanwhile
                     break
-                if first.chunk.order != table.progress.order and table.progress.key is not None:
+                if first.chunk.order != table.progress.order and table.key is not None:
                     self.restart(table)
                     break
                 if self._numbered != self.snapshots[0].id:
@@ -282,8 +288,9 @@ class SnapshotMerge:
                 self._emit_rows(table, first.schema, rows, position, began=began, ends=chunk.last and not chunk.rows)
             if time.perf_counter() >= end:
                 break
-        progress = table.progress
-        table.progress = replace(progress, key=chunk.key, rows=progress.rows + passed, order=chunk.order)
+        progress, table.key = table.progress, chunk.key
+        stored = self._keys.seal(table.key)
+        table.progress = replace(progress, key=stored, rows=progress.rows + passed, order=chunk.order)
         self._set(plan.advance(self.snapshots[0], table.progress))
         if not chunk.rows:
             table.given()
