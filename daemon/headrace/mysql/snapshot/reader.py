@@ -9,7 +9,15 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.errors import HeadraceError, NotUnderstood, SourceError, SourceMisconfigured
+from headrace.errors import (
+    HeadraceError,
+    NotUnderstood,
+    SourceError,
+    SourceMisconfigured,
+    SourceSilent,
+    SourceUnreachable,
+)
+from headrace.model import TableSchema
 from headrace.mysql.heartbeat import SCHEMA as OWN_SCHEMA
 from headrace.mysql.role import server_role
 from headrace.mysql.snapshot.chunk import MysqlChunk, ReadFacts
@@ -57,6 +65,8 @@ _SEARCH_SECONDS = 2.0
 """How long a server may look for a chunk of rows that meet a condition; an index that serves it finds them at once."""
 _SEARCH_AGAIN = 20
 """So many times as long it is not tried again: what it takes then is little beside what was saved."""
+_SILENCE = 60.0
+"""Seconds without a byte of a chunk after which it is given up."""
 _KEPT = 100
 """Tables whose decoders are kept."""
 
@@ -151,6 +161,13 @@ class MysqlTableReader(TableReader):
                 return await self._scan_on(request, prepared)
             self._scan = None
             return await self._read(request, prepared)
+
+    async def _silent(self, error: SourceUnreachable, request: ChunkRequest) -> SourceError:
+        """What it means that no byte came: it is the condition, where the server answers without it."""
+        if request.where and isinstance(error.__cause__, SourceSilent) and await self._passes(request):
+            text = f"no row of {request.table.name} came within {_SILENCE:g} s: its condition takes the source too long"
+            return SourceMisconfigured(text, retriable=False)
+        return error
 
     @contextlib.asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
@@ -255,8 +272,9 @@ class MysqlTableReader(TableReader):
         known = self._prepared.get(name)
         if known is not None and known.fits(request):
             return known
-        if request.where and not _is_one(request.where, dialect_of(self._server.version, mariadb=self._server.mariadb)):
-            raise _no_condition(request.table.name, "its brackets do not pair")
+        dialect = dialect_of(self._server.version, mariadb=self._server.mariadb)
+        if request.where and (why := _what_is_wrong(request.where, request.table, dialect)):
+            raise _no_condition(request.table.name, why)
         select = TableSelect(request.table, request.columns, request.where)
         try:
             decode = make_text_decoder(request.table.columns, select.present, self._options)
@@ -274,9 +292,11 @@ class MysqlTableReader(TableReader):
         schema."""
         table = request.table
         try:
-            shown = await data.start(sql)
+            shown = await data.start(sql, _SILENCE)
         except QueryFailed as error:
             raise await self._meaning(error, request) from error
+        except SourceUnreachable as error:
+            raise await self._silent(error, request) from error
         why = differing([table.columns[i] for i in select.present], shown)
         if why:
             raise TableChanged(f"{table.name}: {why}")
@@ -284,9 +304,11 @@ class MysqlTableReader(TableReader):
 
     async def _rows(self, data: QueryStream, request: ChunkRequest, rows: int) -> RowBlock:
         try:
-            return await data.rows(rows, request.size)
+            return await data.rows(rows, request.size, _SILENCE)
         except QueryFailed as error:
             raise await self._meaning(error, request) from error
+        except SourceUnreachable as error:
+            raise await self._silent(error, request) from error
 
     async def _meaning(self, error: QueryFailed, request: ChunkRequest) -> Exception:
         """What a refused SELECT means."""
@@ -384,18 +406,25 @@ async def _list_tables(connection: SourceConnection) -> TableList:
     return TableList(sorted(facts, key=lambda fact: (fact.schema, fact.table)), Watermark(file, offset), int(clock))
 
 
-def _is_one(condition: str, dialect: Dialect) -> bool:
-    """Whether a condition stays one condition within brackets."""
-    depth = 0
+def _what_is_wrong(condition: str, table: TableSchema, dialect: Dialect) -> str:
+    """Why a text is not one condition on rows of the table, within the brackets that it gets; "" when it is."""
+    depth, columns, named = 0, {column.name.lower() for column in table.columns}, False
     try:
         for token in tokenize(condition, dialect):
             if token.kind == "op" and token.value in "()":
                 depth += 1 if token.value == "(" else -1
-            if depth < 0 or (token.kind == "op" and token.value == ";"):
-                return False
-    except NotParsed:
-        return False
-    return depth == 0
+            if depth < 0:
+                break
+            if token.kind == "op" and token.value == ";":
+                return "it has a ;"
+            named |= token.kind in ("word", "name") and token.value.lower() in columns
+    except NotParsed as error:
+        return str(error)
+    if depth:
+        return "its brackets do not pair"
+    if condition.rstrip().endswith(";"):  # which the tokens are without
+        return "it has a ;"
+    return "" if named else "it names no column of the table; for all rows give none"
 
 
 def _session(variables: Mapping[str, str]) -> list[str]:
