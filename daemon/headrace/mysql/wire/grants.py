@@ -16,7 +16,7 @@ _GRANT = re.compile(
     re.IGNORECASE,
 )
 """One line of SHOW GRANTS, about tables."""
-_COLUMNS = re.compile(r" \((?:`(?:[^`]|``)+`(?:, )?)+\)")
+_COLUMNS = re.compile(r" \((?:`(?:[^`]|``)*+`(?:, )?+)++\)")
 """Behind a right: the columns that it is limited to."""
 
 
