@@ -26,6 +26,7 @@ from headrace.snapshot.merge import SnapshotMerge
 from headrace.tasks import Task, beside, cancel, result_of
 
 _UNLOGGED = "unlogged_rows"
+_NO_CHECKSUMS = "no_checksums"
 _STEADY = 10.0
 """A dump that lasted so long, in seconds, and then ended is begun again in place; one that ends sooner is a failure."""
 _BLOCKED = 5.0
@@ -304,6 +305,14 @@ class Run:
         self._status.trouble(_UNLOGGED, text, remedy=remedy)
         self._log.error("rows changed without events", what=text, remedy=remedy)
 
+    def _look_at_checksums(self) -> None:
+        if self._source.progress().checksums:
+            self._status.clear(_NO_CHECKSUMS)
+            return
+        text = "the source writes its binlog without checksums: a damaged byte would be published as a value"
+        if self._status.trouble(_NO_CHECKSUMS, text, remedy="SET GLOBAL binlog_checksum = 'CRC32'; and in my.cnf"):
+            self._log.warning("the binlog has no checksums", remedy=self._status.troubles[_NO_CHECKSUMS])
+
     # -- the clock's ----------------------------------------------------------------------------------------------
 
     def reading_waits(self) -> bool:
@@ -340,6 +349,7 @@ class Run:
             self._heartbeats.check()
             self._snapshotting.tell()
             self._control.look()
+            self._look_at_checksums()
             if not self._failing:
                 await self._stalls.look(self._source)
             self._outage.look()  # so that its end is no state of its own

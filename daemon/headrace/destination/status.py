@@ -40,6 +40,7 @@ MOVE_REASONS: Final = (*(kind.value for kind in LostKind), "diverged")
 TROUBLES: Final = (
     "foreign_heartbeat",
     "heartbeat",
+    "no_checksums",
     "parked_messages",
     "retention",
     "signal",

@@ -144,6 +144,10 @@ def variable_findings(variables: dict[str, str], *, row_image: str = "full") -> 
                 remedy += "; or take such rows with [source] row_image = 'any'"
             findings.append(wrong(name, f"{name} is {actual}: {trouble}", remedy, (f"{setter} {name} = '{value}';",)))
     findings.append(_metadata(variables, setter))
+    if variables.get("binlog_checksum", "").upper() == "NONE":
+        sentence = "binlog_checksum is NONE: a damaged byte would be published as a value"
+        sql = (f"{setter} binlog_checksum = 'CRC32';",)
+        findings.append(warning("binlog_checksum", sentence, f"it begins a new binlog{_for_good(setter)}", sql))
     return findings
 
 

@@ -137,6 +137,8 @@ class Progress:
     transactions: int = 0
     """Those that ended, lone statements among them."""
     bytes: int = 0
+    checksums: bool = True
+    """Whether a damaged byte of what comes now would be noticed."""
 
 
 class ChangeStream(ABC):
