@@ -232,7 +232,12 @@ async def _tables(daemon: DaemonSettings, destination: DestinationSettings) -> l
     reader = await MysqlSource(destination, daemon, captures, named=False).reader_now(of_snapshots=True)
     try:
         await reader.require()
-        facts = [one for one in (await reader.tables()).tables if captures(one.schema, one.table)]
+        lacks = await reader.lacks()
+        facts = [
+            one
+            for one in (await reader.tables()).tables
+            if captures(one.schema, one.table) and not lacks(one.schema, one.table)
+        ]
     except SourceMisconfigured as error:
         remedy = error.remedy and f'{error.remedy}; or set [source] snapshot = "never"'
         return [wrong("snapshot", str(error.args[0]), remedy)]

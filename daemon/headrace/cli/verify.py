@@ -153,7 +153,7 @@ async def _tables(
         raise ConfigError([f"TABLE: {error}"]) from error
     named = captured_names(chosen.filter.include, projections.captures, entries)
     unreadable = await unreadable_now(source.settings, wants, named)
-    found = await schemas_now(source.settings, lambda *name: wants(*name) and name not in unreadable)
+    found = await schemas_now(source.settings, wants)
     if not found and not unreadable:
         raise ConfigError([f"{chosen.name} captures no table {wanted}" if wanted else f"{chosen.name} has no table"])
     return unreadable, [found[name] for name in sorted(found)]

@@ -80,15 +80,14 @@ class UnreadableTables:
             self._tell()
 
     def _note(self, lacks: Lacks, tables: Iterable[TableName]) -> None:
-        new = {name: grant for name in tables if name not in self._tables and (grant := lacks(*name))}
-        for name, grant in new.items():
-            if len(self._tables) < _KEPT:
-                self._tables[name] = grant
-                self._log.warning(
-                    "the account may not read whole rows of a table: snapshots leave it out, its changes are published",
-                    table=".".join(name),
-                    remedy=f"{grant} then headrace resync {self._status.name} {'.'.join(name)}",
-                )
+        new = [name for name in tables if name not in self._tables and lacks(*name)][: _KEPT - len(self._tables)]
+        for name in new:
+            grant = self._tables[name] = lacks(*name)
+            self._log.warning(
+                "the account may not read whole rows of a table: snapshots leave it out, its changes are published",
+                table=".".join(name),
+                remedy=f"{grant} then headrace resync {self._status.name} {'.'.join(name)}",
+            )
         if new:
             self._came.set()  # from now on it is asked again
             self._tell()

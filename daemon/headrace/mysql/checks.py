@@ -198,7 +198,7 @@ async def _tables(
     if names:
         sentence = f"{user} may not read whole rows of {in_short(names)}, which {left_out}"
         findings.append(level("tables", sentence, sql=tuple(lacks(*name) for name in names)))
-    selecting = [one for one in grants if one.table is None and one.has("SELECT")]
+    selecting = [one for one in grants if one.table is None and one.has("SELECT") and not one.revoked]
     schemas = sorted({schema for schema, table in shown if captures(schema, table)})
     apart = [schema for schema in schemas if not any(one.covers(schema) for one in selecting)]
     if apart and not wanted.only_these:
@@ -252,9 +252,11 @@ def granted(grants: Sequence[Grant], schema: str | None) -> set[str]:
     everywhere; None: in any schema but our own."""
     rights: set[str] = set()
     for one in grants:
+        if one.revoked:
+            continue
         if (one.schema or "").lower() != SCHEMA if schema is None else one.covers(schema):
             rights |= one.rights | one.limited
-    return rights
+    return rights.difference(*(one.rights for one in grants if one.revoked and schema and one.covers(schema)))
 
 
 async def _server_id(

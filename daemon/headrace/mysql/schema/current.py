@@ -41,13 +41,16 @@ async def unreadable_now(
 
 
 async def schemas_now(source: SourceSettings, wanted: Captures) -> dict[tuple[str, str], TableSchema]:
-    """By schema and table; tables whose description is not understood are left out. Raises SourceError."""
+    """By schema and table; tables are left out whose description is not understood, or which the account may not read
+    whole. Raises SourceError."""
     async with await SourceConnection.open(address_of(source)) as connection:
         variables = await connection.load_variables()
         dialect = dialect_of(variables.get("version", ""), mariadb=connection.is_mariadb)
+        lacks = await ask_lacks(connection)
         names = [(str(row["s"]), str(row["t"])) for row in await connection.query(TABLES_SQL)]
+        names = [name for name in names if wanted(*name) and not lacks(*name)]
         return {
             name: TableSchema(*name, read.columns, read.keys)
-            async for name, read in read_tables(connection.query, [name for name in names if wanted(*name)], dialect)
+            async for name, read in read_tables(connection.query, names, dialect)
             if not isinstance(read, str)
         }

@@ -11,8 +11,8 @@ from headrace.ports.tables import Lacks
 
 ALL = "ALL PRIVILEGES"
 _GRANT = re.compile(
-    r"GRANT (?P<rights>.+?) ON (?:\*|(?P<quote>[`'\"])(?P<schema>.+?)(?P=quote))"
-    r"\.(?:\*|(?P<mark>[`'\"])(?P<table>.+?)(?P=mark)) TO ",
+    r"(?P<verb>GRANT|REVOKE) (?P<rights>.+?) ON (?:\*|(?P<quote>[`'\"])(?P<schema>.+?)(?P=quote))"
+    r"\.(?:\*|(?P<mark>[`'\"])(?P<table>.+?)(?P=mark)) (?:TO|FROM) ",
     re.IGNORECASE,
 )
 """One line of SHOW GRANTS, about tables."""
@@ -23,12 +23,13 @@ _COLUMNS = re.compile(r" \((?:`(?:[^`]|``)*+`(?:, )?+)++\)")
 @dataclass(frozen=True, slots=True)
 class Grant:
     """Rights, in capitals, on all schemas (`schema` is None), on schemas, or on one table. `limited`: those that hold
-    for some columns alone."""
+    for some columns alone. `revoked`: it takes rights on one schema out of those on all (MySQL's partial revokes)."""
 
     schema: str | None
     table: str | None
     rights: frozenset[str]
     limited: frozenset[str]
+    revoked: bool = False
 
     def covers(self, schema: str) -> bool:
         r"""Whether it is about tables of the schema: in a name % and _ stand for others, unless behind a backslash."""
@@ -38,7 +39,7 @@ class Grant:
         return re.fullmatch(pattern, schema, re.IGNORECASE | re.DOTALL) is not None
 
     def has(self, right: str) -> bool:
-        """Whether it gives the right, on all columns."""
+        """Whether it is about the right, on all columns."""
         return right in self.rights or ALL in self.rights
 
 
@@ -50,7 +51,7 @@ def parse(lines: Sequence[str]) -> list[Grant]:
         whole = frozenset(right for right in _COLUMNS.sub("\0", rights).split(", ") if not right.endswith("\0"))
         limited = frozenset(match[1] for match in re.finditer(r"(\w+)" + _COLUMNS.pattern, rights))
         table = line["table"] and line["table"].replace("``", "`")
-        found.append(Grant(line["schema"], table, whole, limited))
+        found.append(Grant(line["schema"], table, whole, limited, line["verb"].upper() == "REVOKE"))
     return found
 
 
@@ -68,12 +69,16 @@ async def account_of(connection: SourceConnection) -> str:
 def lacks_of(grants: Sequence[Grant], account: str, *, fold: bool) -> Lacks:
     """See Lacks. `fold`: the server does not tell capitals from small letters in names."""
     name = (lambda text: str(text).lower()) if fold else str
-    selecting = [one for one in grants if one.has("SELECT")]
+    selecting = [one for one in grants if one.has("SELECT") and not one.revoked]
+    revoked = {name(one.schema) for one in grants if one.revoked and one.has("SELECT")}
     tables = {(name(one.schema), name(one.table)) for one in selecting if one.table is not None}
     wider = [one for one in selecting if one.table is None]
 
     def lacks(schema: str, table: str) -> str:
-        if (name(schema), name(table)) in tables or any(one.covers(schema) for one in wider):
+        everywhere = name(schema) not in revoked
+        if (name(schema), name(table)) in tables:
+            return ""
+        if any(one.covers(schema) and (one.schema is not None or everywhere) for one in wider):
             return ""
         quoted = ".".join(f"`{part.replace('`', '``')}`" for part in (schema, table))
         return f"GRANT SELECT ON {quoted} TO {account};"
