@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from itertools import count, cycle, islice
+from itertools import cycle, islice, repeat
 
 import pytest
 
@@ -61,13 +61,12 @@ def result(packets: Iterator[bytes], columns: int = 1) -> Iterator[bytes]:
 
 def parts() -> Iterator[bytes]:
     """One packet that goes on for long."""
-    part = bytes(FULL)
-    return (part for _ in range(10))
+    return repeat(bytes(FULL), 10)
 
 
 ENDLESS: dict[str, Callable[[], Iterator[bytes]]] = {
-    "rows": lambda: result(row(b"x") for _ in count()),
-    "wide rows": lambda: result((row(*[b""] * 200) for _ in count()), columns=200),
+    "rows": lambda: result(repeat(row(b"x"))),
+    "wide rows": lambda: result(repeat(row(*[b""] * 200)), columns=200),
     "a row": lambda: result(parts()),
     "a packet": parts,
 }
@@ -78,7 +77,7 @@ async def flooded(answer: Callable[[], Iterator[bytes]], pause: float = 0.0) -> 
     together = 1 if pause or answer in (ENDLESS["a row"], parts) else 200
     server = Flood("8.0.36", "caching_sha2_password", answer=answer, pause=pause, together=together)
     async with listening(server) as address:
-        yield server, replace(address, answer_bytes=LIMIT)
+        yield server, replace(address, answer_bytes=LIMIT, connect_timeout=30.0)
 
 
 @pytest.mark.parametrize("endless", ENDLESS)
