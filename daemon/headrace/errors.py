@@ -194,6 +194,10 @@ class BinlogCorrupt(NotUnderstood):
     """Bytes of the binlog are damaged on the source, which may say so itself."""
 
 
+class WrongChecksum(BinlogCorrupt):
+    """An event came with a wrong CRC32: it was damaged on its way, or it lies so at the source."""
+
+
 class SinkError(HeadraceError):
     """The sink did not confirm; everything from the confirmed position is sent again."""
 

@@ -16,7 +16,8 @@ class TableProgress:
     schema: str
     table: str
     key: tuple[str, ...] | None = None
-    """Of the last row given, in the words of its reader (ports/tables.py); None before the first."""
+    """Of the last row given, in the words of its reader (ports/tables.py), or encrypted (snapshot/stored_keys.py); None
+    before the first."""
     rows: int = 0
     """Rows passed: given out, or left to the stream, which had changed them meanwhile."""
     order: str = ""

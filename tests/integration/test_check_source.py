@@ -147,6 +147,20 @@ async def test_the_grant_names_the_schemas_that_the_filter_names(server: Any) ->
         server.sql("DROP USER lean@'%'")
 
 
+async def test_a_source_without_checksums_is_a_warning(server: Any) -> None:
+    server.sql("SET GLOBAL binlog_checksum = 'NONE'")
+    try:
+        finding = (await look(server))["binlog_checksum"]
+        assert (finding.level, finding.sentence) == (
+            Level.WARNING,
+            "binlog_checksum is NONE: a damaged byte would be published as a value",
+        )
+        server.sql(finding.sql[0])
+        assert "binlog_checksum" not in await look(server)
+    finally:
+        server.sql("SET GLOBAL binlog_checksum = 'CRC32'")
+
+
 @pytest.mark.parametrize("server", versions.SINCE_57, indirect=True)
 async def test_a_grant_names_an_account_with_a_quote_as_the_server_reads_it(server: Any) -> None:
     server.sql("CREATE USER `o'dd`@'%' IDENTIFIED BY 'canal'")

@@ -51,6 +51,20 @@ def test_a_restart_in_the_middle_of_a_compressed_transaction_goes_on_there(
     equal(mysql_site, out)
 
 
+def test_a_source_without_checksums_is_a_trouble_until_it_has_them(
+    site: Site, start: Callable[..., DaemonProcess], out: Path
+) -> None:
+    process = start(site, more="[heartbeat]\nenabled = false")
+    try:
+        site.run("SET GLOBAL binlog_checksum = 'NONE'", "CREATE TABLE t (id INT PRIMARY KEY)")
+        status = process.wait("shop", lambda status: "no_checksums" in status["troubles"])
+        assert "SET GLOBAL binlog_checksum = 'CRC32'" in status["troubles"]["no_checksums"]
+        equal(site, out)
+    finally:
+        site.run("SET GLOBAL binlog_checksum = 'CRC32'")
+    process.wait("shop", lambda status: status["state"] == "STREAMING" and not status["troubles"])
+
+
 JSON_CHANGES = (
     "JSON_SET(j, '$.n', 2)",
     "JSON_SET(j, '$.new', 1.50, '$.name', '家庭保洁')",

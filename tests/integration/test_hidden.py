@@ -3,19 +3,23 @@ health and metrics; in both formats."""
 
 from __future__ import annotations
 
+import hmac
 import json
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests import once
-from tests.support import DaemonProcess, destination_toml, read_topic
+from tests.site import Site
+from tests.snapshots import done, fill, reading, slowly, some_are_stored
+from tests.support import DaemonProcess, destination_toml, read_jsonl, read_topic
 
 pytestmark = pytest.mark.server
 
-SECRET = "GEHEIM"
+FORMS = (b"GEHEIM", b"GEHEIM".hex().encode(), b"GEHEIM".hex().upper().encode())
 FORMATS = {
     "canal": ("", "partitions = 2\npartition_hash = '.*:note'"),
     "debezium": (
@@ -99,8 +103,7 @@ async def test_what_is_hidden_is_in_no_byte_that_leaves(
         "log": process.log.read_bytes(),
         **{path.name: path.read_bytes() for path in (process.folder / "var").iterdir() if path.is_file()},
     }
-    forms = (SECRET.encode(), SECRET.encode().hex().encode(), SECRET.encode().hex().upper().encode())
-    assert [name for name, data in everything.items() if any(form in data for form in forms)] == []
+    assert [name for name, data in everything.items() if any(form in data for form in FORMS)] == []
 
 
 def parked(process: DaemonProcess) -> str:
@@ -120,3 +123,38 @@ def all_of(record: Any) -> bytes:
     """Everything of a record that a producer chose."""
     headers = b"".join(name.encode() + value for name, value in record.headers)
     return (record.key or b"") + (record.value or b"") + headers
+
+
+MASKED_KEY = """[[filter.mask]]
+tables = '.*'
+columns = "id"
+mask = "hash"
+salt = "${TEST_PASSWORD}"
+"""
+
+
+def test_a_masked_key_is_in_no_progress_that_is_stored_and_a_snapshot_goes_on_behind_it(
+    mysql_site: Site, daemon: Callable[..., DaemonProcess], out: Path
+) -> None:
+    fill(mysql_site)
+    mysql_site.run("ALTER TABLE t MODIFY id VARCHAR(40)", "UPDATE t SET id = CONCAT('GEHEIM-', LPAD(id, 6, '0'))")
+    sink = f'type = "jsonl"\npath = "{out}"'
+    text = destination_toml(mysql_site.server, mysql_site.schema, sink, snapshot="initial", source=slowly(6_000))
+    process = daemon(shop=text.replace("[route]", f"{MASKED_KEY}[route]")).start()
+    process.wait("shop", reading(3_000))
+    rows = process.wait("shop", some_are_stored)["position"]["snapshots"][0]["open"][0]["rows"]
+    process.kill()
+    begin = len(published(out))
+    kept = {path.name: path.read_bytes() for path in (process.folder / "var").iterdir() if path.is_file()}
+    kept["log"] = process.log.read_bytes()
+    assert [name for name, data in kept.items() if any(form in data for form in FORMS)] == []
+    process.start()
+    process.wait("shop", done)
+    ids = published(out)
+    wanted = [hmac.digest(b"canal", f"GEHEIM-{2 * n:06d}".encode(), "sha256").hex() for n in range(20_000)]
+    assert set(ids) == set(wanted)
+    assert wanted.index(ids[begin]) >= rows, "what was stored does not come again"
+
+
+def published(out: Path) -> list[str]:
+    return [row["id"] for one in read_jsonl(out) for row in one["data"]]

@@ -223,7 +223,9 @@ def test_a_regex_of_a_resync_that_takes_too_long_ends_the_resync_alone(mysql_sit
 
 def test_a_row_in_the_signal_table_asks_for_a_resync(mysql_site: Site, start: Any, out: Path) -> None:
     fill(mysql_site, 100)
-    process = start(mysql_site)
+    process = start(
+        mysql_site, filters="[[filter.mask]]\ntables = '.*'\ncolumns = 'name'\nmask = 'truncate'\nlength = 5"
+    )
     wait_for_table(mysql_site, "headrace.signal")
     add = "INSERT INTO headrace.signal (destination, command, arguments) VALUES "
     condition = f'{{"tables": "{mysql_site.schema}.t", "where": "id < 20"}}'
@@ -235,6 +237,15 @@ def test_a_row_in_the_signal_table_asks_for_a_resync(mysql_site: Site, start: An
     mysql_site.run(f"{add} ('shop', 'resync', '{condition}')")
     process.wait_state("shop", "STREAMING")
     eventually(lambda: len(snapshot_rows(out)) == 20)
+    for where, why in (
+        ("(SELECT COUNT(*) FROM mysql.user) > 1", "should be a condition as in [[filter.where]]"),
+        ("id = SLEEP(9)", "should be a condition as in [[filter.where]]"),
+        ("name like 'f%'", "a rule of [filter] hides the column name"),
+        (" ", "where is empty"),
+    ):
+        arguments = json.dumps({"tables": f"{mysql_site.schema}.t", "where": where}).replace("'", "''")
+        mysql_site.run(f"{add} ('shop', 'resync', '{arguments}')")
+        process.wait("shop", lambda status, why=why: why in status["troubles"].get("signal", ""))
 
 
 def wait_for_table(site: Site, name: str) -> None:
@@ -425,11 +436,7 @@ def test_long_keys_and_sets_of_64_members_are_read_in_one_order(site: Site, daem
 def test_a_statement_that_is_given_up_ends_on_the_server_too(mysql_site: Site, start: Any) -> None:
     fill(mysql_site, 1_000)
     process = start(mysql_site)
-    wait_for_table(mysql_site, "headrace.signal")
-    condition = f'{{"tables": "{mysql_site.schema}.t", "where": "SLEEP(0.1) = 1"}}'
-    mysql_site.run(
-        f"INSERT INTO headrace.signal (destination, command, arguments) VALUES ('shop', 'resync', '{condition}')"
-    )
+    assert process.command("resync", "shop", f"{mysql_site.schema}.t", "--where", "SLEEP(0.1) = id + 1")[0] == 0
 
     def runs() -> bool:
         rows = mysql_site.run("SELECT INFO FROM information_schema.PROCESSLIST WHERE INFO LIKE '%SLEEP(0.1)%'")

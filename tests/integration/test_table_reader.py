@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -190,6 +191,34 @@ async def test_a_condition_chooses_rows_and_one_that_is_none_is_told(bench: Benc
         reader, end = await reading()
         with pytest.raises(SourceMisconfigured, match=r"the condition on types\.t"):
             await reader.read(ChunkRequest(made, end, where=condition))
+
+
+@pytest.mark.parametrize(
+    ("condition", "why"),
+    [
+        ("id > 5; DROP TABLE t", "it has a ;"),
+        ("id > 5 ;", "it has a ;"),
+        ("id > 5)", "its brackets do not pair"),
+        ("SLEEP(5)", "it names no column of the table"),
+        ("(SELECT COUNT(*) FROM mysql.user) > 3", "it names no column of the table"),
+    ],
+)
+async def test_what_is_wrong_with_a_condition_is_named(bench: Bench, reading: Any, condition: str, why: str) -> None:
+    made, (reader, end) = numbered(bench, 2), await reading()
+    with pytest.raises(SourceMisconfigured, match=re.escape(why)):
+        await reader.read(ChunkRequest(made, end, where=condition))
+
+
+async def test_a_condition_that_takes_the_source_too_long_is_given_up_for_good(
+    bench: Bench, reading: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SILENCE", 1.0)
+    monkeypatch.setattr(module, "_SEARCH_SECONDS", 0.2)
+    made, (reader, end) = numbered(bench, 2), await reading()
+    with pytest.raises(SourceMisconfigured, match="its condition takes the source too long") as caught:
+        await reader.read(ChunkRequest(made, end, where="SLEEP(30) = id"))
+    assert not caught.value.retriable
+    assert len(await rows_of(bench.server, made)) == 2
 
 
 async def test_a_condition_that_few_rows_meet_has_the_server_look_at_a_chunk_of_rows_at_a_time(

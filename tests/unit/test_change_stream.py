@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import NotUnderstood, PositionLost, ServerIdTaken, SourceChanged, SourceEnded
+from headrace.errors import NotUnderstood, PositionLost, ServerIdTaken, SourceChanged, SourceEnded, WrongChecksum
 from headrace.model import Position, RowsChange
 from headrace.mysql.change_stream import MysqlStream
 from headrace.mysql.decoder_options import DecoderOptions
@@ -35,7 +35,9 @@ class Site:
             DecoderOptions(),
             reopen=self._reopen,
             disconnected=self._throw_out,
+            first_damage=self._first_damage,
         )
+        self.damaged: list[str] = []
 
     async def read(self, offset: int) -> None:
         """Reads up to there: a slow machine needs more than one call."""
@@ -49,6 +51,10 @@ class Site:
 
     def _begin(self) -> None:
         self.begun += 1
+
+    def _first_damage(self, place: str) -> bool:
+        self.damaged.append(place)
+        return place not in self.damaged[:-1]
 
     def _throw_out(self) -> None:
         self.disconnected += 1
@@ -124,6 +130,30 @@ async def test_an_event_that_is_not_understood_is_raised_at_once() -> None:
     site = Site(bytes(log.packets))
     with pytest.raises(NotUnderstood):
         await site.stream.read()
+
+
+@pytest.mark.parametrize("again_damaged", [False, True], ids=["on its way", "at the source"])
+async def test_an_event_with_a_wrong_checksum_is_read_once_more_before_the_source_is_to_blame(
+    again_damaged: bool,
+) -> None:
+    log, starts, packets = three()
+    data = bytes(log.packets)
+    damaged = bytearray(data)
+    damaged[packets[2] + 40] ^= 1
+    site = Site(bytes(damaged))
+    with pytest.raises(SourceEnded, match=f"b.000001:{starts[2]}: the CRC32 .* is wrong; it is read once more"):
+        await site.exhaust()
+    assert len(site.changes) == 4, "what came before it is given"
+    site.further = [again(bytes(damaged if again_damaged else data)[packets[2] :], offset=starts[2])]
+    await site.stream.reopen()
+    if again_damaged:
+        with pytest.raises(WrongChecksum, match="the CRC32 of an event"):
+            await site.exhaust()
+        assert len(site.changes) == 4
+    else:
+        await site.read(starts[3])
+        assert [row[0] for change in site.changes for row in change.rows] == [1, 11, 2, 12, 3, 13]
+    assert set(site.damaged) == {f"b.000001:{starts[2]}"}
 
 
 async def test_a_dump_that_ended_is_followed_by_another_and_counts_go_on() -> None:

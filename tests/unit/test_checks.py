@@ -7,6 +7,7 @@ import pytest
 from headrace.errors import BinlogOff, GrantMissing, SourceMisconfigured
 from headrace.mysql.checks import Wanted, grant_findings, granted, refuse_incomplete, role_findings, variable_findings
 from headrace.mysql.role import Role
+from headrace.mysql.wire.grants import lacks_of, parse
 from headrace.ports.finding import Finding, Level, wrong
 from headrace.settings.destination import SourceSettings
 
@@ -67,6 +68,8 @@ def test_a_source_without_a_server_id_is_wrong_because_it_refuses_all_replicas()
         (r"GRANT SELECT ON `my\_shop`.* TO `u`@`%`", "my1shop", False),
         ("GRANT SELECT ON `crm`.* TO `u`@`%`", "shop", False),
         ("GRANT INSERT ON `shop`.* TO `u`@`%`", "shop", False),
+        ("GRANT SELECT ON *.* TO `u`@`%`\nREVOKE SELECT ON `shop`.* FROM `u`@`%`", "shop", False),
+        ("GRANT SELECT ON *.* TO `u`@`%`\nREVOKE SELECT ON `shop`.* FROM `u`@`%`", "crm", True),
         ("GRANT `reader`@`%` TO `u`@`%`", "shop", False),
         ("GRANT EXECUTE ON PROCEDURE `shop`.`p` TO `u`@`%`", "shop", False),
         ("GRANT SELECT ON `headrace`.* TO `u`@`%`", None, False),
@@ -74,7 +77,28 @@ def test_a_source_without_a_server_id_is_wrong_because_it_refuses_all_replicas()
     ],
 )
 def test_a_grant_is_read_as_the_server_means_it(grant: str, schema: str | None, right: bool) -> None:
-    assert bool({"SELECT", "ALL PRIVILEGES"} & granted([grant], schema)) is right
+    assert bool({"SELECT", "ALL PRIVILEGES"} & granted(parse(grant.splitlines()), schema)) is right
+
+
+@pytest.mark.parametrize(
+    ("grant", "lacking"),
+    [
+        ("GRANT SELECT ON *.* TO `u`@`%`", ""),
+        ("GRANT ALL PRIVILEGES ON `sh\\_p`.* TO `u`@`%`", ""),
+        ("GRANT INSERT, SELECT ON `sh_p`.`users` TO `u`@`%`", ""),
+        ("GRANT SELECT ON `sh_p`.`Users` TO `u`@`%`", "`sh_p`.`users`"),
+        ("GRANT SELECT (`a, b`, `c``) SELECT`), INSERT ON `sh_p`.`users` TO `u`@`%`", "`sh_p`.`users`"),
+        ("GRANT INSERT, SELECT (`id`) ON `sh_p`.`users` TO `u`@`%`", "`sh_p`.`users`"),
+        ("GRANT INSERT ON `sh_p`.* TO `u`@`%`", "`sh_p`.`users`"),
+        ("GRANT SELECT ON `sh_p`.`other` TO `u`@`%`", "`sh_p`.`users`"),
+        ("GRANT SELECT ON *.* TO `u`@`%`\nREVOKE SELECT ON `sh_p`.* FROM `u`@`%`", "`sh_p`.`users`"),
+        ("GRANT SELECT ON *.* TO `u`@`%`\nREVOKE INSERT ON `sh_p`.* FROM `u`@`%`", ""),
+        ("GRANT SELECT ON *.* TO `u`@`%`\nREVOKE SELECT ON `crm`.* FROM `u`@`%`", ""),
+    ],
+)
+def test_a_table_may_be_read_whole_only_by_a_right_on_all_of_it(grant: str, lacking: str) -> None:
+    wanted = f"GRANT SELECT ON {lacking} TO 'u'@'%';" if lacking else ""
+    assert lacks_of(parse(grant.splitlines()), "'u'@'%'", fold=False)("sh_p", "users") == wanted
 
 
 def test_rights_alone_that_are_missing_are_told_apart() -> None:
@@ -98,11 +122,11 @@ def test_rights_alone_that_are_missing_are_told_apart() -> None:
 )
 def test_the_right_to_see_the_binlog_s_end_is_the_version_s_own(version: str, right: str) -> None:
     variables = {**GOOD, "version": version}
-    found = grant_findings(["GRANT SELECT ON *.* TO `u`@`%`"], "u", "'u'@'%'", Wanted(), variables)
+    found = grant_findings(parse(["GRANT SELECT ON *.* TO `u`@`%`"]), "u", "'u'@'%'", Wanted(), variables)
     slave = ("GRANT REPLICATION SLAVE ON *.* TO 'u'@'%';",)
     assert [one.sql for one in found] == [slave, (f"GRANT {right} ON *.* TO 'u'@'%';",), ()]
     full = [f"GRANT SELECT, REPLICATION SLAVE, {right} ON *.* TO `u`@`%`"]
-    assert all(one.level is Level.OK for one in grant_findings(full, "u", "'u'@'%'", Wanted(), variables))
+    assert all(one.level is Level.OK for one in grant_findings(parse(full), "u", "'u'@'%'", Wanted(), variables))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +142,7 @@ def test_a_start_asks_for_what_is_captured_and_for_no_more(
 ) -> None:
     grants = ["GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `u`@`%`"]
     grants += [f"GRANT SELECT ON `{select}`.* TO `u`@`%`"] if select else []
-    found = grant_findings(grants, "u", "'u'@'%'", Wanted(schemas=schemas), GOOD, any_schema=True)
+    found = grant_findings(parse(grants), "u", "'u'@'%'", Wanted(schemas=schemas), GOOD, any_schema=True)
     assert found[-1].sql == wanted
 
 

@@ -354,3 +354,13 @@ def test_a_destination_loads_only_the_adapters_that_it_names(tmp_path: Path) -> 
     assert "headrace.adapters.jsonl.sink" in modules
     others = {"aiokafka", "kazoo", "aiormq", "aio_pika", "aiohttp", "rocketmq", "uvicorn", "pymysqlreplication"}
     assert not others & modules
+
+
+@pytest.mark.parametrize("option", ["--where", "--columns"])
+def test_an_empty_choice_for_a_resync_is_an_error_and_does_not_mean_all(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        commands.main(["resync", "shop", "shop.t", option, ""])
+    assert caught.value.code == 2
+    assert f"argument {option}: is empty: leave the option out where all are meant" in capsys.readouterr().err

@@ -38,7 +38,7 @@ OPTIONAL = {
 """Where a further extra is asked for when it is needed."""
 DISTRIBUTIONS = packages_distributions()
 """By the name that is imported."""
-NOT_IMPORTED = {"cryptography": "aiomysql needs it for caching_sha2_password", "tzdata": "zoneinfo reads it"}
+NOT_IMPORTED = {"tzdata": "zoneinfo reads it"}
 
 
 def declared(*extras: str) -> set[str]:

@@ -29,11 +29,6 @@ class _Cursor:
     def __init__(self, fails: Exception) -> None:
         self._fails = fails
 
-    async def __aenter__(self) -> _Cursor:
-        return self
-
-    async def __aexit__(self, *_: object) -> None: ...
-
     async def execute(self, _: str) -> int:
         raise self._fails
 
@@ -42,9 +37,9 @@ class _Client:
     """Of MySQL; every statement fails."""
 
     def __init__(self, fails: Exception) -> None:
-        self._fails = fails
+        self._fails, self._writer = fails, None
 
-    def cursor(self, _: object) -> _Cursor:
+    async def cursor(self, _: object) -> _Cursor:
         return _Cursor(self._fails)
 
 

@@ -125,8 +125,8 @@ def test_an_incident_stops_and_the_operator_can_go_past_it() -> None:
     assert d.cursor.skipped == 1
 
 
-@pytest.mark.parametrize(("kind", "flags"), [(3, 0), (5, 0), (99, 0x80), (200, 0x80)])
-def test_events_that_change_nothing_or_may_be_ignored_are_passed_and_the_position_moves(kind: int, flags: int) -> None:
+@pytest.mark.parametrize(("kind", "flags"), [(3, 0), (5, 0), (28, 0x80), (29, 0x80), (164, 0x80)])
+def test_events_that_change_nothing_are_passed_and_the_position_moves(kind: int, flags: int) -> None:
     log, changes = Binlog().begin_file(), list[RowsChange]()
     log.event(kind, b"whatever it holds", flags=flags)
     d = decoder(changes)
@@ -134,6 +134,21 @@ def test_events_that_change_nothing_or_may_be_ignored_are_passed_and_the_positio
     assert d.position().offset == log.at
     log.transaction(1, 1_700_000_000_000_000, [(1, "a")])
     feed(decoder(changes), bytes(log.packets))
+    assert rows_of(changes) == [(1, "a")]
+
+
+@pytest.mark.parametrize("flags", [0, 0x80])
+@pytest.mark.parametrize("kind", [99, 172, 200])
+def test_an_event_that_may_hold_rows_stops_also_where_the_server_lets_replicas_ignore_it(kind: int, flags: int) -> None:
+    log, changes = Binlog().begin_file(), list[RowsChange]()
+    at = log.at
+    log.event(kind, b"whatever it holds", flags=flags)
+    log.transaction(1, 1_700_000_000_000_000, [(1, "a")])
+    with pytest.raises(NotUnderstood, match=rf"b\.000001:{at}: event type {kind} \(.* is not supported") as stopped:
+        feed(decoder([]), bytes(log.packets))
+    assert stopped.value.remedy
+    d = decoder(changes, options=DecoderOptions(skip_events=frozenset({f"b.000001:{at}"})))
+    feed(d, bytes(log.packets))
     assert rows_of(changes) == [(1, "a")]
 
 

@@ -175,6 +175,8 @@ def test_commands_change_the_snapshots_that_they_name() -> None:
         {"command": "resync", "tables": 5},
         {"command": "resync", "tables": "t" * 100_000},
         {"command": "resync", "columns": "id"},
+        {"command": "resync", "tables": "shop.t", "where": " "},
+        {"command": "resync", "tables": "shop.t", "columns": []},
         {"command": "pause", "tables": "shop.t"},
         {"command": "pause", "id": "nobody"},
     ],

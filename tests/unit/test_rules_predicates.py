@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.model import ABSENT, Column
 from headrace.rules.predicate_parser import parse_condition
+from headrace.rules.predicate_sql import columns_of, to_sql
 from headrace.rules.predicates import ColumnAbsent, bind
 
 TABLE = {
@@ -374,3 +375,21 @@ def test_random_conditions_are_answered_as_by_sqlite(
     ((truth,),) = sqlite.execute(f"select ({condition}) from (select ? as x, ? as y, ? as s)", row)
     ours = bind(parse_condition(condition), columns)((x, None if y is None else str(Decimal(y) / 1) + ".0", s))
     assert ours is (None if truth is None else bool(truth))
+
+
+@pytest.mark.parametrize(
+    ("text", "sql"),
+    [
+        ("a = 1 and not b in ('x', \"y'\")", "((`a` = (1)) AND (NOT (`b` IN (_utf8mb4 0x78, _utf8mb4 0x7927))))"),
+        ("1.50 <= `a``b` or c is not null", "((`a``b` >= (1.50)) OR (NOT (`c` IS NULL)))"),
+        ("a between -5 and 1e3", "((`a` >= (-5)) AND (`a` <= (1000)))"),
+        ("a like '' or b != true", "((`a` LIKE '') OR (`b` <> TRUE))"),
+        ("sleep = 'sleep(5)'", "(`sleep` = _utf8mb4 0x736c656570283529)"),
+    ],
+)
+def test_a_condition_becomes_sql_that_has_names_and_literals_alone(text: str, sql: str) -> None:
+    assert to_sql(parse_condition(text)) == sql
+
+
+def test_what_a_condition_asks_for_is_known_by_name() -> None:
+    assert columns_of(parse_condition("not (A = 1 or b is null) and `c D` in (1, 2)")) == {"a", "b", "c d"}

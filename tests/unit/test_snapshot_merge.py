@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model import POS_ROOM, Column, DdlKind, Operation, Position, Row, RowsChange, TableChange, TableSchema
+from headrace.ports.state_records import Head
 from headrace.ports.tables import Chunk, Key, TableFacts, Watermark
 from headrace.snapshot import plan
 from headrace.snapshot.merge import SnapshotMerge
+from headrace.snapshot.stored_keys import StoredKeys
 from headrace.snapshot.table_read import TableRead
 from headrace.snapshots import Snapshot, TableProgress
 
@@ -377,3 +379,26 @@ def test_tables_follow_each_other_by_name() -> None:
     begun = plan.begin_table(snapshot, ("shop", "a"))
     assert plan.following(begun, facts) == [("shop", "b"), ("shop", "c")]
     assert begun == Snapshot.from_dict(begun.to_dict())
+
+
+async def test_the_key_of_a_masked_table_is_stored_so_that_only_who_knows_the_salt_goes_on_behind_it() -> None:
+    secret = StoredKeys(b"salt")
+
+    def merge_of(keys: StoredKeys, *snapshots: Snapshot) -> SnapshotMerge:
+        return SnapshotMerge(snapshots, lambda *_: True, out.append, lambda: False, keys=keys)
+
+    out: list[RowsChange] = []
+    merge, database = merge_of(secret, Snapshot("s", "initial")), Database()
+    table = merge.begin(merge.snapshots[0], ("shop", "item"))
+    window = await _opened(merge, table, database)
+    merge.add(table, Rows([(4711, 1)], 0, last=False, after=None), window, SCHEMA)
+    assert database.turn(merge)
+    assert table.after == ("4711",)
+    stored = merge.snapshots[0]
+    head = Head(position=Position("u", "b.1", 4, snapshots=(stored,)))
+    for record in (head.encode(), head.encode_entry()):
+        assert b"4711" not in record
+    assert merge_of(secret, stored).begin(stored, ("shop", "item")).after == ("4711",)
+    for other in (StoredKeys(b"pepper"), StoredKeys()):
+        again = merge_of(other, stored).begin(stored, ("shop", "item"))
+        assert (again.after, again.progress.rows) == (None, 0), "the table is read again"

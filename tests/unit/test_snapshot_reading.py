@@ -13,13 +13,14 @@ import structlog
 from headrace.destination.parts import Context
 from headrace.destination.snapshotting import Snapshotting
 from headrace.destination.status import DestinationStatus
-from headrace.errors import SourceError, SourceMisconfigured
+from headrace.errors import GrantMissing, SourceError, SourceMisconfigured
 from headrace.model import Column, Position, Row, RowsChange, TableSchema
 from headrace.ports.tables import (
     Chunk,
     ChunkRequest,
     Key,
     KeyOutdated,
+    Lacks,
     TableChanged,
     TableFacts,
     TableList,
@@ -82,9 +83,19 @@ class Site:
         log = structlog.get_logger(__name__)
         throttle = Throttle(SnapshotSettings())
         stream: Any = self
+        self.unreadable: set[str] = set()
         self.reading = SnapshotReading(
-            self.merge, stream, lambda: Reader(self), throttle, self.rate, log, parallel=parallel, seconds=0.1
+            self.merge,
+            stream,
+            lambda: Reader(self),
+            throttle,
+            self.rate,
+            log,
+            parallel=parallel,
+            seconds=0.1,
+            left_out=lambda _, tables: self.left_out.extend(tables),
         )
+        self.left_out: list[tuple[str, str]] = []
 
     def _emit(self, change: RowsChange) -> None:
         self.out.setdefault(change.schema.table, []).extend(row[0] for row in change.rows)
@@ -127,6 +138,9 @@ class Reader(TableReader):
 
     async def why_unlisted(self, schema: str, table: str) -> tuple[str, str]:
         return f"there is no {schema}.{table}", ""
+
+    async def lacks(self) -> Lacks:
+        return lambda _, table: "GRANT" if table in self._site.unreadable else ""
 
     async def read(self, request: ChunkRequest) -> Chunk:
         site = self._site
@@ -293,7 +307,7 @@ async def test_a_command_at_the_moment_when_the_stream_comes_to_the_list_of_tabl
 async def test_a_pause_at_any_moment_takes_no_row_away(turns: int) -> None:
     site, status = Site(rows=3_000), DestinationStatus("shop")
     context, stream = Context(settings(), daemon_settings(), status), site
-    task = Snapshotting(context, site.merge, stream, lambda: Reader(site))  # type: ignore[arg-type]
+    task = Snapshotting(context, site.merge, stream, lambda: Reader(site), lambda *_: None)  # type: ignore[arg-type]
     async with asyncio.timeout(10), beside({"loop": site.loop(), "run": task.run()}):
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -316,7 +330,7 @@ async def test_a_resync_that_can_not_be_made_is_given_up_and_a_first_snapshot_is
         SourceError("the server went away"),
     ]
     context = Context(settings(), daemon_settings(), status)
-    task = Snapshotting(context, site.merge, site, lambda: Reader(site))  # type: ignore[arg-type]
+    task = Snapshotting(context, site.merge, site, lambda: Reader(site), lambda *_: None)  # type: ignore[arg-type]
     async with asyncio.timeout(10), beside({"loop": site.loop(), "run": task.run()}):
         await until(lambda: "snapshot" in status.troubles)
         assert "the server went away" in status.troubles["snapshot"]
@@ -324,3 +338,23 @@ async def test_a_resync_that_can_not_be_made_is_given_up_and_a_first_snapshot_is
         await until(lambda: not site.merge.snapshots)
     assert "a condition that is none" in status.last_error
     assert site.out["a"] == list(range(5_000))
+
+
+@pytest.mark.parametrize("kind", ["initial", "resync"])
+async def test_a_table_that_the_account_may_not_read_whole_is_left_out_and_a_resync_of_nothing_else_is_refused(
+    kind: Any,
+) -> None:
+    site = Site(3)
+    site.merge.put(Snapshot("s", kind))
+    site.unreadable = {"a"}
+    await site.run()
+    assert (site.out, site.left_out) == ({"b": list(range(10))}, [("shop", "a")])
+    site = Site(3)
+    site.merge.put(Snapshot("s", kind))
+    site.unreadable = {"a", "b", "c"}
+    if kind == "resync":
+        with pytest.raises(GrantMissing, match=r"may not read whole rows of shop\.a, shop\.b, shop\.c -> GRANT"):
+            await site.run()
+    else:
+        await site.run()
+    assert site.out == {}

@@ -230,6 +230,35 @@ async def test_a_scan_for_ddl_from_beyond_four_gib_reads_the_file_from_its_begin
     assert scan.last_of_table("shop", "early") is None
 
 
+@pytest.mark.parametrize(
+    ("secret", "text"),
+    [
+        (True, r"CONNECTION='mysql:\/\/u:hunter2@h/d/t'"),
+        (True, "COMMENT 'x' CONNECTION 'mysql://hunter2@h'"),
+        (True, "ENGINE=CONNECT CONNECTION='DSN=x;UID=u;PWD=hunter2'"),
+        (True, "ENGINE=CONNECT OPTION_LIST='host=h,user=u,passwd=hunter2'"),
+        (True, """ENGINE=SPIDER COMMENT='wrapper "mysql", auth "hunter2"'"""),
+        (True, """COMMENT='srv "s", password "hunter2"'"""),
+        (True, r"""COMMENT='srv \'s\', p\assword\t\'hunter2\''"""),
+        (True, """PARTITION BY KEY(id) (PARTITION p COMMENT = 'user "u", PassWord = "hunter2"')"""),
+        (True, "ENGINE=SPIDER REMOTE_PASSWORD='hunter2'"),
+        (True, "`remote_passwd` = hunter2"),
+        (True, """ENGINE_ATTRIBUTE='{"password": "x", "p": "https://u:hunter2@h"}'"""),
+        (True, "/* was CONNECTION='mysql://u:hunter2@h' */ COMMENT='x'"),
+        (False, "CONNECTION='server-1/table' COMMENT='its password: none, mail to a@b'"),
+        (False, "COMMENT='see https://h/password?a@b'"),
+        (
+            False,
+            "ADD COLUMN password VARCHAR(20) DEFAULT 'x', ADD KEY (password), CHANGE pwd p INT COMMENT 'connection'",
+        ),
+    ],
+)
+def test_what_may_hold_the_password_of_a_table_elsewhere_is_held_back(secret: bool, text: str) -> None:
+    for mariadb, version in ((True, "11.8.2-MariaDB"), (False, "9.7.4")):
+        query = QueryEvent("shop", f"ALTER TABLE t {text}".encode())
+        assert classify(query, mariadb=mariadb, version=version).secret is secret
+
+
 @pytest.mark.parametrize("rest", ["", " FROB 1"])
 def test_the_account_of_a_table_elsewhere_is_in_no_message_and_no_history(rest: str) -> None:
     told = list[SchemaChange]()

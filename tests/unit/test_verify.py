@@ -16,7 +16,7 @@ from headrace.model import ABSENT, Column, Operation, Position, Row, RowsChange,
 from headrace.pipeline.message_builder import make_builder
 from headrace.pipeline.projection import Projections
 from headrace.ports.replay import Published, Replay
-from headrace.ports.tables import Chunk, ChunkRequest, Key, TableList, TableReader, Watermark
+from headrace.ports.tables import Chunk, ChunkRequest, Key, Lacks, TableList, TableReader, Watermark
 from headrace.settings.destination import DestinationSettings
 from headrace.verify.comparison import Limits, compare
 from headrace.verify.hashes import row_hash
@@ -73,6 +73,9 @@ class Table(TableReader):
 
     async def why_unlisted(self, schema: str, table: str) -> tuple[str, str]:
         return f"there is no {schema}.{table}", ""
+
+    async def lacks(self) -> Lacks:
+        return lambda *_: ""
 
     async def read(self, request: ChunkRequest) -> Chunk:
         if not request.table.keys:

@@ -23,7 +23,7 @@ from headrace.destination.lost_state import sign_of_life, state_lost
 from headrace.errors import HeadraceError, SourceMisconfigured
 from headrace.model import RowsChange
 from headrace.mysql.checks import Wanted, check_source
-from headrace.mysql.schema.current import schemas_now
+from headrace.mysql.schema.current import captured_names, schemas_now
 from headrace.mysql.second_connection import MysqlSecondConnection
 from headrace.mysql.second_opinion import Opinion, second_opinion
 from headrace.mysql.source import MysqlSource, addresses
@@ -32,7 +32,7 @@ from headrace.pipeline.rule_checks import check_rules
 from headrace.ports.finding import Finding, Level, failed, ok, problem, warning, wrong
 from headrace.ports.sink import Sink
 from headrace.ports.state import Stored
-from headrace.rules.patterns import named_schemas
+from headrace.rules.patterns import named_schemas, named_tables
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.snapshot import READS_ROWS
@@ -88,11 +88,15 @@ async def command(settings: Settings, report: Report) -> int:
     unread = await _check_stores(settings, shared, stored, report)
     for name, destination in settings.destinations.items():
         kept = stored.get(name)
+        captures = Projections(destination).captures
         wanted = Wanted(
             schemas=named_schemas(destination.filter.include),
             reads_rows=_publishes_rows(destination) and (kept is None or kept.stored.position is None),
             heartbeat=destination.heartbeat,
             position=kept.stored.position if kept is not None else None,
+            captures=captures if destination.filter.rows else None,
+            tables=captured_names(destination.filter.include, captures, kept.entries if kept is not None else ()),
+            only_these=named_tables(destination.filter.include)[1],
         )
         away = blind = ""
         for number, source in enumerate(addresses(destination.source)):
@@ -233,7 +237,12 @@ async def _tables(daemon: DaemonSettings, destination: DestinationSettings) -> l
     reader = await MysqlSource(destination, daemon, captures, named=False).reader_now(of_snapshots=True)
     try:
         await reader.require()
-        facts = [one for one in (await reader.tables()).tables if captures(one.schema, one.table)]
+        lacks = await reader.lacks()
+        facts = [
+            one
+            for one in (await reader.tables()).tables
+            if captures(one.schema, one.table) and not lacks(one.schema, one.table)
+        ]
     except SourceMisconfigured as error:
         remedy = error.remedy and f'{error.remedy}; or set [source] snapshot = "never"'
         return [wrong("snapshot", str(error.args[0]), remedy)]

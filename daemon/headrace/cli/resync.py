@@ -39,8 +39,8 @@ def _add_resync(parser: argparse.ArgumentParser) -> None:
     # Not nargs="?": argparse would take it for absent where an option stands between it and DEST.
     tables.required = False
     parser.add_argument("--all", action="store_true", help="all captured tables")
-    parser.add_argument("--where", metavar="SQL", default="", help="only rows that meet this condition")
-    parser.add_argument("--columns", metavar="A,B", default="", help="only these columns, and those of the key")
+    parser.add_argument("--where", metavar="SQL", type=_not_empty, help="only rows that meet this condition")
+    parser.add_argument("--columns", metavar="A,B", type=_names, help="only these columns, and those of the key")
     parser.add_argument("--wait", action="store_true", help="return once all is published, or it was given up")
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(call=_resync)
@@ -64,11 +64,25 @@ def _add_snapshot(parser: argparse.ArgumentParser) -> None:
         command.add_argument("--json", action="store_true", help="as JSON")
 
 
+def _not_empty(text: str) -> str:
+    """An empty text, such as of a variable that is not set, would mean all."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("is empty: leave the option out where all are meant")
+    return text
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in _not_empty(text).split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError("should be names with commas between")
+    return names
+
+
 async def _resync(settings: Settings, given: argparse.Namespace) -> int:
     if bool(given.tables) == given.all:
         raise CommandRefused("say which table, or --all for all captured tables")
-    columns = [name.strip() for name in given.columns.split(",") if name.strip()]
-    body = {"command": "resync", "tables": given.tables or "", "where": given.where, "columns": columns}
+    body: dict[str, Any] = {"command": "resync", "tables": given.tables or ""}
+    body |= {key: value for key in ("where", "columns") if (value := getattr(given, key)) is not None}
     answer = await control.command(settings, given.name, "snapshot", body)
     if given.json:
         print_json(answer)

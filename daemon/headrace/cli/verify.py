@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from headrace.cli.common import add_config, coordinated, destination, positive, print_json
@@ -14,7 +16,7 @@ from headrace.cli.verify_output import Told, print_table, write_extra
 from headrace.cli.wiring import Wiring, document_index, new_format
 from headrace.errors import ConfigError
 from headrace.model import TableSchema
-from headrace.mysql.schema.current import schemas_now
+from headrace.mysql.schema.current import captured_names, schemas_now, unreadable_now
 from headrace.mysql.snapshot.select import among, between
 from headrace.mysql.source import MysqlSource
 from headrace.pipeline.projection import Projections
@@ -25,6 +27,7 @@ from headrace.snapshot.plan import matching
 from headrace.verify.comparison import Limits, compare
 from headrace.verify.documents import KEY, DocumentNames, document_forms
 from headrace.verify.hashes import row_hash
+from headrace.verify.result import TableFound
 from headrace.verify.table import Conditions, TableNow
 from headrace.verify.views import IndexView, View
 from headrace_common.files import secrets_beside
@@ -101,7 +104,13 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
     found = []
     async with coordinated(settings) as shared:
         await source.now_ms()
-        for schema in await _tables(source, projections, given.tables, chosen):
+        unreadable, tables = await _tables(source, projections, given.tables, chosen, await _known(shared, chosen))
+        for name, grant in unreadable.items():
+            why = "the account may not read whole rows of it, so snapshots leave it out and nobody can compare it"
+            found.append(TableFound(".".join(name), unreadable=f"{why} -> {grant}"))
+            if not given.json:
+                print_table(found[-1], given.extra)
+        for schema in tables:
             table, view = await _sides(shared, source, projections, schema, given, chosen)
             try:
                 with progress(f"{schema.name}, messages", counts=True) as work:
@@ -115,23 +124,39 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
     if given.extra is not None:
         write_extra(given.extra, found)
     if given.json:
-        tables = [one.to_dict() for one in found]
-        print_json({"destination": chosen.name, "equal": all(one.equal for one in found), "tables": tables})
+        dicts = [one.to_dict() for one in found]
+        print_json({"destination": chosen.name, "equal": all(one.equal for one in found), "tables": dicts})
     return 0 if all(one.equal for one in found) else 1
 
 
+async def _known(shared: Wiring, chosen: DestinationSettings) -> Sequence[dict[str, Any]]:
+    """The stored schema history, where there is one: it names tables that the source does not show to our account."""
+    store = shared.store(chosen)
+    if await store.problems(chosen.name, must_exist=True):
+        return ()
+    await store.open()
+    return await store.schema_entries(chosen.name)
+
+
 async def _tables(
-    source: MysqlSource, projections: Projections, wanted: str, chosen: DestinationSettings
-) -> list[TableSchema]:
-    """Those that are meant, by name. Raises ConfigError when there is none."""
+    source: MysqlSource,
+    projections: Projections,
+    wanted: str,
+    chosen: DestinationSettings,
+    entries: Sequence[dict[str, Any]],
+) -> tuple[dict[tuple[str, str], str], list[TableSchema]]:
+    """Those that are meant, by name: the ones that the account may not read, each with the GRANT, and the others.
+    Raises ConfigError when there is none."""
     try:
         wants = matching(wanted, projections.captures)
     except ValueError as error:
         raise ConfigError([f"TABLE: {error}"]) from error
+    named = captured_names(chosen.filter.include, projections.captures, entries)
+    unreadable = await unreadable_now(source.settings, wants, named)
     found = await schemas_now(source.settings, wants)
-    if not found:
+    if not found and not unreadable:
         raise ConfigError([f"{chosen.name} captures no table {wanted}" if wanted else f"{chosen.name} has no table"])
-    return [found[name] for name in sorted(found)]
+    return unreadable, [found[name] for name in sorted(found)]
 
 
 async def _sides(

@@ -39,6 +39,8 @@ def print_table(one: TableFound, extra: Path | None) -> None:
 
 
 def _sentence(one: TableFound) -> str:
+    if one.unreadable:
+        return f"not compared: {one.unreadable}"
     counts = f"{one.source_rows:,} rows on the source, {one.consumer_rows:,} at the consumer"
     if one.equal:
         return f"equal ({counts})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from headrace.destination.checkpointer import Checkpointer
@@ -12,7 +13,9 @@ from headrace.destination.parts import Context
 from headrace.errors import HeadraceError
 from headrace.model import Position
 from headrace.ports.source import ChangeStream, Signal
-from headrace.ports.tables import ChunkRequest, TableChanged, TableReader
+from headrace.ports.tables import ChunkRequest, TableChanged, TableReader, in_short
+from headrace.rules.predicate_parser import parse_condition
+from headrace.rules.predicate_sql import columns_of, to_sql
 from headrace.snapshot import plan
 from headrace.snapshot.commands import SnapshotCommand, SnapshotRefused
 from headrace.snapshot.merge import SnapshotMerge
@@ -41,6 +44,7 @@ class Control:
         self._tell = tell
         merge.ended = self._note_ended
         self._name, self._status, self._log = context.name, context.status, context.log
+        self._settings = context.settings
         self._merge, self._stream, self._new_reader = merge, stream, new_reader
         self._checkpointer, self._rows = checkpointer, context.settings.filter.rows
         self._refused_at = 0.0
@@ -71,6 +75,8 @@ class Control:
             return
         try:
             command = SnapshotCommand.of({**signal.arguments(), "command": signal.command})
+            if command.where and not self._settings.source.signal_sql:
+                command = replace(command, where=self._without_sql(command.where))
             self._put(command)
         except (HeadraceError, ValueError) as error:
             self._refuse(f"row {signal.id} of headrace.signal is refused: {error}")
@@ -90,6 +96,19 @@ class Control:
     def _refuse(self, text: str) -> None:
         self._refused_at = time.monotonic()
         self._status.trouble(_REFUSED, text, remedy="ask again; see docs/snapshots.md")
+
+    def _without_sql(self, where: str) -> str:
+        """A condition in SQL of one in the language of [[filter.where]]. Raises ValueError, also where it could find
+        out what is hidden."""
+        try:
+            condition = parse_condition(where)
+        except ValueError as error:
+            raise ValueError(
+                f"where: {error}; it should be a condition as in [[filter.where]], unless [source] signal_sql is on"
+            ) from error
+        if hidden := sorted(filter(self._settings.filter.hides, columns_of(condition))):
+            raise ValueError(f"where: a rule of [filter] hides the column {hidden[0]}")
+        return to_sql(condition)
 
     def look(self) -> None:
         """Forgets a refused signal after a while; called each second."""
@@ -121,7 +140,16 @@ class Control:
             if not found:
                 why, remedy = await why_none(reader, listed, command.tables, self._merge.captures)
                 raise SnapshotRefused(why, remedy=remedy)
+            lacks = await reader.lacks()
+            unreadable = [name for one in found if lacks(*(name := (one.schema, one.table)))]
+            if len(unreadable) == len(found):
+                raise SnapshotRefused(
+                    f"the account may not read whole rows of {in_short(unreadable)}",
+                    remedy=" ".join(lacks(*name) for name in unreadable[:5]),
+                )
             for one in found if command.where or command.columns or len(found) == 1 else ():
+                if lacks(one.schema, one.table):  # it is left out, which is told then
+                    continue
                 table = self._stream.table(one.schema, one.table)
                 if table is None or isinstance(table, str):
                     continue

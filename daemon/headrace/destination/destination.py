@@ -51,6 +51,7 @@ from headrace.settings.snapshot import READS_ROWS
 from headrace.settings.values import StartLatest, start_text
 from headrace.snapshot.merge import SnapshotMerge
 from headrace.snapshot.plan import first_snapshot
+from headrace.snapshot.stored_keys import StoredKeys
 from headrace.tasks import Work, beside, first, set_within
 
 _LOOK_AT_STORE = 1.0
@@ -276,6 +277,7 @@ class Destination:
                     epoch=epoch,
                     snapshot_pos=begin.snapshot_pos,
                     rows=self._settings.filter.rows,
+                    keys=StoredKeys(self._settings.filter.salts),
                 )
                 run = Run(
                     self._context,

@@ -16,6 +16,7 @@ from headrace.destination.publisher import Publisher
 from headrace.destination.snapshotting import Snapshotting
 from headrace.destination.stall import StallDetector
 from headrace.destination.unconfirmed import Unconfirmed
+from headrace.destination.unreadable import UnreadableTables
 from headrace.errors import Fenced, HeadraceError, PositionLost, SourceChanged, SourceEnded, SourceSilent
 from headrace.model import MessageBatch
 from headrace.parking.compensation import Compensation
@@ -25,6 +26,7 @@ from headrace.snapshot.merge import SnapshotMerge
 from headrace.tasks import Task, beside, cancel, result_of
 
 _UNLOGGED = "unlogged_rows"
+_NO_CHECKSUMS = "no_checksums"
 _STEADY = 10.0
 """A dump that lasted so long, in seconds, and then ended is begun again in place; one that ends sooner is a failure."""
 _BLOCKED = 5.0
@@ -47,8 +49,8 @@ _SHARE = 0.2
 
 
 class Run:
-    """Tasks: *read*, *publish*, *checkpoint*, *watch*, *snapshot*, *outage*, *compensate* where messages may be parked,
-    and *heartbeat*. The last never ends the others; when any other fails, all end."""
+    """Tasks: *read*, *publish*, *checkpoint*, *watch*, *snapshot*, *unreadable*, *outage*, *compensate* where messages
+    may be parked, and *heartbeat*. The last never ends the others; when any other fails, all end."""
 
     def __init__(
         self,
@@ -87,12 +89,14 @@ class Run:
         self._version = source.version
         if builder.native is not None:
             builder.native.accepts = lambda: not merge.tables  # which see the rows of the stream
+        self._unreadable = UnreadableTables(context, source.reader)
         self._source = source.stream(
             Receiver(
                 rows=merge.rows,
                 large=merge.large,
                 alone=publisher.queue.alone,
                 hung=hung,
+                table=self._unreadable.seen if self._unreadable.wanted else None,
                 statement=builder.emit_schema,
                 mark=builder.emit_mark if context.settings.wants_marks else None,
                 heartbeat=heartbeats.seen,
@@ -106,7 +110,7 @@ class Run:
             )
         )
         self._merge, merge.wake = merge, self._source.wake
-        self._snapshotting = Snapshotting(context, merge, self._source, source.reader)
+        self._snapshotting = Snapshotting(context, merge, self._source, source.reader, self._unreadable.left_out)
         self._control = Control(context, merge, self._source, source.reader, checkpointer, self._snapshotting.tell)
         self._held_up = False
         """Whether reading waits for the queue."""
@@ -130,6 +134,7 @@ class Run:
             "checkpoint": self._checkpointer.run(),
             "watch": self._watch(),
             "snapshot": self._snapshotting.run(),
+            "unreadable": self._unreadable.run(),
             "outage": self._outage.watch(self._publisher),
         }
         if self._compensation is not None:
@@ -321,6 +326,14 @@ class Run:
         self._status.trouble(_UNLOGGED, text, remedy=remedy)
         self._log.error("rows changed without events", what=text, remedy=remedy)
 
+    def _look_at_checksums(self) -> None:
+        if self._source.progress().checksums:
+            self._status.clear(_NO_CHECKSUMS)
+            return
+        text = "the source writes its binlog without checksums: a damaged byte would be published as a value"
+        if self._status.trouble(_NO_CHECKSUMS, text, remedy="SET GLOBAL binlog_checksum = 'CRC32'; and in my.cnf"):
+            self._log.warning("the binlog has no checksums", remedy=self._status.troubles[_NO_CHECKSUMS])
+
     # -- the clock's ----------------------------------------------------------------------------------------------
 
     def reading_waits(self) -> bool:
@@ -359,6 +372,7 @@ class Run:
             self._heartbeats.check()
             self._snapshotting.tell()
             self._control.look()
+            self._look_at_checksums()
             if self._failed is None:
                 await self._stalls.look(self._source)
             self._outage.look()  # so that its end is no state of its own

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from headrace.destination.parts import Context
 from headrace.errors import HeadraceError, SourceError
 from headrace.ports.source import ChangeStream
-from headrace.ports.tables import TableReader
+from headrace.ports.tables import Lacks, TableReader
 from headrace.rules.patterns import PatternTooSlow
 from headrace.snapshot.merge import SnapshotMerge
 from headrace.snapshot.progress import SnapshotRate
 from headrace.snapshot.reading import SnapshotReading
 from headrace.snapshot.throttle import Throttle
-from headrace.snapshots import Snapshot
+from headrace.snapshots import Snapshot, TableName
 from headrace.tasks import first, set_within
 
 _TROUBLE = "snapshot"
@@ -30,8 +30,14 @@ class Snapshotting:
     tried again."""
 
     def __init__(
-        self, context: Context, merge: SnapshotMerge, stream: ChangeStream, new_reader: Callable[[], TableReader]
+        self,
+        context: Context,
+        merge: SnapshotMerge,
+        stream: ChangeStream,
+        new_reader: Callable[[], TableReader],
+        left_out: Callable[[Lacks, Iterable[TableName]], None],
     ) -> None:
+        """`left_out`: see SnapshotReading."""
         source = context.settings.source
         self._merge, self._status, self._log = merge, context.status, context.log
         self._rows = context.settings.filter.rows
@@ -45,6 +51,7 @@ class Snapshotting:
             context.log,
             parallel=source.snapshot_parallelism,
             seconds=source.snapshot_chunk_seconds,
+            left_out=left_out,
         )
         self._told_at = time.monotonic()
 
@@ -75,7 +82,12 @@ class Snapshotting:
             if "read" in ended and not self._merge.changed.is_set():
                 done: Snapshot = ended["read"]
                 self._merge.finish(done)
-                self._log.info("all tables are read", **_named(done), tables=done.tables_done, rows=done.rows)
+                self._log.info(
+                    "all tables that the account may read are read",
+                    **_named(done),
+                    tables=done.tables_done,
+                    rows=done.rows,
+                )
 
     def _fail(self, snapshot: Snapshot, error: HeadraceError) -> bool:
         """Whether it is to be tried again. A resync that can't be made is given up, since an operator has asked for it

@@ -41,12 +41,14 @@ MOVE_REASONS: Final = (*(kind.value for kind in LostKind), "diverged")
 TROUBLES: Final = (
     "foreign_heartbeat",
     "heartbeat",
+    "no_checksums",
     "parked_messages",
     "retention",
     "signal",
     "sink",
     "snapshot",
     "unlogged_rows",
+    "unreadable_tables",
 )
 """The reasons of troubles."""
 

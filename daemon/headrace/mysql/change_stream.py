@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from headrace.errors import HeadraceError, ServerIdTaken, SourceChanged
+from headrace.errors import HeadraceError, ServerIdTaken, SourceChanged, SourceEnded, WrongChecksum
 from headrace.model import Position, TableSchema
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
@@ -21,7 +21,8 @@ from headrace.ports.tables import Watermark
 
 class MysqlStream(ChangeStream):
     """See ChangeStream. `reopen` begins another dump at a position; `disconnected` is called when the source ends a
-    dump for somebody else with our server id."""
+    dump for somebody else with our server id; `first_damage` says of a place whether an event with a wrong checksum
+    has not come there before."""
 
     def __init__(
         self,
@@ -32,7 +33,9 @@ class MysqlStream(ChangeStream):
         *,
         reopen: Callable[[Position], Awaitable[Dump]],
         disconnected: Callable[[], None],
+        first_damage: Callable[[str], bool] = lambda _: False,
     ) -> None:
+        self._first_damage = first_damage
         self._dump, self._schemas, self._receiver, self._options = dump, schemas, receiver, options
         self._reopen, self._disconnected = reopen, disconnected
         self._decoder = self._make_decoder(dump)
@@ -40,6 +43,8 @@ class MysqlStream(ChangeStream):
         """What came, up to where it is decoded, and whether there is more to decode at once."""
         self._feeding = False
         self._bytes, self._received = 0, dump.packets.last_receive
+        self._asked_for_unknown = False
+        """Whether somebody has asked for a table whose schema is not known."""
         self._end: HeadraceError | None = None
         """Why there is no more."""
         self._before = Progress("", 0, 0)
@@ -69,6 +74,9 @@ class MysqlStream(ChangeStream):
                 described.learned(await self._schemas.learn(described.wanted, decoder.position()))
             elif decoder.statements.waiting is not None:
                 await decoder.statements.read_apart()
+            elif self._asked_for_unknown:
+                self._asked_for_unknown = False
+                await self._schemas.look_again(decoder.position())
             elif self._schemas.comparison.is_due():
                 await self._schemas.comparison.run(decoder.position())
             elif not self._more:
@@ -91,12 +99,17 @@ class MysqlStream(ChangeStream):
                 here = decoder.cursor.file, decoder.cursor.end
                 if self._schemas.history.pass_by(here, decoder.transactions.last_pos):
                     decoder.refresh()
-        except HeadraceError as error:
+        except HeadraceError as failure:
+            error: HeadraceError = failure
             if isinstance(error, ServerIdTaken):
                 self._disconnected()
+            if isinstance(error, WrongChecksum) and self._first_damage(decoder.cursor.position):
+                error = SourceEnded(f"{failure.args[0]}; it is read once more, from the source again")
             told = self._receiver.mark is not None and decoder.transactions.in_group  # then a position is its begin
             if told or not decoder.cutter.whole:
-                raise
+                if error is failure:
+                    raise
+                raise error from failure
             self._end = error  # what came before it is given out first
 
     def _stops(self) -> bool:
@@ -123,6 +136,8 @@ class MysqlStream(ChangeStream):
         known = history.table(schema, table)
         if known is not None or history.knows(schema, table):
             return known
+        self._asked_for_unknown = True  # our account may be able to read it by now
+        self.wake()
         return history.unknown_because(schema, table)
 
     def passed(self, watermark: Watermark) -> bool:
@@ -149,6 +164,7 @@ class MysqlStream(ChangeStream):
             before.skipped + cursor.skipped,
             before.transactions + transactions.count,
             self._bytes,
+            cursor.checksums,
         )
 
     def in_transaction(self) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.errors import (
@@ -24,10 +23,13 @@ from headrace.mysql.position.inventory import retention, take_inventory
 from headrace.mysql.replicas import Reader, choose_server_id, is_derived, replicas
 from headrace.mysql.role import Role, refuse_role, require_logged, server_role
 from headrace.mysql.schema.states import reached
+from headrace.mysql.schema.tables import BASE_TABLES_SQL
 from headrace.mysql.sql.dialect import Dialect, dialect_of
 from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
 from headrace.mysql.wire.dump_errors import BINLOG_ON
+from headrace.mysql.wire.grants import ALL, Grant, account_of, folds_names, lacks_of, show_grants
 from headrace.ports.finding import Finding, Level, failed, ok, warning, wrong
+from headrace.ports.tables import in_short
 from headrace.settings.destination import HeartbeatSettings, SourceSettings
 
 # An EXPLAIN needs the rights of what it explains and does nothing.
@@ -41,10 +43,6 @@ _BARRIER = (
     "EXPLAIN INSERT INTO headrace.watermark (destination, number) VALUES ('', 1)"
     " ON DUPLICATE KEY UPDATE number = number + 1"
 )
-_GRANT = re.compile(
-    r"GRANT (?P<rights>.+?) ON (?:\*|(?P<quote>[`'\"])(?P<schema>.+?)(?P=quote))\.[*`'\"]", re.IGNORECASE
-)
-"""One line of SHOW GRANTS, about tables."""
 _GTIDS_WHILE_RUNNING = 50706
 """The first version whose gtid_mode can be changed without a restart."""
 _CLOCKS = 2.0
@@ -62,6 +60,12 @@ class Wanted:
     heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
     position: Position | None = None
     """What is stored."""
+    captures: Callable[[str, str], bool] | None = None
+    """Says of a schema and table whether its rows are wanted. None: tables are not looked at."""
+    tables: tuple[tuple[str, str], ...] = ()
+    """Captured tables that are known by name, be they shown to the account or not."""
+    only_these: bool = False
+    """Whether [filter] names each of its tables."""
 
 
 async def check_source(
@@ -80,7 +84,7 @@ async def check_source(
             findings += await _grants(connection, source.user, wanted)
             findings.append(await _server_id(connection, source, server_id, node, destination))
             role = await server_role(connection)
-            findings += role_findings(role, source, variables, await _account(connection))
+            findings += role_findings(role, source, variables, await account_of(connection))
             findings.append(await _heartbeat(connection, role, wanted.heartbeat))
             if wanted.reads_rows and await _reads_behind_a_row(connection, source, role):
                 findings.append(await _watermark(connection))
@@ -140,6 +144,10 @@ def variable_findings(variables: dict[str, str], *, row_image: str = "full") -> 
                 remedy += "; or take such rows with [source] row_image = 'any'"
             findings.append(wrong(name, f"{name} is {actual}: {trouble}", remedy, (f"{setter} {name} = '{value}';",)))
     findings.append(_metadata(variables, setter))
+    if variables.get("binlog_checksum", "").upper() == "NONE":
+        sentence = "binlog_checksum is NONE: a damaged byte would be published as a value"
+        sql = (f"{setter} binlog_checksum = 'CRC32';",)
+        findings.append(warning("binlog_checksum", sentence, f"it begins a new binlog{_for_good(setter)}", sql))
     return findings
 
 
@@ -169,12 +177,39 @@ def _for_good(setter: str) -> str:
 
 
 async def _grants(connection: SourceConnection, user: str, wanted: Wanted) -> list[Finding]:
-    account, grants = await _account(connection), await _show_grants(connection)
-    return grant_findings(grants, user, account, wanted, connection.variables)
+    account, grants = await account_of(connection), await show_grants(connection)
+    findings = grant_findings(grants, user, account, wanted, connection.variables)
+    if wanted.captures is not None and findings[-1].level is Level.OK:
+        findings += await _tables(connection, grants, account, user, wanted)
+    return findings
+
+
+async def _tables(
+    connection: SourceConnection, grants: Sequence[Grant], account: str, user: str, wanted: Wanted
+) -> list[Finding]:
+    """Captured tables that the account may not read whole: those that have a name, and that there may be others."""
+    captures, lacks = wanted.captures, lacks_of(grants, account, fold=folds_names(connection.variables))
+    assert captures is not None
+    shown = {(str(row["s"]), str(row["t"])) for row in await connection.query(BASE_TABLES_SQL)}
+    names = sorted(name for name in shown | set(wanted.tables) if captures(*name) and lacks(*name))
+    level = wrong if wanted.reads_rows else warning
+    left_out = "snapshots leave out, while their changes are published"
+    findings = []
+    if names:
+        sentence = f"{user} may not read whole rows of {in_short(names)}, which {left_out}"
+        findings.append(level("tables", sentence, sql=tuple(lacks(*name) for name in names)))
+    selecting = [one for one in grants if one.table is None and one.has("SELECT") and not one.revoked]
+    schemas = sorted({schema for schema, table in shown if captures(schema, table)})
+    apart = [schema for schema in schemas if not any(one.covers(schema) for one in selecting)]
+    if apart and not wanted.only_these:
+        sentence = f"{user} has SELECT on single tables of {', '.join(apart)}, and sees no others: those {left_out}"
+        grant = tuple(f"GRANT SELECT ON `{schema}`.* TO {account};" for schema in apart)
+        findings.append(warning("tables", sentence, "or have [filter] include name the tables", grant))
+    return findings
 
 
 def grant_findings(
-    grants: Sequence[str],
+    grants: Sequence[Grant],
     user: str,
     account: str,
     wanted: Wanted,
@@ -187,13 +222,13 @@ def grant_findings(
     everywhere = granted(grants, "")
     findings = []
     for right in ("REPLICATION SLAVE", _dialect(variables).binlog_right):
-        if {right, _ALL} & everywhere:
+        if {right, ALL} & everywhere:
             findings.append(ok(right, f"{user} has {right}"))
         else:
             findings.append(wrong(right, f"{user} lacks {right}", sql=(f"GRANT {right} ON *.* TO {account};",)))
-    lacking = [schema for schema in wanted.schemas if not {"SELECT", _ALL} & granted(grants, schema)]
+    lacking = [schema for schema in wanted.schemas if not {"SELECT", ALL} & granted(grants, schema)]
     if any_schema or not wanted.schemas:
-        lacking = [] if {"SELECT", _ALL} & granted(grants, None) else list(wanted.schemas) or [""]
+        lacking = [] if {"SELECT", ALL} & granted(grants, None) else list(wanted.schemas) or [""]
     findings.append(_select(user, account, lacking, wanted, variables))
     return findings
 
@@ -201,7 +236,7 @@ def grant_findings(
 def _select(user: str, account: str, lacking: Sequence[str], wanted: Wanted, variables: Mapping[str, str]) -> Finding:
     """`lacking`: schemas whose tables the account may not read; "" stands for all."""
     if not lacking:
-        return ok("SELECT", f"{user} has SELECT{' on ' if wanted.schemas else ''}{', '.join(wanted.schemas)}")
+        return ok("SELECT", f"{user} has SELECT{' in ' if wanted.schemas else ''}{', '.join(wanted.schemas)}")
     sql = tuple(f"GRANT SELECT ON {f'`{schema}`' if schema else '*'}.* TO {account};" for schema in lacking)
     # information_schema shows only tables that the account may read
     sees = f"{user} lacks SELECT{' on ' if any(lacking) else ''}{', '.join(lacking)}: it sees no captured table there"
@@ -212,38 +247,16 @@ def _select(user: str, account: str, lacking: Sequence[str], wanted: Wanted, var
     return warning("SELECT", f"{sees}, so rules can't be compared with tables, nor snapshots be taken", sql=sql)
 
 
-_ALL = "ALL PRIVILEGES"
-
-
-async def _show_grants(connection: SourceConnection) -> list[str]:
-    return [str(text) for row in await connection.query("SHOW GRANTS") for text in row.values()]
-
-
-def granted(grants: Sequence[str], schema: str | None) -> set[str]:
-    """What the account may do with some or all tables of a schema, in capitals; "": everywhere; None: in any schema
-    but our own."""
+def granted(grants: Sequence[Grant], schema: str | None) -> set[str]:
+    """What the account may do with all tables of a schema, or with some of them or some columns, in capitals; "":
+    everywhere; None: in any schema but our own."""
     rights: set[str] = set()
-    for found in filter(None, map(_GRANT.match, grants)):
-        where = found["schema"]
-        if schema is None:
-            fits = (where or "").lower() != SCHEMA
-        else:
-            fits = where is None or _fits(where, schema)
-        if fits:
-            rights |= {right.partition(" (")[0] for right in found["rights"].upper().split(", ")}
-    return rights
-
-
-def _fits(where: str, schema: str) -> bool:
-    r"""Whether a GRANT is about the schema: in its name % and _ stand for others, unless behind a backslash."""
-    pattern = re.sub(r"\\?.", lambda one: {"%": ".*", "_": "."}.get(one[0], re.escape(one[0][-1])), where)
-    return re.fullmatch(pattern, schema, re.IGNORECASE | re.DOTALL) is not None
-
-
-async def _account(connection: SourceConnection) -> str:
-    """The account that the server took us for, as a GRANT names it."""
-    name, _, host = str((await connection.query("SELECT CURRENT_USER() AS u"))[0]["u"]).rpartition("@")
-    return "@".join("'" + part.replace("\\", "\\\\").replace("'", "''") + "'" for part in (name, host))
+    for one in grants:
+        if one.revoked:
+            continue
+        if (one.schema or "").lower() != SCHEMA if schema is None else one.covers(schema):
+            rights |= one.rights | one.limited
+    return rights.difference(*(one.rights for one in grants if one.revoked and schema and one.covers(schema)))
 
 
 async def _server_id(
@@ -258,7 +271,7 @@ async def _server_id(
     if not seen:
         right = _dialect(connection.variables).replicas_right
         sentence = f"our server id is {chosen}; whether another replica has it can't be seen"
-        return warning("server_id", sentence, sql=(f"GRANT {right} ON *.* TO {await _account(connection)};",))
+        return warning("server_id", sentence, sql=(f"GRANT {right} ON *.* TO {await account_of(connection)};",))
     if derived and chosen != server_id:
         sentence = f"our server id is {chosen}: {server_id}, which node and destination give first, is in use"
         return ok("server_id", sentence)
@@ -301,14 +314,14 @@ async def _heartbeat(connection: SourceConnection, role: Role, settings: Heartbe
             else "it is not to be written to"
         )
         return ok(name, f"no heartbeats are written to it, because {why}; the binlog's own serve")
-    account = await _account(connection)
+    account = await account_of(connection)
     try:
         for statement in _BEATS:
             await connection.query(statement)
     except QueryFailed as error:
         if error.errno not in (NO_DATABASE, NO_TABLE):
             return warning(name, f"heartbeats can't be written: {error.args[0]}")
-        if {"CREATE", _ALL} & granted(await _show_grants(connection), SCHEMA):
+        if {"CREATE", ALL} & granted(await show_grants(connection), SCHEMA):
             return ok(name, "headrace.heartbeat does not exist yet: the first start creates it")
         return warning(name, "there is no table headrace.heartbeat", sql=setup_statements(account))
     except GrantMissing:
@@ -326,14 +339,14 @@ async def _reads_behind_a_row(connection: SourceConnection, source: SourceSettin
 
 async def _watermark(connection: SourceConnection) -> Finding:
     """Whether that row can be written; without it no table is ever read."""
-    name, account = "watermark", await _account(connection)
+    name, account = "watermark", await account_of(connection)
     sentence, remedy = f"{account} may not write into headrace.watermark", 'or set [source] snapshot = "never"'
     try:
         await connection.query(_BARRIER)
     except QueryFailed as error:
         if error.errno not in (NO_DATABASE, NO_TABLE):
             return wrong(name, f"headrace.watermark can't be written: {error.args[0]}")
-        if {"CREATE", _ALL} & granted(await _show_grants(connection), SCHEMA):
+        if {"CREATE", ALL} & granted(await show_grants(connection), SCHEMA):
             return ok(name, "headrace.watermark does not exist yet: the first reading of tables creates it")
         sentence = "there is no table headrace.watermark"
     except GrantMissing:
@@ -405,7 +418,7 @@ async def require_complete(connection: SourceConnection, source: SourceSettings,
     """The same checks on a connection that is about to stream; `schemas` as in Wanted. One that the account may not
     read can be one that is still to be made."""
     findings = variable_findings(connection.variables, row_image=source.row_image)
-    account, grants = await _account(connection), await _show_grants(connection)
+    account, grants = await account_of(connection), await show_grants(connection)
     wanted = Wanted(schemas=tuple(schemas))
     findings += grant_findings(grants, source.user, account, wanted, connection.variables, any_schema=True)
     refuse_incomplete(findings)

@@ -52,7 +52,7 @@ class Decoder:
             cursor, start, GroupSpool(options.spool, options.max_spool), receiver.mark
         )
         self.described = DescribedTables(cursor, history, comparison)
-        maps = self.maps = TableMaps(cursor, transactions, self.described, captures, options)
+        maps = self.maps = TableMaps(cursor, transactions, self.described, captures, options, receiver.table)
         told = frozenset(name for name, wanted in (("ddl", options.ddl), ("dcl", options.dcl)) if wanted)
         statements = self.statements = StatementFollower(
             cursor,

@@ -62,6 +62,8 @@ class MysqlSource(Source):
         self.settings = settings.source
         self._server_id = self._taken = 0
         """Ours at the source, and that for which it has just ended our dump; 0 for none."""
+        self._damaged = ""
+        """Where an event with a wrong checksum came last."""
         self._heads: tuple[str, FileHeads] | None = None
         """An address, and the heads of the binlogs there, each read once."""
         self._away: set[str] = set()
@@ -182,7 +184,13 @@ class MysqlSource(Source):
 
         def stream(receiver: Receiver) -> MysqlStream:
             return MysqlStream(
-                dump, schemas, receiver, self._options, reopen=self._reopen, disconnected=self._disconnected
+                dump,
+                schemas,
+                receiver,
+                self._options,
+                reopen=self._reopen,
+                disconnected=self._disconnected,
+                first_damage=self._first_damage,
             )
 
         return OpenSource(
@@ -235,6 +243,10 @@ class MysqlSource(Source):
             raise
         self._server_id = ready.server.settings.server_id
         return dump
+
+    def _first_damage(self, place: str) -> bool:
+        before, self._damaged = self._damaged, place
+        return before != place
 
     def _disconnected(self) -> None:
         self._taken = self._server_id

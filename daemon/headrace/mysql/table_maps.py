@@ -76,9 +76,11 @@ class TableMaps:
         described: DescribedTables,
         captures: Callable[[str, str], bool],
         options: DecoderOptions,
+        seen: Callable[[str, str], None] | None = None,
     ) -> None:
+        """`seen`: see Receiver.table."""
         self._cursor, self._transactions, self._described = cursor, transactions, described
-        self._captures, self._options = captures, options
+        self._captures, self._options, self._seen = captures, options, seen
         self.tables: dict[bytes, Table] = {}
         self._older: dict[bytes, Table] = {}
         """Those of the generation before, which are forgotten with the next: whatever is described, its rows come
@@ -186,6 +188,8 @@ class TableMaps:
                 event = TableMap(body, mariadb=self._cursor.dialect.mariadb)
                 table.row_schema = event.row_schema(self._described.of(event), self._options.values)
                 table.count, table.nameless = len(table.row_schema.fields), not event.has_names
+                if self._seen is not None:
+                    self._seen(schema, name)
             except BROKEN as error:
                 if not self._pass_over(f"table {table.name} is not understood: {error}", error):
                     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -58,8 +59,17 @@ class TableSchemas:
             ) from error
         made = cls(destination, server, captures, history)
         await made.comparison.begin(start)
-        await made._complete(start, _LOOK_BEHIND if server.rows_bring_names else math.inf)
+        await made._complete(start, made._look_behind)
         return made
+
+    @property
+    def _look_behind(self) -> float:
+        return _LOOK_BEHIND if self._server.rows_bring_names else math.inf
+
+    async def look_again(self, position: Position) -> None:
+        """Looks for table schemas that were not known so far; that it can't is logged."""
+        with contextlib.suppress(SourceError):
+            await self._look(position, self._look_behind)
 
     async def learn(self, table: tuple[str, str], position: Position) -> str:
         """Looks for the table schema of a table at `position`, or compares it when it is known; why it can't be known,
@@ -67,12 +77,15 @@ class TableSchemas:
         if self.history.table(*table) is not None:
             await self.comparison.run(position, table)
             return ""
+        await self._look(position, math.inf)
+        return "" if self.history.table(*table) is not None else self.history.unknown_because(*table)
+
+    async def _look(self, position: Position, look_behind: float) -> None:
         try:
-            await self._complete(position)
+            await self._complete(position, look_behind)
         except SourceError as error:
             log.warning("table schemas can't be read", destination=self._destination, error=error.told())
             raise
-        return "" if self.history.table(*table) is not None else self.history.unknown_because(*table)
 
     async def _complete(self, position: Position, look_behind: float = math.inf) -> None:
         server, history, told = self._server, self.history, log.bind(destination=self._destination)

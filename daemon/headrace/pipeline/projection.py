@@ -55,7 +55,7 @@ class Projections:
         self._exclude = parse_columns(wanted.exclude_columns, "filter.exclude_columns")
         self._where = [(compile_filter(one.tables, "filter.where"), parse_condition(one.rows)) for one in wanted.where]
         self._masks = [(compile_filter(one.tables, "filter.mask"), one.columns, one.rule) for one in wanted.mask]
-        self._secret = "".join(one.salt.get_secret_value() for one in wanted.mask).encode()
+        self._secret = wanted.salts
         """Makes hashes of hidden keys, where there is one."""
         self.of = per_schema(self.project)
 

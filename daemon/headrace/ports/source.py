@@ -114,6 +114,8 @@ class Receiver:
     altered: Callable[[frozenset[tuple[str, str]] | None, tuple[TableChange, ...]], None] | None = None
     """A statement may have changed these tables, captured or not (None: it may be any), and is known to have done this
     to them."""
+    table: Callable[[str, str], None] | None = None
+    """Rows of this captured table follow. Called when the stream gets to know it, and perhaps again."""
     begin: Callable[[], None] = lambda: None
     """Something may be given from now on: called once each read(), behind its waits."""
     full: Callable[[], bool] = lambda: False
@@ -148,6 +150,8 @@ class Progress:
     transactions: int = 0
     """Those that ended, lone statements among them."""
     bytes: int = 0
+    checksums: bool = True
+    """Whether a damaged byte of what comes now would be noticed."""
 
 
 class ChangeStream(ABC):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headrace.model import Position, Row, TableSchema
@@ -11,6 +11,17 @@ from headrace.model import Position, Row, TableSchema
 Key = tuple[str, ...]
 """The key of a row as a source writes it down, a text a key column: made and understood by its reader alone, stored by
 others."""
+Lacks = Callable[[str, str], str]
+"""Says of a schema and table whether the account may not read whole rows of it: the statement that grants the right, ""
+where the account has it. Rights on single columns are not enough."""
+
+_NAMED = 5
+
+
+def in_short(names: Sequence[tuple[str, str]]) -> str:
+    """Some names of tables, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(map(".".join, names[:_NAMED])) + more
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +137,10 @@ class TableReader(ABC):
     async def why_unlisted(self, schema: str, table: str) -> tuple[str, str]:
         """Why tables() lacks a table: a view, one that the account may not read, or none at all; and a remedy. Raises
         SourceError."""
+
+    @abstractmethod
+    async def lacks(self) -> Lacks:
+        """Asks what the account may not read on the server that is read. Raises SourceError."""
 
     @abstractmethod
     async def read(self, request: ChunkRequest) -> Chunk:

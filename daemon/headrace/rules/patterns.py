@@ -219,6 +219,13 @@ def named_schemas(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def named_tables(text: str) -> tuple[list[tuple[str, str]], bool]:
+    """The tables that a filter names as they stand, and whether it names no others."""
+    parts = [part for _, part in split_patterns(text)]
+    names = [(schema, table) for schema, dot, table in (p.partition(".") for p in parts if is_plain(p)) if dot]
+    return names, len(names) == len(parts)
+
+
 def only_colon(text: str, at: int, where: str) -> int | None:
     """The index of a rule's colon; None without one. Raises ValueError for a second one."""
     colons = list(top_level(text, ":"))

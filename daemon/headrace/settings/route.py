@@ -137,6 +137,18 @@ class FilterSettings(Section):
         default=(), description="What is hidden, [[filter.mask]]; of two for one column the first counts."
     )
 
+    @property
+    def salts(self) -> bytes:
+        """Those of all masks: a secret of the destination, where it has any."""
+        return "".join(one.salt.get_secret_value() for one in self.mask).encode()
+
+    def hides(self, column: str) -> bool:
+        """Whether a rule hides a column of this name, in small letters, of any table."""
+        hidden = {name.lower() for one in self.mask for name in one.columns}
+        hidden = hidden.union(*(rule.columns for _, rule in parse_columns(self.exclude_columns).entries))
+        included = [rule.columns for _, rule in parse_columns(self.include_columns).entries]
+        return column in hidden or bool(included and not any(column in names for names in included))
+
 
 class RouteSettings(Section):
     """[route]: where messages go within the sink."""

@@ -42,6 +42,12 @@ class SnapshotSettings(OptionalTls):
     snapshot_max_threads_running: Int = Field(
         default=0, ge=0, description="While more threads run on the server that is read, reading waits; 0: never."
     )
+    signal_sql: bool = Field(
+        default=False,
+        description="Whether `where` of a row of headrace.signal may be any SQL: who writes there can then find out "
+        "what every table has that our account may read. Else it is a condition as in [[filter.where]], on columns "
+        "that no rule hides.",
+    )
     snapshot_source: SnapshotSourceSettings | None = Field(
         default=None,
         description="A replica, [source.snapshot_source], whose tables are read instead; it needs GTIDs, and serves "

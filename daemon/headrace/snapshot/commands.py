@@ -51,6 +51,11 @@ class SnapshotCommand:
         for key, text in texts.items():
             if not isinstance(text, str) or len(text) > _LONGEST or "\0" in text:
                 raise SnapshotRefused(f"{key} should be a text of at most {_LONGEST:,} characters")
+        for key in ("where", "columns"):
+            if key in raw and not (raw[key].strip() if isinstance(raw[key], str) else raw[key]):
+                raise SnapshotRefused(
+                    f"{key} is empty: leave it out where all {'rows' if key == 'where' else key} are meant"
+                )
         if not isinstance(columns, list) or not all(isinstance(one, str) and one for one in columns):
             raise SnapshotRefused("columns should be a list of names")
         try:

@@ -32,6 +32,7 @@ from headrace.ports.source import ChangeStream
 from headrace.ports.tables import Chunk, Watermark
 from headrace.rules.patterns import PatternTooSlow
 from headrace.snapshot import plan
+from headrace.snapshot.stored_keys import StoredKeys
 from headrace.snapshot.table_read import TableRead, Waiting
 from headrace.snapshots import Snapshot, TableName, TableProgress
 
@@ -65,7 +66,9 @@ class SnapshotMerge:
         epoch: int = 0,
         snapshot_pos: int = 0,
         rows: bool = True,
+        keys: StoredKeys | None = None,
     ) -> None:
+        self._keys = keys or StoredKeys()
         self.snapshots = tuple(snapshots)
         """As they are stored with what was given so far."""
         self.snapshot_pos, self._rows = snapshot_pos, rows
@@ -182,9 +185,9 @@ class SnapshotMerge:
         table.changed.clear()
         self.wake()
 
-    def leave(self, snapshot: Snapshot) -> list[TableProgress]:
-        """Tables of the snapshot under way that are not captured any more are not gone on with; returns those."""
-        gone = [one for one in snapshot.open if not self.captures(*one.name)]
+    def leave(self, snapshot: Snapshot, wanted: plan.Captures) -> list[TableProgress]:
+        """Tables of the snapshot under way that are not wanted any more are not gone on with; returns those."""
+        gone = [one for one in snapshot.open if not wanted(*one.name)]
         for one in gone:
             snapshot = plan.end_table(snapshot, one.name)
         if gone:
@@ -198,7 +201,10 @@ class SnapshotMerge:
         current = self.snapshots[0]
         progress = plan.progress_of(current, name)
         assert progress is not None
-        table = self.tables[name] = TableRead(progress)
+        table = self.tables[name] = TableRead(progress, self._keys.open(progress.key))
+        if table.key is None and progress.key is not None:
+            log.warning("the masks' salts are others than before: the table is read again", table=".".join(name))
+            self.restart(table)
         return table
 
     def restart(self, table: TableRead) -> None:
@@ -206,7 +212,7 @@ class SnapshotMerge:
         table.forget()
         if self.tables.get(table.name) is not table:
             return
-        table.progress = replace(table.progress, key=None, order="", rows=0)
+        table.key, table.progress = None, replace(table.progress, key=None, order="", rows=0)
         self._numbered = ""  # its rows come again, perhaps at other places of their messages
         self._set(plan.advance(self.snapshots[0], table.progress))
 
@@ -292,7 +298,7 @@ class SnapshotMerge:
                 if stream.table(*table.name) != first.schema:
                     table.forget()  # what the stream knows of it was put right meanwhile
                     break
-                if first.chunk.order != table.progress.order and table.progress.key is not None:
+                if first.chunk.order != table.progress.order and table.key is not None:
                     self.restart(table)
                     break
                 if self._numbered != self.snapshots[0].id:
@@ -315,8 +321,9 @@ class SnapshotMerge:
                 self._emit_rows(table, first.schema, rows, position, began=began, ends=chunk.last and not chunk.rows)
             if time.perf_counter() >= end:
                 break
-        progress = table.progress
-        table.progress = replace(progress, key=chunk.key, rows=progress.rows + passed, order=chunk.order)
+        progress, table.key = table.progress, chunk.key
+        stored = self._keys.seal(table.key)
+        table.progress = replace(progress, key=stored, rows=progress.rows + passed, order=chunk.order)
         self._set(plan.advance(self.snapshots[0], table.progress))
         if not chunk.rows:
             table.given()

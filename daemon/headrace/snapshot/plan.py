@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
+from headrace.errors import GrantMissing
 from headrace.model import DdlKind, TableChange
-from headrace.ports.tables import TableFacts
+from headrace.ports.tables import Lacks, TableFacts, in_short
 from headrace.rules.patterns import compile_filter
 from headrace.snapshots import Snapshot, TableName, TableProgress
 
@@ -44,6 +45,12 @@ def following(snapshot: Snapshot, tables: Iterable[TableFacts]) -> list[TableNam
     """The tables that are not begun yet, in the order in which they will be."""
     begun = {one.name for one in snapshot.open}
     return sorted(name for one in tables if (name := (one.schema, one.table)) > snapshot.begun and name not in begun)
+
+
+def may_not_read(tables: Sequence[TableName], lacks: Lacks) -> GrantMissing:
+    """Of a resync that is about such tables alone."""
+    text = f"the account may not read whole rows of {in_short(tables)}"
+    return GrantMissing(text, retriable=False, remedy=" ".join(lacks(*name) for name in tables[:5]))
 
 
 def begin_table(snapshot: Snapshot, name: TableName) -> Snapshot:

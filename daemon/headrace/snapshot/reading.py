@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from headrace.errors import SourceError
 from headrace.model import POS_SHIFT
 from headrace.ports.source import ChangeStream
-from headrace.ports.tables import Chunk, ChunkRequest, KeyOutdated, TableChanged, TableFacts, TableReader
+from headrace.ports.tables import Chunk, ChunkRequest, KeyOutdated, Lacks, TableChanged, TableFacts, TableReader
 from headrace.snapshot import plan
 from headrace.snapshot.merge import SnapshotMerge
 from headrace.snapshot.progress import SnapshotRate
@@ -35,7 +35,8 @@ _CHANGED_WAIT = 1.0
 
 class SnapshotReading:
     """Reads for one run of a destination. `new_reader` gives readers, one for each table that is read at a time;
-    `seconds` is how long the source should take for one chunk."""
+    `seconds` is how long the source should take for one chunk. `left_out` is told what the account lacks, and which
+    tables are not read for that."""
 
     def __init__(
         self,
@@ -48,10 +49,12 @@ class SnapshotReading:
         *,
         parallel: int,
         seconds: float,
+        left_out: Callable[[Lacks, Iterable[TableName]], None],
     ) -> None:
         self._merge, self._stream, self._new_reader = merge, stream, new_reader
         self._throttle, self._rate, self._log = throttle, rate, log
         self._parallel, self._seconds = parallel, seconds
+        self._left_out = left_out
         self._todo: deque[TableName] = deque()
         self._resumed: deque[TableName] = deque()
         self._id = ""
@@ -82,11 +85,20 @@ class SnapshotReading:
         current = self._merge.current
         if current is None or current.id != snapshot.id:  # a command came meanwhile
             return
-        for progress in self._merge.leave(current):
-            self._log.warning("a table is read no more: [filter] leaves it out", table=".".join(progress.name))
+        lacks = await reader.lacks()
+        for progress in self._merge.leave(current, lambda *name: self._merge.captures(*name) and not lacks(*name)):
+            self._log.warning(
+                "a table is read no more: [filter] leaves it out, or the account may not read it any more",
+                table=".".join(progress.name),
+            )
         snapshot = self._merge.snapshots[0]
         wants = plan.matching(snapshot.tables, self._merge.captures)
-        facts = [one for one in listed.tables if wants(one.schema, one.table)]
+        wanted = [one for one in listed.tables if wants(one.schema, one.table)]
+        facts = [one for one in wanted if not lacks(one.schema, one.table)]
+        unreadable = [name for one in wanted if lacks(*(name := (one.schema, one.table)))]
+        self._left_out(lacks, unreadable)
+        if unreadable and not facts and snapshot.kind == "resync":
+            raise plan.may_not_read(unreadable, lacks)
         if not facts and not snapshot.open:
             if snapshot.kind == "resync":
                 why, remedy = await why_none(reader, listed.tables, snapshot.tables, self._merge.captures)

@@ -26,10 +26,11 @@ class Waiting:
 
 @dataclass(slots=True)
 class TableRead:
-    """`progress` is what is stored; `generation` grows when a statement has made void all that was read and not
-    given."""
+    """`progress` is what is stored, and `key` the key in it as its reader knows it; `generation` grows when a statement
+    has made void all that was read and not given."""
 
     progress: TableProgress
+    key: Key | None = None
     touched: Touched = field(default_factory=Touched)
     chunks: deque[Waiting] = field(default_factory=deque)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -49,7 +50,7 @@ class TableRead:
     @property
     def after(self) -> Key | None:
         """Behind which row the next chunk begins."""
-        return self.chunks[-1].chunk.end if self.chunks else self.progress.key
+        return self.chunks[-1].chunk.end if self.chunks else self.key
 
     def forget(self) -> None:
         """What was read is void: a statement has changed the table, or it has to be read again."""

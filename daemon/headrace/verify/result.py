@@ -49,11 +49,13 @@ class TableFound:
     keyless_differs: bool = False
     """Of a table without a key: whether count or checksum differ."""
     notes: list[str] = field(default_factory=list)
+    unreadable: str = ""
+    """Why the table could not be compared, and what helps."""
 
     @property
     def equal(self) -> bool:
         """Whether the consumer has exactly the table's rows."""
-        return not (self.ranges or self.extra or self.keyless_differs)
+        return not (self.ranges or self.extra or self.keyless_differs or self.unreadable)
 
     @property
     def missing(self) -> int:

@@ -19,6 +19,8 @@ from headrace.ports.parking import ParkedContent, ParkedEntry, ParkedMessage, Pa
 
 _LIMIT = 10.0
 """Seconds for connecting, and for each statement."""
+_ANSWER = 2 << 30
+"""Bytes: messages are read many at a time, and settings bound how many there are."""
 _CREATE = (
     "CREATE DATABASE IF NOT EXISTS `{database}`",
     "CREATE TABLE IF NOT EXISTS `{database}`.headrace_parked_message ("
@@ -64,6 +66,7 @@ class MySqlParkingStore(ParkingStore):
             tls=settings.tls,
             tls_files=settings.tls_files,
             connect_timeout=_LIMIT,
+            answer_bytes=_ANSWER,
         )
         self._where = f"the parked messages in MySQL at {settings.host}:{settings.port}"
         self._connection: SourceConnection | None = None

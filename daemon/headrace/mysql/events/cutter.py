@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 from zlib import crc32
 
-from headrace.errors import BinlogCorrupt, NotUnderstood, SourceEnded
+from headrace.errors import BinlogCorrupt, NotUnderstood, SourceEnded, WrongChecksum
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import WRAP, EventCursor
 from headrace.mysql.events.event_types import Handler
@@ -546,14 +546,15 @@ class EventCutter:
     # -- what can't be read ---------------------------------------------------------------------------------------
 
     def _refuse(self, kind: int, flags: int) -> None:
-        if flags & ev.IGNORABLE_FLAG:
-            return
         known = ev.BY_NUMBER.get(kind)
-        name, remedy = (known.name, known.remedy) if known is not None else ("unknown", "")
+        if known is not None and known.ignorable and flags & ev.IGNORABLE_FLAG:
+            return
+        remedy = "it may hold rows: compare the tables, then name the position in [source] skip_event"
+        name, remedy = (known.name, known.remedy) if known is not None else ("unknown", remedy)
         raise self._cursor.not_understood(f"event type {kind} ({name}) is not supported", remedy)
 
     def _corrupt(self, kind: int) -> BinlogCorrupt:
-        return BinlogCorrupt(
+        return WrongChecksum(
             f"at {self._cursor.position}: the CRC32 of an event of type {kind} is wrong",
             remedy="check the binlog with mysqlbinlog --verify-binlog-checksum, on the source and on a replica",
         )

@@ -73,6 +73,8 @@ class EventType:
     made_up: bool = False
     """Whether a source also makes it up for the dump, without a position in the file."""
     rows: RowsKind | None = None
+    ignorable: bool = False
+    """Whether it is passed over where the source marks it as one that may be."""
     remedy: str = ""
     """What helps against an event that is refused."""
 
@@ -109,6 +111,7 @@ TABLE = (
         "skip_event",
     ),
     EventType(HEARTBEAT, "HEARTBEAT", Does.PASS, Does.HEARTBEAT, Does.HEARTBEAT, made_up=True),
+    EventType(28, "IGNORABLE", Does.PASS, Does.PASS),
     EventType(ROWS_QUERY, "ROWS_QUERY", Does.TEXT, Does.PASS),
     _rows(30, "WRITE_ROWS", _I),
     _rows(31, "UPDATE_ROWS", _U),
@@ -132,6 +135,7 @@ TABLE = (
         "MariaDB START_ENCRYPTION",
         Does.REFUSE,
         Does.OUTSIDE,
+        ignorable=True,
         remedy="the binlog is encrypted: read it from the server rather than from the file",
     ),
     EventType(165, "QUERY_COMPRESSED", Does.COMPRESSED_QUERY, Does.PASS, Does.COMPRESSED_QUERY),
@@ -141,6 +145,13 @@ TABLE = (
     _rows(169, "WRITE_ROWS_COMPRESSED", _I, 30, compressed=True),
     _rows(170, "UPDATE_ROWS_COMPRESSED", _U, 31, compressed=True),
     _rows(171, "DELETE_ROWS_COMPRESSED", _D, 32, compressed=True),
+    EventType(
+        172,
+        "MariaDB PARTIAL_ROW_DATA",
+        Does.REFUSE,
+        Does.PASS,
+        remedy="it is a part of a rows event: have the source write those whole (binlog_row_event_fragment_threshold)",
+    ),
 )
 
 BY_NUMBER = {one.number: one for one in TABLE}
@@ -154,7 +165,8 @@ ENDS = frozenset({XID, XA_PREPARE, TRANSACTION_PAYLOAD})
 HEARTBEATS = frozenset(one.number for one in TABLE if one.scan is Does.HEARTBEAT)
 
 IGNORABLE_FLAG = 0x80
-"""The server's promise that a reader that does not know the event may pass over it."""
+"""The server's promise that a reader that does not know the event may pass over it. It is made for replicas, which may
+get the same rows in another way: of an event that nobody knows here it says nothing about rows."""
 ARTIFICIAL_FLAG = 0x20
 """The event was made up for the dump and stands in no file."""
 

@@ -20,6 +20,7 @@ from headrace.mysql.schema.states import FilePosition, reached
 from headrace.mysql.schema.tables import read_tables
 from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.wire.connection import QueryFailed, Server, SourceConnection, address_of
+from headrace.mysql.wire.grants import ask_lacks
 
 log = structlog.get_logger(__name__)
 
@@ -126,8 +127,9 @@ class SchemaComparison:
         async with await SourceConnection.open(address_of(self._server.settings)) as connection:
             await prepare(connection, dialect, wait=1)
             before = (await connection.binlog_end())[:2]
-            suspects = set()
-            async for name, shown in read_tables(connection.query, names, dialect):
+            suspects, lacks = set(), await ask_lacks(connection)
+            whole = [name for name in names if not lacks(*name)]
+            async for name, shown in read_tables(connection.query, whole, dialect):
                 if not isinstance(shown, str) and history.difference(name, shown) is not Difference.NONE:
                     suspects.add(name)
                 await asyncio.sleep(0)  # other destinations share the loop

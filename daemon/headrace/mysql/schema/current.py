@@ -2,23 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
+from headrace.errors import StateStoreError
 from headrace.model import TableSchema
-from headrace.mysql.schema.tables import TABLES_SQL, read_tables
+from headrace.mysql.schema.entries import tables_named
+from headrace.mysql.schema.tables import BASE_TABLES_SQL, TABLES_SQL, read_tables
 from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.wire.connection import SourceConnection, address_of
+from headrace.mysql.wire.grants import ask_lacks
+from headrace.rules.patterns import named_tables
 from headrace.settings.destination import SourceSettings
 
+Captures = Callable[[str, str], bool]
 
-async def schemas_now(source: SourceSettings, wanted: Callable[[str, str], bool]) -> dict[tuple[str, str], TableSchema]:
-    """By schema and table; tables whose description is not understood are left out. Raises SourceError."""
+
+def captured_names(include: str, captures: Captures, entries: Iterable[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
+    """Captured tables that are known without asking the source: [filter] names them, or the schema history does. Raises
+    StateStoreError."""
+    try:
+        known = tables_named(entries)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateStoreError(f"the stored schema history can't be read ({error!r})") from error
+    return tuple(sorted(name for name in known | set(named_tables(include)[0]) if captures(*name)))
+
+
+async def unreadable_now(
+    source: SourceSettings, wanted: Captures, named: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], str]:
+    """Tables that the account may not read whole rows of, each with the GRANT: of those that it is shown and of those
+    that are `named`. Raises SourceError."""
+    async with await SourceConnection.open(address_of(source)) as connection:
+        await connection.load_variables()
+        lacks = await ask_lacks(connection)
+        shown = {(str(row["s"]), str(row["t"])) for row in await connection.query(BASE_TABLES_SQL)}
+        return {name: grant for name in sorted(shown | set(named)) if wanted(*name) and (grant := lacks(*name))}
+
+
+async def schemas_now(source: SourceSettings, wanted: Captures) -> dict[tuple[str, str], TableSchema]:
+    """By schema and table; tables are left out whose description is not understood, or which the account may not read
+    whole. Raises SourceError."""
     async with await SourceConnection.open(address_of(source)) as connection:
         variables = await connection.load_variables()
         dialect = dialect_of(variables.get("version", ""), mariadb=connection.is_mariadb)
+        lacks = await ask_lacks(connection)
         names = [(str(row["s"]), str(row["t"])) for row in await connection.query(TABLES_SQL)]
+        names = [name for name in names if wanted(*name) and not lacks(*name)]
         return {
             name: TableSchema(*name, read.columns, read.keys)
-            async for name, read in read_tables(connection.query, [name for name in names if wanted(*name)], dialect)
+            async for name, read in read_tables(connection.query, names, dialect)
             if not isinstance(read, str)
         }

@@ -33,6 +33,7 @@ class DescribedTables:
         if event.has_names:
             described, certain = event.described(), known is not None
             if known is None and history is not None:
+                history.note_rows(event.schema, event.table)
                 known = history.likely(event.schema, event.table)
             if known is None or misfit(known, event.visible_types, event.nulls):
                 return described

@@ -41,6 +41,18 @@ def in_force(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return kept
 
 
+def tables_named(entries: Iterable[dict[str, Any]]) -> set[tuple[str, str]]:
+    """The tables that the entries know to exist. Raises as in_force()."""
+    found: set[tuple[str, str]] = set()
+    for entry in in_force(entries):
+        if entry["kind"] == "table":
+            name = str(entry["schema"]), str(entry["table"])
+            (found.discard if entry.get("gone") else found.add)(name)
+        elif entry["kind"] == "schema" and (entry.get("gone") or entry.get("new")):
+            found = {name for name in found if name[0] != entry["schema"]}
+    return found
+
+
 def definition_fields(definition: TableDefinition) -> dict[str, Any]:
     """A table schema's JSON form. Fields of a column that have their defaults are left out."""
     columns = []

@@ -6,6 +6,8 @@ import asyncio
 import struct
 from collections.abc import Callable
 
+import structlog
+
 from headrace.model import DdlKind, SchemaChange, TableSchema
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import EventCursor
@@ -17,6 +19,8 @@ from headrace.mysql.schema.ddl.actions import StatementInfo
 from headrace.mysql.schema.ddl.classify import LONG
 from headrace.mysql.schema.history import DdlEffect, SchemaHistory
 from headrace.ports.source import Receiver
+
+log = structlog.get_logger(__name__)
 
 _TOO_LONG = 15 << 20
 """Bytes of a statement that is told by its head, without reading the rest."""
@@ -145,11 +149,19 @@ class StatementFollower:
             self._altered(_concerned(effect), effect.tables)
         if effect.unlogged and self._unlogged is not None and self._concerns(effect):
             names = " and ".join(".".join(name) for name in effect.named or ())
-            self._unlogged(f"rows of {names} changed at {self._cursor.position} without events: {query.sql[:100]}")
+            text = "its text may hold a password" if effect.secret else query.sql[:100]
+            self._unlogged(f"rows of {names} changed at {self._cursor.position} without events: {text}")
         if effect.category == "dml":
             self._refuse_dml(query, effect.named)
-        elif effect.category in self._told and not effect.temporary and not effect.secret and self._concerns(effect):
-            self._give(effect, query.sql, pos)
+        elif effect.category in self._told and not effect.temporary and self._concerns(effect):
+            if not effect.secret:
+                self._give(effect, query.sql, pos)
+            elif effect.category == "ddl":
+                log.warning(
+                    "a statement is not published, because its text may hold a password",
+                    table=f"{effect.schema}.{effect.table}",
+                    position=self._cursor.position,
+                )
 
     def _give(self, effect: DdlEffect, sql: str, pos: int) -> None:
         if self._tell is not None:

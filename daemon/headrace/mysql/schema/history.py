@@ -218,6 +218,12 @@ class SchemaHistory:
         self._states.at(self._pos, "a row")
         self._states.set((schema, table), why)
 
+    def note_rows(self, schema: str, table: str) -> None:
+        """Rows of a table come. One that should not exist here is one that the server does not show to our account."""
+        if self._states.get((schema, table)) is None:
+            self._states.at(self._pos, "a row")
+            self._states.set((schema, table), "the server did not show it to our account")
+
     def doubt(self, why: str, file: str, end: int, pos: int) -> None:
         """What any table is may have changed at `file`:`end`, whose `_pos` is `pos`."""
         if self.waits:  # what holds before is what is doubted: taken later, it would end the doubt

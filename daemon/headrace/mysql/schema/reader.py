@@ -16,6 +16,7 @@ from headrace.mysql.schema.states import UNREAD, FilePosition, reached
 from headrace.mysql.schema.tables import SCHEMAS_SQL, TABLES_SQL, read_tables
 from headrace.mysql.sql.dialect import Dialect, charset_named, dialect_of
 from headrace.mysql.wire.connection import QueryFailed, Server, SourceConnection, address_of
+from headrace.mysql.wire.grants import ask_lacks
 
 TRIES = 4
 """Readings before a table is left out that statements keep changing meanwhile."""
@@ -138,8 +139,12 @@ async def prepare(connection: SourceConnection, dialect: Dialect, wait: int | No
 
 async def read_whole(connection: SourceConnection, wanted: Names, dialect: Dialect) -> Reading:
     """The tables as they are when every statement about them that has begun is over."""
+    lacks, reading = await ask_lacks(connection), Reading()
+    for name in sorted(wanted):  # of rights on some columns come those columns, as if there were no others
+        if grant := lacks(*name):
+            reading.unknown[name] = f"our account may not read whole rows of it ({grant})"
+    wanted = wanted - reading.unknown.keys()
     failed = await _wait_for_statements(connection, wanted)
-    reading = Reading()
     async for name, read in read_tables(connection.query, wanted, dialect):
         if isinstance(read, str):
             reading.unknown[name] = read

@@ -9,7 +9,16 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.errors import GrantMissing, HeadraceError, NotUnderstood, SourceError, SourceMisconfigured
+from headrace.errors import (
+    GrantMissing,
+    HeadraceError,
+    NotUnderstood,
+    SourceError,
+    SourceMisconfigured,
+    SourceSilent,
+    SourceUnreachable,
+)
+from headrace.model import TableSchema
 from headrace.mysql.heartbeat import SCHEMA as OWN_SCHEMA
 from headrace.mysql.role import server_role
 from headrace.mysql.schema.tables import literal
@@ -23,8 +32,19 @@ from headrace.mysql.values.charsets import UnknownType
 from headrace.mysql.values.column_types import ValueOptions
 from headrace.mysql.values.textcode import TextDecoder, make_text_decoder
 from headrace.mysql.wire.connection import NOT_KNOWN, QueryFailed, Server, SourceConnection, address_of
+from headrace.mysql.wire.grants import ask_lacks
 from headrace.mysql.wire.query_stream import QueryStream, ResultColumn, RowBlock
-from headrace.ports.tables import Chunk, ChunkRequest, Key, TableChanged, TableFacts, TableList, TableReader, Watermark
+from headrace.ports.tables import (
+    Chunk,
+    ChunkRequest,
+    Key,
+    Lacks,
+    TableChanged,
+    TableFacts,
+    TableList,
+    TableReader,
+    Watermark,
+)
 from headrace.settings.destination import SourceSettings
 
 _LOCK_SECONDS = 5
@@ -47,6 +67,8 @@ _SEARCH_SECONDS = 2.0
 """How long a server may look for a chunk of rows that meet a condition; an index that serves it finds them at once."""
 _SEARCH_AGAIN = 20
 """So many times as long it is not tried again: what it takes then is little beside what was saved."""
+_SILENCE = 60.0
+"""Seconds without a byte of a chunk after which it is given up."""
 _KEPT = 100
 """Tables whose decoders are kept."""
 
@@ -132,6 +154,10 @@ class MysqlTableReader(TableReader):
                 pass
             return f"the source has no table {name}", "look at its name; upper and lower case may count"
 
+    async def lacks(self) -> Lacks:
+        async with self._turn():
+            return await ask_lacks(await self._ask())
+
     async def require(self) -> None:
         async with self._turn():
             await (await self._way()).require()
@@ -153,6 +179,13 @@ class MysqlTableReader(TableReader):
                 return await self._scan_on(request, prepared)
             self._scan = None
             return await self._read(request, prepared)
+
+    async def _silent(self, error: SourceUnreachable, request: ChunkRequest) -> SourceError:
+        """What it means that no byte came: it is the condition, where the server answers without it."""
+        if request.where and isinstance(error.__cause__, SourceSilent) and await self._passes(request):
+            text = f"no row of {request.table.name} came within {_SILENCE:g} s: its condition takes the source too long"
+            return SourceMisconfigured(text, retriable=False)
+        return error
 
     @contextlib.asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
@@ -257,8 +290,9 @@ class MysqlTableReader(TableReader):
         known = self._prepared.get(name)
         if known is not None and known.fits(request):
             return known
-        if request.where and not _is_one(request.where, dialect_of(self._server.version, mariadb=self._server.mariadb)):
-            raise _no_condition(request.table.name, "its brackets do not pair")
+        dialect = dialect_of(self._server.version, mariadb=self._server.mariadb)
+        if request.where and (why := _what_is_wrong(request.where, request.table, dialect)):
+            raise _no_condition(request.table.name, why)
         select = TableSelect(request.table, request.columns, request.where)
         try:
             decode = make_text_decoder(request.table.columns, select.present, self._options)
@@ -276,9 +310,11 @@ class MysqlTableReader(TableReader):
         schema."""
         table = request.table
         try:
-            shown = await data.start(sql)
+            shown = await data.start(sql, _SILENCE)
         except QueryFailed as error:
             raise await self._meaning(error, request) from error
+        except SourceUnreachable as error:
+            raise await self._silent(error, request) from error
         why = differing([table.columns[i] for i in select.present], shown)
         if why:
             raise TableChanged(f"{table.name}: {why}")
@@ -286,9 +322,11 @@ class MysqlTableReader(TableReader):
 
     async def _rows(self, data: QueryStream, request: ChunkRequest, rows: int) -> RowBlock:
         try:
-            return await data.rows(rows, request.size)
+            return await data.rows(rows, request.size, _SILENCE)
         except QueryFailed as error:
             raise await self._meaning(error, request) from error
+        except SourceUnreachable as error:
+            raise await self._silent(error, request) from error
 
     async def _meaning(self, error: QueryFailed, request: ChunkRequest) -> Exception:
         """What a refused SELECT means."""
@@ -386,18 +424,25 @@ async def _list_tables(connection: SourceConnection) -> TableList:
     return TableList(sorted(facts, key=lambda fact: (fact.schema, fact.table)), Watermark(file, offset), int(clock))
 
 
-def _is_one(condition: str, dialect: Dialect) -> bool:
-    """Whether a condition stays one condition within brackets."""
-    depth = 0
+def _what_is_wrong(condition: str, table: TableSchema, dialect: Dialect) -> str:
+    """Why a text is not one condition on rows of the table, within the brackets that it gets; "" when it is."""
+    depth, columns, named = 0, {column.name.lower() for column in table.columns}, False
     try:
         for token in tokenize(condition, dialect):
             if token.kind == "op" and token.value in "()":
                 depth += 1 if token.value == "(" else -1
-            if depth < 0 or (token.kind == "op" and token.value == ";"):
-                return False
-    except NotParsed:
-        return False
-    return depth == 0
+            if depth < 0:
+                break
+            if token.kind == "op" and token.value == ";":
+                return "it has a ;"
+            named |= token.kind in ("word", "name") and token.value.lower() in columns
+    except NotParsed as error:
+        return str(error)
+    if depth:
+        return "its brackets do not pair"
+    if condition.rstrip().endswith(";"):  # which the tokens are without
+        return "it has a ;"
+    return "" if named else "it names no column of the table; for all rows give none"
 
 
 def _session(variables: Mapping[str, str]) -> list[str]:

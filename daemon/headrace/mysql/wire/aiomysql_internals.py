@@ -12,7 +12,7 @@ from pymysql.constants import CLIENT
 
 KNOWN_VERSIONS = {"aiomysql": ("0.3.2",)}
 """What all of this was tried with, on real servers. It relies on the connection's _writer and _reader with its _buffer,
-on _execute_command() and _read_ok_packet(), and on how a login goes: _connect() reads the greeting, sets
+on _execute_command(), _read_bytes() and _read_ok_packet(), and on how a login goes: _connect() reads the greeting, sets
 server_capabilities and _server_auth_plugin, then calls _request_authentication(), which goes over to TLS when
 _ssl_context is set and the server can, and _process_auth() when the server asks for another plugin."""
 
@@ -28,13 +28,18 @@ class LoginRefused(Exception):
         self.remedy = remedy
 
 
+class AnswerTooLarge(Exception):
+    """The server sends more than may be taken of one answer."""
+
+
 class _GuardedConnection(aiomysql.Connection):  # type: ignore[misc]
     """Goes by the state that the connection has, rather than by what was asked for: a greeting without TLS, which
     anybody on the way can make of one with it, ends the login when TLS is required."""
 
-    def __init__(self, *, tls_required: bool, **options: Any) -> None:
+    def __init__(self, *, tls_required: bool, answer_bytes: int, **options: Any) -> None:
         super().__init__(**options)
         self._tls_required = tls_required
+        self._answer_bytes = self._left = answer_bytes
         context: ssl.SSLContext | None = options.get("ssl")
         self._verified = context is not None and context.verify_mode is ssl.CERT_REQUIRED
 
@@ -57,6 +62,17 @@ class _GuardedConnection(aiomysql.Connection):  # type: ignore[misc]
         self._require_safe(plugin_name.decode("ascii", "replace"))
         return await super()._process_auth(plugin_name, auth_packet)
 
+    async def _execute_command(self, command: int, sql: str | bytes) -> None:
+        self._left = self._answer_bytes
+        await super()._execute_command(command, sql)
+
+    async def _read_bytes(self, num_bytes: int) -> bytes:
+        self._left -= num_bytes
+        if self._left < 0:
+            raise AnswerTooLarge
+        data: bytes = await super()._read_bytes(num_bytes)
+        return data
+
     def _require_safe(self, plugin: str) -> None:
         encrypted = self._writer.transport.get_extra_info("ssl_object") is not None
         will_be = self._ssl_context is not None  # before TLS begins: nothing of the login leaves before it has
@@ -68,10 +84,10 @@ class _GuardedConnection(aiomysql.Connection):  # type: ignore[misc]
             )
 
 
-async def connect(*, tls_required: bool, **options: Any) -> aiomysql.Connection:
-    """Connects and logs in, as aiomysql.connect() does with these options. Raises LoginRefused, and what that
-    raises."""
-    connection = _GuardedConnection(tls_required=tls_required, **options)
+async def connect(*, tls_required: bool, answer_bytes: int, **options: Any) -> aiomysql.Connection:
+    """Connects and logs in, as aiomysql.connect() does with these options. Of the login and of each answer it takes so
+    many bytes, as they come; behind them it raises AnswerTooLarge. Raises LoginRefused, and what that raises."""
+    connection = _GuardedConnection(tls_required=tls_required, answer_bytes=answer_bytes, **options)
     await connection._connect()
     return connection
 

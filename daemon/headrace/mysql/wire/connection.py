@@ -14,7 +14,14 @@ import aiomysql
 import pymysql.err
 
 from headrace.errors import BinlogOff, SourceError, SourceMisconfigured, SourceUnreachable
-from headrace.mysql.wire.aiomysql_internals import LoginRefused, connect, has_unread, run_command, transport_of
+from headrace.mysql.wire.aiomysql_internals import (
+    AnswerTooLarge,
+    LoginRefused,
+    connect,
+    has_unread,
+    run_command,
+    transport_of,
+)
 from headrace.mysql.wire.dump_errors import BINLOG_ON, query_error
 from headrace.mysql.wire.sockets import tune
 from headrace.mysql.wire.stream import PacketStream
@@ -30,6 +37,10 @@ NOT_KNOWN = 1064
 LOOK_HEARTBEAT = 1.0
 """Seconds between the heartbeats of a short dump."""
 _LOOK_BUFFER = 1 << 20
+_TOGETHER = 100
+"""Rows that are fetched before their size is looked at."""
+_OBJECTS = 4
+"""How many times as large as its bytes an answer may become in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +56,8 @@ class Address:
     tls_files: TlsFiles = (None, None, None)
     """CA, certificate and key."""
     connect_timeout: float = 10.0
+    answer_bytes: int = 64 << 20
+    """Of one answer at most: as it comes, and four times as many as its rows take in memory."""
 
     @property
     def name(self) -> str:
@@ -126,6 +139,7 @@ class SourceConnection:
             async with asyncio.timeout(address.connect_timeout):
                 connection = await connect(
                     tls_required=address.security in ("required", "verified"),
+                    answer_bytes=address.answer_bytes,
                     host=address.host,
                     port=address.port,
                     user=address.user,
@@ -137,6 +151,8 @@ class SourceConnection:
                     connect_timeout=address.connect_timeout,
                     program_name="headrace",
                 )
+        except AnswerTooLarge as error:
+            raise SourceError(f"{address.host}:{address.port} answers a login without end") from error
         except (TimeoutError, OSError, asyncio.IncompleteReadError, ssl.SSLError) as error:
             what = f"{type(error).__name__}: {error}".rstrip(": ")
             if isinstance(error, TimeoutError):
@@ -154,33 +170,51 @@ class SourceConnection:
     async def query(self, sql: str) -> list[dict[str, Any]]:
         """The rows of one statement as dicts. Raises QueryFailed or another SourceError, also after connect_timeout
         seconds."""
-        return (await self._run(sql, (), aiomysql.DictCursor))[0]
+        return (await self._run(sql, (), aiomysql.SSDictCursor))[0]
 
     async def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of one statement, in which each %s stands for a value. Raises as query()."""
-        return (await self._run(sql, values, aiomysql.Cursor))[0]
+        return (await self._run(sql, values, aiomysql.SSCursor))[0]
 
     async def change(self, sql: str, values: Sequence[Any] = ()) -> int:
         """How many rows a statement has changed. Raises as query()."""
-        return (await self._run(sql, values, aiomysql.Cursor))[1]
+        return (await self._run(sql, values, aiomysql.SSCursor))[1]
 
-    async def _run(self, sql: str, values: Sequence[Any], kind: type[aiomysql.Cursor]) -> tuple[list[Any], int]:
-        silent = f"{self._address.name} did not answer '{sql[:60]}'"
-        failed = f"'{sql[:60]}' failed at {self._address.name}"
-        async with self._asking(failed, silent), self._connection.cursor(kind) as cursor:
+    async def _run(self, sql: str, values: Sequence[Any], kind: type[aiomysql.SSCursor]) -> tuple[list[Any], int]:
+        rows, size = list[Any](), 0
+        name, what = self._address.name, f"'{sql[:60]}'"
+        async with self._asking(f"{what} failed at {name}", f"{name} did not answer {what}"):
+            cursor = await self._connection.cursor(kind)  # closed below alone: it would read an answer to its end
             count = await cursor.execute(sql % tuple(map(self._literal, values)) if values else sql)
-            return list(await cursor.fetchall()), int(count)
+            while some := await cursor.fetchmany(_TOGETHER):
+                size += sum(map(_memory_of, some))
+                if size > _OBJECTS * self._address.answer_bytes:
+                    raise AnswerTooLarge
+                rows += some
+            await cursor.close()
+        return rows, int(count)
 
     @contextlib.asynccontextmanager
     async def _asking(self, failed: str, silent: str) -> AsyncIterator[None]:
-        """The limit of what is asked within, and our words for an error of the server and for no answer."""
+        """The limits of what is asked within, and our words for an error of the server and for no answer. Behind no
+        answer, and behind one without end, the connection is of no use any more."""
         try:
             async with asyncio.timeout(self._address.connect_timeout):
                 yield
         except pymysql.err.MySQLError as error:
             raise _failed(failed, error, self._address.user) from error
+        except AnswerTooLarge as error:
+            self._abort()
+            limit = f"{self._address.answer_bytes >> 20} MiB"
+            raise SourceError(f"{failed}: the answer has more than {limit}") from error
         except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
+            self._abort()
             raise SourceUnreachable(silent) from error
+
+    def _abort(self) -> None:
+        transport = transport_of(self._connection)
+        if transport is not None:
+            transport.abort()
 
     def _literal(self, value: Any) -> str:
         """aiomysql 0.3 can't write bytes."""
@@ -331,6 +365,12 @@ async def short_dump(
             yield stream, connection
         finally:
             await stream.close()
+
+
+def _memory_of(row: tuple[Any, ...] | dict[str, Any]) -> int:
+    """About how many bytes a row of an answer takes."""
+    values = row.values() if isinstance(row, dict) else row
+    return 300 + sum(100 + (len(value) if isinstance(value, str | bytes) else 0) for value in values)
 
 
 def probe_id(server_id: int) -> int:

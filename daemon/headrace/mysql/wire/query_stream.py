@@ -3,8 +3,10 @@ internals manual, "Text Protocol")."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +16,14 @@ from headrace.mysql.wire.stream import PacketStream
 
 SILENCE = 60.0
 """Seconds without a byte after which a statement counts as lost: a condition may have to look at many rows for one."""
+_SMALL = 16 << 20
+"""Bytes of all rows of a small result."""
+_NAMES = 1 << 16
+"""Bytes of a packet that is no row."""
+_LARGEST = (1 << 30) + (16 << 20)
+"""Bytes of a row: the servers' largest packet, and what they take of it themselves."""
+_LONGEST = 3600.0
+"""Seconds for the rows of one block, however steadily their bytes come."""
 _BUFFER = 2 << 20
 """Bytes that are received and not yet taken: a statement that is read slowly waits on the server."""
 _COM_QUERY = b"\x03"
@@ -88,15 +98,30 @@ class QueryStream:
 
     async def query(self, sql: str, silence: float = SILENCE) -> list[list[bytes | None]]:
         """The rows of a statement with a small result, as they came. Raises as start()."""
-        if not await self.start(sql, silence):
-            return []
-        rows = []
-        while (packet := await self._packet(silence))[0] != _END or len(packet) > 8:
-            if packet[0] == _ERROR:
-                raise self._refused(packet, sql)
-            rows.append(row_values(packet))
+        rows, size = list[list[bytes | None]](), 0
+        async with self._within(2 * silence):
+            if not await self.start(sql, silence):
+                return []
+            while (packet := await self._packet(silence, _SMALL))[0] != _END or len(packet) > 8:
+                if packet[0] == _ERROR:
+                    raise self._refused(packet, sql)
+                rows.append(row_values(packet))
+                size += 100 * (1 + len(rows[-1])) + len(packet)  # as they take in memory, about
+                if size > _SMALL:
+                    raise self._too_much()
         self.running = False
         return rows
+
+    @contextlib.asynccontextmanager
+    async def _within(self, seconds: float) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError as error:
+            raise SourceUnreachable(f"{self._packets.peer} came to no end within {seconds:g} s") from error
+
+    def _too_much(self) -> SourceError:
+        return SourceError(f"{self._packets.peer} answers more than it was asked")
 
     async def start(self, sql: str, silence: float = SILENCE) -> list[ResultColumn]:
         """Runs a statement up to its first row; the columns of its result, none when it has none. Raises QueryFailed
@@ -121,6 +146,10 @@ class QueryStream:
     async def rows(self, rows: int, size: int, silence: float = SILENCE) -> RowBlock:
         """The next rows of the statement that was started: at most `rows`, and behind `size` bytes none that begins.
         Raises as start(), also for an error in the middle."""
+        async with self._within(_LONGEST):
+            return await self._rows(rows, size, silence)
+
+    async def _rows(self, rows: int, size: int, silence: float) -> RowBlock:
         block = RowBlock()
         while not block.ended and block.rows < rows and block.size < size:
             begin, b = self._at, self._rest
@@ -138,7 +167,7 @@ class QueryStream:
             header, first = _HEADER(b, at)
             length = header & _FULL
             if length == _FULL:
-                row = await self._packet(silence)
+                row = await self._packet(silence, _LARGEST)
                 block.parts.append(RowBytes(b"\0\0\0\0" + row, 1, len(row) + 4))
                 block.rows += 1
                 block.size += len(row) + 4
@@ -157,12 +186,15 @@ class QueryStream:
                 self.running, block.ended = False, True
         return block
 
-    async def _packet(self, silence: float) -> bytes:
-        """The next packet's content, in one piece when it came in several."""
-        parts = []
+    async def _packet(self, silence: float, most: int = 0) -> bytes:
+        """The next packet's content, in one piece when it came in several: so many bytes at most."""
+        parts, size = [], 0
         while True:
             await self._more(4, silence)
             length = int.from_bytes(self._rest[self._at : self._at + 3], "little")
+            size += length
+            if size > (most or _NAMES):
+                raise self._too_much()
             await self._more(length + 4, silence)
             parts.append(self._rest[self._at + 4 : self._at + 4 + length])
             self._at += length + 4

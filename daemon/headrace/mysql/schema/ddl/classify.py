@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from headrace.model import DdlKind
@@ -35,7 +36,7 @@ from headrace.mysql.schema.ddl.objects import (
     truncate,
 )
 from headrace.mysql.sql.dialect import CODECS, Dialect, dialect_of
-from headrace.mysql.sql.tokens import NotParsed, tokenize
+from headrace.mysql.sql.tokens import NotParsed, Token, tokenize
 from headrace.mysql.values.charsets import UnknownType, charset_of
 
 LONG = 64 << 10
@@ -52,6 +53,10 @@ _OTHER = frozenset(
         "PREPARE", "DEALLOCATE", "BINLOG", "CLONE", "SIGNAL", "RESIGNAL", "GET", "END",
     }
 )  # fmt: skip
+_CREDENTIALS = re.compile(r"(?:passwor?d|pwd)\s*[\"'=]|://[^/\s]*@", re.IGNORECASE)
+"""In an option's value: `password "x"` as SPIDER has it, `PWD=x` as ODBC, `scheme://user:x@host`."""
+_SERVER = re.compile(r"[\w$.-]+(?:/[\w$.-]+)?")
+"""A CONNECTION that names a server, and a table there: its password is in CREATE SERVER."""
 _ACCOUNTS = frozenset({"USER", "ROLE"})
 _HARMLESS = frozenset(
     {
@@ -101,13 +106,33 @@ def classify(query: QueryEvent, *, mariadb: bool, version: str) -> StatementInfo
 
 
 def _may_hold_a_secret(sql: str) -> bool:
+    """Of a text that is not read as tokens."""
     upper = sql.upper()
-    return any(word in upper for word in ("PASSWORD", "IDENTIFIED")) or _names_a_connection(upper)
+    return any(word in upper for word in ("PASSW", "PWD", "IDENTIFIED", "CONNECTION", "OPTION_LIST"))
 
 
-def _names_a_connection(upper: str) -> bool:
-    """Whether a table of another server is named with an account: CONNECTION = 'mysql://user:password@host/...'."""
-    return "CONNECTION" in upper and "://" in upper and "@" in upper
+def _table_holds_a_secret(tokens: Sequence[Token], sql: str) -> bool:
+    """Whether a statement about a table may carry the password of a table elsewhere: FEDERATED, CONNECT, SPIDER, or an
+    engine that nobody knows here. By what strings stand for; `sql` for comments, which are published too."""
+    spider = any(token.value.upper() == "SPIDER" for token in tokens)
+    for i, token in enumerate(tokens):
+        if token.kind in ("string", "bits") and _CREDENTIALS.search(token.value):
+            return True
+        if token.kind not in ("word", "name"):
+            continue
+        option, rest = token.value.upper(), tokens[i + 1 : i + 3]
+        given = len(rest) == 2 and (rest[0].kind, rest[0].value) == ("op", "=")
+        value = rest[-1] if given else rest[0] if rest else None
+        named = "PASSW" in option or "PWD" in option
+        if named and given:  # such a value may stand without quotes
+            return True
+        if value is None or value.kind not in ("string", "bits"):
+            continue
+        if named or option == "OPTION_LIST" or (spider and option == "COMMENT"):
+            return True
+        if option == "CONNECTION" and not _SERVER.fullmatch(value.value):
+            return True
+    return bool(_CREDENTIALS.search(sql))
 
 
 def decode(query: QueryEvent) -> str:
@@ -151,7 +176,7 @@ def _classify(sql: str, schema: str, dialect: Dialect) -> StatementInfo:
     thing, temporary = _object(c)
     # The hash of a password is one too.
     secret = word in ("CREATE", "ALTER") and thing in ("USER", "SERVER")
-    secret = secret or (thing == "TABLE" and _names_a_connection(sql.upper()))
+    secret = secret or (thing == "TABLE" and _table_holds_a_secret(tokenize(sql, dialect), sql))
     if thing in _ACCOUNTS:
         return replace(other, category="dcl", secret=secret)
     ddl = replace(other, category="ddl", alters=word == "ALTER", secret=secret)

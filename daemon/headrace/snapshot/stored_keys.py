@@ -1,0 +1,51 @@
+"""The form in which the key of a row is stored with a snapshot's progress: unreadable where keys may be masked."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from base64 import b64decode, b64encode
+from typing import Any
+
+import orjson
+
+from headrace.ports.tables import Key
+
+_MARK = "aes-gcm:"
+"""Before what is encrypted. No reader's keys begin so (ports/tables.py)."""
+_NONCE = 12
+
+
+class StoredKeys:
+    """With a secret keys are encrypted, for whoever knows it: every daemon of the destination. A secret of no more
+    entropy than the masks' salts protects them as well as those protect what is published."""
+
+    def __init__(self, secret: bytes = b"") -> None:
+        self._cipher: Any = None
+        if secret:
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+            self._cipher = AESGCM(hashlib.blake2b(secret, digest_size=32, person=b"headrace-keys").digest())
+
+    def seal(self, key: Key | None) -> Key | None:
+        """What is stored of a key."""
+        if self._cipher is None or key is None:
+            return key
+        nonce = os.urandom(_NONCE)
+        sealed = nonce + self._cipher.encrypt(nonce, orjson.dumps(key), None)
+        return (_MARK + b64encode(sealed).decode(),)
+
+    def open(self, stored: Key | None) -> Key | None:
+        """The key again; None where the secret is another one by now. A key that was stored as it is comes as it is."""
+        if stored is None or len(stored) != 1 or not stored[0].startswith(_MARK):
+            return stored
+        if self._cipher is None:
+            return None
+        from cryptography.exceptions import InvalidTag
+
+        sealed = b64decode(stored[0].removeprefix(_MARK))
+        try:
+            plain = self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], None)
+        except InvalidTag:
+            return None
+        return tuple(orjson.loads(plain))
