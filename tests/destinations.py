@@ -39,6 +39,9 @@ class FreeLock:
         self.back = asyncio.Event()
         """Set when the lock service is back."""
 
+    async def hang(self) -> None:
+        return None
+
     async def try_acquire(self, known_epoch: Any) -> bool:
         self.floors.append(await known_epoch())
         self.taken += not self.away.is_set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -89,7 +90,7 @@ async def test_after_a_lapse_another_sink_takes_the_place_and_is_watched_until_i
     covers = set[Any]()
 
     class Dog:
-        def cover(self, lease: Lease) -> object:
+        def cover(self, lease: Lease, note: Callable[[], str]) -> object:
             covers.add(cover := object())
             return cover
 

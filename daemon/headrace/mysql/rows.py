@@ -158,12 +158,12 @@ class RowsReader:
 
     def _inflated(self, data: bytes, at: int, p: int, stop: int, on_rows: Handler) -> Iterator[None]:
         """A large compressed event, whose compressed part begins at `p`."""
-        file = new_file(self._options.spool)
-        file.write(data[at:p])
-        for piece in event_pieces(data, p, stop, self._options.max_event, PIECE):
-            file.write(piece)
-            yield
-        plain = mapped(file)
+        with new_file(self._options.spool) as file:
+            file.write(data[at:p])
+            for piece in event_pieces(data, p, stop, self._options.max_event, PIECE):
+                file.write(piece)
+                yield
+            plain = mapped(file)
         try:
             on_rows(plain, 0, len(plain))
         except InSlices as work:

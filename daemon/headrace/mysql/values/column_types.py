@@ -231,7 +231,7 @@ def _text_or_bytes(kind: int, meta: int, column: Column, largest: int) -> tuple[
 
 
 def _decompressed(largest: int, raw: bytes) -> bytes:
-    if mariadb_values.decompressed_size(raw[:5], len(raw)) > LARGE_VALUE:
+    if LARGE_VALUE < mariadb_values.decompressed_size(raw[:5], len(raw)) <= largest:
         raise TakesLong
     return mariadb_values.decompressed(raw, largest)
 
