@@ -217,7 +217,14 @@ class MessageBuilder:
             projection.counted.add(mine)
 
     def _append(self, made: MessageBatch) -> None:
-        """Puts messages that were made apart into the open batch of their topic."""
+        """Puts messages that were made apart into the open batch of their topic; much is a batch of its own, because
+        native code would copy it."""
+        if made.size > self._full_bytes:
+            self._close_batches()
+            self._batches.append(made)
+            self._size += made.size
+            self._count += len(made.values)
+            return
         batch = self._batch(made.topic, made.partition)
         if made.keys is not None or batch.keys is not None:
             before, keys = batch.keys or [None] * len(batch.values), made.keys or [None] * len(made.values)

@@ -75,8 +75,8 @@ class SourceSettings(SnapshotSettings):
     )
     max_event: Size = Field(
         default=256 * MIB,
-        description="Bytes of one event that is taken into memory, where it takes several times its size; a larger one "
-        "stops the destination.",
+        description="Bytes of one event; a larger one stops the destination, and so does a row whose message has more "
+        "than twice as many. The process may need four times as much memory for it.",
     )
     max_spool: Size = Field(
         default=1024 * MIB,

@@ -30,7 +30,7 @@ WHOLE_CRC = crc32(crc32(b"").to_bytes(4, "little"))
 _HEAD = 24
 _HEADER = struct.Struct("<IBIIIH").unpack_from
 _LARGE = 0xFFFFFF
-_MORE_ROOM = "raise [source] max_event, when there is the memory: an event takes several times its size"
+_MORE_ROOM = "raise [source] max_event, when there is memory for four times as much"
 SLICE_SECONDS = 0.008
 """For which events are read at a time, so that the event loop breathes."""
 _PIECE = 1 << 20
