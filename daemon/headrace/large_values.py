@@ -11,7 +11,7 @@ from typing import Any
 
 LARGE_VALUE = 64 * 1024
 """Bytes of a value as the source stores it, above which it is large: what is smaller takes a few milliseconds."""
-PIECE = 96 * 1024
+PIECE = 48 * 1024
 """Bytes or characters of one piece, about: a few milliseconds of work."""
 _END = "\0"
 """Surrounds what stands in for a large value. It never occurs in JSON, which escapes it."""

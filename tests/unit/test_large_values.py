@@ -355,7 +355,7 @@ def test_an_event_of_many_million_small_rows_goes_out_in_bounded_memory() -> Non
     data = bytes(log.packets)
     reader.read(data)
     assert reader.longest < 0.1
-    assert len(reader.messages) == 40
+    assert len(reader.messages) == 80
     ids = [row['c"\\0名'] for value, _ in reader.messages for row in orjson.loads(value)["data"]]
     assert ids == [str(i) for i in range(400_000)]
 

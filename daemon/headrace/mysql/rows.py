@@ -31,7 +31,7 @@ _LIMIT = POS_LIMIT - (1 << 40)
 """Numbers up to here have room for any event's rows behind them."""
 _AT_ONCE = LARGE_VALUE
 """Bytes of an event whose rows are decoded at once, so that the event loop breathes."""
-PART_BYTES, PART_ROWS = 512 * 1024, 10_000
+PART_BYTES, PART_ROWS = 512 * 1024, 5_000
 """Of an event with more than one row, after which the rest goes out in other messages: so an event of any size passes
 in bounded memory. Native code leaves such an event to Python."""
 _LARGEST_CHANGE = 16 << 20

@@ -26,7 +26,7 @@ const ANONYMOUS_GTID: u8 = 34;
 /// `PART_ROWS` rows, Python gives the rows in parts (`headrace/mysql/rows.py`), and larger events in slices.
 const SMALL_EVENT: usize = 64 << 10;
 const PART_BYTES: usize = 512 << 10;
-const PART_ROWS: usize = 10_000;
+const PART_ROWS: usize = 5_000;
 const LARGE_EVENT: usize = 4 << 20;
 const POS_SHIFT: u32 = 11;
 const POS_ROOM: i64 = 1024;
