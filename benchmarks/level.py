@@ -53,7 +53,7 @@ def level(rounds: int, only: str = "") -> Table:
                 _run(server, TABLES, lambda i: iter([f"CREATE TABLE {SCHEMA}.many{i} ({_COLUMNS})"]))
             source = {**server.connection(), "start": "latest", "tls": "disabled", "snapshot": "never"}
             made = {"source": source, "filter": {"include": rf"{SCHEMA}\.{prefix}.*"}, "sink": {"type": "null"}}
-            with running({"level": made}) as daemon:
+            with running({prefix: made}) as daemon:  # its heartbeat row is there for ever
                 daemon.until(lambda now: now.streaming > 0, _LOOK)
                 table.add(what, _steps(daemon, server, what, rounds, statements))
     return table
