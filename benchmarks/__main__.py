@@ -7,6 +7,7 @@ import sys
 
 from benchmarks import fleet, report, stages
 from benchmarks.compare import check_out, compare
+from benchmarks.level import level
 from benchmarks.lines import Line, Servers, run_all, table
 from benchmarks.options import parse
 from benchmarks.race import entries, race, servers
@@ -33,6 +34,8 @@ def main() -> int:
     tables, lines = list[Table](), list[Line]()
     if options.race or options.compare or options.latency or options.idle or options.many or options.first_start:
         tables = measure_daemon(options)
+    if options.level:
+        tables.append(level(options.rounds // options.scale, options.only))
     if options.brokers:
         lines += measure_brokers(options.runs, options.scale)
     if options.large:

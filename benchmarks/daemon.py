@@ -108,6 +108,11 @@ class Daemon:
         return self._log.read_text(errors="replace")[-4000:]
 
     @property
+    def state_bytes(self) -> int:
+        """Of the files of its state store."""
+        return sum(one.stat().st_size for one in (self._log.parent / "var").iterdir())
+
+    @property
     def peak_mb(self) -> float:
         """The most memory of all samples."""
         return max(one.memory for one in self.samples) / 1e6

@@ -7,6 +7,7 @@ from pathlib import Path
 
 DESCRIPTION = "W1 and W2L as a race against mysql-replication, and by stage; more by its options."
 SNAPSHOT_ROWS = 1_000_000
+ROUNDS = 100_000
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -24,14 +25,16 @@ def parse(words: list[str]) -> argparse.Namespace:
         add("--brokers", action="store_true", help="ready messages into RabbitMQ and RocketMQ"),
         add("--large", action="store_true", help="transactions that no memory holds; minutes, and 15 GB of disk"),
         add("--snapshot", action="store_true", help="the reading of tables, and what it costs the stream"),
+        add("--level", action="store_true", help="memory over many tables and statements; an hour or two"),
         add("--spark", action="store_true", help="the Spark consumer, from Kafka into Elasticsearch"),
         add("--show", type=Path, metavar="FILE", help="prints the tables of such a file of figures"),
     ]
     add("--runs", type=int, help="runs of each measurement, or pairs (default 3, of pairs 5)")
     add("--scale", type=int, default=1, metavar="N", help="an Nth of the rows")
     add("--quick", action="store_true", help="a 20th of the rows, one run: does it work at all")
-    add("--only", default="", metavar="TEXT", help="of race and pairs, the lines whose names have it: 'W2L', 'null'")
+    add("--only", default="", metavar="TEXT", help="of race, pairs and --level, the lines whose names have it: 'W2L'")
     add("--rows", type=int, default=SNAPSHOT_ROWS, help="rows of the table that --snapshot reads (default %(default)s)")
+    add("--rounds", type=int, default=ROUNDS, help="of each of --level (default %(default)s)")
     add("--json", type=Path, default=Path(".cache/bench.json"), help="where the figures go (default %(default)s)")
     options = parser.parse_args(words)
     if not any(getattr(options, one.dest) for one in what):

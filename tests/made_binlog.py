@@ -11,6 +11,7 @@ from headrace.model import Position, RowsChange
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.dump_start import DumpStart
+from headrace.mysql.schema.comparison import SchemaComparison
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.ports.source import Receiver
 
@@ -99,6 +100,7 @@ def decoder(
     skip_before: int = 0,
     history: SchemaHistory | None = None,
     options: DecoderOptions | None = None,
+    comparison: SchemaComparison | None = None,
     apart: bool = False,
     **receiver: Any,
 ) -> Decoder:
@@ -106,7 +108,8 @@ def decoder(
     begin = DumpStart(start or Position("server", "b.000001", 4), checksums=True, skip_before=skip_before)
     captures: Callable[[str, str], bool] = lambda schema, table: table != "dropped"  # noqa: E731
     into = Receiver(rows=changes.append, **receiver)
-    _made.append(Decoder(begin, into, captures=captures, history=history, options=options, apart=apart))
+    more: dict[str, Any] = {"history": history, "options": options, "comparison": comparison, "apart": apart}
+    _made.append(Decoder(begin, into, captures=captures, **more))
     return _made[-1]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.cluster.rebalance import choose, rebalance
 from headrace.errors import Fenced
-from headrace.ports.state import StateChange
+from headrace.ports.state import VOID, StateChange
 from headrace.tasks import beside, cancel
 from tests.positions import POSITION
 
@@ -111,8 +111,14 @@ async def test_a_write_under_a_lock_that_somebody_else_has_is_refused(make_clust
     stored = await two.store.load("shop")
     assert (stored.position, stored.epoch) == (POSITION, newer.epoch)
     assert await two.store.schema_entries("shop") == [{"kind": "x"}]
-    await two.store.commit("shop", newer, StateChange(POSITION, actor="operator"))
+    newer = await two.store.commit("shop", newer, StateChange(POSITION, actor="operator"))
     assert (await two.store.history("shop"))[0].actor == "operator"
+    for number in range(2):  # what is void is gone with the write that makes it void
+        change = StateChange(POSITION, ({"n": number}, {**VOID, "at": "x"}, {"m": number}))
+        newer = await two.store.commit("shop", newer, change)
+        newer = await two.store.commit("shop", newer, StateChange(POSITION, ({"later": number},)))
+        entries = [{**VOID, "at": "x"}, {"m": number}, {"later": number}]
+        assert await one.store.schema_entries("shop") == await two.store.schema_entries("shop") == entries
 
 
 async def test_a_daemon_that_runs_more_than_its_share_hands_some_over(make_cluster: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import Fenced
-from headrace.ports.state import StateChange, StateStore, Stored
+from headrace.ports.state import VOID, StateChange, StateStore, Stored
 from tests.positions import POSITION
 
 Make = Callable[[], StateStore]
@@ -43,6 +43,28 @@ async def test_what_is_committed_is_there_for_the_next_who_opens_it(make_state: 
     newest = (await two.history("shop"))[0]
     assert (newest.actor, newest.position, newest.details) == ("policy", LATER, {"why": "x"})
     await two.close()
+
+
+async def test_entries_that_are_void_are_gone_with_the_write_that_makes_them_void(make_state: Make) -> None:
+    store = await opened(make_state)
+    guard, void = await store.begin_epoch("shop"), {**VOID, "at": "x"}
+    for number in range(3):
+        guard = await store.commit("shop", guard, StateChange(POSITION, ({"n": number},)))
+    old = guard
+    guard = await store.commit(
+        "shop", guard, StateChange(LATER, ({"n": 3}, void, {"n": 4}, {"kind": "back", "pos": 7}))
+    )
+    counted = [void, {"n": 4}, {"kind": "back", "pos": 7}]
+    assert await store.schema_entries("shop") == counted
+    with pytest.raises(Fenced):
+        await store.commit("shop", old, StateChange(POSITION, ({**VOID, "at": "y"},)))
+    guard = await store.commit("shop", guard, StateChange(LATER, ({"n": 5},)))
+    for one in (store, await opened(make_state)):
+        assert await one.schema_entries("shop") == [*counted, {"n": 5}]
+        assert (await one.load("shop")).position == LATER
+    guard = await store.commit("shop", guard, StateChange(LATER, (void,)))
+    assert await store.schema_entries("shop") == [void]
+    await store.close()
 
 
 async def test_only_the_newest_guard_writes(make_state: Make) -> None:

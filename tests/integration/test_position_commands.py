@@ -182,6 +182,39 @@ def test_a_position_set_back_before_all_that_was_read_asks_the_source_for_schema
     assert rows(place.out)[1] == rows(place.out)[0]
 
 
+def test_a_compacted_history_goes_on_after_a_kill_and_before_its_place_no_column_gets_a_wrong_name(
+    place: Place,
+) -> None:
+    site = place.site
+    site.run("CREATE TABLE u (id INT PRIMARY KEY, a INT, b INT)", "INSERT INTO u VALUES (1, 10, 20)")
+    insert(site, 1)
+    place.wait_for_rows(2)
+    before = place.end()
+    insert(site, 2)
+    site.run("INSERT INTO u VALUES (2, 10, 20)")
+    site.run("ALTER TABLE u RENAME COLUMN a TO b, RENAME COLUMN b TO a", "INSERT INTO u (id, b, a) VALUES (3, 10, 20)")
+    site.run("CREATE TABLE r0 (id INT PRIMARY KEY)")
+    ring = ", ".join(f"r{number} TO r{(number + 1) % 200}" for number in range(200))
+    site.run(*[f"RENAME TABLE {ring}"] * 4)  # each is stored as 400 entries
+
+    def compacted() -> bool:
+        insert(site, len(rows(place.out)) + 100)
+        return {"kind": "back", "pos": -1}.items() <= _entries(place)[0].items()
+
+    eventually(compacted, 30, lambda: f"{len(_entries(place))}\n{place.daemon.log.read_text()[-2000:]}")
+    assert len(_entries(place)) < 900
+    place.daemon.kill()
+    site.run("INSERT INTO u (id, b, a) VALUES (4, 10, 20)")
+    place.stream()
+    eventually(lambda: rows(place.out)[-1][1] == {"id": "4", "b": "10", "a": "20"}, 30)
+    place.stop()
+    count = len(rows(place.out))
+    place.well("set", "shop", before, "--yes")
+    place.daemon.start()
+    assert "its schema at this position is not known" in place.daemon.wait_state("shop", "FAILED")["last_error"]
+    assert [row for _, row in rows(place.out)[count:]] == [{"id": "2", "v": "v2"}], "of the table that no DDL touched"
+
+
 def _entries(place: Place) -> list[dict[str, Any]]:
     with sqlite3.connect(place.daemon.folder / "var" / "headrace.db") as connection:
         return [json.loads(row[0]) for row in connection.execute("select entry from schema_entries order by id")]

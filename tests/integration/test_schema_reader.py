@@ -441,7 +441,7 @@ async def test_every_few_minutes_tables_without_names_are_compared_though_no_row
     position = shop.here()
     comparison, _ = await shop.comparison(position)
     for table in ("s", "u", "t"):
-        comparison.nameless[shop.name, table] = None
+        comparison.compare_often((shop.name, table))
         comparison.looked_at((shop.name, table), (position.file, position.offset))
     assert not comparison.is_due()
     unlogged(shop, SWAP)

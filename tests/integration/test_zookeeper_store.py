@@ -7,17 +7,19 @@ import random
 import string
 import time
 from dataclasses import replace
+from unittest.mock import AsyncMock
 
 import pytest
 
 from headrace.adapters.zookeeper import state as zookeeper_state
 from headrace.adapters.zookeeper.lock import ZooKeeperLock
+from headrace.adapters.zookeeper.operations import Node
 from headrace.adapters.zookeeper.session import Session
 from headrace.adapters.zookeeper.state import ZooKeeperStore
 from headrace.errors import Fenced, StateStoreError
 from headrace.lease import Term
 from headrace.ports import state_records
-from headrace.ports.state import Guard, StateChange, Stored
+from headrace.ports.state import VOID, Guard, StateChange, Stored
 from tests.positions import POSITION
 from tests.proxy import Proxy
 from tests.zookeeper_bench import Ensemble, nothing_known, within
@@ -134,6 +136,48 @@ async def test_pieces_that_an_interrupted_write_left_behind_do_not_count(zoo: En
     assert await store.schema_entries("shop") == []
     guard = await store.commit("shop", guard, StateChange(POSITION, ({"table": "t"},)))
     assert await store.schema_entries("shop") == [{"table": "t"}]
+
+
+async def test_a_kill_before_void_pieces_are_removed_leaves_them_to_the_next_who_compacts(
+    zoo: Ensemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, lock, guard = await _held(await zoo.session("a"))
+    void, names = {**VOID, "at": "x"}, lambda: sorted(zoo.operator.get_children(zoo.node("destinations/shop/schema")))
+    for number in range(20):
+        guard = await store.commit("shop", guard, StateChange(POSITION, ({"n": number},)))
+    with monkeypatch.context() as killed:
+        killed.setattr(ZooKeeperStore, "_remove_void", AsyncMock(side_effect=OSError("killed")))
+        with pytest.raises(OSError, match="killed"):
+            await store.commit("shop", guard, StateChange(POSITION, (void, {"n": 20})))
+    assert len(names()) == 21
+    await lock.release()
+    store, _, guard = await _held(await zoo.session("b"))
+    assert await store.schema_entries("shop") == [void, {"n": 20}]
+    guard = await store.commit("shop", guard, StateChange(POSITION, ({"n": 21},)))
+    assert await store.schema_entries("shop") == [void, {"n": 20}, {"n": 21}]
+    guard = await store.commit("shop", guard, StateChange(POSITION, (void, {"n": 22})))
+    assert names() == [f"{22:010d}"]
+    assert await store.schema_entries("shop") == [void, {"n": 22}]
+    assert await store.problems("shop") == []
+
+
+async def test_a_history_that_is_compacted_while_it_is_read_is_read_again(zoo: Ensemble) -> None:
+    store, _, guard = await _held(await zoo.session("a"))
+    void, reader = {**VOID, "at": "x"}, await zoo.session("b")
+    for number in range(4):
+        guard = await store.commit("shop", guard, StateChange(POSITION, ({"n": number},)))
+    get, compacted = reader.get, asyncio.Event()
+
+    async def get_slowly(path: str) -> Node | None:
+        nonlocal guard
+        if "/schema/" in path and not compacted.is_set():
+            compacted.set()
+            guard = await store.commit("shop", guard, StateChange(POSITION, (void, {"n": 4})))
+        return await get(path)
+
+    reader.get = get_slowly  # type: ignore[method-assign]
+    assert await ZooKeeperStore(reader).schema_entries("shop") == [void, {"n": 4}]
+    assert compacted.is_set()
 
 
 async def test_a_large_gtid_set_is_stored(zoo: Ensemble) -> None:

@@ -159,7 +159,8 @@ class ToyStore(StateStore):
             raise Fenced(f"{destination} is held by somebody else")
         last_pos = max(at.stored.last_pos, change.position.last_pos if change.position else 0)
         at.stored = Stored(change.position, guard.epoch, guard.version + 1, last_pos)
-        at.entries += change.schema_entries
+        void, entries = change.in_force()
+        at.entries = [*entries] if void else [*at.entries, *entries]
         now = time.time_ns() // 1000
         entry = HistoryEntry(change.actor, guard.epoch, guard.version + 1, change.position, change.details, now)
         at.history.insert(0, entry)

@@ -20,7 +20,7 @@ from headrace.adapters.kafka.state_records import (
 from headrace.adapters.kafka.state_topic import PARTITIONS, partition_of
 from headrace.errors import StateStoreError
 from headrace.model import OpenXa, Position
-from headrace.ports.state import StateChange
+from headrace.ports.state import VOID, StateChange
 from headrace.ports.state_records import Head
 
 
@@ -105,6 +105,23 @@ def test_a_long_list_of_entries_is_cut_and_put_together_again() -> None:
         read([record for record in log if record[0] != b"shop/schema/2"]).schema_entries()
 
 
+def test_pieces_that_are_void_lose_their_values_in_the_transaction_that_makes_them_void() -> None:
+    head, log = Head(), list[Record]()
+    for number in range(50):
+        entries = [{"n": number}] if number % 10 else [{"n": -1}, {**VOID, "at": "x"}, {"n": number}]
+        head, records = moved(head, position(number), entries)
+        assert [key for key, value in records if value is None] == [
+            b"shop/schema/%d" % (number - 10 + i) for i in range(10 if number and number % 10 == 0 else 0)
+        ]
+        log += records
+        counted = [{**VOID, "at": "x"}, *({"n": n} for n in range(number // 10 * 10, number + 1))]
+        for found in (read(log), read(compacted(log)), read([one for one in compacted(log) if one[1] is not None])):
+            assert found.schema_entries() == counted
+    assert len([record for record in compacted(log) if record[1] is not None]) < 20
+    head, _ = moved(Head(), position(1), [{"n": 1}])
+    assert b'"layout":1' in head.encode(), "an older daemon reads what it understands, and no other"
+
+
 def test_a_large_position_is_compressed() -> None:
     many = ",".join(f"00000000-0000-0000-0000-{i:012d}:1-5" for i in range(3000))
     head, log = moved(Head(), position(1, gtid_set=many))
@@ -113,7 +130,7 @@ def test_a_large_position_is_compressed() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [b"?", b"{}", b'{"layout":1}', b'{"layout":2}', b'{"layout":1,"epoch":1,"version":1,"position":{}}']
+    "value", [b"?", b"{}", b'{"layout":1}', b'{"layout":3}', b'{"layout":1,"epoch":1,"version":1,"position":{}}']
 )
 def test_a_state_that_makes_no_sense_is_refused(value: bytes) -> None:
     with pytest.raises(StateStoreError, match="shop/position can't be read") as caught:

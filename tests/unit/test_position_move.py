@@ -16,7 +16,7 @@ from headrace.mysql.position.move import NextFile, _Mover, _schema_pos, parse_wh
 from headrace.mysql.position.scans import TransactionBoundary
 from headrace.mysql.schema.ddl.definition import TableDefinition
 from headrace.mysql.schema.entries import back_entry, definition_fields, doubt_entry, in_force, table_entry
-from headrace.mysql.schema.states import States
+from headrace.mysql.schema.states import NEVER, States
 from headrace.ports.state import HistoryEntry
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import StartAt, StartEarliest, StartGtid, StartLatest, StartTime
@@ -180,6 +180,20 @@ def test_after_a_move_back_only_what_lay_before_it_and_what_came_since_counts() 
     states = States(lambda schema, table: True, 0)
     states.restore([*entries, back_entry(-1, "reset")], 100)
     assert isinstance(states.get(("s", "old")), str)
+
+
+def test_behind_a_move_to_before_the_place_where_the_history_was_compacted_nothing_is_known() -> None:
+    begin = replace(STORED, file="b.000003", offset=50, last_pos=100)
+    anew = [entry(40, "a", "void"), back_entry(-1, "b.000004:260"), entry(300, "b.000004:260")]
+    later = [entry(310, "b.000005:10", "u")]
+    for numbers in (250, 400):  # the second: nothing has shown where the numbers were in step again
+        last_pos, _ = _schema_pos(anew + later, [begin], SPOT, numbers)
+        states = States(lambda schema, table: True, 0)
+        states.restore([*anew, *later, back_entry(last_pos, str(SPOT))], last_pos)
+        assert [states.get(("s", name)) for name in ("t", "u", "void", "other")] == [NEVER] * 4
+    last_pos, sure = _schema_pos(anew + later, [begin], replace(SPOT, offset=400), 305)
+    assert (last_pos, sure) == (305, True)
+    assert _schema_pos(anew + later, [], SPOT, 400) == (400, False), "all is in doubt then"
 
 
 def history(*entries: tuple[str, Position | None]) -> list[HistoryEntry]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
 
 from headrace.model import DdlKind
 from headrace.mysql.events.query_event import QueryEvent
+from headrace.mysql.schema import states
 from headrace.mysql.schema.ddl.definition import TableDefinition
+from headrace.mysql.schema.entries import back_entry
 from headrace.mysql.schema.fit import misfit
 from headrace.mysql.schema.history import DdlEffect, Reading, SchemaHistory
 from headrace.mysql.values import column_types as ct
+from headrace.ports.state import StateChange
 
 
 class Story:
@@ -184,6 +188,147 @@ def test_entries_written_again_after_a_step_back_do_no_harm(story: Story) -> Non
 def test_an_entry_that_is_none_is_refused(entry: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"schema history|invalid literal"):
         Story().history.restore([entry], 5)
+
+
+class Kept:
+    """The stored entries of a history, as every state store keeps them."""
+
+    def __init__(self, story: Story) -> None:
+        self.story, self.entries, self.most = story, list[dict[str, Any]](), 0
+        self.renewed: list[int] = []
+        """The `_pos` of the last statement, each time that all before became void."""
+
+    def take(self) -> None:
+        entries = json.loads(json.dumps(self.story.history.take_entries()))
+        void, entries = StateChange(None, tuple(entries)).in_force()
+        if void:
+            self.renewed.append(self.story.pos)
+        self.entries = [*entries] if void else [*self.entries, *entries]
+        self.most = max(self.most, len(self.entries))
+
+    def restored(self, pos: int | None = None) -> Story:
+        again = Story()
+        again.history.restore(self.entries, self.story.pos if pos is None else pos)
+        again.pos = self.story.pos
+        return again
+
+
+@pytest.fixture
+def compacts_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "_COMPACT_FROM", 20)
+    monkeypatch.setattr(states, "_SLICE", 3)
+    monkeypatch.setattr(states, "_GONE", 20)
+
+
+@pytest.mark.usefixtures("compacts_early")
+@pytest.mark.parametrize("begun", [[], ["CREATE DATABASE shop CHARACTER SET utf8mb4"]])
+def test_tables_that_come_and_go_for_ever_leave_nothing_in_memory_and_little_in_the_store(begun: list[str]) -> None:
+    story = Story()
+    story.tell(*begun, "CREATE TABLE t (a int)")
+    kept, held = Kept(story), story.history._states
+    for number in range(1_000):
+        story.tell(f"CREATE TABLE tmp_{number} (a int)", f"DROP TABLE tmp_{number}")
+        kept.take()
+    assert len(held._tables) + len(held._made) <= 2
+    assert len(held._gone) <= (0 if begun else 20)
+    assert kept.most < 150
+    again = kept.restored()
+    assert again.names() == ["a"]
+    assert again.history.knows("shop", "tmp_999")
+    assert again.history.knows("shop", "tmp_1") == bool(begun)
+
+
+@pytest.mark.usefixtures("compacts_early")
+def test_schemas_that_come_and_go_for_ever_leave_nothing() -> None:
+    story = Story()
+    kept, held = Kept(story), story.history._states
+    for number in range(500):
+        story.tell(f"CREATE DATABASE d{number}", f"CREATE TABLE d{number}.x (a int)", f"DROP DATABASE d{number}")
+        kept.take()
+    assert len(held._tables) + len(held._schemas) == 0
+    assert len(held._gone) <= 20
+    assert kept.most < 150
+    assert kept.restored().history.complete("d499")
+
+
+@pytest.mark.usefixtures("compacts_early")
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_compacted_history_knows_what_the_whole_one_knew_at_every_moment(seed: int, listed: bool) -> None:
+    noise, story = random.Random(seed), Story()
+    kept = Kept(story)
+    if listed:
+        story.history.adopt(Reading(schemas={"shop": ("utf8mb4", None)}, listed=True))
+    tables = [(schema, f"t{number}") for schema in ("shop", "a", "b") for number in range(6)]
+
+    def name() -> str:
+        return "`{}`.`{}`".format(*noise.choice(tables))
+
+    for _ in range(400):
+        kind = noise.random()
+        if kind < 0.4:
+            story.tell(f"CREATE TABLE {name()} (id int PRIMARY KEY, e enum('x','y') DEFAULT 'y', c{seed} int)")
+        elif kind < 0.6:
+            story.tell(f"DROP TABLE IF EXISTS {name()}")
+        elif kind < 0.75:
+            story.tell(f"ALTER TABLE {name()} ADD x varchar(9)")
+        elif kind < 0.85:
+            story.tell(f"RENAME TABLE {name()} TO {name()}")
+        elif kind < 0.93:
+            schema = noise.choice("ab")
+            story.tell(f"DROP DATABASE {schema}", f"CREATE DATABASE {schema} CHARACTER SET latin1")
+        elif kind < 0.94:
+            story.tell("CREATE STRANGE THING")
+        else:
+            story.tell(f"DROP DATABASE {noise.choice('ab')}")
+        if noise.random() < 0.5:
+            kept.take()
+            again, held = kept.restored().history, story.history
+            assert again.listed == held.listed
+            for one in tables:
+                assert again.table(*one) == held.table(*one)
+                assert again.knows(*one) == held.knows(*one)
+            for schema in ("shop", "a", "b"):
+                assert again.complete(schema) == held.complete(schema)
+                assert again._states.exists(schema) == held._states.exists(schema)
+                assert again._states.charset(schema) == held._states.charset(schema)
+    assert len(kept.renewed) > 3
+
+
+@pytest.mark.usefixtures("compacts_early")
+def test_before_the_place_where_it_was_compacted_a_history_knows_nothing() -> None:
+    story = Story()
+    story.tell("CREATE DATABASE shop CHARACTER SET utf8mb4", "CREATE TABLE t (a int)")
+    kept = Kept(story)
+    while not kept.renewed:
+        story.tell("ALTER TABLE t ADD b int", "ALTER TABLE t DROP COLUMN b")
+        kept.take()
+    place = min(entry["pos"] for entry in kept.entries[1:])
+    assert kept.restored(place).names() == ["a"]
+    later = Story()
+    later.history.restore([*kept.entries, back_entry(place - 1, "bin.000001:1")], story.pos)
+    for moved in (kept.restored(place - 1), later):
+        assert moved.names() is None
+        assert not moved.history.knows("shop", "t")
+        assert not moved.history.knows("shop", "never")
+        assert not moved.history.complete("shop")
+        assert not moved.history.listed
+
+
+@pytest.mark.usefixtures("compacts_early")
+def test_a_table_that_nobody_captures_is_compacted_to_its_name() -> None:
+    story = Story(captures="t")
+    known = {("shop", "t"): (read("CREATE TABLE t (a int)"), None)}
+    unknown = {("shop", f"u{number}"): states.UNREAD for number in range(30)}
+    story.history.adopt(Reading(known, unknown, schemas={"shop": ("utf8mb4", None)}, listed=True))
+    kept = Kept(story)
+    while not kept.renewed:
+        story.tell("ALTER TABLE t ADD b int", "ALTER TABLE t DROP COLUMN b")
+        kept.take()
+    assert sum("unread" in entry for entry in kept.entries) == 1
+    again = kept.restored().history
+    assert not again.knows("shop", "u29")
+    assert again.knows("shop", "u30")
 
 
 def test_doubt_about_everything_is_stored_too(story: Story) -> None:

@@ -11,6 +11,9 @@ import pytest
 
 from headrace.model import RowsChange, TableSchema
 from headrace.mysql import table_maps
+from headrace.mysql.schema import comparison
+from headrace.mysql.schema.comparison import SchemaComparison
+from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.values import column_types as ct
 from headrace.ports.format import per_schema
 from tests.made_binlog import Binlog, close_all, decoder, feed
@@ -72,6 +75,39 @@ def test_a_table_in_use_is_not_made_again_while_others_come_and_go() -> None:
     with mock.patch.multiple(table_maps, _MAPS=8, _NUMBERS=8):
         feed(decoder(changes), bytes(log.packets))
     assert len({id(change.schema) for change in changes if change.schema.table == "a"}) == 1
+
+
+def test_names_of_tables_that_come_and_go_are_forgotten_with_them() -> None:
+    log, changes = Binlog().begin_file(), list[RowsChange]()
+    names = ["kept", *(f"t{number}" for number in range(300))]
+    for number, name in enumerate(names):
+        log.gtid(2 * number + 1, 1_700_000_000_000_000)
+        log.query(f"CREATE TABLE {name} (a int)")
+        log.gtid(2 * number + 2, 1_700_000_000_000_000)
+        log.query("BEGIN")
+        for one in {"kept": 1000 + number, name: number}.items():
+            body = one[1].to_bytes(6, "little") + b"\1\0\4shop\0" + bytes([len(one[0])]) + one[0].encode() + b"\0"
+            log.event(19, body + b"\1\3\0\1")
+            log.event(30, one[1].to_bytes(6, "little") + b"\1\0\2\0\1\xff\0" + struct.pack("<i", number))
+        log.event(16, struct.pack("<Q", number))
+        if name != "kept":
+            log.gtid(1000 + number, 1_700_000_000_000_000)
+            log.query(f"DROP TABLE {name}")
+    history = SchemaHistory(lambda *_: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
+    compared = SchemaComparison("shop", mock.Mock(), history)
+    with mock.patch.object(table_maps, "_NUMBERS", 20), mock.patch.object(comparison, "_FORGET_FROM", 20):
+        compared._most = 20
+        d = decoder(changes, history=history, comparison=compared)
+        data, done = bytes(log.packets), 0
+        while done < len(data):
+            done, _ = d.feed(data, done, lambda: False)
+            if d.described.wanted:
+                d.described.learned()
+    assert len(changes) == 601
+    for held in (d.maps._ids, compared._nameless, compared._agreed):
+        assert len(held) < 50
+    assert "shop.kept" in d.maps._ids
+    assert ("shop", "kept") in compared._nameless
 
 
 def test_what_is_made_of_a_table_schema_is_kept_for_two_schemas_of_a_table() -> None:

@@ -38,8 +38,8 @@ def test_anything_else_is_refused_by_name(data: bytes) -> None:
 
 
 def test_a_later_layout_is_refused() -> None:
-    with pytest.raises(StateStoreError, match="layout 2"):
-        Head.decode(Head().encode().replace(b'"layout":1', b'"layout":2'), "/p")
+    with pytest.raises(StateStoreError, match="layout 3"):
+        Head.decode(Head().encode().replace(b'"layout":1', b'"layout":3'), "/p")
 
 
 def test_a_history_entry_is_read_back() -> None:

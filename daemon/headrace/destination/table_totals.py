@@ -21,12 +21,12 @@ class TableTotals:
     _others: TableRows = field(default_factory=lambda: TableRows("", OTHERS))
 
     def add(self, rows: TableRows) -> None:
-        """Rows of one table are confirmed."""
+        """Rows of one table are confirmed, or of several that nobody has told apart, without a name."""
         name = rows.schema, rows.table
         total = self._tables.get(name)
         if total is None:
             total = self._others
-            if len(self._tables) < self.limit:
+            if rows.schema and len(self._tables) < self.limit:
                 total = self._tables[name] = TableRows(*name)
         total.add(rows)
 

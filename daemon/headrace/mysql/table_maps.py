@@ -87,6 +87,8 @@ class TableMaps:
         within one."""
         self._ids: dict[str, bytes] = {}
         """Of the tables whose rows bring no names: the id that they had when they were last compared."""
+        self._most_ids = _NUMBERS
+        """Of those; then the names are looked through for those of no table."""
         self._maps: dict[bytes, Table] = {}
         """By their bytes without the table id, which changes with every reopening of the table."""
         self._older_maps: dict[bytes, Table] = {}
@@ -167,6 +169,10 @@ class TableMaps:
         """Tables have other schemas now."""
         self.refresh()
         self._described.forget()
+        if len(self._ids) > self._most_ids:
+            known = self._described.known()
+            self._ids = {name: number for name, number in self._ids.items() if name in known}
+            self._most_ids = _NUMBERS + 2 * len(self._ids)
 
     def refresh(self) -> None:
         """Takes tables from the history anew. What was described already may have rows yet."""

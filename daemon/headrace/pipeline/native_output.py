@@ -36,6 +36,8 @@ class Builder:
 
 _MOST_TABLES = 200
 """Of which it is remembered whether native code makes their rows."""
+_MOST_COUNTERS = 6_000
+"""The rows of all tables beyond are counted together, as those of a table without a name."""
 
 
 @dataclass(slots=True)
@@ -199,6 +201,8 @@ class NativeOutput(NativeRows):
     def _counter(self, schema: TableSchema) -> int:
         """The number of the table's counter, which stays the same in all of its versions."""
         name = schema.schema, schema.table
+        if len(self._counted) >= _MOST_COUNTERS and name not in self._counters:
+            name = "", ""
         counter = self._counters.get(name)
         if counter is None:
             counter = self._counters[name] = self.output.add_counter()

@@ -26,6 +26,10 @@ class Stored:
     """The highest `_pos` given out, also when no position is stored: the numbers go on behind it."""
 
 
+VOID = {"kind": "back", "pos": -1}
+"""What an entry of the schema history has that begins the history again."""
+
+
 @dataclass(frozen=True, slots=True)
 class StateChange:
     """One atomic write: the position, and entries of the schema history."""
@@ -33,9 +37,17 @@ class StateChange:
     position: Position | None
     """None takes the stored one away, so that the destination begins by [source] start; its `last_pos` is kept."""
     schema_entries: tuple[dict[str, Any], ...] = ()
+    """A `VOID` entry among them makes all before it void: the stored ones, and those before it here."""
     actor: str = "checkpoint"
     """Who moved the position: checkpoint, operator or policy."""
     details: dict[str, Any] = field(default_factory=dict)
+
+    def in_force(self) -> tuple[bool, tuple[dict[str, Any], ...]]:
+        """Whether the stored entries are void from here on, and the entries of this change that are not."""
+        for number in range(len(self.schema_entries) - 1, -1, -1):
+            if VOID.items() <= self.schema_entries[number].items():
+                return True, self.schema_entries[number:]
+        return False, self.schema_entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +90,8 @@ class StateStore(ABC):
     @abstractmethod
     async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
         """Writes all of `change` or nothing; returns the guard for the next write. Raises Fenced when another epoch
-        or version is stored."""
+        or version is stored. Entries of the schema history that are void now are removed, at the latest with the next
+        that are."""
 
     @abstractmethod
     async def history(self, destination: str, limit: int = 100) -> list[HistoryEntry]:
@@ -86,7 +99,8 @@ class StateStore(ABC):
 
     @abstractmethod
     async def schema_entries(self, destination: str) -> list[dict[str, Any]]:
-        """The schema history in the order it was written, as StateChange.schema_entries carried it."""
+        """The schema history in the order it was written, as StateChange.in_force() gave it, from the last `VOID`
+        entry on."""
 
     @abstractmethod
     async def problems(self, destination: str, *, must_exist: bool = False) -> list[str]:

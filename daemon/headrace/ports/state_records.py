@@ -14,8 +14,9 @@ from headrace.errors import StateStoreError
 from headrace.model import Position
 from headrace.ports.state import HistoryEntry, StateChange
 
-LAYOUT = 1
-"""The version of what is written here."""
+LAYOUT = 2
+"""The version of what is written here. Up to 1 the schema history began with piece 0; such a head is still written as
+long as that is so, for a daemon of that version."""
 CHECKPOINT_US = 60_000_000
 """Checkpoints enter the history once in so many microseconds; large ones less often, see Head.history_due()."""
 _PLAIN = 4_000
@@ -46,8 +47,10 @@ class Head:
     last_pos: int = 0
     owner: str = ""
     """The process that took the destination over under `epoch`, where the store can't tell it otherwise."""
+    first_piece: int = 0
+    """Of the schema history. Those before are void, and are being removed."""
     pieces: int = 0
-    """Of the schema history. Those beyond are what a write left behind that did not get through."""
+    """The number after its last piece. Those beyond are what a write left behind that did not get through."""
     rings: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """By actor: entries that the history was given so far."""
     noted_us: int = 0
@@ -58,7 +61,9 @@ class Head:
 
     def encode(self) -> bytes:
         """Returns the record."""
-        more = {"layout": LAYOUT, "last_pos": str(self.last_pos), "owner": self.owner, "pieces": self.pieces}
+        more = {"layout": 1, "last_pos": str(self.last_pos), "owner": self.owner, "pieces": self.pieces}
+        if self.first_piece:
+            more |= {"layout": LAYOUT, "first_piece": self.first_piece}
         return _pack(self._change() | more | {"rings": dict(self.rings), "noted_us": self.noted_us})
 
     @classmethod
@@ -66,7 +71,7 @@ class Head:
         """Reads what encode() returned; `name` is the record's. Raises BrokenRecord."""
         try:
             raw = _unpack(data)
-            if raw["layout"] != LAYOUT:
+            if raw["layout"] not in range(1, LAYOUT + 1):
                 raise ValueError(f"it has layout {raw['layout']}, and this headrace knows {LAYOUT}")
             rings = {str(actor): int(count) for actor, count in raw["rings"].items()}
             return cls(
@@ -75,6 +80,7 @@ class Head:
                 version=int(raw["version"]),
                 last_pos=int(raw["last_pos"]),
                 owner=str(raw["owner"]),
+                first_piece=int(raw.get("first_piece", 0)),
                 pieces=int(raw["pieces"]),
                 rings=MappingProxyType(rings),
                 noted_us=int(raw["noted_us"]),
@@ -85,13 +91,15 @@ class Head:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BrokenRecord(name, repr(error)) from error
 
-    def moved(self, change: StateChange, pieces: int, now_us: int) -> Head:
-        """Returns the head after `change`, which adds `pieces` to the schema history."""
+    def moved(self, change: StateChange, pieces: int, now_us: int, *, void: bool = False) -> Head:
+        """Returns the head after `change`, which adds `pieces` to the schema history; `void`: to none of those
+        before."""
         return replace(
             self,
             position=change.position,
             version=self.version + 1,
             last_pos=self.last_pos if change.position is None else change.position.last_pos,
+            first_piece=self.pieces if void else self.first_piece,
             pieces=self.pieces + pieces,
             actor=change.actor,
             details=change.details,

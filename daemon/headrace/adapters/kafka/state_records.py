@@ -1,8 +1,9 @@
 """How a destination's state lies in the compacted topic: the records of a change, and what they mean when read back.
 
 Keys, the newest record of each counts:
-    D/position        the head: epoch, version, position, and how many pieces of schema history are valid
-    D/schema/N        pieces of the schema history, from 0 on; a list of entries may span several pieces
+    D/position        the head: epoch, version, position, and which pieces of schema history are valid
+    D/schema/N        pieces of the schema history, numbered on for ever; a list of entries may span several pieces.
+                      Those that are void get a record without a value, in the transaction that makes them void
     D/history/SLOT    position changes: the very first of each actor, and a ring of its last ones
 """
 
@@ -15,7 +16,7 @@ from typing import Any
 from headrace.ports.state import HistoryEntry, StateChange
 from headrace.ports.state_records import BrokenRecord, Head, join, read_entry, split
 
-Record = tuple[bytes, bytes]
+Record = tuple[bytes, bytes | None]
 
 HISTORY_LENGTH = 500
 """Position changes kept for each actor besides its very first; that of checkpoints is at most one a minute."""
@@ -30,9 +31,12 @@ def head_record(destination: str, head: Head) -> Record:
 
 def change_records(destination: str, head: Head, change: StateChange) -> tuple[Head, list[Record]]:
     """Returns the head after a change, and the records to write for it in one transaction."""
-    pieces = split(change.schema_entries, PIECE_BYTES)
-    records = [(f"{destination}/schema/{number}".encode(), piece) for number, piece in enumerate(pieces, head.pieces)]
-    head = head.moved(change, len(pieces), _now_us())
+    void, entries = change.in_force()
+    pieces = split(entries, PIECE_BYTES)
+    records: list[Record] = [(_piece(destination, number), piece) for number, piece in enumerate(pieces, head.pieces)]
+    if void:
+        records += [(_piece(destination, number), None) for number in range(head.first_piece, head.pieces)]
+    head = head.moved(change, len(pieces), _now_us(), void=void)
     if head.history_due():
         head, slot = head.noted(HISTORY_LENGTH)
         records.append((f"{destination}/history/{slot}".encode(), head.encode_entry()))
@@ -54,12 +58,15 @@ class Content:
 
     def take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
         """Takes one more record; those of other destinations are passed over."""
-        if key is None or value is None:
+        if key is None:
             return
         name, _, rest = key.decode(errors="replace").partition("/")
         if name == self.destination:
             self.records += 1
-            self._newest[rest] = value
+            if value is None:
+                self._newest.pop(rest, None)
+            else:
+                self._newest[rest] = value
 
     @property
     def head(self) -> Head:
@@ -69,7 +76,8 @@ class Content:
 
     def schema_entries(self) -> list[dict[str, Any]]:
         """Returns the schema history in the order it was written."""
-        names = [f"schema/{number}" for number in range(self.head.pieces)]
+        head = self.head
+        names = [f"schema/{number}" for number in range(head.first_piece, head.pieces)]
         for name in names:
             if name not in self._newest:
                 raise BrokenRecord(f"{self.destination}/{name}", "it is not there")
@@ -83,6 +91,10 @@ class Content:
             if name.startswith("history/")
         ]
         return sorted(found, key=lambda entry: (entry.version, entry.changed_us), reverse=True)
+
+
+def _piece(destination: str, number: int) -> bytes:
+    return f"{destination}/schema/{number}".encode()
 
 
 def _now_us() -> int:

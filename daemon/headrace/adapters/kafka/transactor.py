@@ -25,6 +25,7 @@ from headrace.ports.state_records import Head
 
 _FENCED = (errors.ProducerFenced, errors.InvalidProducerEpoch)
 _BACKOFF_MS = 50
+_MANY_ENTRIES = 500
 
 
 class Transactor:
@@ -171,7 +172,9 @@ class Transactor:
     async def commit(self, change: StateChange) -> None:
         """Writes the records of a change and commits the transaction; `head` is then what holds. Raises SinkError,
         Fenced or LeaseLapsed; whether it was committed is not known then."""
-        await self._commit(*change_records(self._destination, self.head, change))
+        of = self._destination, self.head, change
+        apart = len(change.schema_entries) > _MANY_ENTRIES  # they are compressed
+        await self._commit(*(await asyncio.to_thread(change_records, *of) if apart else change_records(*of)))
 
     async def _commit(self, head: Head, records: list[Record]) -> None:
         written = await self.send_records(self.topic, records)

@@ -254,9 +254,12 @@ class SqliteStore(StateStore):
             " and id > (select min(id) from history where destination = ?1 and actor = ?2)",
             (destination, change.actor, HISTORY_LENGTH),
         )
+        void, entries = change.in_force()
+        if void:
+            db.execute("delete from schema_entries where destination = ?", (destination,))
         db.executemany(
             "insert into schema_entries (destination, entry, changed_us) values (?, ?, ?)",
-            [(destination, orjson.dumps(entry), now) for entry in change.schema_entries],
+            [(destination, orjson.dumps(entry), now) for entry in entries],
         )
 
     def _history(self, db: sqlite3.Connection, destination: str, limit: int) -> list[HistoryEntry]:

@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from headrace.adapters.zookeeper.errors import Disconnected, OutcomeUnknown, Refused, SessionOver
-from headrace.adapters.zookeeper.operations import Check, Create, Node, Op, Set
+from headrace.adapters.zookeeper.operations import Check, Create, Delete, Node, Op, Set
 from headrace.adapters.zookeeper.paths import DestinationPaths
 from headrace.adapters.zookeeper.session import Session
 from headrace.errors import Fenced, LockServiceError, StateStoreError
@@ -88,8 +88,9 @@ class ZooKeeperStore(StateStore):
         paths = self._session.paths.destination(destination)
         with _as_store_error():
             known = self._known_for(destination, guard)
-            pieces = await asyncio.to_thread(split, change.schema_entries, _PIECE) if change.schema_entries else []
-            head = known.head.moved(change, len(pieces), time.time_ns() // 1000)
+            void, entries = change.in_force()
+            pieces = await asyncio.to_thread(split, entries, _PIECE) if entries else []
+            head = known.head.moved(change, len(pieces), time.time_ns() // 1000, void=void)
             head, operations = await self._history_operations(paths, head)
             data = head.encode()
             last = [Set(paths.position, data, known.node_version), *operations]
@@ -98,6 +99,8 @@ class ZooKeeperStore(StateStore):
                 await self._write(destination, known, guard.fence, [ahead, *batch], None)
             await self._write(destination, known, guard.fence, last, data)
         known.head = head
+        if void:
+            await self._remove_void(paths, guard.fence, head.first_piece)
         return Guard(guard.epoch, head.version, guard.fence)
 
     async def history(self, destination: str, limit: int = 100) -> list[HistoryEntry]:
@@ -120,8 +123,14 @@ class ZooKeeperStore(StateStore):
         paths = self._session.paths.destination(destination)
         with _as_store_error():
             head, _ = await self._read(destination)
-            names = [paths.piece(number) for number in range(head.pieces)]
-            nodes = await self._get_all(names)
+            while True:
+                names = [paths.piece(number) for number in range(head.first_piece, head.pieces)]
+                nodes = await self._get_all(names)
+                if None not in nodes:
+                    break
+                before, (head, _) = head.first_piece, await self._read(destination)
+                if head.first_piece == before:
+                    break  # else they have become void meanwhile
         for name, node in zip(names, nodes, strict=True):
             if node is None:
                 raise BrokenRecord(name, "it is not there")
@@ -199,6 +208,16 @@ class ZooKeeperStore(StateStore):
             operations.append(Set(path, piece) if left_behind else Create(path, piece))
             number += 1
         return operations
+
+    async def _remove_void(self, paths: DestinationPaths, fence: int, first: int) -> None:
+        """Removes pieces of the schema history that no head names any more, also those that an earlier call has left.
+        What it can't remove now is left to the next."""
+        with contextlib.suppress(LockServiceError):
+            there = await self._session.children(paths.schema)
+            names = sorted(name for name in there if name.isdigit() and int(name) < first)
+            for start in range(0, len(names), _AT_ONCE):
+                gone = [Delete(f"{paths.schema}/{name}") for name in names[start : start + _AT_ONCE]]
+                await self._session.multi(Check(paths.epoch, fence), *gone)
 
     async def _write(
         self,

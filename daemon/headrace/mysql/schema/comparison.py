@@ -32,6 +32,9 @@ _PAUSE = 10
 """Seconds for each second of comparing: so the stream waits for a tenth of the time at most,"""
 _BURST = 10.0
 """but comparisons whose pauses are no longer than this come at once."""
+_FORGET_FROM = 1_000
+"""Names are looked through for those of no table when there are so many more than twice those that were left last
+time."""
 _AGAIN = 10.0
 """Seconds until the next attempt when the source could not be asked."""
 
@@ -53,8 +56,9 @@ class SchemaComparison:
         self._agreed: dict[TableName, FilePosition] = {}
         """Up to where rows of a table were written with the schema that the history has."""
         self.due: set[TableName] = set()
-        self.nameless: dict[TableName, None] = {}
+        self._nameless: dict[TableName, None] = {}
         """Tables whose rows bring no names, in the order they came."""
+        self._most = _FORGET_FROM
         self._next = 0
         """The number of the table whose turn is next."""
         self._paused_until = 0.0
@@ -69,10 +73,25 @@ class SchemaComparison:
             except QueryFailed as error:
                 self._log.warning("table schemas can't be compared at the start", error=error.told())
 
+    def compare_often(self, name: TableName) -> None:
+        """Rows of a table have come that bring no names."""
+        self._nameless[name] = None
+        self._forget_dropped()
+
     def looked_at(self, name: TableName, here: FilePosition) -> None:
         """The source has just been asked about the table whose rows stand at `here`."""
         if not self.agreed(name, here):
             self._agreed[name] = here
+            self._forget_dropped()
+
+    def _forget_dropped(self) -> None:
+        if max(len(self._nameless), len(self._agreed)) <= self._most:
+            return
+        known = set(self._history.known())
+        self._nameless = {name: None for name in self._nameless if name in known}
+        self._agreed = {name: place for name, place in self._agreed.items() if name in known}
+        self.due &= known
+        self._most = _FORGET_FROM + 2 * len(known)
 
     def agreed(self, name: TableName, here: FilePosition) -> bool:
         """Whether the rows at `here` were written before a comparison that found no difference."""
@@ -116,7 +135,7 @@ class SchemaComparison:
 
     def _next_part(self, position: Position) -> set[TableName]:
         """The tables whose turn it is, without those that agreed as of a time that the stream has not reached."""
-        names, end = list(self.nameless), self._next + _AT_ONCE
+        names, end = list(self._nameless), self._next + _AT_ONCE
         part, self._next = names[self._next : end], end if end < len(names) else 0
         self._next_round = _now() + _EVERY / (len(names) // _AT_ONCE + 1)
         here = position.file, position.offset

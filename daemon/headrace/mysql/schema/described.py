@@ -71,7 +71,7 @@ class DescribedTables:
         comparison = self._comparison
         if comparison is None:
             return True
-        comparison.nameless[table] = None
+        comparison.compare_often(table)
         if comparison.agreed(table, self._here):
             return True
         if comparison.may_run():
@@ -94,6 +94,10 @@ class DescribedTables:
         elif self.wanted is not None and self._comparison is not None:
             self._comparison.looked_at(self.wanted, self._here)
         self.wanted = None
+
+    def known(self) -> set[str]:
+        """The captured tables that the history knows, each as schema.table."""
+        return {".".join(name) for name in self._history.known()} if self._history is not None else set()
 
     def forget(self) -> None:
         """Tables have other schemas now."""

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import Any
 
 from headrace.model import Column
 from headrace.mysql.schema.ddl.actions import Index
 from headrace.mysql.schema.ddl.definition import TableDefinition
 
-_DEFAULTS: dict[str, Any] = {**{field.name: field.default for field in fields(Column)}, "labels": []}
+_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Column)}
+_ITEMS = tuple(_DEFAULTS.items())
 
 
 def table_entry(schema: str, table: str, pos: int, at: str, **state: Any) -> dict[str, Any]:
     """A table's new state: `definition` with what layout_fields() gives, `unknown` with the reason, or `gone`."""
     return {"kind": "table", "pos": pos, "at": at, "schema": schema, "table": table, **state}
+
+
+def schema_entry(
+    schema: str, pos: int, at: str, charset: str, complete: bool, unread: Sequence[str] = ()
+) -> dict[str, Any]:
+    """A schema's default character set, and whether all tables that it has are named; of those, `unread` are not
+    captured."""
+    entry = {"kind": "schema", "pos": pos, "at": at, "schema": schema, "charset": charset, "complete": complete}
+    return entry | {"unread": list(unread)} if complete and unread else entry
+
+
+def gone_entry(schema: str, pos: int, at: str) -> dict[str, Any]:
+    """A schema does not exist, and none of its tables."""
+    return {"kind": "schema", "pos": pos, "at": at, "schema": schema, "gone": True}
 
 
 def doubt_entry(pos: int, at: str, why: str) -> dict[str, Any]:
@@ -57,8 +72,8 @@ def definition_fields(definition: TableDefinition) -> dict[str, Any]:
     """A table schema's JSON form. Fields of a column that have their defaults are left out."""
     columns = []
     for column in definition.columns:
-        values = {**asdict(column), "labels": list(column.labels)}
-        columns.append({name: value for name, value in values.items() if value != _DEFAULTS[name]})
+        told = {name: value for name, default in _ITEMS if (value := getattr(column, name)) != default}
+        columns.append({**told, "labels": list(column.labels)} if column.labels else told)
     indexes = [[index.name, index.unique, *map(list, index.parts)] for index in definition.indexes]
     return {"columns": columns, "keys": list(definition.primary), "charset": definition.charset, "indexes": indexes}
 

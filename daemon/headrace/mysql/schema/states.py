@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.model import TableSchema
 from headrace.mysql.schema.ddl.actions import TableName
 from headrace.mysql.schema.ddl.definition import TableDefinition
-from headrace.mysql.schema.entries import definition_fields, definition_from, doubt_entry, in_force, table_entry
+from headrace.mysql.schema.entries import (
+    back_entry,
+    definition_fields,
+    definition_from,
+    doubt_entry,
+    gone_entry,
+    in_force,
+    schema_entry,
+    table_entry,
+)
 
 FilePosition = tuple[str, int]
 """A binlog file and the offset behind an event in it."""
@@ -19,6 +28,13 @@ State = TableDefinition | str | None
 NEVER = "its schema was never read"
 UNREAD = "it was not among the captured tables when table schemas were read"
 _NUMBER = re.compile(r"\.(\d+)$")
+_GONE = 10_000
+"""Names that are remembered as those of nothing while not all are known that there are; the oldest are forgotten, and
+are unknown then."""
+_COMPACT_FROM = 1_000
+"""The history is compacted when so many more entries are stored than twice those that were in force last time."""
+_SLICE = 200
+"""Tables whose entries are made in one go, because other destinations share the loop."""
 
 
 def file_number(file: str) -> int:
@@ -39,6 +55,13 @@ def _same_schema(before: State, after: State) -> bool:
     return (before.columns, before.primary, before.keys) == (after.columns, after.primary, after.keys)
 
 
+def _fields(state: State) -> dict[str, Any]:
+    """What the entry of a table's state has of it."""
+    if isinstance(state, TableDefinition):
+        return definition_fields(state)
+    return {"gone": True} if state is None else {"unknown": state}
+
+
 def table_schema(name: TableName, definition: TableDefinition) -> TableSchema:
     """The model's form of a definition."""
     return TableSchema(*name, definition.columns, definition.keys, promoted=not definition.primary)
@@ -46,7 +69,8 @@ def table_schema(name: TableName, definition: TableDefinition) -> TableSchema:
 
 @dataclass(slots=True)
 class _Schema:
-    """One schema. `charset` "" when its default is not known; `complete`: a table without a state does not exist."""
+    """One schema that exists. `charset` "" when its default is not known; `complete`: a table without a state does not
+    exist."""
 
     charset: str
     complete: bool
@@ -58,10 +82,21 @@ class States:
     def __init__(self, captures: Callable[[str, str], bool], lower_case_table_names: int) -> None:
         self.version = 1
         self._captures, self._lower = captures, lower_case_table_names
-        self._tables: dict[TableName, State] = {}
-        self._schemas: dict[str, _Schema | None] = {}
+        self._tables: dict[TableName, TableDefinition | str] = {}
+        self._schemas: dict[str, _Schema] = {}
+        self._gone: dict[TableName, None] = {}
+        """What does not exist though its schema is not complete; a schema is (its name, "")."""
         self.listed = False
         self._fresh: list[dict[str, Any]] = []
+        self._stored = 0
+        """Entries that were restored and given out since all before them became void."""
+        self._most = _COMPACT_FROM
+        """Of those."""
+        self._anew: Iterator[list[dict[str, Any]]] | None = None
+        """Makes the entries in force, as of a moment, while the history is compacted."""
+        self._made_anew: list[dict[str, Any]] = []
+        self._since: list[dict[str, Any]] = []
+        """Entries after that moment."""
         self._pos, self._at = 0, ""
         self._made: dict[TableName, TableSchema] = {}
 
@@ -69,6 +104,7 @@ class States:
         """The same states, to go on with apart."""
         forked = States(self._captures, self._lower)
         forked._tables, forked._schemas, forked.listed = dict(self._tables), dict(self._schemas), self.listed
+        forked._gone = dict(self._gone)
         return forked
 
     def at(self, pos: int, at: str) -> None:
@@ -88,10 +124,7 @@ class States:
         key = self.key(name)
         if key in self._tables:
             return self._tables[key]
-        if key[0] in self._schemas:
-            schema = self._schemas[key[0]]
-            return None if schema is None or schema.complete else NEVER
-        return None if self.listed else NEVER
+        return None if key in self._gone or self.complete(key[0]) else NEVER
 
     def schema_of(self, name: TableName) -> TableSchema | None:
         """The model's form of a known table schema, one object as long as it holds."""
@@ -108,19 +141,29 @@ class States:
         """A table's new state. `quiet`: it is told with its schema's entry."""
         key = self.key(name)
         before = self._tables.get(key)
-        if key in self._tables and before == state:
+        if before == state and (before is not None or self.get(key) is None):
             return
-        self._tables[key] = state
+        self._take(key, state)
         if not _same_schema(before, state):
             self._made.pop(key, None)
             self.version += self._captures(*key)
         if quiet:
             return
-        if isinstance(state, TableDefinition):
-            fields = definition_fields(state)
-        else:
-            fields = {"gone": True} if state is None else {"unknown": state}
-        self._fresh.append(table_entry(*key, self._pos, self._at, **fields))
+        self._fresh.append(table_entry(*key, self._pos, self._at, **_fields(state)))
+
+    def _take(self, key: TableName, state: State) -> None:
+        if state is not None:
+            self._tables[key] = state
+            self._gone.pop(key, None)
+            return
+        self._tables.pop(key, None)
+        if not self.complete(key[0]):
+            self._note_gone(key)
+
+    def _note_gone(self, key: TableName) -> None:
+        self._gone[key] = None
+        if len(self._gone) > _GONE:
+            self._gone = dict.fromkeys(list(self._gone)[_GONE // 2 :])
 
     def known(self) -> list[TableName]:
         """Captured tables whose schema is known."""
@@ -141,35 +184,40 @@ class States:
     def complete(self, schema: str) -> bool:
         """Whether it is known which tables the schema has; also for one that does not exist."""
         folded = self.fold(schema)
-        if folded in self._schemas:
-            known = self._schemas[folded]
-            return known is None or known.complete
-        return self.listed
+        known = self._schemas.get(folded)
+        return known.complete if known else self.listed or (folded, "") in self._gone
 
     def exists(self, schema: str) -> bool | None:
         """Whether a schema exists; None when that is not known."""
         folded = self.fold(schema)
         if folded in self._schemas:
-            return self._schemas[folded] is not None
-        return False if self.listed else None
+            return True
+        return False if self.listed or (folded, "") in self._gone else None
 
     def set_schema(self, schema: str, charset: str, *, complete: bool) -> None:
         """A schema's default character set, and whether all of its tables have a state."""
         folded = self.fold(schema)
-        self._schemas[folded] = _Schema(charset, complete)
+        self._take_schema(folded, charset, complete)
         unread = [key[1] for key, state in self._tables.items() if key[0] == folded and state == UNREAD]
-        entry: dict[str, Any] = {"kind": "schema", "pos": self._pos, "at": self._at, "schema": folded}
-        entry |= {"charset": charset, "complete": complete}
-        if complete and unread:
-            entry["unread"] = unread
-        self._fresh.append(entry)
+        self._fresh.append(schema_entry(folded, self._pos, self._at, charset, complete, unread))
+
+    def _take_schema(self, folded: str, charset: str, complete: bool) -> None:
+        self._schemas[folded] = _Schema(charset, complete)
+        self._gone.pop((folded, ""), None)
+        if complete and self._gone:
+            self._gone = {key: None for key in self._gone if key[0] != folded}
 
     def drop_schema(self, schema: str) -> None:
         """A schema is gone with all of its tables."""
         folded = self.fold(schema)
-        self._schemas[folded] = None
+        self._drop_schema(folded)
+        self._fresh.append(gone_entry(folded, self._pos, self._at))
+
+    def _drop_schema(self, folded: str) -> None:
+        self._schemas.pop(folded, None)
         self._clear(folded)
-        self._fresh.append({"kind": "schema", "pos": self._pos, "at": self._at, "schema": folded, "gone": True})
+        if not self.listed:
+            self._note_gone((folded, ""))
 
     def _clear(self, folded: str) -> None:
         for key in self.tables_in(folded):
@@ -181,8 +229,12 @@ class States:
     def set_listed(self) -> None:
         """From here on a schema that has no state does not exist."""
         if not self.listed:
-            self.listed = True
+            self._take_listed()
             self._fresh.append({"kind": "listed", "pos": self._pos, "at": self._at})
+
+    def _take_listed(self) -> None:
+        self.listed = True
+        self._gone = {key: None for key in self._gone if key[1] and key[0] in self._schemas}
 
     def doubt(self, why: str) -> None:
         """Nothing is known for sure any more."""
@@ -191,24 +243,64 @@ class States:
 
     def _doubt(self, why: str) -> None:
         self._tables = dict.fromkeys(self._tables, why)
-        self._schemas = {name: _Schema("", False) for name, schema in self._schemas.items() if schema is not None}
+        self._schemas = {name: _Schema("", False) for name in self._schemas}
+        self._gone.clear()
         self.listed = False
         self._made.clear()
         self.version += 1
 
     def take_entries(self) -> tuple[dict[str, Any], ...]:
-        """The entries since the last call."""
+        """The entries since the last call; or, when many more are stored than are in force, those in force, after one
+        that makes all before void. They are made in some calls, and hold as of the last change before."""
         fresh, self._fresh = self._fresh, []
+        if fresh:
+            self._stored += len(fresh)
+            if self._anew is None and self._stored > self._most and ":" in self._at:  # the place of a statement
+                self._anew, self._made_anew, self._since = self._in_force(), [], []
+            elif self._anew is not None:
+                self._since += fresh
+        if self._anew is not None:
+            part = next(self._anew, None)
+            if part is None:
+                fresh = [*self._made_anew, *self._since]
+                self._most, self._stored = _COMPACT_FROM + 2 * len(self._made_anew), len(fresh)
+                self._anew, self._made_anew, self._since = None, [], []
+            else:
+                self._made_anew += part
         return tuple(fresh)
+
+    def _in_force(self) -> Iterator[list[dict[str, Any]]]:
+        """Entries that say everything that is known when the first of them are asked for."""
+        pos, at, unread = self._pos, self._at, dict[str, list[str]]()
+        tables = []
+        for key, state in self._tables.items():
+            if state == UNREAD:
+                unread.setdefault(key[0], []).append(key[1])
+            else:
+                tables.append((key, state))
+        first = [back_entry(-1, at)]
+        for name, schema in self._schemas.items():
+            first.append(schema_entry(name, pos, at, schema.charset, schema.complete, unread.get(name, ())))
+        if self.listed:
+            first.append({"kind": "listed", "pos": pos, "at": at})
+        for key in self._gone:
+            first.append(table_entry(*key, pos, at, gone=True) if key[1] else gone_entry(key[0], pos, at))
+        yield first
+        for start in range(0, len(tables), _SLICE):
+            yield [table_entry(*key, pos, at, **_fields(state)) for key, state in tables[start : start + _SLICE]]
 
     def restore(self, entries: Iterable[dict[str, Any]], last_pos: int) -> None:
         """Takes stored entries up to `last_pos`, by their `_pos` and then in the order they were written."""
         try:
-            known = [entry for entry in in_force(entries) if int(entry["pos"]) <= last_pos]
+            stored = in_force(entries)
+            self._stored = len(stored)
+            known = [entry for entry in stored if int(entry["pos"]) <= last_pos]
             for entry in sorted(known, key=lambda e: int(e["pos"])):
                 self._restore(entry)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"an entry of the schema history can't be read ({error!r})") from error
+        told = sum(state != UNREAD for state in self._tables.values()) + len(self._schemas) + len(self._gone)
+        self._most = _COMPACT_FROM + 2 * told
         self._made.clear()
         self.version += 1
 
@@ -217,23 +309,22 @@ class States:
         if kind == "table":
             key = (str(entry["schema"]), str(entry["table"]))
             if "columns" in entry and "indexes" not in entry:
-                self._tables[key] = "its unique keys were not read"
+                self._take(key, "its unique keys were not read")
             elif "columns" in entry:
-                self._tables[key] = definition_from(entry)
+                self._take(key, definition_from(entry))
             else:
-                self._tables[key] = None if entry.get("gone") else str(entry["unknown"])
+                self._take(key, None if entry.get("gone") else str(entry["unknown"]))
         elif kind == "schema":
             name = str(entry["schema"])
             if entry.get("gone"):
-                self._schemas[name] = None
-                self._clear(name)
+                self._drop_schema(name)
             else:
                 if entry.get("new"):
                     self._clear(name)
-                self._schemas[name] = _Schema(str(entry["charset"]), bool(entry["complete"]))
+                self._take_schema(name, str(entry["charset"]), bool(entry["complete"]))
                 self._tables |= {(name, table): UNREAD for table in entry.get("unread", ())}
         elif kind == "listed":
-            self.listed = True
+            self._take_listed()
         elif kind == "doubt":
             self._doubt(str(entry["why"]))
         else:
