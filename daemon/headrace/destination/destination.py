@@ -290,6 +290,7 @@ class Destination:
                     self._unconfirmed,
                     self._outage,
                     merge,
+                    self._parts.ends,
                     self._note_hang,
                     self._passed_over(),
                 )

@@ -39,6 +39,7 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
 MOVE_REASONS: Final = (*(kind.value for kind in LostKind), "diverged")
 """Why a policy may move the position."""
 TROUBLES: Final = (
+    "emptied_topic",
     "foreign_heartbeat",
     "heartbeat",
     "no_checksums",
