@@ -48,6 +48,7 @@ TROUBLES: Final = (
     "signal",
     "sink",
     "snapshot",
+    "two_sources",
     "unlogged_rows",
     "unreadable_tables",
 )
