@@ -188,6 +188,29 @@ def test_a_primary_killed_with_unreplicated_transactions_is_source_changed_with_
     )
 
 
+def test_an_old_primary_that_comes_up_again_beside_the_promoted_replica_is_told(
+    pair: Pair, daemon: Make, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    process = daemon(shop=pair.destination(out)).start()
+    diverge(pair, out, process)
+    process.wait_state("shop", "SOURCE_CHANGED", 60)
+    pair.first.start()
+    assert process.command("restart", "shop")[0] == 0  # else it tries again after a minute
+    seen = process.wait("shop", lambda s: "two_sources" in s["troubles"] and s["state"] == "DEGRADED", 60)
+    first, second = f"127.0.0.1:{pair.first.port}", f"127.0.0.1:{pair.second.port}"
+    text = seen["troubles"]["two_sources"]
+    assert f"{first} has 2 transactions that {second} lacks, and that has 1 that it lacks" in text
+    assert f"publishes the changes of one of them, last of {first}" in text
+    assert "super_read_only" in text
+    warned = [line for line in process.log.read_text().splitlines() if "two addresses of the source" in line]
+    assert len(warned) == 1
+    pair.second.sql("SET GLOBAL super_read_only = 1")
+    assert process.command("restart", "shop")[0] == 0
+    process.wait("shop", lambda s: s["state"] == "STREAMING" and "two_sources" not in s["troubles"], 60)
+    assert process.terminate() == 0
+
+
 def test_heartbeats_that_were_never_replicated_are_no_divergence(pair: Pair, daemon: Make, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     process = daemon(shop=pair.destination(out, more='[heartbeat]\ninterval = "200ms"')).start()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headrace.cli.position_show import _Source, judge
 from headrace.errors import LostKind, PositionLost, SourceChanged
 from headrace.model import Gap, OpenXa, Position
 from headrace.mysql.events.gtid import GtidSet
@@ -201,8 +202,23 @@ async def test_another_server_with_all_of_it_goes_on_with_the_transaction_from_i
 async def test_what_was_never_replicated_is_listed_and_never_passed_over_unasked(server: Server) -> None:
     server.inventory = replace(HERE, server_uuid=OTHER, executed=f"{US}:1-48")
     with pytest.raises(SourceChanged, match="has not executed 2 transactions") as told:
-        await server.agrees(replace(STORED, own_gtids=f"{US}:49"))
+        await server.agrees()
     assert told.value.extra == f"{US}:49-50"
+
+
+@pytest.mark.parametrize("uuid", [US, OTHER])
+async def test_the_state_and_position_show_count_the_same_and_no_heartbeats_of_ours(uuid: str, server: Server) -> None:
+    server.inventory = replace(HERE, server_uuid=uuid, executed=f"{US}:1-30")
+    stored = replace(STORED, own_gtids=f"{US}:31-38")
+    with pytest.raises(SourceChanged, match="has not executed 12 transactions") as told:
+        await server.agrees(stored)
+    assert told.value.extra == f"{US}:39-50"
+    _, verdict = judge(
+        SourceSettings.model_validate({"host": "h", "user": "u", "password": "p"}),
+        stored,
+        _Source("h:1", server.inventory),
+    )
+    assert "12 transactions" in verdict
 
 
 async def test_continue_passes_over_it_and_doubts_the_schemas(server: Server) -> None:

@@ -12,10 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from headrace.destination.status import DestinationStatus
 from headrace.destination.table_totals import OTHERS, TableTotals
 from headrace.formats.canal.format import CanalFormat
+from headrace.http import metrics as metrics_module
 from headrace.http.facts import Facts
 from headrace.http.server import HttpServer
 from headrace.model import Column, Operation, Position, Row, RowsChange, SnapshotRows, TableRows, TableSchema
 from headrace.pipeline.message_builder import MessageBuilder
+from headrace.pipeline.native_output import NativeUse
 from headrace.pipeline.projection import Projections
 from tests.streams import settings
 
@@ -132,6 +134,27 @@ async def url(status: DestinationStatus) -> AsyncIterator[str]:
     await server.start()
     yield f"http://127.0.0.1:{server.port}"
     await server.close()
+
+
+async def test_each_table_says_whether_native_code_makes_its_rows(
+    url: str, status: DestinationStatus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_module, "SHARED", 0.0)
+
+    async def metrics() -> dict[tuple[str, str], float]:
+        async with aiohttp.ClientSession() as session, session.get(f"{url}/metrics") as answer:
+            families = text_string_to_metric_families(await answer.text())
+        (family,) = [one for one in families if one.name == "headrace_table_native"]
+        return {(one.labels["database"], one.labels["table"]): one.value for one in family.samples}
+
+    assert await metrics() == {}
+    for table in ("quick", "gbk", "beyond"):
+        status.tables.add(TableRows("shop", table, inserted=1, commit_time_us=1))
+    status.native.note("shop", "quick", "")
+    status.native.note("shop", "gbk", "it does not know the type of column t")
+    assert await metrics() == {("shop", "quick"): 1, ("shop", "gbk"): 0}
+    status.native = NativeUse("native code is not installed")
+    assert await metrics() == {("shop", "quick"): 0, ("shop", "gbk"): 0, ("shop", "beyond"): 0}
 
 
 async def test_hostile_names_come_out_of_metrics_and_api_as_they_are(url: str, status: DestinationStatus) -> None:

@@ -28,11 +28,10 @@ from headrace.errors import (
     named,
 )
 from headrace.model import Position, State
-from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Inventory, retention, take_inventory
 from headrace.mysql.position.search import distance, read_on
-from headrace.mysql.position.server_comparison import compare_server
+from headrace.mysql.position.server_comparison import Differences, compare_server
 from headrace.mysql.schema.states import file_number
 from headrace.mysql.source import addresses
 from headrace.mysql.wire.connection import SourceConnection, address_of
@@ -137,12 +136,12 @@ def judge(settings: SourceSettings, position: Position | None, source: _Source) 
         return "ok", f"no position is stored: it begins by [source] start ({start_text(settings.start)})"
     lost, changed = State.POSITION_LOST.value, State.SOURCE_CHANGED.value
     if inventory.gtid_mode and position.gtid_set:
-        missing, extra = _differences(position, inventory)
-        unknown = extra.minus(GtidSet(position.own_gtids))
-        if unknown:
-            return changed, f"{changed}: the source never executed {unknown.count:,} transactions that were published"
-        if missing:
-            text = f"the source has purged {missing.count:,} transactions that were not read yet"
+        found = Differences.of(position, inventory)
+        if found.unknown:
+            text = f"the source never executed {found.unknown.count:,} transactions that were published"
+            return changed, f"{changed}: {text}"
+        if found.missing:
+            text = f"the source has purged {found.missing.count:,} transactions that were not read yet"
             return lost, f"{lost}: {LostKind.GTIDS_PURGED}: {text}"
     elif position.server_uuid != inventory.server_uuid:
         return changed, f"{changed}: another server answers, and without GTIDs nobody knows where it is"
@@ -173,12 +172,6 @@ def _no_position(inventory: Inventory, file: str, offset: int) -> tuple[State | 
     if offset > inventory.size(file):
         return lost, f"{LostKind.BEYOND_END}: {file} ends at {inventory.size(file)}, the position is at {offset}"
     return None, ""
-
-
-def _differences(position: Position, inventory: Inventory) -> tuple[GtidSet, GtidSet]:
-    """What is purged and not ours, and what is ours and not the server's."""
-    ours = GtidSet(position.gtid_set)
-    return GtidSet(inventory.purged).minus(ours), ours.minus(GtidSet(inventory.executed))
 
 
 def remedy(name: str, state: str) -> str:
@@ -218,7 +211,7 @@ def _facts(stored: Stored, run_by: str, source: _Source, state: str, verdict: st
 def _asked(position: Position | None, inventory: Inventory | None) -> dict[str, Any]:
     """What the server said, with nulls when it said nothing."""
     gtids = inventory and inventory.gtid_mode and position and position.gtid_set
-    missing, extra = _differences(position, inventory) if gtids and position and inventory else (GtidSet(), GtidSet())
+    found = Differences.of(position, inventory) if gtids and position and inventory else None
     return {
         "server_uuid": inventory and inventory.server_uuid,
         "version": inventory and inventory.version,
@@ -229,8 +222,8 @@ def _asked(position: Position | None, inventory: Inventory | None) -> dict[str, 
         "expire_seconds": inventory and inventory.expire_seconds,
         "executed": inventory and inventory.executed,
         "purged": inventory and inventory.purged,
-        "missing": inventory and str(missing),
-        "extra": inventory and str(extra),
+        "missing": inventory and (str(found.missing) if found else ""),
+        "extra": inventory and (str(found.extra) if found else ""),
     }
 
 

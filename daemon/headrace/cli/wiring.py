@@ -23,7 +23,7 @@ from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.parking import ParkingStore
 from headrace.ports.registry import Registry
 from headrace.ports.replay import MessageReader
-from headrace.ports.sink import Parking, Sink, SinkRouting, SinkUse
+from headrace.ports.sink import Parking, Sink, SinkRouting, SinkUse, TopicEnds
 from headrace.ports.source import Source
 from headrace.ports.state import StateStore
 from headrace.rules.topics import ANY_NAME, TopicRules, parse_partitions
@@ -151,10 +151,10 @@ class Wiring:
 
         (parked, former), sink = self.parking_stores(destination), self._adapters.sink_adapter(destination.sink.type)
         name, settings, routing = destination.name, destination.sink, sink_routing(destination, self._adapters)
-        store = self.store(destination)
+        store, ends = self.store(destination), TopicEnds()
 
         def new_sink(lease: Lease, parking: Parking | None) -> Sink:
-            return sink.sink(settings, SinkUse(name, lease, routing, parking, parked))
+            return sink.sink(settings, SinkUse(name, lease, routing, parking, parked, ends))
 
         def leased_store(lease: Lease) -> StateStore:
             return sink.state_store(settings, name, lease) if destination.exactly_once else store
@@ -174,6 +174,7 @@ class Wiring:
             parked,
             former,
             self._budget,
+            ends,
         )
 
     def probe_sink(self, destination: DestinationSettings) -> Sink:

@@ -39,9 +39,11 @@ class Control:
         new_reader: Callable[[], TableReader],
         checkpointer: Checkpointer,
         tell: Callable[[], None],
+        resynced: Callable[[Snapshot, plan.Captures], None] = lambda snapshot, wants: None,
     ) -> None:
-        """`tell` has the status say which snapshots there are."""
-        self._tell = tell
+        """`tell` has the status say which snapshots there are; `resynced` hears of those that are done, and of which
+        tables they were."""
+        self._tell, self._resynced = tell, resynced
         merge.ended = self._note_ended
         self._name, self._status, self._log = context.name, context.status, context.log
         self._settings = context.settings
@@ -90,7 +92,9 @@ class Control:
         """A resync that is given up was accepted before it could be looked at, as a signal is, or things have changed
         since."""
         self._status.note_snapshot_ended(snapshot.id, snapshot.kind, outcome)
-        if outcome not in ("done", "cancelled"):
+        if outcome == "done":
+            self._resynced(snapshot, plan.matching(snapshot.tables, self._merge.captures))
+        elif outcome != "cancelled":
             self._refuse(f"the resync {snapshot.id} of {snapshot.tables or 'all tables'} is {outcome}")
 
     def _refuse(self, text: str) -> None:

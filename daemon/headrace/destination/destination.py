@@ -24,6 +24,7 @@ from headrace.destination.publisher import publishing
 from headrace.destination.requests import Requests
 from headrace.destination.retention import RetentionWarning
 from headrace.destination.run import Run
+from headrace.destination.several_sources import SeveralSources
 from headrace.destination.stall import StallDetector
 from headrace.destination.standby import Standby
 from headrace.destination.status import DestinationStatus
@@ -98,6 +99,10 @@ class Destination:
     async def observe(self) -> None:
         """Looks after what matters also while run() fails and waits; until it is cancelled."""
         self._log.info("state", store=self._store.describe())
+        several = SeveralSources(self._context, self._source)
+        await first({"binlogs": self._look_at_binlogs(), "several": several.run()})
+
+    async def _look_at_binlogs(self) -> None:
         watch, backlog = RetentionWarning(self._context, self._source), Backlog(self._context)
         looked, file = 0.0, ""
         while True:
@@ -290,6 +295,7 @@ class Destination:
                     self._unconfirmed,
                     self._outage,
                     merge,
+                    self._parts.ends,
                     self._note_hang,
                     self._passed_over(),
                 )

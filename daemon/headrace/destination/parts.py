@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -14,7 +14,7 @@ from headrace.pipeline.process_budget import NO_BUDGET, ProcessBudget
 from headrace.ports.cluster import Lock
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.parking import ParkingStore
-from headrace.ports.sink import Parking, Sink
+from headrace.ports.sink import Parking, Sink, TopicEnds
 from headrace.ports.source import Source
 from headrace.ports.state import StateStore
 from headrace.settings.daemon import DaemonSettings
@@ -60,3 +60,5 @@ class Parts:
     """Where messages may wait that nobody looks for any more, because the configuration was another one."""
     budget: ProcessBudget = NO_BUDGET
     """What the queues of all destinations share."""
+    ends: TopicEnds = field(default_factory=TopicEnds)
+    """What its sinks find of its topics."""

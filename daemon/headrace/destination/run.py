@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.control import Control
+from headrace.destination.emptied import EmptiedTopics
 from headrace.destination.heartbeat_writer import HeartbeatWriter
 from headrace.destination.outage import SinkOutage
 from headrace.destination.parts import Context
@@ -21,6 +22,7 @@ from headrace.errors import Fenced, HeadraceError, PositionLost, SourceChanged, 
 from headrace.model import MessageBatch
 from headrace.parking.compensation import Compensation
 from headrace.pipeline.message_builder import MessageBuilder
+from headrace.ports.sink import TopicEnds
 from headrace.ports.source import OpenSource, Progress, Receiver
 from headrace.snapshot.merge import SnapshotMerge
 from headrace.tasks import Task, beside, cancel, result_of
@@ -64,6 +66,7 @@ class Run:
         unconfirmed: Unconfirmed,
         outage: SinkOutage,
         merge: SnapshotMerge,
+        ends: TopicEnds,
         note_hang: Callable[[str], str] = lambda place: place,
         hung: str = "",
     ) -> None:
@@ -111,7 +114,10 @@ class Run:
         )
         self._merge, merge.wake = merge, self._source.wake
         self._snapshotting = Snapshotting(context, merge, self._source, source.reader, self._unreadable.left_out)
-        self._control = Control(context, merge, self._source, source.reader, checkpointer, self._snapshotting.tell)
+        self._emptied = EmptiedTopics(context, ends, builder.topic_of)
+        self._control = Control(
+            context, merge, self._source, source.reader, checkpointer, self._snapshotting.tell, self._emptied.resynced
+        )
         self._held_up = False
         """Whether reading waits for the queue."""
         self._transactions = self._status.transactions
@@ -373,6 +379,7 @@ class Run:
             self._snapshotting.tell()
             self._control.look()
             self._look_at_checksums()
+            self._emptied.look()
             if self._failed is None:
                 await self._stalls.look(self._source)
             self._outage.look()  # so that its end is no state of its own

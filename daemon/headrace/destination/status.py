@@ -39,6 +39,7 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
 MOVE_REASONS: Final = (*(kind.value for kind in LostKind), "diverged")
 """Why a policy may move the position."""
 TROUBLES: Final = (
+    "emptied_topic",
     "foreign_heartbeat",
     "heartbeat",
     "no_checksums",
@@ -47,6 +48,7 @@ TROUBLES: Final = (
     "signal",
     "sink",
     "snapshot",
+    "two_sources",
     "unlogged_rows",
     "unreadable_tables",
 )

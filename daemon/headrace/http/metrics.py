@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from headrace import __version__
 from headrace.destination.loop_delay import LoopDelay
-from headrace.destination.status import MOVE_REASONS, ROUND_TRIP_BUCKETS, TROUBLES
+from headrace.destination.status import MOVE_REASONS, ROUND_TRIP_BUCKETS, TROUBLES, DestinationStatus
 from headrace.http.facts import Facts, WorkerFacts
 from headrace.http.fields import FIELDS
 from headrace.model import State, TableRows
@@ -66,7 +66,8 @@ class Metrics:
             metrics.append(metric)
             await asyncio.sleep(0)
         tables = {destination: status.tables.all() for destination, status in self._statuses.items()}
-        return await asyncio.to_thread(lambda: generate_latest(_Read([*metrics, *_tables(tables)])))
+        native = {destination: _native_tables(status) for destination, status in self._statuses.items()}
+        return await asyncio.to_thread(lambda: generate_latest(_Read([*metrics, *_tables(tables), _native(native)])))
 
     def _collect(self) -> Iterator[Metric]:
         """All but those of tables."""
@@ -208,3 +209,22 @@ def _tables(totals: Mapping[str, Sequence[TableRows]]) -> Iterator[Metric]:
                 rows.add_metric((*labels, operation), count)
     yield rows
     yield last
+
+
+def _native_tables(status: DestinationStatus) -> dict[tuple[str, str], bool]:
+    """By schema and table, whether native code makes the rows."""
+    if status.native.reason:
+        return {(one.schema, one.table): False for one in status.tables.all() if one.schema}
+    return {name: not reason for name, reason in status.native.tables.items()}
+
+
+def _native(tables: Mapping[str, Mapping[tuple[str, str], bool]]) -> Metric:
+    gauge = GaugeMetricFamily(
+        "headrace_table_native",
+        "1 where native code makes the rows of a table, 0 where Python does.",
+        labels=("destination", "database", "table"),
+    )
+    for destination, found in tables.items():
+        for name, native in found.items():
+            gauge.add_metric((destination, *name), int(native))
+    return gauge

@@ -9,6 +9,7 @@ from headrace.errors import PositionLost, ServerIdTaken, SourceChanged, SourceEr
 from headrace.model import Position
 from headrace.mysql.change_stream import MysqlStream
 from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.histories import different_histories
 from headrace.mysql.opening import STREAM_BUFFER, Dump, make_ready
 from headrace.mysql.position.by_hand import move_by_hand
 from headrace.mysql.position.heads import FileHeads
@@ -128,6 +129,10 @@ class MysqlSource(Source):
         async with await SourceConnection.open(address_of(self.settings)) as connection:
             await connection.load_variables(VARIABLES)
             return await retention(await take_inventory(connection), position, self._heads[1])
+
+    async def several(self, own: Callable[[], str]) -> str:
+        known = addresses(self._destination.source)
+        return await different_histories(known, own) if len(known) > 1 else ""
 
     async def move_by_hand(
         self,

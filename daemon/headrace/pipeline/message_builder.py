@@ -159,6 +159,11 @@ class MessageBuilder:
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
+    def topic_of(self, schema: str, table: str) -> str:
+        """Where the rows of a table go."""
+        route = self._projections.route(schema, table)
+        return self._projections.address(route, route.partition)
+
     def emit(self, change: RowsChange) -> None:
         """Formats one change of rows. Raises NotUnderstood when the rules don't fit the table."""
         projection = self._projections.of(change.schema)

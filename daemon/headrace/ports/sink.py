@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from headrace.errors import HeadraceError, SinkRejected
@@ -44,6 +45,38 @@ class Parking(ABC):
 
 class MessageRefused(SinkRejected):
     """The broker refuses one message that was sent again from where it was parked; nothing else is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emptied:
+    """What shows that a topic was emptied, and when it was last written to before, in microseconds since 1970 UTC."""
+
+    text: str
+    since_us: int
+
+
+class TopicEnds:
+    """How far the topics of a destination were written, over all of its sinks, and which of them were emptied: deleted
+    and made again, or cut off."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, int], tuple[int, int]] = {}
+        """Offset and time, by topic and partition."""
+        self.emptied: dict[str, Emptied] = {}
+        """By topic; whoever makes them good takes them out."""
+
+    def confirmed(self, topic: str, partition: int, offset: int) -> None:
+        """Something was written at an offset, after all that was confirmed for this partition before. A negative one is
+        not known."""
+        if offset < 0:
+            return
+        last, _ = self._last.get((topic, partition), (-1, 0))
+        if offset <= last:
+            since_us = max(at for place, (_, at) in self._last.items() if place[0] == topic)
+            text = f"partition {partition} goes on at offset {offset}, and had come to {last}"
+            self.emptied[topic] = Emptied(text, since_us)
+            self._last = {place: end for place, end in self._last.items() if place[0] != topic}
+        self._last[topic, partition] = offset, time.time_ns() // 1000
 
 
 class Sink(ABC):
@@ -130,6 +163,8 @@ class SinkUse:
     """Where it may park messages."""
     parked: ParkingStore | None = None
     """The store behind `parking`, as parking_store() has made it."""
+    ends: TopicEnds = field(default_factory=TopicEnds)
+    """Of the destination, for a sink whose topics have offsets."""
 
 
 class SinkAdapter(ABC):

@@ -372,6 +372,12 @@ class Source(ABC):
         """How far a position is from being purged there. Raises SourceError."""
 
     @abstractmethod
+    async def several(self, own: Callable[[], str]) -> str:
+        """A sentence when several of its addresses take writes apart from each other, so that each has changes which
+        the others lack; "" when none do, or it can't be seen. `own` gives the own_gtids of our position by now. Takes
+        some seconds then; never raises SourceError."""
+
+    @abstractmethod
     async def move_by_hand(
         self,
         where: str,

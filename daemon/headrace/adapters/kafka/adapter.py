@@ -22,7 +22,7 @@ class KafkaAdapter(SinkAdapter):
         from headrace.adapters.kafka.state import KafkaStore
         from headrace.adapters.kafka.transactor import Transactor
 
-        transactor = Transactor(settings, use.destination, use.lease)
+        transactor = Transactor(settings, use.destination, use.lease, use.ends)
         parked = use.parked if isinstance(use.parked, KafkaParkingStore) else None
         sink = ExactlyOnceKafkaSink(settings, transactor, use.parking, use.routing, parked)
         if parked is not None:
@@ -36,7 +36,7 @@ class KafkaAdapter(SinkAdapter):
 
         exactly_once = settings.capabilities.exactly_once
         looked_at = settings.transactional_id_of(use.destination) if exactly_once else ""
-        return KafkaSink(settings, use.lease, use.parking, use.routing, transactional_id=looked_at)
+        return KafkaSink(settings, use.lease, use.parking, use.routing, use.ends, transactional_id=looked_at)
 
     def state_store(self, settings: KafkaSinkSettings, destination: str, lease: Lease | None = None) -> StateStore:
         from headrace.adapters.kafka.state import KafkaStore

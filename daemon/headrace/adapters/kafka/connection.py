@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
 import time
@@ -12,7 +13,7 @@ from typing import Any
 from aiokafka import TopicPartition, errors
 from aiokafka.errors import KafkaError
 
-from headrace.adapters.kafka.aiokafka_internals import try_connection
+from headrace.adapters.kafka.aiokafka_internals import describe_topic, try_connection
 from headrace.adapters.kafka.oauth import NoToken, provider_of
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.errors import HeadraceError, SinkError, SinkRejected
@@ -70,24 +71,51 @@ class Diagnosis:
         self._settings = settings
         self._found: HeadraceError | None = None
         self._until = 0.0
+        self.gone: SinkError | None = None
+        """A topic that the last look has missed: nothing will ever be confirmed for it."""
 
-    async def look(self, client: Any) -> str:
-        """A sentence that names a broker; "" when all take a connection. `client`: of aiokafka, which knows the
-        brokers; None: the first ones are asked."""
+    async def look(self, client: Any, topics: Iterable[str] = ()) -> str:
+        """A sentence that names a broker, or one of the topics that is missing; "" when all take a connection and none
+        is. `client`: of aiokafka, which knows the brokers; None: the first ones are asked."""
         known = [f"{broker.host}:{broker.port}" for broker in client.cluster.brokers()] if client is not None else []
         try:
             cause, server = await _probe(self._settings, known or self._settings.bootstrap_servers)
             self._found = _explained(self._settings, server, cause) if cause is not None else None
+            if client is not None and self._found is None:
+                self._found = self.gone = await self._missing(client, topics)
         except HeadraceError as error:
             self._found = error
         self._until = time.monotonic() + _FRESH
         return str(self._found) if self._found is not None else ""
+
+    async def _missing(self, client: Any, topics: Iterable[str]) -> SinkError | None:
+        with contextlib.suppress(KafkaError, OSError, TimeoutError):
+            async with asyncio.timeout(_PROBE_LIMIT):
+                for topic in topics:
+                    error, _, _ = await describe_topic(client, topic)
+                    if error is errors.UnknownTopicOrPartitionError:
+                        return self._gone(topic)
+        return None
+
+    def _gone(self, topic: str) -> SinkError:
+        settings = self._settings
+        if settings.capabilities.exactly_once and topic == settings.state_topic:
+            return SinkError(
+                f"the state topic {topic} is gone: somebody has deleted it, with the positions of its destinations",
+                remedy="choose where to go on: 'headrace position set DESTINATION WHERE'",
+            )
+        return SinkError(
+            f"the topic {topic} is gone: somebody has deleted it, and nothing can be published to it",
+            remedy="make it again; then publish once more what was in it: 'headrace resync DESTINATION TABLE'",
+        )
 
     def unconfirmed(
         self, client: Any, topic: str, partition: int, error: BaseException | None, *, resent: float = 0.0
     ) -> SinkError:
         """The error of messages that the brokers did not confirm: it names the partition's leader where that is known,
         and what the last look found. `resent`: the seconds that a message was waited for which was sent again."""
+        if isinstance(error, errors.UnknownTopicOrPartitionError):
+            return self._gone(topic)
         servers, timeout = ",".join(self._settings.bootstrap_servers), self._settings.request_timeout
         if client is not None and (leader := client.cluster.leader_for_partition(TopicPartition(topic, partition))):
             broker = client.cluster.broker_metadata(leader)

@@ -18,7 +18,7 @@ from headrace.errors import Fenced, HeadraceError, LeaseLapsed, SinkError, SinkR
 from headrace.lease import Lease
 from headrace.model import MessageBatch
 from headrace.ports.finding import Finding, failed, wrong
-from headrace.ports.sink import MessageRefused, Parking, Sink, SinkRouting
+from headrace.ports.sink import MessageRefused, Parking, Sink, SinkRouting, TopicEnds
 from headrace.tasks import confirmation, settle
 
 
@@ -32,6 +32,7 @@ class KafkaSink(Sink):
         lease: Lease,
         parking: Parking | None = None,
         routing: SinkRouting | None = None,
+        ends: TopicEnds | None = None,
         *,
         transactional_id: str = "",
     ) -> None:
@@ -39,13 +40,15 @@ class KafkaSink(Sink):
         super().__init__(lease, parking)
         self._transactional_id = transactional_id
         self._settings, self._routing = settings, routing or SinkRouting()
+        self._ends = ends or TopicEnds()
         self._topics = Topics(settings, self._routing.partitions)
         self._sizes = Sizes(settings, self._topics, self._routing, parking)
         self._producer: Any = None
         self._diagnosis = Diagnosis(settings)
         self._in_flight = 0
         self._drained = asyncio.Event()
-        self._pending: set[asyncio.Future[None]] = set()
+        self._pending: dict[asyncio.Future[None], str] = {}
+        """With the topic that it is for."""
 
     async def start(self) -> None:
         self._producer = producer = producers.make_producer(self._settings)
@@ -66,7 +69,7 @@ class KafkaSink(Sink):
     async def _send(self, batch: MessageBatch) -> asyncio.Future[None]:
         """Waits before each record batch, because the batch of a large change may have many of them."""
         done = confirmation()
-        self._pending.add(done)
+        self._pending[done] = batch.topic
         if not batch.values:  # all were parked
             self._settle(done, None)
             return done
@@ -81,7 +84,9 @@ class KafkaSink(Sink):
             self._drained.set()
             if error is not None or delivery.cancelled():
                 self._settle(done, self._failure(batch, error))
-            elif not remaining:
+                return
+            self._ends.confirmed(batch.topic, batch.partition, delivery.result().offset)
+            if not remaining:
                 self._settle(done, None)
 
         try:
@@ -156,7 +161,7 @@ class KafkaSink(Sink):
     def _settle(self, done: asyncio.Future[None], error: Exception | None) -> None:
         """Once a batch; whatever comes after its first failure changes nothing."""
         if done in self._pending:
-            self._pending.discard(done)
+            self._pending.pop(done, None)
             settle(done, error)
 
     def _failure(self, batch: MessageBatch, error: BaseException | None) -> SinkError:
@@ -165,7 +170,11 @@ class KafkaSink(Sink):
         return refused or self._diagnosis.unconfirmed(self._client, topic, partition, error)
 
     async def problem(self) -> str:
-        return await self._diagnosis.look(self._client)
+        """Without one of its topics nothing is confirmed any more, and aiokafka would wait for ever: it ends."""
+        problem = await self._diagnosis.look(self._client, set(self._pending.values()))
+        if self._diagnosis.gone is not None:
+            self._end(self._diagnosis.gone)
+        return problem
 
     @property
     def _client(self) -> Any:
@@ -177,7 +186,7 @@ class KafkaSink(Sink):
             return
         await aiokafka_internals.abort(producer)
         for done in list(self._pending):
-            self._pending.discard(done)
+            self._pending.pop(done, None)
             done.cancel()
 
     async def close(self) -> None:

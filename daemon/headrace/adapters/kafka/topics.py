@@ -30,7 +30,7 @@ _FORBIDDEN = (errors.TopicAuthorizationFailedError, errors.InvalidTopicError)
 _NEEDED = {"Write": 4, "Describe": 8}
 """Operations on a topic by their numbers in AclOperation."""
 _APPEARS_WITHIN = 5.0
-"""Seconds that a topic takes from being asked for to being there."""
+"""Seconds that a topic takes from being asked for to being there, at most half of request_timeout."""
 _LOOK_AGAIN = 0.1
 
 
@@ -119,7 +119,7 @@ class Topics:
         if self._settings.create_topics:
             await self._create(client, topic)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + _APPEARS_WITHIN
+        deadline = loop.time() + min(_APPEARS_WITHIN, self._settings.request_timeout / 2)
         while not (count := await self._look(client, topic, make=not self._settings.create_topics)):
             if loop.time() > deadline:
                 raise self._missing(topic)

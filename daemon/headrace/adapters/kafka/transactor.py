@@ -20,6 +20,7 @@ from headrace.adapters.kafka.state_topic import StateTopic
 from headrace.errors import Fenced, HeadraceError, SinkError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch
+from headrace.ports.sink import TopicEnds
 from headrace.ports.state import StateChange
 from headrace.ports.state_records import Head
 
@@ -38,7 +39,9 @@ class Transactor:
     committed. The truth is what read() finds after the next start(), which ends the open transaction.
     """
 
-    def __init__(self, settings: KafkaSinkSettings, destination: str, lease: Lease) -> None:
+    def __init__(
+        self, settings: KafkaSinkSettings, destination: str, lease: Lease, ends: TopicEnds | None = None
+    ) -> None:
         self.lease = lease
         self.transactional_id = settings.transactional_id_of(destination)
         self.topic = StateTopic(settings, destination)
@@ -50,13 +53,14 @@ class Transactor:
         """Bytes handed to the client library and not confirmed by a broker."""
         self._read_to = -1
         """The offset in the state topic that was read to; -1 once that is known to be all."""
-        self._settings, self._destination = settings, destination
+        self._settings, self._destination, self._ends = settings, destination, ends or TopicEnds()
         self._producer: Any = None
         self._diagnosis = Diagnosis(settings)
         self._open = False
         self._deadline = 0.0
         """On the loop's clock: when the brokers give the open transaction up."""
-        self._deliveries: set[asyncio.Future[Any]] = set()
+        self._deliveries: dict[asyncio.Future[Any], str] = {}
+        """What is not confirmed, with its topic."""
         self._settled = asyncio.Event()
         """Set when a delivery was confirmed, or something failed."""
         self._error: HeadraceError | None = None
@@ -95,8 +99,12 @@ class Transactor:
         return await unreachable(self._settings, error)
 
     async def problem(self) -> str:
-        """See Sink.problem()."""
-        return await self._diagnosis.look(self._producer.client if self._producer is not None else None)
+        """See Sink.problem(). Without one of its topics nothing can be committed any more, which ends it at once."""
+        client = self._producer.client if self._producer is not None else None
+        problem = await self._diagnosis.look(client, {*self._deliveries.values(), self.topic.name})
+        if self._diagnosis.gone is not None:
+            self._fail(self._diagnosis.gone, self.topic.name, self.topic.partition)
+        return problem
 
     async def read(self) -> Content:
         """The committed state, after start(). Raises StateStoreError."""
@@ -134,14 +142,16 @@ class Transactor:
             self.lease.check()
             delivery: asyncio.Future[Any] = await self._producer.send_batch(part, topic, partition=partition)
         self.in_flight += size
-        self._deliveries.add(delivery)
+        self._deliveries[delivery] = topic
 
         def on_delivery(done: asyncio.Future[Any]) -> None:
             self.in_flight -= size
-            self._deliveries.discard(done)
+            self._deliveries.pop(done, None)
             error = None if done.cancelled() else done.exception()
             if error is not None or done.cancelled():
                 self._fail(error or asyncio.CancelledError(), topic, partition, largest)
+            elif topic != self.topic.name:
+                self._ends.confirmed(topic, partition, done.result().offset)
             self._settled.set()
 
         delivery.add_done_callback(on_delivery)

@@ -30,6 +30,24 @@ _LISTED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
+class Differences:
+    """Where the GTIDs of a position and a server differ."""
+
+    missing: GtidSet
+    """Purged there and not read yet."""
+    extra: GtidSet
+    """Read and never executed there."""
+    unknown: GtidSet
+    """Those of `extra` that are no heartbeats of ours: what was published and the server lacks."""
+
+    @classmethod
+    def of(cls, stored: Position, inventory: Inventory) -> Differences:
+        ours = GtidSet(stored.gtid_set)
+        extra = ours.minus(GtidSet(inventory.executed))
+        return cls(GtidSet(inventory.purged).minus(ours), extra, extra.minus(GtidSet(stored.own_gtids)))
+
+
+@dataclass(frozen=True, slots=True)
 class ServerMatch:
     """Where the stream goes on. `gap` is set when that passes over a divergence, as `on_diverged` allows."""
 
@@ -129,16 +147,15 @@ async def _given_again(settings: SourceSettings, inventory: Inventory, stored: P
 
 
 async def _by_gtid(settings: SourceSettings, inventory: Inventory, stored: Position, *, same: bool) -> ServerMatch:
-    ours, executed = GtidSet(stored.gtid_set), GtidSet(inventory.executed)
-    extra = ours.minus(executed)
+    found = Differences.of(stored, inventory)
+    extra, unknown, missing = found.extra, found.unknown, found.missing
     position, gap = stored, None
     entries: tuple[dict[str, Any], ...] = ()
     if extra:
-        unknown = extra.minus(GtidSet(stored.own_gtids))
         if same and stored.server_uuid in str(extra):  # with or without a tag
-            return await _by_time(settings, inventory, stored, "", extra)
+            return await _by_time(settings, inventory, stored, "")
         if unknown and settings.on_diverged != "continue":
-            raise _changed(inventory, extra, f"they were never replicated from {stored.server_uuid}")
+            raise _changed(inventory, unknown, f"they were never replicated from {stored.server_uuid}")
         if unknown:
             gap = _diverged(stored, inventory, unknown)
             why = "the server lacks transactions that were published, perhaps statements among them"
@@ -146,8 +163,7 @@ async def _by_gtid(settings: SourceSettings, inventory: Inventory, stored: Posit
         else:
             log.info("heartbeats that this server never got are left out", gtids=str(extra))
         own = GtidSet(stored.own_gtids).minus(extra)
-        position = replace(position, gtid_set=str(ours.minus(extra)), own_gtids=str(own))
-    missing = GtidSet(inventory.purged).minus(ours)
+        position = replace(position, gtid_set=str(GtidSet(stored.gtid_set).minus(extra)), own_gtids=str(own))
     if missing:
         raise PositionLost(
             f"server {inventory.server_uuid} has purged {missing.count:,} transactions that were not read yet: "
@@ -173,13 +189,13 @@ async def _by_gtid(settings: SourceSettings, inventory: Inventory, stored: Posit
     )
 
 
-def _changed(inventory: Inventory, extra: GtidSet, why: str) -> SourceChanged:
-    count = extra.count
+def _changed(inventory: Inventory, unknown: GtidSet, why: str) -> SourceChanged:
+    count = unknown.count
     what = f"has not executed {count:,} transactions that were published: " if count else "has another history now: "
     choice = "bring them to the server, or go on without them" if count else "go on with what it has now"
     return SourceChanged(
-        f"server {inventory.server_uuid} {what}{why}{f': {_short(extra)}' if count else ''}",
-        extra=str(extra),
+        f"server {inventory.server_uuid} {what}{why}{f': {_short(unknown)}' if count else ''}",
+        extra=str(unknown),
         remedy=f"{choice}: [source] on_diverged = \"continue\", or 'headrace position set DESTINATION WHERE'",
     )
 
@@ -195,18 +211,16 @@ def _diverged(stored: Position, inventory: Inventory, unknown: GtidSet) -> Gap:
     )
 
 
-async def _by_time(
-    settings: SourceSettings, inventory: Inventory, stored: Position, rewritten: str, extra: GtidSet | None = None
-) -> ServerMatch:
+async def _by_time(settings: SourceSettings, inventory: Inventory, stored: Position, rewritten: str) -> ServerMatch:
     """A server that was reset or restored gives the numbers of lost transactions to new ones: which of its
     transactions were published, only their commit times tell. Raises SourceChanged unless `on_diverged` allows it."""
-    extra = extra or GtidSet(stored.gtid_set).minus(GtidSet(inventory.executed))
+    unknown = Differences.of(stored, inventory).unknown
     why = "it was reset, or restored from an older copy"
     if settings.on_diverged != "continue":
-        raise _changed(inventory, extra, f"{why} ({rewritten})" if rewritten else why)
+        raise _changed(inventory, unknown, f"{why} ({rewritten})" if rewritten else why)
     when = datetime.fromtimestamp((stored.commit_time_us + 1) / 1e6, UTC)
     move = await relocate(settings, StartTime(when), stored, reason="diverged")
-    return ServerMatch(move.position, replace(_diverged(stored, inventory, extra), end=move.gap.end), move.entries)
+    return ServerMatch(move.position, replace(_diverged(stored, inventory, unknown), end=move.gap.end), move.entries)
 
 
 def _short(gtids: GtidSet) -> str:

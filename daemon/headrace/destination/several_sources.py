@@ -1,0 +1,51 @@
+"""Warns when two addresses of a source take writes apart from each other: only those of one are published."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from headrace.destination.parts import Context
+from headrace.model import State
+from headrace.ports.source import Source
+
+_TROUBLE = "two_sources"
+_EACH = 15.0
+"""Seconds between two looks; whenever a run has begun there is one at once."""
+
+
+class SeveralSources:
+    """Looks also while nothing streams: an old primary that comes up again is taken as if nothing had happened."""
+
+    def __init__(self, context: Context, source: Source) -> None:
+        self._status, self._log, self._source = context.status, context.log, source
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        looked, epoch = 0.0, 0
+        while True:
+            await asyncio.sleep(1.0)
+            status, now = self._status, time.monotonic()
+            if status.position is None or status.state is State.STANDBY:
+                continue
+            if now - looked > _EACH or status.epoch != epoch:
+                looked, epoch = now, status.epoch
+                self._tell(await self._source.several(self._own))
+
+    def _own(self) -> str:
+        return self._status.position.own_gtids if self._status.position is not None else ""
+
+    def _tell(self, found: str) -> None:
+        if not found:
+            if self._status.clear(_TROUBLE):
+                self._log.info("the addresses of the source do not contradict each other any more")
+            return
+        before = _TROUBLE in self._status.troubles
+        self._status.trouble(
+            _TROUBLE,
+            f"{found}; headrace publishes the changes of one of them, last of {self._source.address}",
+            remedy="find out which of them is the primary, have the other refuse writes (SET GLOBAL super_read_only = "
+            "ON) and replicate from it, or take it out of [source]",
+        )
+        if not before:
+            self._log.warning("two addresses of the source are writable", warning=self._status.troubles[_TROUBLE])
