@@ -67,23 +67,26 @@ ensure_venv() {
     step "virtual environment: installing the dependencies (a few minutes on a cold machine)"
     [ -x .venv/bin/python ] && .venv/bin/python -m pip --version >/dev/null 2>&1 || make_venv "$(find_python)"
     install_locked .venv/bin/python
+    rm -f .venv/.native-from
     echo "$wanted" >.venv/.made-from
 }
 
-# Builds headrace-native and installs it into .venv when its sources have changed; says so where it can't be built.
+# Builds native code into .venv when its sources have changed; says so where it can't be built.
 ensure_native() {
     local wanted
     if ! command -v cargo >/dev/null; then
-        step "headrace-native: no cargo here, so Python alone is tested"
+        step "native code: no Rust tool chain, so Python makes the rows, which takes about five times the CPU"
         return
     fi
     wanted=$(find native -name target -prune -o -type f -print | sort | xargs cksum | cksum)
     if [ "$(cat .venv/.native-from 2>/dev/null)" = "$wanted" ]; then
-        step "headrace-native: ready"
+        step "native code: ready"
         return
     fi
-    step "headrace-native: building (a minute or two on a cold machine)"
-    .venv/bin/python -m pip install -q --no-deps --force-reinstall ./native
+    step "native code: building (a minute or two on a cold machine)"
+    # It was a distribution of its own, which Python would find first.
+    rm -rf .venv/lib/python3.*/site-packages/headrace_native{,-*}
+    HEADRACE_NATIVE=require .venv/bin/python -m pip install -q --no-deps --no-build-isolation -e .
     .venv/bin/python -c 'from headrace.native import find; raise SystemExit(find().reason or 0)'
     echo "$wanted" >.venv/.native-from
 }

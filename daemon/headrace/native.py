@@ -1,4 +1,4 @@
-"""headrace-native, when it is installed: native code for what is done a row at a time."""
+"""headrace-native: native code for what is done a row at a time, where the build of headrace had a Rust tool chain."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from headrace import __version__
 
 INTERFACE = 3
 """The number of the interface that this version calls; another one's functions may mean something else."""
+NONE = "installed without native code, which takes about five times the CPU: docs/install.md#native-code"
 Choice = Literal["auto", "off"]
 """[daemon] native."""
 
@@ -29,14 +30,14 @@ class Native:
 
 @cache
 def find(choice: Choice = "auto") -> Native:
-    """headrace-native, unless it is not installed, of another interface, or switched off."""
+    """headrace-native, unless headrace is installed without it, or it is of another interface, or switched off."""
     if choice == "off":
         return Native(None, "", 'off: [daemon] native = "off"')
     try:
         module = importlib.import_module("headrace_native")
     except ImportError as error:
         missing = isinstance(error, ModuleNotFoundError) and error.name == "headrace_native"
-        return Native(None, "", "headrace-native is not installed" if missing else f"headrace-native fails: {error}")
+        return Native(None, "", NONE if missing else f"headrace-native fails: {error}")
     interface, version = getattr(module, "INTERFACE", None), str(getattr(module, "__version__", "unknown"))
     if interface != INTERFACE:
         return Native(None, "", f"headrace-native {version} has interface {interface}, not {INTERFACE}")

@@ -1,14 +1,19 @@
 """The Containerfile: without an engine, all of it that can be looked at and run."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from zipfile import ZipFile
 
-from tests.containerfile import AWAY, FILE, final
+import pytest
+import yaml
+
+from tests.containerfile import AWAY, FILE, final, instructions
 from tests.support import DaemonProcess, eventually
 
 ROOT = Path(__file__).parents[2]
@@ -54,9 +59,38 @@ def test_what_the_build_is_given_is_enough_and_holds_nothing_else(tmp_path: Path
     assert (context / "requirements.lock").is_file()
     assert (context / "requirements-build.lock").is_file()
     assert not list(context.glob(".*"))
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, context]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    # As the stage `native` has made it; here any file does.
+    library = tmp_path / "libheadrace_native.so"
+    library.write_bytes(b"native code")
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, context]
+    env = os.environ | {"HEADRACE_NATIVE": str(library)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("headrace-*-cp311-abi3-*.whl")
+    assert ZipFile(wheel).read("headrace_native.abi3.so") == b"native code"
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not shutil.which("cargo"), reason="this machine has no Rust tool chain")
+def test_the_stage_for_native_code_makes_the_file_that_the_build_takes(tmp_path: Path) -> None:
+    found = instructions()
+    assert found[2:5] == [("FROM", "${RUST} AS native"), ("WORKDIR", "/native"), ("COPY", "native .")]
+    shutil.copytree(ROOT / "native", tmp_path / "native", ignore=shutil.ignore_patterns("target"))
+    env = {name: value for name, value in os.environ.items() if name != "CARGO_TARGET_DIR"}
+    done = subprocess.run(
+        found[5][1], shell=True, cwd=tmp_path / "native", env=env, capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stderr
+    taken, setting = (one for one in found if "HEADRACE_NATIVE" in one[1] or "--from=native" in one[1])
+    source, folder = taken[1].removeprefix("--from=native ").split()
+    assert (tmp_path / source.lstrip("/")).is_file()
+    assert setting[1] == f"HEADRACE_NATIVE={folder}{Path(source).name}"
+
+
+def test_compose_builds_headrace_from_the_same_file() -> None:
+    build = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["headrace"]["build"]
+    assert ROOT / build["dockerfile"] == FILE
+    assert sorted(build["args"]) == sorted(rest for word, rest in instructions() if word == "ARG")
 
 
 def test_the_health_check_says_whether_the_daemon_answers_and_asks_no_proxy(tmp_path: Path) -> None:

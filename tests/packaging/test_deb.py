@@ -25,6 +25,7 @@ PYTHON = Path("/usr/bin/python3.11")
 pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(not PYTHON.exists() or not shutil.which("dpkg-deb"), reason="this is no Debian 12"),
+    pytest.mark.skipif(not shutil.which("cargo"), reason="this machine has no Rust tool chain"),
 ]
 
 
@@ -64,6 +65,13 @@ def test_the_package_says_what_it_is_and_needs(package: Path) -> None:
     assert "python3.11" in field(package, "Depends").split(", ")
     assert int(field(package, "Installed-Size")) > 10_000
     assert run("dpkg-deb", "-I", package, "conffiles").stdout == "/etc/headrace/headrace.toml\n"
+
+
+def test_a_package_without_native_code_has_to_be_asked_for(tmp_path: Path) -> None:
+    done = run(ROOT / "packaging/build-deb", tmp_path, PATH="/usr/bin:/bin")
+    assert done.returncode == 2
+    assert "with HEADRACE_NATIVE=off in the environment the package has no native code" in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_all_files_are_root_s_and_nobody_else_may_write_them(package: Path) -> None:
@@ -110,6 +118,7 @@ def test_the_program_runs_with_what_the_package_brings_along(files: Path) -> Non
     shown = headrace(files, "version")
     assert (shown.returncode, shown.stderr) == (0, "")
     assert shown.stdout.startswith(f"headrace {__version__}\nPython 3.11.")
+    assert f"\nheadrace-native {__version__}\n" in shown.stdout
     # Every client, and what is written in C.
     for name in ("aiomysql", "aiokafka", "aio-pika", "kazoo", "rocketmq-python-client", "uvloop"):
         assert re.search(rf"^{name} \d", shown.stdout, re.MULTILINE), name

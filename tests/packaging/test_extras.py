@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from devstack.ports import free_port
+from headrace import __version__
 from headrace_spark.java.pyspark_internals import KNOWN_VERSIONS
 
 ROOT = Path(__file__).parents[2]
@@ -94,3 +96,10 @@ def test_the_readme_installs_a_pyspark_that_has_run_in_the_tests(programs: Path)
     shown = [programs / "python", "-c", "import pyspark; print(pyspark.__version__)"]
     done = subprocess.run(shown, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() in KNOWN_VERSIONS["pyspark"]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not shutil.which("cargo"), reason="this machine has no Rust tool chain")
+def test_the_readme_installs_native_code(programs: Path) -> None:
+    done = subprocess.run([programs / "headrace", "version"], capture_output=True, text=True, timeout=60, check=True)
+    assert f"\nheadrace-native {__version__}\n" in done.stdout

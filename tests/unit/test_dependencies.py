@@ -215,7 +215,7 @@ def test_the_installed_distribution_is_this_pyproject() -> None:
     assert distribution("headrace").version == PROJECT["version"]
 
 
-LOCKS = ("requirements-dev.lock", "requirements.lock", "requirements-build.lock")
+LOCKS = ("requirements-dev.lock", "requirements.lock", "requirements-build.lock", "requirements-wheels.lock")
 
 
 def locked(name: str = "requirements-dev.lock") -> dict[str, str]:
@@ -258,7 +258,9 @@ def test_the_lock_file_of_the_package_has_all_that_it_needs_and_no_spark() -> No
     assert locked("requirements-build.lock").keys() >= {"hatchling", "setuptools"}
 
 
-@pytest.mark.parametrize("file", ["scripts/lib.sh", "packaging/build-deb", "packaging/Containerfile"])
+@pytest.mark.parametrize(
+    "file", ["scripts/lib.sh", "packaging/build-deb", "packaging/build-wheels", "packaging/Containerfile"]
+)
 def test_what_is_installed_for_tests_package_and_container_is_checked_by_its_hash(file: str) -> None:
     text = re.sub(r"\\\n *", "", (ROOT / file).read_text())
     asked = [line for line in re.split(r"\n|&&", text) if re.search(r"-r \S*requirements", line)]
@@ -269,10 +271,12 @@ def test_what_is_installed_for_tests_package_and_container_is_checked_by_its_has
     assert [line for line in others if not re.search(r"--no-deps|--no-index|--require-hashes", line)] == []
 
 
-def test_the_base_of_the_container_is_given_by_whoever_builds_it() -> None:
+def test_the_images_that_the_container_is_made_from_are_given_by_whoever_builds_it() -> None:
     lines = (ROOT / "packaging/Containerfile").read_text().splitlines()
     assert [line for line in lines if line.startswith(("ARG", "FROM"))] == [
         "ARG BASE",
+        "ARG RUST",
+        "FROM ${RUST} AS native",
         "FROM ${BASE} AS build",
         "FROM ${BASE}",
     ]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from benchmarks import options as bench
 from headrace.cli import main as headrace_cli
@@ -140,6 +141,8 @@ def test_commands_exist_with_their_flags(page: Path) -> None:
             assert all((ROOT / word).exists() or (ROOT / "systemd" / word).exists() for word in words[1:-1]), words
         elif words[0] in ("kubectl", "podman"):
             assert all((ROOT / word).exists() for word in words if word.startswith("packaging/")), words
+        elif words[:4] == ["docker", "compose", "up", "-d"]:
+            assert set(words[4:]) <= yaml.safe_load((ROOT / "compose.yaml").read_text())["services"].keys(), words
         else:
             known = {"pip", "python3.11", "curl", "export", "systemctl", "journalctl", "rabbitmqctl", "rabbitmqadmin"}
             known |= {"apt-get", "cd", "install", "tail", "systemd-sysusers", "systemd-tmpfiles"}

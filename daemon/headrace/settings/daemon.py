@@ -42,7 +42,7 @@ class DaemonSettings(Section):
     )
     native: Choice = Field(
         default="auto",
-        description="auto: native code for what is done a row at a time, when headrace-native is installed; off: none.",
+        description="auto: native code for what is done a row at a time, where it is installed; off: none.",
     )
     drain_timeout: Seconds = Field(
         default=10.0, description="How long a stop waits for confirmation of what is in flight."
