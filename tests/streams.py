@@ -30,6 +30,7 @@ from headrace.mysql.table_schemas import TableSchemas
 from headrace.mysql.wire.connection import Server
 from headrace.native import find
 from headrace.pipeline.message_builder import make_builder
+from headrace.ports.sink import TopicEnds
 from headrace.ports.source import OpenSource, Receiver
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
@@ -274,7 +275,8 @@ class Run:
             StallDetector(context, self.companion),
             self.unconfirmed,
             SinkOutage(context, self.unconfirmed),
-            SnapshotMerge((), builder.captures, builder.emit, builder.full),
+            SnapshotMerge((), builder.captures, builder.emit, builder.full, emit_large=builder.emit_large),
+            TopicEnds(),
         )
         self.stream = made
         self.stop = asyncio.Event()

@@ -54,8 +54,7 @@ def test_a_killed_snapshot_goes_on_behind_the_last_row_that_was_stored(
     stored, begins = [], []
     for rows in (3_000, 6_000, 9_000):
         process.wait("shop", reading(rows))
-        seen = process.wait("shop", some_are_stored)
-        assert seen["state"] == "SNAPSHOTTING"
+        seen = process.wait("shop", lambda s: s["state"] == "SNAPSHOTTING" and some_are_stored(s))
         (table,) = seen["position"]["snapshots"][0]["open"]
         assert table["key"] is None  # it may be what a mask hides
         process.kill()

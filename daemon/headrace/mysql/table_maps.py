@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 _TOLD = {heartbeat.TABLE: heartbeat.TABLE_SCHEMA, heartbeat.SIGNAL_TABLE: heartbeat.SIGNAL_SCHEMA}
 """Tables of our own whose rows are told."""
-_MAPS, _NUMBERS = 4_000, 4_000
+_MAPS, _NUMBERS = 8_000, 8_000
 """TABLE_MAPs by their bytes, and table numbers, of one generation; what was not used for as many others is forgotten.
 What is made of a TABLE_MAP takes about 10 kB. The server gives a table another number whenever it opens it again, so
 that there are always new ones, and one statement describes fewer tables."""

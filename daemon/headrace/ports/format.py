@@ -110,7 +110,7 @@ class FormatAdapter(ABC):
         raise LookupError("messages in this format can't be read back")
 
 
-_TABLES = 6_000
+_TABLES = 16_000
 """Tables of which anything is kept."""
 
 
