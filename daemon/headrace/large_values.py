@@ -32,8 +32,8 @@ class MessageTooLarge(ValueError):
 class LargeValue:
     """A text, a JSON document or a binary value that stays as the source's bytes until it is printed.
 
-    `pieces` returns a new iterator of its text, or of its bytes when `binary`, in order, each of about PIECE. It raises
-    ValueError and the like for bytes that are no such value. Two of them are equal only if they are the same object.
+    Its text, or its bytes when it is `binary`, comes in pieces of about PIECE. Printing it raises ValueError,
+    LookupError or struct.error for bytes that are no such value. Two are equal only if they are the same object.
     """
 
     __slots__ = ("_pieces", "binary", "number", "raw", "size")

@@ -346,6 +346,19 @@ def test_a_row_whose_message_would_be_too_large_stops_with_the_place_and_a_remed
     assert reader.decoder.cutter.whole
 
 
+def test_a_large_event_that_is_passed_over_leaves_the_numbers_of_what_follows_as_they_are() -> None:
+    table = table_of(blob("utf8mb4"))
+    log = Binlog().begin_file()
+    transaction(log, table, 30, b"\0" + struct.pack("<i", 1) + cell(b"\xff" * 100_000))
+    bad = next(begin for _, kind, begin in events_of(bytes(log.packets)) if kind == 30)
+    transaction(log, table, 30, b"\0" + struct.pack("<i", 2) + cell(b"next"), gno=2)
+    reader = Reader(destination(source={"skip_event": [f"b.000001:{bad}"]}))
+    reader.read(bytes(log.packets))
+    ((value, headers),) = reader.messages
+    assert orjson.loads(value)["data"][0]["c1"] == "next"
+    assert reader.taken[-1][0].last_pos == int(dict(headers)["headrace-pos"])
+
+
 def test_an_event_of_many_million_small_rows_goes_out_in_bounded_memory() -> None:
     config = destination()
     table = table_of()

@@ -216,7 +216,7 @@ class RowsReader:
     def _updated(
         self, table: Table, row_schema: RowSchema, bitmaps: bytes, data: bytes, at: int, stop: int
     ) -> Generator[None, None, list[Row]]:
-        """The rows of a large event with changes of JSON documents, which are printed in a thread, each at once."""
+        """The rows of a large event that changes JSON documents in part. A thread decodes them."""
         if stop - at > _LARGEST_CHANGE:
             raise self._cursor.not_understood(
                 f"an update of {table.name} has {stop - at} bytes, and changes a document in part: then it may have "

@@ -83,8 +83,8 @@ class TableMaps:
         self._captures, self._options, self._seen = captures, options, seen
         self.tables: dict[bytes, Table] = {}
         self._older: dict[bytes, Table] = {}
-        """Those of the generation before, which are forgotten with the next: whatever is described, its rows come
-        within one."""
+        """Those of the generation before. They are forgotten when the next one begins: the rows of a table come before
+        as many other tables are described."""
         self._ids: dict[str, bytes] = {}
         """Of the tables whose rows bring no names: the id that they had when they were last compared."""
         self._most_ids = _NUMBERS

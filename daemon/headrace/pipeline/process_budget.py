@@ -59,9 +59,8 @@ class ProcessBudget:
         return used + sum(max(one.used, kept) for one in self._queues if one is not queue) <= self._total
 
     async def alone(self, queue: Queue) -> None:
-        """Waits while another queue's destination has a large value under way, so that those of several are in memory
-        one after the other. A sink that takes nothing does not hold up the other destinations for longer than ALONE
-        seconds. From here on it is this one's turn, until end_alone()."""
+        """Waits while the destination of another queue has a large value in memory, for ALONE seconds at most: a sink
+        that takes nothing must not stop other destinations. Then it is the turn of this queue, until end_alone()."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ALONE):
                 while self._alone not in (None, queue):

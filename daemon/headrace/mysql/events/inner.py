@@ -51,13 +51,19 @@ class InnerEvents:
     be called before each peek(), until it returns False."""
 
     def __init__(self, read: Callable[[int], bytes], size: int, close: Callable[[], None]) -> None:
-        self._read, self._left, self.close = read, size, close
+        self._read, self._left, self._close = read, size, close
         self.largest = LARGEST_EVENT
         self.spool: Path | None = None
         self._data, self._at, self._next = b"", 0, 0
         self._file: IO[bytes] | None = None
         self._missing = 0
         """Bytes of the event in `_file` that were not read yet."""
+
+    def close(self) -> None:
+        """Gives the files back."""
+        if self._file is not None:
+            self._file.close()
+        self._close()
 
     def fill(self) -> bool:
         """Reads another piece of a large event; whether there is more of it."""

@@ -106,7 +106,8 @@ class Transactions:
         start = cursor.start
         self.start, self.events_done = start if start >= 0 else cursor.end, 0
         self.in_group, self.captured_rows, self._in_xa, self.holding = True, False, False, False
-        self._tx_last_pos, self.skip_events, self.skip_rows, self.rows_done = self._given, 0, 0, 0
+        self._tx_last_pos, self.skip_events, self.skip_rows = self._given, 0, 0
+        self.end_part(0)
         self.commit_time_us, self.gtid, self._key = commit_time_us, gtid, key
         if self._skip_to is not None:
             self._find_start()
@@ -454,9 +455,10 @@ class Transactions:
         first event of a group: all of the group. A statement within one: the rest of it, and what ends it ends it. Any
         other event (rows, tables, texts) goes alone; one of an unknown number may have been any of these."""
         known, what = kind in ev.BY_NUMBER, "event"
+        self.end_part(0)  # of which a part may have failed
+        self.skip_rows = 0
         if kind in ev.ROWS and self.in_group and not self.holding:
             self.events_done += 1
-            self.rows_done = self.skip_rows = 0
         if kind in ev.GTIDS or (not self.in_group and (kind in ev.STATEMENTS or not (known or self._may_lack_gtids))):
             what = "group"
             self._pass_group(kind, data, at, stop)
