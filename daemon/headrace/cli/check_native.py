@@ -26,7 +26,7 @@ def native_use(
     fmt: ValueFormat | KeyedFormat,
     tables: Mapping[tuple[str, str], TableSchema],
 ) -> list[Finding]:
-    """Which captured tables native code reads, and why not the others. A rule that does not fit a table is reported elsewhere."""
+    """Which captured tables native code reads, and why not the others; rules that fit none are reported elsewhere."""
     native = find(daemon.native)
     if reason := reason_of_destination(destination, native.reason):
         return [ok("native", f"Python makes the rows: {reason}")]
