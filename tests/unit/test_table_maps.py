@@ -120,3 +120,14 @@ def test_what_is_made_of_a_table_schema_is_kept_for_two_schemas_of_a_table() -> 
     assert len(made) == 300
     kept = next(cell.cell_contents for cell in of.__closure__ or () if isinstance(cell.cell_contents, dict))
     assert len(kept) <= 6
+
+
+def test_tables_with_the_same_columns_share_their_decoder() -> None:
+    """Most of the memory of a table is its decoder: many schemas with the same tables are a usual thing."""
+    log, changes = Binlog().begin_file(), list[RowsChange]()
+    write(log, 1, *(table_of(f"t{number}", 100 + number) for number in range(3)))
+    d = decoder(changes)
+    feed(d, bytes(log.packets))
+    made = [one for table in d.maps.tables.values() for one in table.decoders.values()]
+    assert len(made) == len(changes) == 3
+    assert len(set(made)) == 1

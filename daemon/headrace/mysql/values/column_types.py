@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
@@ -86,8 +86,14 @@ _LENGTH_CODES = {1: "B", 2: "H", 3: "3s", 4: "I"}
 
 def field_of(kind: int, meta: int, column: Column, options: ValueOptions = DEFAULTS) -> Field:
     """The field of a column; `kind` and `meta` come from real_type(). Of the column count `unsigned`, `charset`,
-    `labels` and the declared type, which alone tells MariaDB's uuid, inet4 and inet6 from binary strings. Raises
-    UnknownType."""
+    `labels` and the declared type, which alone tells MariaDB's uuid, inet4 and inet6 from binary strings. Columns that
+    are equal in these have the same Field, whatever their tables. Raises UnknownType."""
+    like = Column("", column.mysql_type, 0, column.unsigned, True, column.charset, column.labels, column.length)
+    return _field_of(kind, meta, like, options)
+
+
+@lru_cache(maxsize=4_096)
+def _field_of(kind: int, meta: int, column: Column, options: ValueOptions) -> Field:
     if kind in _INTS:
         code, size = _INTS[kind]
         layout = ("int", size, not column.unsigned)

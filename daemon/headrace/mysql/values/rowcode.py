@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from headrace.model import ABSENT, Row
@@ -19,6 +20,8 @@ StepDecoder = Callable[[bytes, int, int], tuple[list[Row], int]]
 """(bytes, start, end) -> the images of one row and where they end."""
 ValueDecoder = Callable[[bytes, int, int], tuple[Any, int]]
 """(bytes, start, end) -> one value and where it ends."""
+_DECODERS = 1_000
+"""Decoders of each kind that are kept for other tables with the same columns."""
 
 
 def make_decoder(fields: Sequence[Field], *images: int, visible: int | None = None) -> RowDecoder:
@@ -27,8 +30,14 @@ def make_decoder(fields: Sequence[Field], *images: int, visible: int | None = No
     `images` are bit sets of the columns that an image has, in the order in which images follow each other; none means
     that every image has all. A column that its image lacks is ABSENT, or what the image before it has: an UPDATE's
     second image leaves out what did not change. Where it has the same bytes as the first, it gets the very same value:
-    making it again, a JSON document above all, would cost more than all else of the row.
+    making it again, a JSON document above all, would cost more than all else of the row. Tables with the same columns
+    share a decoder.
     """
+    return _decoder(tuple(fields), images, visible)
+
+
+@lru_cache(maxsize=_DECODERS)
+def _decoder(fields: tuple[Field, ...], images: tuple[int, ...], visible: int | None) -> RowDecoder:
     whole = (1 << len(fields)) - 1
     if not any(images or (whole,)):
         return _without_columns
@@ -45,6 +54,11 @@ def make_decoder(fields: Sequence[Field], *images: int, visible: int | None = No
 
 def make_step(fields: Sequence[Field], *images: int, visible: int | None = None) -> StepDecoder:
     """As make_decoder(), for one row at a time, and with large values as LargeValue."""
+    return _step_decoder(tuple(fields), images, visible)
+
+
+@lru_cache(maxsize=_DECODERS)
+def _step_decoder(fields: tuple[Field, ...], images: tuple[int, ...], visible: int | None) -> StepDecoder:
     whole = (1 << len(fields)) - 1
     if not any(images or (whole,)):
         return _without_columns  # type: ignore[return-value]  # it only raises
