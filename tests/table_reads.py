@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from headrace.large_values import settled
 from headrace.model import Position, Row, TableSchema
+from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.position.inventory import identity
 from headrace.mysql.snapshot.reader import MysqlTableReader
 from headrace.mysql.values.column_types import ValueOptions
@@ -39,12 +40,14 @@ async def server_of(source: SourceSettings) -> tuple[Server, Position]:
 
 
 async def reader_of(
-    server: Any, options: ValueOptions | None = None, *, stream_of: Any = None, **settings: Any
+    server: Any, options: ValueOptions | DecoderOptions | None = None, *, stream_of: Any = None, **settings: Any
 ) -> tuple[MysqlTableReader, Position]:
     """A reader of a server, and the end of the binlog of the one that the stream reads: the same, or `stream_of`."""
     source = settings_of(server, **settings)
     known, end = await server_of(settings_of(stream_of or server))
-    reader = MysqlTableReader(source, known, "shop", options or ValueOptions(), stream_is_here=stream_of is None)
+    if not isinstance(options, DecoderOptions):
+        options = DecoderOptions(values=options or ValueOptions())
+    reader = MysqlTableReader(source, known, "shop", options, stream_is_here=stream_of is None)
     return reader, end
 
 
@@ -64,7 +67,9 @@ async def chunks_of(reader: MysqlTableReader, request: ChunkRequest) -> list[tup
     raise AssertionError("the table does not end")
 
 
-async def rows_of(server: Any, table: TableSchema, options: ValueOptions | None = None, **request: Any) -> list[Row]:
+async def rows_of(
+    server: Any, table: TableSchema, options: ValueOptions | DecoderOptions | None = None, **request: Any
+) -> list[Row]:
     """All rows of a table in the order in which they are read."""
     reader, end = await reader_of(server, options)
     try:
@@ -74,7 +79,9 @@ async def rows_of(server: Any, table: TableSchema, options: ValueOptions | None 
     return [row for _, rows in chunks for row in rows]
 
 
-def rows_now(server: Any, table: TableSchema, options: ValueOptions | None = None, **request: Any) -> list[Row]:
+def rows_now(
+    server: Any, table: TableSchema, options: ValueOptions | DecoderOptions | None = None, **request: Any
+) -> list[Row]:
     """The same, for tests without a loop."""
     return asyncio.run(rows_of(server, table, options, **request))
 

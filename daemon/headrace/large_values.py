@@ -29,6 +29,11 @@ class MessageTooLarge(ValueError):
     """A message would have more bytes than may be in memory; the text says how many are allowed."""
 
 
+Note = Callable[[bool], None]
+"""Is told of a text with codes that have no Unicode character, and whether they are well formed. Raises ValueError when
+the text is not to be printed."""
+
+
 class LargeValue:
     """A text, a JSON document or a binary value that stays as the source's bytes until it is printed.
 
@@ -36,21 +41,25 @@ class LargeValue:
     LookupError or struct.error for bytes that are no such value. Two are equal only if they are the same object.
     """
 
-    __slots__ = ("_pieces", "binary", "number", "raw", "size")
+    __slots__ = ("_binary", "_noted", "_text", "binary", "number", "raw", "replaced", "size")
 
     def __init__(
         self,
         raw: tuple[bytes, int, int],
         *,
-        text: Callable[[], Iterator[str]] | None = None,
+        text: Callable[[Note | None], Iterator[str]] | None = None,
         binary: Callable[[], Iterator[bytes]] | None = None,
     ) -> None:
-        """`raw`: what holds the source's bytes, and where they begin and end."""
+        """`raw`: what holds the source's bytes, and where they begin and end. `text` gets what `replaced` is."""
         self.raw, self.binary = raw, binary is not None
         self.size = raw[2] - raw[1]
         self.number = 0
         """Its place among the large values of a change."""
-        self._pieces: Callable[[], Iterator[str] | Iterator[bytes]] | None = text or binary
+        self.replaced: Note | None = None
+        """Called once when codes of the text have no Unicode character: `?` is printed for them. Without it they are no
+        text."""
+        self._noted = False
+        self._text, self._binary = text, binary
 
     def __str__(self) -> str:
         """The whole text; of bytes, the characters of Latin-1."""
@@ -78,7 +87,14 @@ class LargeValue:
         return a is b
 
     def _printed_pieces(self) -> Iterator[Any]:
-        return (piece for piece in (self._pieces() if self._pieces is not None else ()) if piece)
+        if self._binary is not None:
+            return filter(None, self._binary())
+        return filter(None, self._text(self._note if self.replaced is not None else None)) if self._text else iter(())
+
+    def _note(self, well_formed: bool) -> None:
+        if self.replaced is not None and not (self._noted and well_formed):
+            self._noted = True
+            self.replaced(well_formed)
 
     def _same_bytes(self, other: LargeValue) -> Generator[None, None, bool]:
         (a, p, end), (b, q, _) = self.raw, other.raw

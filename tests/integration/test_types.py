@@ -148,6 +148,47 @@ def test_texts_of_all_sizes(bench: Bench) -> None:
     bench.compare(columns)
 
 
+UNDECODABLE = {
+    "gbk": ["x'A140'", "x'61A140B0A1'"],
+    "gb2312": ["x'A2A1'"],
+    "big5": ["x'A3C061'"],
+    "euckr": ["x'A2E8'"],
+    "sjis": ["x'8540'"],
+    "cp932": ["x'8540'"],
+    "ujis": ["x'A9A161'"],
+    "eucjpms": ["x'A9A161'"],
+    "cp1250": ["x'8141'"],
+    "cp1257": ["x'8141'"],
+    "greek": ["x'41A4'"],
+    "hebrew": ["x'41A1'"],
+    "dec8": ["x'A4'"],
+    "swe7": ["x'7F'"],
+    "geostd8": ["x'E6'"],
+    "hp8": ["x'80FF'"],
+}
+"""By character set, codes that the server stores and that have no Unicode character."""
+
+
+def test_texts_that_have_no_unicode_character_come_as_select_prints_them(bench: Bench) -> None:
+    columns = {f"VARCHAR(10) CHARACTER SET {name}": [*codes, "'a?'"] for name, codes in UNDECODABLE.items()}
+    bench.compare(columns)
+
+
+def test_halves_of_surrogate_pairs_come_as_a_question_mark_each(bench: Bench) -> None:
+    """SELECT gives bytes for them that are not UTF-8."""
+    bench.run("DROP TABLE IF EXISTS t")
+    path = new_file(bench.server, bench.cursor)
+    bench.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, u VARCHAR(9) CHARACTER SET ucs2, w VARCHAR(9) CHARACTER SET utf8mb4)",
+        "INSERT INTO t VALUES (1, x'D800006100E9', _ucs2 x'0061D800'), (2, x'D83DDE00', 'b')",
+    )
+    new_file(bench.server, bench.cursor)
+    changes = decode(path, schema="types", known=bench.known())
+    rows = [row for change in changes for row in change.rows]
+    assert [tuple(map(str, row)) for row in rows] == [("1", "?aé", "a?"), ("2", "??", "b")]
+    assert rows_now(bench.server, changes[0].schema) == rows
+
+
 def test_binary_strings_keep_every_byte(bench: Bench) -> None:
     values = ["''", "0x00", "0x0000", "0x6100", "0x00FF80", "0xE4BD", "0x2020"]
     columns: Columns = {"BINARY(1)": values[:2], "BINARY(8)": values, "BINARY(255)": values, "VARBINARY(255)": values}

@@ -237,7 +237,7 @@ def test_text_is_cut_between_characters_in_every_character_set(charset: str) -> 
     codec = codec_of(charset)
     raw = _sample(charset)
     with mock.patch.multiple(large, LARGE_VALUE=0, PIECE=5):
-        value = large.large_text(codec)(raw, 0, len(raw))
+        value = large.large_text(charset)(raw, 0, len(raw))
         assert value is not None
         assert value.whole() == codec.decode(raw)
 
@@ -266,7 +266,7 @@ def test_bytes_of_a_compressed_column_are_printed_whole_however_they_are_cut() -
     raw = random.Random(1).randbytes(300_000)
     packed = b"\x84" + len(raw).to_bytes(4, "big") + zlib.compress(raw)
     with mock.patch.object(large, "PIECE", 1000):
-        value = large.large_compressed(None, MIB)(packed, 0, len(packed))
+        value = large.large_compressed("binary", MIB)(packed, 0, len(packed))
         assert value is not None
         for style in ("base64", "hex", "latin1", "base64-url-safe"):
             printed = b"".join(value.printed(style))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.control import Control
@@ -29,6 +30,9 @@ from headrace.tasks import Task, beside, cancel, result_of
 
 _UNLOGGED = "unlogged_rows"
 _NO_CHECKSUMS = "no_checksums"
+_UNDECODABLE = "undecodable_text"
+_NAMED = 5
+"""Columns that a trouble names."""
 _STEADY = 10.0
 """A dump that lasted so long, in seconds, and then ended is begun again in place; one that ends sooner is a failure."""
 _BLOCKED = 5.0
@@ -93,6 +97,8 @@ class Run:
         if builder.native is not None:
             builder.native.accepts = lambda: not merge.tables  # which see the rows of the stream
         self._unreadable = UnreadableTables(context, source.reader)
+        self._undecodable, self._undecodable_told = source.undecodable, 0
+        self._status.clear(_UNDECODABLE)
         self._source = source.stream(
             Receiver(
                 rows=merge.rows,
@@ -340,6 +346,22 @@ class Run:
         if self._status.trouble(_NO_CHECKSUMS, text, remedy="SET GLOBAL binlog_checksum = 'CRC32'; and in my.cnf"):
             self._log.warning("the binlog has no checksums", remedy=self._status.troubles[_NO_CHECKSUMS])
 
+    def _look_at_texts(self) -> None:
+        counts = self._undecodable
+        total = sum(counts.values())
+        new, self._undecodable_told = total - self._undecodable_told, total
+        if not new:
+            return
+        self._status.undecodable_texts += new
+        named = [f"{count} in {'.'.join(name)}" for name, count in islice(counts.items(), _NAMED)]
+        more = f" and {len(counts) - _NAMED} other columns" if len(counts) > _NAMED else ""
+        text = "? was published for codes that have no Unicode character, as SELECT prints them; texts with such codes:"
+        remedy = 'correct them at the source; or [source] undecodable_text = "stop"'
+        first = _UNDECODABLE not in self._status.troubles
+        self._status.trouble(_UNDECODABLE, f"{text} {', '.join(named)}{more}", remedy=remedy)
+        if first:
+            self._log.warning("texts have codes that have no Unicode character", columns=named, remedy=remedy)
+
     # -- the clock's ----------------------------------------------------------------------------------------------
 
     def reading_waits(self) -> bool:
@@ -379,6 +401,7 @@ class Run:
             self._snapshotting.tell()
             self._control.look()
             self._look_at_checksums()
+            self._look_at_texts()
             self._emptied.look()
             if self._failed is None:
                 await self._stalls.look(self._source)

@@ -49,6 +49,7 @@ TROUBLES: Final = (
     "sink",
     "snapshot",
     "two_sources",
+    "undecodable_text",
     "unlogged_rows",
     "unreadable_tables",
 )
@@ -108,6 +109,8 @@ class DestinationStatus:
     restarts: int = 0
     skipped_events: int = 0
     """Events and tables passed over because an operator said so."""
+    undecodable_texts: int = 0
+    """Texts in which `?` was published for codes that have no Unicode character."""
     epoch: int = 0
     lag: Lag = field(default_factory=Lag)
     last_event_at: float = 0.0

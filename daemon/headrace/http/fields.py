@@ -146,6 +146,7 @@ FIELDS = (
     _gauge("queue_bytes", "Bytes read and not yet confirmed."),
     _count("restarts", "Restarts after a failure."),
     _count("skipped_events", "Events and tables passed over because the configuration says so."),
+    _count("undecodable_texts", "Texts published with ? for codes that have no Unicode character."),
     _gauge("epoch", "Epoch that the destination is held under."),
     Field(
         "lease_seconds",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace.mysql.undecodable import UndecodableTexts
 from headrace.mysql.values.column_types import ValueOptions
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
@@ -26,6 +27,7 @@ class DecoderOptions:
     partial_images: bool = True
     """Whether row images that lack columns are taken."""
     skip_broken_tables: bool = False
+    undecodable: UndecodableTexts = field(default_factory=UndecodableTexts)
     origins: bool = False
     """Whether changes say which server and session made them, which some formats tell."""
     skip_events: frozenset[str] = frozenset()
@@ -47,6 +49,7 @@ class DecoderOptions:
             two_numbers=bool(settings.route.partition_hash),
             partial_images=source.row_image == "any",
             skip_broken_tables=wanted.table_errors == "skip",
+            undecodable=UndecodableTexts(stop=source.undecodable_text == "stop", published=wanted.publishes),
             origins=True,
             skip_events=frozenset(source.skip_event),
             spool=daemon.spool,

@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import cast
 
+import structlog
+
 from headrace.large_values import LARGE_VALUE, PIECE, LargeValue, numbered
 from headrace.model import POS_LIMIT, POS_SHIFT, Operation, Origin, Row, RowsChange
 from headrace.mysql.decoder_options import DecoderOptions
@@ -20,10 +22,13 @@ from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.heartbeat import SIGNAL_TABLE
 from headrace.mysql.schema.follower import StatementFollower
 from headrace.mysql.table_maps import Table, TableMaps
+from headrace.mysql.undecodable import Undecodable
 from headrace.mysql.values.large import TakesLong
 from headrace.mysql.values.mariadb import decompressed_event, decompressed_size, event_pieces
 from headrace.mysql.values.rowcode import RowDecoder, StepDecoder, make_decoder, make_step
 from headrace.ports.source import Heartbeat, Receiver, Signal
+
+log = structlog.get_logger(__name__)
 
 _NAMED = 5
 """Columns that a message names."""
@@ -98,13 +103,19 @@ class RowsReader:
             if stop - at > _AT_ONCE:
                 raise InSlices(self._slices(table, row_schema, bitmaps, kind, data, q, stop))
             try:
-                rows = decode(data, q, stop)
+                try:
+                    rows = decode(data, q, stop)
+                except UnicodeDecodeError:
+                    decode = self._new_decoder(table, row_schema, bitmaps, count, images, diffs, any_text=True)
+                    rows = decode(data, q, stop)
             except TakesLong:
                 raise InSlices(self._slices(table, row_schema, bitmaps, kind, data, q, stop)) from None
             except MissingBase as error:
                 raise self._lacks_base(table, error) from error
             except BROKEN as error:
-                raise self._misfit(table, error) from error
+                self._refuse(table, error)
+                transactions.events_done = ordinal
+                return
             before = None
             if update:
                 before, rows = rows[0::2], rows[1::2]
@@ -189,7 +200,8 @@ class RowsReader:
             try:
                 row, at = step(data, at, stop)
             except BROKEN as error:
-                raise self._misfit(table, error) from error
+                self._refuse(table, error)
+                break
             if update and len(row) != 2:
                 raise self._odd(table)
             count += 1
@@ -276,17 +288,15 @@ class RowsReader:
             )
         finally:
             transactions.events_done -= 1
-        if large and self._receiver.large is not None:
-            try:
+        try:
+            if large and self._receiver.large is not None:
                 yield from self._receiver.large(change)
-            except BROKEN as error:
-                raise self._misfit(table, error) from error
-        else:
-            try:
-                change.settle()
-            except BROKEN as error:
-                raise self._misfit(table, error) from error
-            self._receiver.rows(change)
+                return
+            change.settle()
+        except BROKEN as error:
+            self._refuse(table, error)
+            return
+        self._receiver.rows(change)
 
     def _step(self, table: Table, row_schema: RowSchema, bitmaps: bytes, images: int) -> StepDecoder:
         """The decoder of one row of those that have the columns of `bitmaps`, which _new_decoder() has looked at."""
@@ -296,10 +306,22 @@ class RowsReader:
             width = (table.count + 7) // 8
             whole = (1 << table.count) - 1
             sets = [_from_bytes(bitmaps[i * width : (i + 1) * width], "little") & whole for i in range(images)]
+            fields = self._options.undecodable.fields(row_schema.schema, row_schema.fields)
             step = table.decoders[name] = cast(
-                RowDecoder, make_step(row_schema.fields, *sets, visible=len(row_schema.schema.columns))
+                RowDecoder, make_step(fields, *sets, visible=len(row_schema.schema.columns))
             )
         return cast(StepDecoder, step)
+
+    def _refuse(self, table: Table, error: Exception) -> None:
+        """Raises what it means that rows of a table can't be published, unless the operator said that such rows are to
+        be left out."""
+        if not isinstance(error, Undecodable):
+            raise self._misfit(table, error) from error
+        text = f"rows of {table.name}: {error}"
+        if not self._options.skip_broken_tables:
+            raise self._cursor.not_understood(text, error.remedy) from error
+        self._cursor.skipped += 1
+        log.warning("rows left out", reason=text, position=self._cursor.position)
 
     def _lacks_base(self, table: Table, error: Exception) -> Exception:
         return self._cursor.not_understood(
@@ -329,10 +351,21 @@ class RowsReader:
         self._transactions.hold(number, data[at:stop])
 
     def _new_decoder(
-        self, table: Table, row_schema: RowSchema, bitmaps: bytes, count: int, images: int, diffs: bool
+        self,
+        table: Table,
+        row_schema: RowSchema,
+        bitmaps: bytes,
+        count: int,
+        images: int,
+        diffs: bool,
+        *,
+        any_text: bool = False,
     ) -> RowDecoder:
-        """The decoder of row images that have the columns of `bitmaps`."""
-        cursor = self._cursor
+        """The decoder of row images that have the columns of `bitmaps`. Without `any_text` it raises UnicodeDecodeError
+        for a code that has no Unicode character, and is faster."""
+        cursor, fields = self._cursor, row_schema.fields
+        if any_text:
+            fields = self._options.undecodable.fields(row_schema.schema, fields)
         if count != table.count:
             raise cursor.not_understood(f"rows of {table.name} have {count} columns, its description {table.count}")
         width = (count + 7) // 8
@@ -345,10 +378,10 @@ class RowsReader:
                 raise self._lack(table, row_schema, sets)
             table.partial = (table.partial or set()) | {bitmaps}
         if diffs:
-            decoder: RowDecoder = PartialUpdates(row_schema.fields, row_schema.kinds, *sets)
+            decoder: RowDecoder = PartialUpdates(fields, row_schema.kinds, *sets)
         else:
             shown = sets if images > 1 or (table.partial and bitmaps in table.partial) else ()
-            decoder = make_decoder(row_schema.fields, *shown, visible=len(row_schema.schema.columns))
+            decoder = make_decoder(fields, *shown, visible=len(row_schema.schema.columns))
         if len(table.decoders) > 100:
             table.decoders.clear()
         table.decoders[b"P" + bitmaps if diffs else bitmaps] = decoder

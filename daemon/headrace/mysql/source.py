@@ -186,6 +186,7 @@ class MysqlSource(Source):
             raise
         self.settings = server.settings
         self._server_id, self._taken = server.settings.server_id, 0
+        self._options.undecodable.counts.clear()
 
         def stream(receiver: Receiver) -> MysqlStream:
             return MysqlStream(
@@ -208,15 +209,14 @@ class MysqlSource(Source):
             stream=stream,
             close=dump.close,
             reader=lambda: self._table_reader(server, self._destination.source.snapshot_source),
+            undecodable=self._options.undecodable.counts,
         )
 
     def _table_reader(self, server: Server, replica: SnapshotSourceSettings | None) -> TableReader:
         settings = self.settings
         if replica is not None:
             settings = settings.model_copy(update={"host": replica.host, "port": replica.port})
-        return MysqlTableReader(
-            settings, server, self._destination.name, self._options.values, stream_is_here=replica is None
-        )
+        return MysqlTableReader(settings, server, self._destination.name, self._options, stream_is_here=replica is None)
 
     async def reader_now(self, *, of_snapshots: bool = False) -> TableReader:
         """A reader beside no stream, for a command: requests are for NOWHERE. It reads the source itself, or with

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -254,6 +254,9 @@ class OpenSource:
     """Ends it, without a stream or behind it. Safe to call twice."""
     reader: Callable[[], TableReader]
     """Gives a reader of the rows that the tables have now, not connected yet."""
+    undecodable: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+    """How many texts had codes without a Unicode character, by schema, table and column, in streams and readers of this
+    source so far. They were given with `?` for these codes."""
 
 
 @dataclass(frozen=True, slots=True)

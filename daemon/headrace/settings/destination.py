@@ -68,6 +68,12 @@ class SourceSettings(SnapshotSettings):
         description="full: a source whose binlog_row_image is not FULL is refused; any: it is read, and messages lack "
         "the columns that its rows lack.",
     )
+    undecodable_text: Literal["replace", "stop"] = Field(
+        default="replace",
+        description="What becomes of a text with codes that have no Unicode character. replace: it is published as "
+        "SELECT prints it, with ? for each of them, and the destination is DEGRADED; stop: the destination stops, "
+        "unless [filter] does not publish the column, or leaves such rows out by table_errors.",
+    )
     skip_event: Annotated[tuple[str, ...], BeforeValidator(_split_positions)] = Field(
         default=(),
         description='Events to pass over, each by where it begins: "mysql-bin.000003:1234". What they changed is not '

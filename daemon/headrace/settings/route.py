@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
-from headrace.rules.columns import parse_columns
+from headrace.rules.columns import ColumnRule, parse_columns
 from headrace.rules.keys import parse_keys
 from headrace.rules.masks import Mask, MaskKind
-from headrace.rules.patterns import compile_filter
+from headrace.rules.patterns import Rules, compile_filter
 from headrace.rules.predicate_parser import parse_condition
 from headrace.rules.topics import ANY_NAME, TopicRules, parse_partitions
 from headrace.settings.values import readable
@@ -141,6 +141,16 @@ class FilterSettings(Section):
     def salts(self) -> bytes:
         """Those of all masks: a secret of the destination, where it has any."""
         return "".join(one.salt.get_secret_value() for one in self.mask).encode()
+
+    @cached_property
+    def _columns(self) -> tuple[Rules[ColumnRule], Rules[ColumnRule]]:
+        return parse_columns(self.include_columns), parse_columns(self.exclude_columns)
+
+    def publishes(self, schema: str, table: str, column: str) -> bool:
+        """Whether the column rules let a column through that is not of the primary key."""
+        include, exclude = (rules.first(f"{schema}.{table}") for rules in self._columns)
+        name = column.lower()
+        return (include is None or name in include.columns) and (exclude is None or name not in exclude.columns)
 
     def hides(self, column: str) -> bool:
         """Whether a rule hides a column of this name, in small letters, of any table."""

@@ -85,8 +85,9 @@ class TableNow:
                 rows: list[Row] = []
                 raws: list[Key | None] = []
                 while chunk.rows and len(rows) < _TOGETHER:
-                    rows += map(settled, chunk.take(1))
-                    raws.append(chunk.key)
+                    for row in chunk.take(1):  # none for one that is left out
+                        rows.append(settled(row))
+                        raws.append(chunk.key)
                 yield [
                     SourceRow(one.key, self._forms(one.row or {}), raws[number])
                     for number, one in self._published(rows)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
 
 from headrace.errors import NotUnderstood
 from headrace.model import Row
 from headrace.mysql.snapshot.select import TableSelect
-from headrace.mysql.values.textcode import BROKEN, TextDecoder
+from headrace.mysql.undecodable import Undecodable, UndecodableTexts, noted
+from headrace.mysql.values.column_types import ValueOptions
+from headrace.mysql.values.large import MakeLarge
+from headrace.mysql.values.textcode import BROKEN, TextDecoder, make_text_decoder
 from headrace.mysql.wire.query_stream import RowBlock, RowBytes, row_values
 from headrace.ports.tables import Chunk, Key, Watermark
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +35,38 @@ class ReadFacts:
     """The key up to which the table was read, whether a row with it came or not; None: that of the last row."""
 
 
+@dataclass(slots=True)
+class ChunkDecoder:
+    """Decodes the rows of one table. `texts` says what becomes of texts that have no Unicode characters; `skips`
+    whether rows are left out that must not be published for that."""
+
+    select: TableSelect
+    options: ValueOptions
+    texts: UndecodableTexts
+    skips: bool
+    decode: TextDecoder = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Raises UnknownType."""
+        self.decode = make_text_decoder(self.select.table.columns, self.select.present, self.options)
+
+    def take_any_text(self) -> None:
+        """From now on all texts are decoded, which is slower."""
+        table, texts = self.select.table, self.texts
+
+        def of(i: int, large: MakeLarge | None) -> tuple[Callable[[bytes], str], MakeLarge | None]:
+            note = texts.note(table, i)
+            return texts.text(table.columns[i].charset, note), noted(large, note) if large is not None else None
+
+        self.decode = make_text_decoder(table.columns, self.select.present, self.options, of)
+
+
 class MysqlChunk(Chunk):
-    def __init__(self, block: RowBlock, select: TableSelect, decode: TextDecoder, facts: ReadFacts) -> None:
+    def __init__(self, block: RowBlock, decoder: ChunkDecoder, facts: ReadFacts) -> None:
         self.rows, self.size = block.rows, block.size
         self.last, self.high = facts.last, facts.high
         self.continues, self.seconds, self.order = facts.continues, facts.seconds, facts.order
-        self._select, self._decode = select, decode
+        self._decoder, self._select = decoder, (select := decoder.select)
         self._parts = deque(block.parts)
         self._at = self._taken = 0
         """Where the next row of the first part begins, and how many rows are before it."""
@@ -58,11 +92,23 @@ class MysqlChunk(Chunk):
         return rows
 
     def _decoded(self, part: RowBytes, count: int) -> list[Row]:
+        decoder, name = self._decoder, self._select.table.name
         try:
-            rows, end, last = self._decode(part.data, self._at, count, part.end)
+            try:
+                rows, end, last = decoder.decode(part.data, self._at, count, part.end)
+            except UnicodeDecodeError:
+                decoder.take_any_text()
+                rows, end, last = decoder.decode(part.data, self._at, count, part.end)
+        except Undecodable as error:
+            if not decoder.skips:
+                raise NotUnderstood(f"rows that were read from {name}: {error}", remedy=error.remedy) from error
+            if count > 1:
+                return [row for _ in range(count) for row in self._decoded(part, 1)]
+            log.warning("a row left out", table=name, reason=str(error))
+            last, rows = self._at, []
+            end = last + 4 + int.from_bytes(part.data[last : last + 3], "little")
         except BROKEN as error:
             what = f"KeyError: {error}" if isinstance(error, KeyError) else str(error)
-            name = self._select.table.name
             raise NotUnderstood(f"rows that were read from {name} do not fit its columns: {what}") from error
         self._last_row = part.data[last + 4 : end]
         self._at = end

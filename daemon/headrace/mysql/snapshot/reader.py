@@ -19,18 +19,17 @@ from headrace.errors import (
     SourceUnreachable,
 )
 from headrace.model import TableSchema
+from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.heartbeat import SCHEMA as OWN_SCHEMA
 from headrace.mysql.role import server_role
 from headrace.mysql.schema.tables import literal
-from headrace.mysql.snapshot.chunk import MysqlChunk, ReadFacts
+from headrace.mysql.snapshot.chunk import ChunkDecoder, MysqlChunk, ReadFacts
 from headrace.mysql.snapshot.fit import differing
 from headrace.mysql.snapshot.select import TableSelect, key_alone, quoted
 from headrace.mysql.snapshot.visibility import Visibility, visibility_of
 from headrace.mysql.sql.dialect import Dialect, dialect_of
 from headrace.mysql.sql.tokens import NotParsed, tokenize
 from headrace.mysql.values.charsets import UnknownType
-from headrace.mysql.values.column_types import ValueOptions
-from headrace.mysql.values.textcode import TextDecoder, make_text_decoder
 from headrace.mysql.wire.connection import NOT_KNOWN, QueryFailed, Server, SourceConnection, address_of
 from headrace.mysql.wire.grants import ask_lacks
 from headrace.mysql.wire.query_stream import QueryStream, ResultColumn, RowBlock
@@ -79,7 +78,7 @@ class _Prepared:
 
     request: ChunkRequest
     select: TableSelect
-    decode: TextDecoder
+    decoder: ChunkDecoder
     search_from: float = 0.0
     """Until then (time.monotonic) the server is not asked for the next rows that meet the condition, because it takes
     long to find them."""
@@ -114,7 +113,7 @@ class MysqlTableReader(TableReader):
     `destination` names our row in headrace.watermark, where one is needed."""
 
     def __init__(
-        self, source: SourceSettings, server: Server, destination: str, options: ValueOptions, stream_is_here: bool
+        self, source: SourceSettings, server: Server, destination: str, options: DecoderOptions, stream_is_here: bool
     ) -> None:
         self._source, self._server, self._destination = source, server, destination
         self._options, self._stream_is_here = options, stream_is_here
@@ -215,7 +214,7 @@ class MysqlTableReader(TableReader):
             await self._drop_data()
         order = prepared.select.order_of(read.shown)
         facts = ReadFacts(read.last, await visibility.high(), False, seconds, request.after, order, read.upto)
-        return MysqlChunk(read.block, prepared.select, prepared.decode, facts)
+        return MysqlChunk(read.block, prepared.decoder, facts)
 
     async def _begin(self, request: ChunkRequest) -> tuple[QueryStream, Visibility]:
         """Ready for a statement that sees what it has to."""
@@ -283,7 +282,7 @@ class MysqlTableReader(TableReader):
             self._scan = None
             await visibility.end(data)
         facts = ReadFacts(block.ended, scan.high, going_on, seconds, None, "")
-        return MysqlChunk(block, prepared.select, prepared.decode, facts)
+        return MysqlChunk(block, prepared.decoder, facts)
 
     def _prepare(self, request: ChunkRequest) -> _Prepared:
         name = request.table.schema, request.table.table
@@ -295,12 +294,14 @@ class MysqlTableReader(TableReader):
             raise _no_condition(request.table.name, why)
         select = TableSelect(request.table, request.columns, request.where)
         try:
-            decode = make_text_decoder(request.table.columns, select.present, self._options)
+            decoder = ChunkDecoder(
+                select, self._options.values, self._options.undecodable, self._options.skip_broken_tables
+            )
         except UnknownType as error:
             raise NotUnderstood(f"table {request.table.name} can't be read: {error}") from error
         if len(self._prepared) >= _KEPT:
             self._prepared.clear()
-        made = self._prepared[name] = _Prepared(request, select, decode)
+        made = self._prepared[name] = _Prepared(request, select, decoder)
         return made
 
     async def _start(

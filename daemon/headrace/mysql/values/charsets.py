@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from codecs import charmap_decode
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -160,6 +161,27 @@ def charset_of(collation: int) -> str:
     if name is None:
         raise UnknownType(f"collation {collation} is not known")
     return name
+
+
+def replaced(raw: bytes, charset: str) -> tuple[str, bool]:
+    """The text as SELECT prints it, with `?` for each code that has no Unicode character; and whether all codes are
+    well formed. Raises UnknownType."""
+    decode, text, well_formed = codec_of(charset).decode, list[str](), True
+    stray = _ALIASES.get(charset, charset) in multibyte.CODES
+    for code in split_of(charset)(raw):
+        try:
+            text.append(decode(code))
+        except UnicodeDecodeError:
+            text.append("?")
+            well_formed &= len(code) > 1 or not stray
+    return "".join(text), well_formed
+
+
+@lru_cache(maxsize=256)
+def split_of(charset: str) -> Callable[[bytes], list[bytes]]:
+    """What splits a text into its codes. A byte that belongs to none is a code of its own."""
+    codes = multibyte.CODES.get(_ALIASES.get(charset, charset), b".")
+    return re.compile(codes + b"|.", re.DOTALL).findall
 
 
 @lru_cache(maxsize=256)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Literal
@@ -45,7 +46,8 @@ class Field:
     `shape` "fixed": `code` is its struct code, `size` its bytes. `shape` "var": `code` is that of the length before
     it, `size` the bytes of that length, 3 being read byte by byte. `post` turns the raw field into the value; None
     when it is the value. `codec` is set for text. `layout` says all of it to native code, when that knows the type.
-    `large` makes a value that is too large to be decoded at once; None where none can be.
+    `large` makes a value that is too large to be decoded at once; None where none can be. `charset` is that of a text,
+    and `unpack` makes the text's bytes of those that are stored; None when they are the same.
     """
 
     shape: Literal["fixed", "var"]
@@ -55,6 +57,8 @@ class Field:
     codec: str = ""
     layout: Layout | None = None
     large: MakeLarge | None = None
+    charset: str = ""
+    unpack: Callable[[bytes], bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,19 +180,30 @@ def _var_field(kind: int, meta: int, column: Column, largest: int) -> Field:
         raise UnknownType(f"a column of type {kind} has lengths of {size} bytes")
     codec, post = _text_or_bytes(kind, meta, column, largest)
     layout, large = _var_layout(kind, meta, size, column, codec), _large(kind, size, column, largest)
-    return Field("var", _LENGTH_CODES[size], size, post, codec, layout, large)
+    text = kind in CHARACTER and kind not in _OWN_TEXT and column.charset != "binary"
+    return Field(
+        "var",
+        _LENGTH_CODES[size],
+        size,
+        post,
+        codec,
+        layout,
+        large,
+        column.charset if text else "",
+        partial(_decompressed, largest) if text and kind in (BLOB_COMPRESSED, VARCHAR_COMPRESSED) else None,
+    )
 
 
 def _large(kind: int, size: int, column: Column, largest: int) -> MakeLarge | None:
     if kind in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
-        return large_compressed(None if column.charset == "binary" else codec_of(column.charset), largest)
+        return large_compressed(column.charset, largest)
     if size < 3:  # 64 KiB at most
         return None
     if kind == JSON:
         return large_json
     if kind == GEOMETRY or (kind == BLOB and column.charset == "binary"):
         return large_binary
-    return large_text(codec_of(column.charset)) if kind == BLOB else None
+    return large_text(column.charset) if kind == BLOB else None
 
 
 def known_to_native_code(column: Column, options: ValueOptions = DEFAULTS) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator
 
-from headrace.large_values import LARGE_VALUE, PIECE, LargeValue
+from headrace.large_values import LARGE_VALUE, PIECE, LargeValue, Note
 from headrace.mysql.values import mariadb
-from headrace.mysql.values.charsets import Codec
+from headrace.mysql.values.charsets import codec_of, replaced, split_of
 from headrace.mysql.values.large_json import json_pieces
 
 MakeLarge = Callable[[bytes, int, int], LargeValue | None]
@@ -24,7 +23,7 @@ def large_json(b: bytes, start: int, end: int) -> LargeValue | None:
     """A JSON document."""
     if end - start <= LARGE_VALUE:
         return None
-    return LargeValue((b, start, end), text=lambda: json_pieces(b, start, end))
+    return LargeValue((b, start, end), text=lambda _: json_pieces(b, start, end))
 
 
 def large_binary(b: bytes, start: int, end: int) -> LargeValue | None:
@@ -34,20 +33,21 @@ def large_binary(b: bytes, start: int, end: int) -> LargeValue | None:
     return LargeValue((b, start, end), binary=lambda: _cut(b, start, end))
 
 
-def large_text(codec: Codec) -> MakeLarge:
-    """Texts of a character set."""
+def large_text(charset: str) -> MakeLarge:
+    """Texts of a character set. Raises UnknownType."""
+    codec_of(charset)
 
     def make(b: bytes, start: int, end: int) -> LargeValue | None:
         if end - start <= LARGE_VALUE:
             return None
-        return LargeValue((b, start, end), text=lambda: _decoded(_cut(b, start, end), codec))
+        return LargeValue((b, start, end), text=lambda note: _decoded(_cut(b, start, end), charset, note))
 
     return make
 
 
-def large_compressed(codec: Codec | None, largest: int) -> MakeLarge:
-    """Values of MariaDB's compressed columns: texts, or binary strings without a `codec`. What counts is the size of
-    what is compressed, `largest` bytes at most."""
+def large_compressed(charset: str, largest: int) -> MakeLarge:
+    """Values of MariaDB's compressed columns. What counts is the size of what is compressed, `largest` bytes at
+    most."""
 
     def make(b: bytes, start: int, end: int) -> LargeValue | None:
         head = b[start : start + 5]
@@ -58,9 +58,9 @@ def large_compressed(codec: Codec | None, largest: int) -> MakeLarge:
             return mariadb.decompressed_pieces(b, start, end, largest, PIECE)
 
         raw = b, start, end
-        if codec is None:
+        if charset == "binary":
             return LargeValue(raw, binary=pieces)
-        return LargeValue(raw, text=lambda: _decoded(pieces(), codec))
+        return LargeValue(raw, text=lambda note: _decoded(pieces(), charset, note))
 
     return make
 
@@ -70,24 +70,29 @@ def _cut(b: bytes, start: int, end: int) -> Iterator[bytes]:
         yield b[at : min(end, at + PIECE)]
 
 
-def _decoded(pieces: Iterator[bytes], codec: Codec) -> Iterator[str]:
-    """Text whose characters may lie across two pieces."""
-    if codec.python:
-        decoder = getincrementaldecoder(codec.python)()
-        for piece in pieces:
-            yield decoder.decode(piece)
-        yield decoder.decode(b"", final=True)
-        return
-    rest, decode = b"", codec.decode
+def _decoded(pieces: Iterator[bytes], charset: str, note: Note | None) -> Iterator[str]:
+    """Text whose characters may lie across two pieces. `note`: see LargeValue.replaced."""
+    rest, decode = b"", codec_of(charset).decode
     for piece in pieces:
         raw = rest + piece
         for cut in range(_WIDEST):  # a code that lacks its end is none in any of these character sets
             try:
                 text, rest = decode(raw[: len(raw) - cut]), raw[len(raw) - cut :]
             except UnicodeDecodeError:
-                if cut + 1 == _WIDEST:
-                    raise
-            else:
-                break
+                continue
+            break
+        else:
+            if note is None:
+                raise ValueError(f"a text has codes that have no character in {charset}")
+            whole = len(raw) - sum(map(len, split_of(charset)(raw)[1 - _WIDEST :]))
+            (text, well_formed), rest = replaced(raw[:whole], charset), raw[whole:]
+            note(well_formed)
         yield text
-    yield decode(rest)
+    try:
+        yield decode(rest)
+    except UnicodeDecodeError:
+        if note is None:
+            raise
+        text, well_formed = replaced(rest, charset)
+        note(well_formed)
+        yield text

@@ -9,6 +9,29 @@ _EUC = rb"\x8f[\xa1-\xfe]{2}|\x8e[\xa1-\xdf]|[\xa1-\xfe]{2}"
 _SJIS = rb"[\x81-\x9f\xe0-\xfc][\x40-\x7e\x80-\xfc]|[\xa1-\xdf]"
 _BIG5 = rb"[\x81-\xfe][\x40-\x7e\xa1-\xfe]"
 _GB18030 = rb"[\x81-\xfe][0-9][\x81-\xfe][0-9]|[\x81-\xfe][\x40-\x7e\x80-\xfe]"
+_UTF8 = (
+    rb"[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xef][\x80-\xbf]{2}"
+    rb"|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2}"
+)
+CODES: dict[str, bytes] = {
+    "big5": _BIG5,
+    "cp932": _SJIS,
+    "eucjpms": _EUC,
+    "euckr": rb"[\x81-\xfe][\x41-\x5a\x61-\x7a\x81-\xfe]",
+    "gb18030": _GB18030,
+    "gb2312": rb"[\xa1-\xf7][\xa1-\xfe]",
+    "gbk": rb"[\x81-\xfe][\x40-\x7e\x80-\xfe]",
+    "sjis": _SJIS,
+    "ucs2": rb"..",
+    "ujis": _EUC,
+    "utf16": rb"[\xd8-\xdb].[\xdc-\xdf].|..",
+    "utf16le": rb".[\xd8-\xdb].[\xdc-\xdf]|..",
+    "utf32": rb"....",
+    "utf8mb3": _UTF8,
+    "utf8mb4": _UTF8,
+}
+"""By MySQL's name, a pattern of the codes of more than one byte that the server takes for well formed. All other
+character sets have one byte a character."""
 
 
 def _decoder(

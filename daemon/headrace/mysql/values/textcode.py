@@ -27,15 +27,19 @@ GEOMETRIES |= {"multipolygon", "geometrycollection", "geomcollection"}
 TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 BYTES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
 
+Texts = Callable[[int, MakeLarge | None], tuple[Callable[[bytes], str], MakeLarge | None]]
+"""(column, what makes its large values) -> what makes its texts, and its large values."""
 TextDecoder = Callable[[bytes, int, int, int], tuple[list[Row], int, int]]
 """(bytes, start, count, end) -> so many rows, where they end, and where the last one's packet begins. `end` is that of
 the only row where one is too large for a packet's header, else 0."""
 
 
-def make_text_decoder(columns: Sequence[Column], present: Sequence[int], options: ValueOptions) -> TextDecoder:
+def make_text_decoder(
+    columns: Sequence[Column], present: Sequence[int], options: ValueOptions, texts: Texts | None = None
+) -> TextDecoder:
     """The decoder of rows of `columns`, of which the result has those with the numbers `present`; others are ABSENT.
-    Raises UnknownType. It raises ValueError, IndexError or KeyError for bytes that are no such rows. Large values are
-    LargeValue."""
+    Raises UnknownType. It raises ValueError, IndexError or KeyError for bytes that are no such rows, UnicodeDecodeError
+    for a text that has no Unicode characters unless `texts` decodes those. Large values are LargeValue."""
     w = CodeWriter()
     span = w.bind("span", text_span)
     w.put(0, "def decode(b, p, count, big):")
@@ -48,13 +52,16 @@ def make_text_decoder(columns: Sequence[Column], present: Sequence[int], options
     w.put(2, "e = big or p + 4 + (b[p] | b[p + 1] << 8 | b[p + 2] << 16); p += 4")
     for i in present:
         template, value = text_value(columns[i], options)
+        large = _large(columns[i])
+        if texts is not None and columns[i].kind in TEXTS and columns[i].charset != "binary":
+            template, value, large = "F({})", *texts(i, large)
         if value is not None:
             template = template.replace("F", w.bind(f"value{i}", value), 1)
         w.put(2, "n = b[p]")
         w.put(2, f"if n < 251: q = p + 1 + n; c{i} = {template.format('b[p + 1:q]')}; p = q")
         w.put(2, f"elif n == 251: c{i} = None; p += 1")
         made = template.format("b[s:p]")
-        if (large := _large(columns[i])) is not None:
+        if large is not None:
             made = f"{w.bind(f'large{i}', large)}(b, s, p) or {made}"
         w.put(2, f"else: s, p = {span}(b, p); c{i} = {made}")
     w.put(2, "if p != e: raise DataOverrun(f'the values of a row end at byte {p}, the row at {e}')")
@@ -66,9 +73,9 @@ def make_text_decoder(columns: Sequence[Column], present: Sequence[int], options
 
 def _large(column: Column) -> MakeLarge | None:
     if column.kind == "json":
-        return large_text(codec_of("utf8mb4"))
+        return large_text("utf8mb4")
     if column.kind in TEXTS and column.charset != "binary":
-        return large_text(codec_of(column.charset))
+        return large_text(column.charset)
     return large_binary if column.kind in BYTES or column.kind in GEOMETRIES or column.kind in TEXTS else None
 
 
