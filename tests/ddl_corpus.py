@@ -227,6 +227,7 @@ CASES = (
     case("several statements by a session in ANSI quotes", 'CREATE TABLE "t" ("id" int); ALTER TABLE "t" ADD "b" text; ALTER TABLE "t" RENAME COLUMN "b" TO "c"', mode="ANSI"),
     case("no backslash escapes", r"CREATE TABLE t (a int comment 'x\', b varchar(9) default '\', c enum('a\','b'))", mode="NO_BACKSLASH_ESCAPES"),
     case("escapes in strings", r"""CREATE TABLE t (a int comment 'it\'s \\ "q" \n', b varchar(20) default "d\"q''", c enum('x\'y', "p'q") comment '\0\Z')"""),
+    case("UTF-8 over a latin1 session, as old PHP sends it", "SET NAMES latin1", "CREATE TABLE `tÁ` (id int PRIMARY KEY, `号` int, e enum('Á','x') comment '号')", "ALTER TABLE `tÁ` ADD `Ð` int AFTER `号`"),
     case("statements in another character set", "CREATE TABLE `表名` (`列` int, e enum('是','否') charset gbk, v varchar(5) charset gbk comment '注释')", "ALTER TABLE `表名` ADD `许功盖` int AFTER `列`", names="gbk"),
     case("a session without a default schema", "CREATE TABLE {other}.t (id int)", "ALTER TABLE {other} . t ADD a int", "CREATE INDEX i ON {other}.t (a)"),
     case("a sound table option for every option", "CREATE TABLE t (id int) ENGINE InnoDB AUTO_INCREMENT=5 AVG_ROW_LENGTH 10, CHECKSUM=0 COMMENT='a,b' MAX_ROWS=5 MIN_ROWS 1 ROW_FORMAT=DYNAMIC STATS_PERSISTENT=DEFAULT KEY_BLOCK_SIZE=0 DEFAULT CHARSET=latin1 COLLATE latin1_bin PACK_KEYS=0",

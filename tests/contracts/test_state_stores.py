@@ -45,6 +45,17 @@ async def test_what_is_committed_is_there_for_the_next_who_opens_it(make_state: 
     await two.close()
 
 
+async def test_any_text_can_be_stored(make_state: Make) -> None:
+    """Also one that UTF-8 can't have: a checkpoint that fails for it would fail for ever."""
+    store = await opened(make_state)
+    guard = await store.begin_epoch("shop")
+    change = StateChange(POSITION, ({"name": "Á \udc81\ud800", "\udcff": 1},), "operator", {"why": "\udc81"})
+    await store.commit("shop", guard, change)
+    assert await store.schema_entries("shop") == [{"name": "Á ??", "?": 1}]
+    assert (await store.history("shop"))[0].details == {"why": "?"}
+    await store.close()
+
+
 async def test_entries_that_are_void_are_gone_with_the_write_that_makes_them_void(make_state: Make) -> None:
     store = await opened(make_state)
     guard, void = await store.begin_epoch("shop"), {**VOID, "at": "x"}

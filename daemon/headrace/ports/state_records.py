@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -150,12 +151,21 @@ def read_entry(data: bytes, name: str) -> HistoryEntry:
         raise BrokenRecord(name, repr(error)) from error
 
 
+def encoded(value: Any) -> bytes:
+    """Returns the JSON of what is stored, with `?` for halves of surrogate pairs, which UTF-8 lacks. Any text can be
+    stored: a checkpoint that fails for what it holds would fail for ever, and rows would come again and again."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+
+
 def split(entries: Sequence[dict[str, Any]], size: int) -> list[bytes]:
     """Returns schema entries of one write as pieces of up to `size` bytes and a label: they are compressed together.
     The first line of a piece says which of how many it is."""
     if not entries:
         return []
-    whole = zstandard.compress(orjson.dumps(list(entries)))
+    whole = zstandard.compress(encoded(list(entries)))
     parts = [whole[start : start + size] for start in range(0, len(whole), size)]
     return [b"%d/%d\n" % (number, len(parts)) + part for number, part in enumerate(parts, 1)]
 
@@ -186,7 +196,7 @@ def _position(raw: dict[str, Any]) -> Position | None:
 
 
 def _pack(value: Any) -> bytes:
-    data = orjson.dumps(value)
+    data = encoded(value)
     return data if len(data) <= _PLAIN else zstandard.compress(data)
 
 

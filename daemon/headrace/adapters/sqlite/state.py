@@ -18,6 +18,7 @@ from headrace.errors import Fenced, StateStoreError
 from headrace.lease import Term
 from headrace.model import Position
 from headrace.ports.state import NO_TERM, Guard, HistoryEntry, StateChange, StateStore, Stored
+from headrace.ports.state_records import encoded
 from headrace_common.folders import first_folder, try_folder
 
 APPLICATION_ID = 0x68647263
@@ -230,7 +231,7 @@ class SqliteStore(StateStore):
 
     def _commit(self, db: sqlite3.Connection, destination: str, guard: Guard, change: StateChange) -> None:
         now, version, moved = _now_us(), guard.version + 1, change.position
-        position, last_pos = (None, None) if moved is None else (orjson.dumps(moved.to_dict()), moved.last_pos)
+        position, last_pos = (None, None) if moved is None else (encoded(moved.to_dict()), moved.last_pos)
         done = db.execute(
             "update destinations set version = ?, position = ?, last_pos = coalesce(?, last_pos), changed_us = ?"
             " where name = ? and epoch = ? and version = ?",
@@ -242,7 +243,7 @@ class SqliteStore(StateStore):
                 f"{destination} is held under epoch {stored.epoch}, version {stored.version} in {self._path}; ours is "
                 f"epoch {guard.epoch}, version {guard.version}, so nothing was written"
             )
-        details = orjson.dumps(change.details)
+        details = encoded(change.details)
         db.execute(
             "insert into history (destination, actor, epoch, version, position, details, changed_us)"
             " values (?, ?, ?, ?, ?, ?, ?)",
@@ -259,7 +260,7 @@ class SqliteStore(StateStore):
             db.execute("delete from schema_entries where destination = ?", (destination,))
         db.executemany(
             "insert into schema_entries (destination, entry, changed_us) values (?, ?, ?)",
-            [(destination, orjson.dumps(entry), now) for entry in entries],
+            [(destination, encoded(entry), now) for entry in entries],
         )
 
     def _history(self, db: sqlite3.Connection, destination: str, limit: int) -> list[HistoryEntry]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from codecs import charmap_decode
 from collections.abc import Callable
@@ -167,6 +168,8 @@ def replaced(raw: bytes, charset: str) -> tuple[str, bool]:
     """The text as SELECT prints it, with `?` for each code that has no Unicode character; and whether all codes are
     well formed. Raises UnknownType."""
     decode, text, well_formed = codec_of(charset).decode, list[str](), True
+    with contextlib.suppress(UnicodeDecodeError):
+        return decode(raw), True
     stray = _ALIASES.get(charset, charset) in multibyte.CODES
     for code in split_of(charset)(raw):
         try:

@@ -35,9 +35,9 @@ from headrace.mysql.schema.ddl.objects import (
     rename,
     truncate,
 )
-from headrace.mysql.sql.dialect import CODECS, Dialect, dialect_of
+from headrace.mysql.sql.dialect import Dialect, dialect_of
 from headrace.mysql.sql.tokens import NotParsed, Token, tokenize
-from headrace.mysql.values.charsets import UnknownType, charset_of
+from headrace.mysql.values.charsets import UnknownType, charset_of, replaced
 
 LONG = 64 << 10
 """Bytes of a statement whose reading would hold up other tasks: up to a second for two million characters."""
@@ -136,9 +136,10 @@ def _table_holds_a_secret(tokens: Sequence[Token], sql: str) -> bool:
 
 
 def decode(query: QueryEvent) -> str:
-    """The statement's text by the session's character set; bytes that are none become lone surrogates."""
-    codec = CODECS.get(_charset(query.client_collation), "utf-8")
-    return query.text.decode(codec, "surrogateescape")
+    """The statement's text by the session's character set, as rows are decoded; `?` stands for what is no character of
+    it. The server takes no such names."""
+    charset = _charset(query.client_collation)
+    return replaced(query.text, "utf8mb4" if charset in ("", "binary") else charset)[0]
 
 
 def _charset(collation: int) -> str:
