@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import random
+
 import pytest
 
 from headrace.errors import NotUnderstood
+from headrace.formats.canal.text import Texts
 from headrace.mysql.sql.dialect import charset_named
 from headrace.mysql.values.charsets import charset_of
 from headrace.mysql.values.column_types import ValueOptions
+from tests import versions
 from tests.binlogs import decode, new_file
 from tests.table_reads import rows_now
 from tests.type_bench import Bench, Columns, mysql_only, since_57
@@ -66,6 +71,33 @@ def test_floats_and_doubles_are_the_numbers_that_were_stored(bench: Bench) -> No
         {"FLOAT": FLOATS, "DOUBLE": DOUBLES, "FLOAT UNSIGNED": ["0", "1.5"], "DOUBLE UNSIGNED": ["1e300", "0.25"]}
         | {"FLOAT(10,3)": ["1.5", "1234567.891"], "DOUBLE(12,2)": ["1.5", "-123456789.01"]}
     )
+
+
+def test_floats_with_decimals_are_printed_with_the_digits_that_select_shows(bench: Bench) -> None:
+    """Also from the 18th on, where the server has zeros and the number's own digits go on."""
+    rng, print_value = random.Random(4), Texts("latin1").printer
+    wide = [
+        1e22,
+        1e25,
+        1e50,
+        123456789012345678901.0,
+        0.1,
+        1 / 3,
+        *(rng.uniform(1, 10) * 10**p for p in range(-12, 45)),
+    ]
+    for kind in ("FLOAT(24,0)", "DOUBLE(53,0)", "DOUBLE(30,2)", "FLOAT(40,10)", "DOUBLE(60,30)", "FLOAT(7,3)"):
+        bench.run("DROP TABLE IF EXISTS t")
+        path = new_file(bench.server, bench.cursor)
+        bench.run(f"CREATE TABLE t (id INT PRIMARY KEY, v {kind})")
+        bench.run(
+            f"INSERT IGNORE INTO t VALUES {', '.join(f'({n}, {x!r}), (-{n}, -{x!r})' for n, x in enumerate(wide, 1))}"
+        )
+        bench.cursor.execute("SELECT id, v FROM t ORDER BY id")
+        expected = {int(number): text for number, text in bench.cursor.fetchall()}
+        new_file(bench.server, bench.cursor)
+        changes = decode(path, schema="types", known=bench.known(told=True))
+        printed = print_value(changes[0].schema.columns[1])
+        assert {row[0]: json.loads(printed(row[1])) for change in changes for row in change.rows} == expected
 
 
 def test_dates_and_times_of_all_precisions_also_zero_and_negative(bench: Bench) -> None:
@@ -218,6 +250,18 @@ def test_a_number_that_is_filled_with_zeros_is_read_as_the_number(bench: Bench) 
     rows = [row for change in changes for row in change.rows]
     assert rows_now(bench.server, changes[0].schema) == rows
     assert rows[1] == ("0.5000", "10", 7, 3, 1.5)
+
+
+@pytest.mark.parametrize("bench", [*versions.MARIADB, "mysql56"], indirect=True)
+def test_a_year_of_two_digits_is_read_with_four(bench: Bench) -> None:
+    bench.run("DROP TABLE IF EXISTS t")
+    path = new_file(bench.server, bench.cursor)
+    bench.run("CREATE TABLE t (y YEAR(2) PRIMARY KEY)", "INSERT INTO t VALUES (70), (1999), (2000), (69)")
+    new_file(bench.server, bench.cursor)
+    changes = decode(path, schema="types", known=bench.known(told=True))
+    rows = [row for change in changes for row in change.rows]
+    assert sorted(rows) == [("1970",), ("1999",), ("2000",), ("2069",)]
+    assert sorted(rows_now(bench.server, changes[0].schema)) == sorted(rows)
 
 
 SAMPLES = {"greek": "Ελληνικά", "hebrew": "שלום", "tis620": "สวัสดี", "koi8r": "Привет", "cp1256": "مرحبا"}

@@ -7,6 +7,7 @@ import struct
 from base64 import b64encode
 from binascii import hexlify
 from collections.abc import Callable
+from decimal import Decimal
 from json.encoder import encode_basestring as quote
 from typing import Any
 
@@ -30,11 +31,15 @@ _DECIMALS = re.compile(r"(float|double)\(\d+,(\d+)\)")
 
 
 def fixed_float(kind: str, decimals: int) -> Printer:
-    """FLOAT(m,d) and DOUBLE(m,d) have as many decimals as they are declared with."""
+    """FLOAT(m,d) and DOUBLE(m,d) have as many decimals as they are declared with. Their digits are those of the
+    shortest text that means the number, as far as they go, and then zeros."""
 
     def text(value: float) -> str:
         if kind == "float":  # what came is the shortest text of the FLOAT; the server rounds its exact value
             (value,) = struct.unpack("<f", struct.pack("<f", value))
+        shortest = Decimal(repr(value))
+        if -int(shortest.as_tuple().exponent) <= decimals:
+            return f'"{shortest:.{decimals}f}"'
         return f'"{value:.{decimals}f}"'
 
     return text

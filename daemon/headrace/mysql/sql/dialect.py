@@ -13,6 +13,10 @@ _FOREIGN_MODES = 256 | 512 | 1024 | 2048 | 4096
 
 _MARIADB_DIVIDED, _MARIADB_SLAVE_MONITOR = 100502, 100509
 
+_NBSP_IS_SPACE = frozenset({"armscii8", "cp1250", "cp852", "cp866", "dec8", "geostd8", "greek", "hebrew", "keybcs2"})
+_NBSP_IS_SPACE |= {"latin1", "latin2", "latin5", "latin7"}
+"""Character sets in which both servers count it as a space (tried with SELECT, code by code)."""
+
 CODECS = {
     **dict.fromkeys(("utf8mb4", "utf8mb3"), "utf-8"),
     **{name: name for name in ("ascii", "gbk", "gb18030", "big5", "cp850", "cp852", "cp866", "gb2312")},
@@ -34,6 +38,13 @@ class Dialect:
     sql_mode: int = 0
     server_charset: str = ""
     """What a CREATE DATABASE without a character set means; "" when the event does not say."""
+    client_charset: str = ""
+    """Of the statement's text; "" when the event does not say."""
+
+    @property
+    def nbsp_is_space(self) -> bool:
+        """Whether U+00A0 divides words, rather than being part of one. All other spaces beyond ASCII are never such."""
+        return self.client_charset in _NBSP_IS_SPACE
 
     @property
     def real_is_float(self) -> bool:
@@ -78,13 +89,15 @@ class Dialect:
         return self.version >= (101000 if self.mariadb else 80002)
 
 
-def dialect_of(version: str, *, mariadb: bool, sql_mode: int = 0, server_charset: str = "") -> Dialect:
+def dialect_of(
+    version: str, *, mariadb: bool, sql_mode: int = 0, server_charset: str = "", client_charset: str = ""
+) -> Dialect:
     """From @@version: "8.4.4-log" is 80404, "10.11.6-MariaDB" 101106; what can't be read counts as 0."""
     numbers = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)(?:\.(\d+))?", version)
     if not numbers:
-        return Dialect(mariadb, 0, sql_mode, server_charset)
+        return Dialect(mariadb, 0, sql_mode, server_charset, client_charset)
     major, minor, patch = int(numbers[1]), int(numbers[2]), int(numbers[3] or 0)
-    return Dialect(mariadb, major * 10000 + minor * 100 + patch, sql_mode, server_charset)
+    return Dialect(mariadb, major * 10000 + minor * 100 + patch, sql_mode, server_charset, client_charset)
 
 
 def charset_named(name: str) -> str:

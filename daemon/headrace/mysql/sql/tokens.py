@@ -28,9 +28,10 @@ class Token(NamedTuple):
     at: int
 
 
-_SPACE = re.compile(r"[\s\x00]+")
+_SPACE, _SPACE_OR_NBSP = re.compile(r"[\s\x00]+", re.ASCII), re.compile(r"[\s\x00\xa0]+", re.ASCII)
 _LINE_COMMENT = re.compile(r"(?:#|--(?=[\s\x00-\x1f]|$))[^\n]*")
 _WORD = re.compile(r"[0-9A-Za-z_$\u0080-\U0010ffff]+")
+_WORD_WITHOUT_NBSP = re.compile(r"[0-9A-Za-z_$\u0080-\u009f\u00a1-\U0010ffff]+")
 _NUMBER = re.compile(r"(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?+(?![0-9A-Za-z_$\u0080-\U0010ffff])")
 _BITS = re.compile(r"(?:0x[0-9A-Fa-f]++|0b[01]++)(?![0-9A-Za-z_$\u0080-\U0010ffff])|[xX]'[0-9A-Fa-f]*+'|[bB]'[01]*+'")
 _EDGE = re.compile(r"/\*|\*/")
@@ -68,6 +69,8 @@ class _Tokenizer:
         self._sql, self._dialect, self._at = sql, dialect, 0
         self._ansi = bool(dialect.sql_mode & _ANSI_QUOTES)
         self._escapes = not dialect.sql_mode & _NO_BACKSLASH_ESCAPES
+        self._space = _SPACE_OR_NBSP if dialect.nbsp_is_space else _SPACE
+        self._word = _WORD_WITHOUT_NBSP if dialect.nbsp_is_space else _WORD
         self._inside = 0
         self.tokens: list[Token] = []
 
@@ -76,7 +79,7 @@ class _Tokenizer:
         while self._at < size:
             if most and len(self.tokens) >= most:
                 return self.tokens
-            if match := _SPACE.match(sql, self._at) or _LINE_COMMENT.match(sql, self._at):
+            if match := self._space.match(sql, self._at) or _LINE_COMMENT.match(sql, self._at):
                 self._at = match.end()
             elif sql.startswith("/*", self._at):
                 self._comment()
@@ -140,7 +143,7 @@ class _Tokenizer:
             self._step("bits", match)
         elif not self._in_name() and (match := _NUMBER.match(sql, at)):
             self._step("number", match)
-        elif match := _WORD.match(sql, at):
+        elif match := self._word.match(sql, at):
             self._step("word", match)
         else:
             self._at += 1
@@ -150,13 +153,13 @@ class _Tokenizer:
         """_latin1'x' and N'x': the text counts when any character set would read it alike."""
         start = self._at
         self._at = introducer.end()
-        space = _SPACE.match(self._sql, self._at)
+        space = self._space.match(self._sql, self._at)
         self._at = space.end() if space else self._at
         quote = self._sql[self._at : self._at + 1]
         if quote not in ("'", '"') or (quote == '"' and self._ansi):
             bits = _BITS.match(self._sql, self._at)
             if bits is None:  # a name that begins with an underscore
-                word = _WORD.match(self._sql, start)
+                word = self._word.match(self._sql, start)
                 assert word is not None
                 self._step("word", word)
                 return

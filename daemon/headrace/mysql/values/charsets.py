@@ -156,6 +156,10 @@ WIDTHS = {
 """The most bytes of a character, for every character set of either server."""
 
 
+NO_CHARACTER = "\ufffd"
+"""Stands in a statement for a code that has no Unicode character, or is none of the session's character set."""
+
+
 def charset_of(collation: int) -> str:
     """MySQL's name of the character set that a collation id belongs to. Raises UnknownType."""
     name = _BY_COLLATION.get(collation)
@@ -164,8 +168,8 @@ def charset_of(collation: int) -> str:
     return name
 
 
-def replaced(raw: bytes, charset: str) -> tuple[str, bool]:
-    """The text as SELECT prints it, with `?` for each code that has no Unicode character; and whether all codes are
+def replaced(raw: bytes, charset: str, mark: str = "?") -> tuple[str, bool]:
+    """The text as SELECT prints it, with `mark` for each code that has no Unicode character; and whether all codes are
     well formed. Raises UnknownType."""
     decode, text, well_formed = codec_of(charset).decode, list[str](), True
     with contextlib.suppress(UnicodeDecodeError):
@@ -175,7 +179,7 @@ def replaced(raw: bytes, charset: str) -> tuple[str, bool]:
         try:
             text.append(decode(code))
         except UnicodeDecodeError:
-            text.append("?")
+            text.append(mark)
             well_formed &= len(code) > 1 or not stray
     return "".join(text), well_formed
 

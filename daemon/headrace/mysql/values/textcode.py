@@ -128,6 +128,8 @@ def text_value(column: Column, options: ValueOptions) -> tuple[str, Any]:
         if options.enum_index:
             return "F[{}]", _SMALL
         return "F[{}]", _labels(column)
+    if kind == "year":
+        return "F({})", _year
     if kind == "timestamp" and options.time_zone != "UTC":
         return "F({})", _in_zone(ZoneInfo(options.time_zone))
     if kind in TEMPORAL or kind == "json" or kind in FIXED_BINARY:
@@ -146,6 +148,14 @@ def text_value(column: Column, options: ValueOptions) -> tuple[str, Any]:
 
 def _float_value(raw: bytes) -> float:
     return numbers.float32(float(raw))
+
+
+def _year(raw: bytes) -> str:
+    """Of MariaDB's YEAR(2) the server shows two digits, and its binlog has all four."""
+    text = raw.decode()
+    if len(text) == 2:
+        return f"{19 if text >= '70' else 20}{text}"
+    return text
 
 
 def _without_zeros(raw: bytes) -> str:

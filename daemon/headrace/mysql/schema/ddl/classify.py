@@ -37,7 +37,7 @@ from headrace.mysql.schema.ddl.objects import (
 )
 from headrace.mysql.sql.dialect import Dialect, dialect_of
 from headrace.mysql.sql.tokens import NotParsed, Token, tokenize
-from headrace.mysql.values.charsets import UnknownType, charset_of, replaced
+from headrace.mysql.values.charsets import NO_CHARACTER, UnknownType, charset_of, replaced
 
 LONG = 64 << 10
 """Bytes of a statement whose reading would hold up other tasks: up to a second for two million characters."""
@@ -95,7 +95,11 @@ def classify(query: QueryEvent, *, mariadb: bool, version: str) -> StatementInfo
     if query.text in _CONTROL:
         return StatementInfo(DdlKind.QUERY, "other", (), query.schema)
     dialect = dialect_of(
-        version, mariadb=mariadb, sql_mode=query.sql_mode, server_charset=_charset(query.server_collation)
+        version,
+        mariadb=mariadb,
+        sql_mode=query.sql_mode,
+        server_charset=_charset(query.server_collation),
+        client_charset=_charset(query.client_collation),
     )
     try:
         sql = decode(query)
@@ -136,10 +140,10 @@ def _table_holds_a_secret(tokens: Sequence[Token], sql: str) -> bool:
 
 
 def decode(query: QueryEvent) -> str:
-    """The statement's text by the session's character set, as rows are decoded; `?` stands for what is no character of
-    it. The server takes no such names."""
+    """The statement's text by the session's character set, as rows are decoded, with NO_CHARACTER for what is no
+    character of it."""
     charset = _charset(query.client_collation)
-    return replaced(query.text, "utf8mb4" if charset in ("", "binary") else charset)[0]
+    return replaced(query.text, "utf8mb4" if charset in ("", "binary") else charset, NO_CHARACTER)[0]
 
 
 def _charset(collation: int) -> str:

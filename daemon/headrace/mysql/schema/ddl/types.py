@@ -9,7 +9,7 @@ from headrace.mysql.schema.ddl.actions import ColumnDef, ColumnType
 from headrace.mysql.schema.ddl.cursor import Cursor
 from headrace.mysql.sql.dialect import CODECS, Dialect, charset_named, charset_of_collation
 from headrace.mysql.sql.tokens import NotParsed, tokenize
-from headrace.mysql.values.charsets import WIDTHS
+from headrace.mysql.values.charsets import NO_CHARACTER, WIDTHS
 from headrace.mysql.values.column_types import java_type
 
 INTS = {"TINYINT": "tinyint", "SMALLINT": "smallint", "MEDIUMINT": "mediumint", "INT": "int", "BIGINT": "bigint"}
@@ -162,11 +162,11 @@ def _float(c: Cursor) -> ColumnType:
 
 def _labels(c: Cursor) -> tuple[str, ...]:
     c.expect("(")
-    labels = [c.string().rstrip(" ")]
+    labels = [c.string()]
     while c.takes(","):
-        labels.append(c.string().rstrip(" "))
+        labels.append(c.string())
     c.expect(")")
-    if any("\ud800" <= char <= "\udfff" for label in labels for char in label):
+    if any(NO_CHARACTER in label for label in labels):
         raise NotParsed("a member of an ENUM or SET is no text in the session's character set")
     return tuple(labels)
 
@@ -242,6 +242,8 @@ def make_column(column: ColumnDef, charset: str, dialect: Dialect) -> Column:
         charset = "binary" if made.kind.endswith(("blob", "binary")) else ""
     if made.kind == "longtext" and column.type.kind == "json":
         charset = "utf8mb4"
+    if made.labels and charset != "binary":
+        made = replace(made, labels=tuple(label.rstrip(" ") for label in made.labels))
     return Column(
         column.name,
         type_text(made, dialect),
