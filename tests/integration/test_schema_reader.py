@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pymysql
@@ -19,7 +20,7 @@ from headrace.model import Position
 from headrace.mysql.events.query_event import QueryEvent
 from headrace.mysql.schema.comparison import SchemaComparison
 from headrace.mysql.schema.history import Reading, SchemaHistory
-from headrace.mysql.schema.reader import read_schemas
+from headrace.mysql.schema.reader import prepare, read_schemas
 from headrace.mysql.wire.connection import Server
 from headrace.settings.destination import SourceSettings
 from tests.ddl_replay import Recorder, Replay
@@ -389,6 +390,28 @@ async def test_a_table_that_may_have_changed_and_cannot_be_looked_at_is_not_pass
         assert not comparison.agreed((shop.name, "t"), (position.file, position.offset))
     with pytest.raises(SchemaDiffers):
         await comparison.run(position, (shop.name, "t"))
+
+
+@pytest.mark.parametrize("logged", [True, False])
+async def test_a_table_that_is_dropped_while_it_is_looked_at_is_no_difference_when_the_binlog_says_so(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, logged: bool
+) -> None:
+    shop.run("CREATE TABLE t (id int PRIMARY KEY, a int, b int)")
+    position = shop.here()
+    comparison, _ = await shop.comparison(position)
+    shop.run(SWAP)
+
+    async def dropped(*what: Any, **more: Any) -> None:
+        await prepare(*what, **more)
+        if not more:  # the second time, before it is looked at why the table differs
+            (shop.run if logged else partial(unlogged, shop))("DROP TABLE t")
+
+    monkeypatch.setattr("headrace.mysql.schema.comparison.prepare", dropped)
+    if logged:
+        await comparison.run(position, (shop.name, "t"))
+    else:
+        with pytest.raises(SourceError, match="may have changed, and can't be looked at"):
+            await comparison.run(position, (shop.name, "t"))
 
 
 async def test_where_rows_bring_their_names_a_difference_at_the_start_is_no_stop(shop: Shop) -> None:
