@@ -243,7 +243,7 @@ def test_an_event_on_which_daemons_hang_ends_two_of_them_and_then_stops_its_dest
     assert failed["last_error"].startswith(f"at {found[1]}: the event loop of 2 daemons hung")
     assert f"skip_event = ['{found[1]}']" in failed["last_error"]
     three.wait_state("other", "STREAMING")
-    eventually(lambda: ids(tmp_path / "other.jsonl") == ["1"])
+    eventually(lambda: "1" in ids(tmp_path / "other.jsonl"))  # perhaps twice: daemons were ended before they stored it
     (three.folder / "destinations/shop.toml").write_text(
         text.replace("[source]", f"[source]\nskip_event = ['{found[1]}']")
     )
