@@ -214,7 +214,8 @@ class Replay:
         if known is None or event.schema in ("mysql", "sys"):
             return
         self.maps += 1
-        why = misfit(known, event.types, event.nulls)
+        event.hide_hashes(len(known.columns))
+        why = misfit(known, event.visible_types, event.nulls)
         described = self._described(event) if not why and event.has_names else None
         if described is not None:
             seen = [_seen(c, k) for c, k in zip(described.columns, known.columns, strict=True)]

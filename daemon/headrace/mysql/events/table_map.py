@@ -98,9 +98,16 @@ class TableMap:
             keys = ()
         return TableSchema(self.schema, self.table, tuple(made[:visible]), keys)
 
+    def hide_hashes(self, columns: int) -> None:
+        """Takes what stands after so many columns for hidden ones, if it can be: MariaDB keeps hashes (BIGINT) of what
+        is UNIQUE and too long for an index."""
+        extra = self.types[columns:]
+        if self._mariadb and all(kind == ct.LONGLONG for kind, _ in extra):
+            self._hidden = tuple(Column(f"DB_ROW_HASH_{n}", "bigint unsigned", 3, True) for n, _ in enumerate(extra, 1))
+
     @property
     def visible_types(self) -> list[tuple[int, int]]:
-        """Types of the columns that the table is declared with; known after described()."""
+        """Types of the columns that the table is declared with; known after described() or hide_hashes()."""
         return self.types[: len(self.types) - len(self._hidden)]
 
     def row_schema(self, schema: TableSchema, options: ValueOptions) -> RowSchema:

@@ -27,7 +27,8 @@ def misfit(schema: TableSchema, types: Sequence[tuple[int, int]], nulls: int) ->
     for i, (column, (kind, meta)) in enumerate(zip(schema.columns, types, strict=True)):
         if not _fits(column, kind, meta):
             return f"column `{column.name}` is {column.mysql_type}, the binlog has type {kind} with metadata {meta}"
-        if column.nullable != bool(nulls >> i & 1):
+        if column.nullable != bool(nulls >> i & 1) and not column.auto_increment:
+            # MariaDB takes AUTO_INCREMENT NULL, and shows it as NOT NULL
             may = "may" if nulls >> i & 1 else "may not"
             return f"column `{column.name}` {may} be NULL in the binlog"
     return ""

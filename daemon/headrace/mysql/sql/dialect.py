@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headrace.mysql.values.charsets import WIDTHS
 
 _REAL_AS_FLOAT = 1
-_FOREIGN_MODES = 256 | 512 | 1024 | 2048 | 4096
+_ORACLE_MODE, _MAXDB_MODE = 512, 4096
 """MariaDB's POSTGRESQL, ORACLE, MSSQL, DB2 and MAXDB, in which some types mean others."""
 
 _MARIADB_DIVIDED, _MARIADB_SLAVE_MONITOR = 100502, 100509
@@ -52,9 +52,14 @@ class Dialect:
         return bool(self.sql_mode & _REAL_AS_FLOAT)
 
     @property
-    def foreign_mode(self) -> bool:
-        """Whether the session speaks MariaDB's Oracle or another dialect, whose types are not known here."""
-        return self.mariadb and bool(self.sql_mode & _FOREIGN_MODES)
+    def oracle_mode(self) -> bool:
+        """Whether types mean what they do in MariaDB's Oracle mode."""
+        return self.mariadb and bool(self.sql_mode & _ORACLE_MODE)
+
+    @property
+    def maxdb_mode(self) -> bool:
+        """Whether types mean what they do in MaxDB, which is not known here."""
+        return self.mariadb and bool(self.sql_mode & _MAXDB_MODE)
 
     @property
     def setter(self) -> str:

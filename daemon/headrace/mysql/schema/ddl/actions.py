@@ -20,12 +20,16 @@ class ColumnType:
     scale: int | None = None
     unsigned: bool = False
     zerofill: bool = False
-    labels: tuple[str, ...] = ()
+    labels: tuple[str | bytes, ...] = ()
     charset: str = ""
     """The declared character set, "" for the table's default."""
     compressed: bool = False
+    client_charset: str = ""
+    """Of the statement that declares the labels."""
 
 
+OVERLAPS = -1
+"""The prefix of a part of an index that is the name of a period."""
 PRIMARY = "PRIMARY"
 """The name of every primary key."""
 

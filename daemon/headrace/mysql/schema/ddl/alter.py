@@ -85,7 +85,10 @@ class _Alter:
         if c.takes("SYSTEM", "VERSIONING"):
             self._specs.append(actions.Versioning(True))
             return
-        if c.sees("PERIOD", "FOR"):
+        if c.takes("PERIOD", "FOR", "SYSTEM_TIME"):
+            c.parens()
+            return
+        if c.sees("PERIOD"):
             raise c.problem("a period is added")
         explicit = c.takes("COLUMN")
         if not explicit and self._key():

@@ -62,6 +62,7 @@ _HARMLESS = frozenset(
     {
         "VIEW", "PROCEDURE", "FUNCTION", "TRIGGER", "EVENT", "SERVER", "TABLESPACE", "LOGFILE", "UNDO", "RESOURCE",
         "INSTANCE", "PACKAGE", "LIBRARY", "PREPARE", "REFERENCE", "SONAME", "CATALOG",
+        "MASKING",
     }
 )  # fmt: skip
 """Objects whose DDL changes no table's schema."""
@@ -221,11 +222,9 @@ def _definer(c: Cursor) -> None:
         if c.sees("("):
             c.parens()
         return
-    c.word_or_string()
+    c.i += 1  # a name or a string, which may be empty
     if c.peek().kind == "variable":
-        c.i += 1
-        if c.tokens[c.i - 1].value == "@":
-            c.word_or_string()
+        c.i += 2 if c.peek().value == "@" else 1
 
 
 def _one_table(c: Cursor) -> tuple[TableName, ...] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from headrace.mysql.schema.ddl.actions import PRIMARY, ColumnDef, Index
+from headrace.mysql.schema.ddl.actions import OVERLAPS, PRIMARY, ColumnDef, Index
 from headrace.mysql.schema.ddl.cursor import Cursor
 from headrace.mysql.schema.ddl.types import charset_attributes, collate_clause, data_type
 from headrace.mysql.sql.tokens import NotParsed
@@ -185,7 +185,7 @@ def check(c: Cursor) -> None:
 
 
 def index_parts(c: Cursor) -> tuple[tuple[str, int], ...]:
-    """(a, b(10) DESC, (a + b), ...). MariaDB's period WITHOUT OVERLAPS counts as an expression."""
+    """(a, b(10) DESC, (a + b), ...). MariaDB's period WITHOUT OVERLAPS has the prefix OVERLAPS."""
     c.expect("(")
     parts = []
     while True:
@@ -199,7 +199,7 @@ def index_parts(c: Cursor) -> tuple[tuple[str, int], ...]:
                 c.expect(")")
         c.takes_any("ASC", "DESC")
         if c.takes("WITHOUT", "OVERLAPS"):
-            name = ""
+            prefix = OVERLAPS
         parts.append((name, prefix))
         if not c.takes(","):
             break
@@ -240,7 +240,7 @@ def constraint(c: Cursor) -> Index | bool:
         parts = index_parts(c)
         index_options(c)
         if not all(name for name, _ in parts):
-            raise NotParsed("a primary key on an expression, or without overlaps")
+            raise NotParsed("a primary key on an expression")
         return Index(PRIMARY, True, parts)
     if c.takes("FOREIGN", "KEY"):
         c.takes("IF", "NOT", "EXISTS")

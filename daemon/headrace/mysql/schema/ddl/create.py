@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headrace.mysql.schema.ddl.actions import ColumnDef, CreateTable, Index, indexes_of
+from headrace.mysql.schema.ddl.actions import OVERLAPS, ColumnDef, CreateTable, Index, indexes_of
 from headrace.mysql.schema.ddl.columns import column_definition, constraint
 from headrace.mysql.schema.ddl.cursor import Cursor
 from headrace.mysql.schema.ddl.types import charset_clause, collate_clause
@@ -116,10 +116,10 @@ def _body(c: Cursor, made: CreateTable) -> CreateTable:
     c.expect("(")
     columns: list[ColumnDef] = []
     indexes: list[Index] = []
-    period: tuple[str, ...] = ()
+    periods: dict[str, tuple[str, str]] = {}
     while True:
         if c.sees("PERIOD", "FOR"):
-            period += _period(c)
+            periods |= _period(c)
         else:
             key = constraint(c)
             if isinstance(key, Index):
@@ -130,18 +130,30 @@ def _body(c: Cursor, made: CreateTable) -> CreateTable:
         if not c.takes(","):
             break
     c.expect(")")
-    lower = {name.lower() for name in period}
+    lower = {name.lower() for both in periods.values() for name in both}
     fixed = tuple(replace(col, nullable=False) if col.name.lower() in lower else col for col in columns)
-    return replace(made, columns=fixed, indexes=tuple(indexes))
+    return replace(made, columns=fixed, indexes=tuple(_spread(index, periods) for index in indexes))
 
 
-def _period(c: Cursor) -> tuple[str, str]:
-    """MariaDB's PERIOD FOR name (start, end): both columns become NOT NULL."""
+def _spread(index: Index, periods: dict[str, tuple[str, str]]) -> Index:
+    """The index with the columns of a period in place of it: MariaDB puts the end first."""
+    parts: list[tuple[str, int]] = []
+    for name, prefix in index.parts:
+        if prefix == OVERLAPS:
+            start, end = periods.get(name.lower(), ("", ""))
+            parts += [(end, 0), (start, 0)]
+        else:
+            parts.append((name, prefix))
+    return replace(index, parts=tuple(parts))
+
+
+def _period(c: Cursor) -> dict[str, tuple[str, str]]:
+    """MariaDB's PERIOD FOR name (start, end), by its name: both columns become NOT NULL."""
     c.expect("PERIOD", "FOR")
-    c.name()
+    name = c.name().lower()
     c.expect("(")
     first = c.name()
     c.expect(",")
     second = c.name()
     c.expect(")")
-    return first, second
+    return {name: (first, second)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace.mysql.schema.ddl.actions import TableName
 from headrace.mysql.sql.dialect import Dialect
 from headrace.mysql.sql.tokens import NotParsed, Token
+from headrace.mysql.values.charsets import NO_CHARACTER
 
 _END = Token("end", "", "", -1)
 
@@ -62,7 +63,7 @@ class Cursor:
         token = self.peek()
         if token.kind not in ("word", "name") or not token.value:
             raise self.problem("a name was expected")
-        if any("\ud800" <= c <= "\udfff" for c in token.value):
+        if NO_CHARACTER in token.value:
             raise self.problem("a name holds bytes that are no text")
         self.i += 1
         return token.value
@@ -87,6 +88,17 @@ class Cursor:
             raise self.problem("a number was expected")
         self.i += 1
         return int(token.value)
+
+    def member(self) -> str | bytes:
+        """A string, or the bytes of a hexadecimal or bit literal."""
+        token = self.peek()
+        if token.kind != "bits":
+            return self.string()
+        self.i += 1
+        digits = token.value[2:].rstrip("'")
+        if token.value[0] in "xX" or token.value[1] == "x":
+            return bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2))
+        return int(digits or "0", 2).to_bytes((len(digits) + 7) // 8, "big")
 
     def string(self) -> str:
         token = self.peek()

@@ -8,6 +8,7 @@ from enum import Enum
 
 from headrace.model import Column
 from headrace.mysql.schema.ddl.actions import (
+    OVERLAPS,
     PRIMARY,
     AddColumn,
     AddIndex,
@@ -176,7 +177,10 @@ def _finish(columns: list[Column], primary: Sequence[str], indexes: Iterable[Ind
 
 
 def _whole(index: Index, columns: Sequence[Column]) -> Index:
-    """The index without prefixes that are as long as their columns."""
+    """The index without prefixes that are as long as their columns. Raises NotParsed for a period, whose columns are
+    known within CREATE TABLE alone."""
+    if any(prefix == OVERLAPS for _, prefix in index.parts):
+        raise NotParsed("a key without overlaps is added")
     if not any(prefix for _, prefix in index.parts):
         return index
     lengths = {column.name.lower(): column.length for column in columns if column.length}

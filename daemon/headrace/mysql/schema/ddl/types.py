@@ -9,7 +9,7 @@ from headrace.mysql.schema.ddl.actions import ColumnDef, ColumnType
 from headrace.mysql.schema.ddl.cursor import Cursor
 from headrace.mysql.sql.dialect import CODECS, Dialect, charset_named, charset_of_collation
 from headrace.mysql.sql.tokens import NotParsed, tokenize
-from headrace.mysql.values.charsets import NO_CHARACTER, WIDTHS
+from headrace.mysql.values.charsets import NO_CHARACTER, WIDTHS, codec_of
 from headrace.mysql.values.column_types import java_type
 
 INTS = {"TINYINT": "tinyint", "SMALLINT": "smallint", "MEDIUMINT": "mediumint", "INT": "int", "BIGINT": "bigint"}
@@ -36,14 +36,26 @@ _BINARY |= {"longtext": "longblob"}
 
 def data_type(c: Cursor) -> ColumnType:
     """The type with its length, members, sign and character set. Raises NotParsed."""
-    if c.dialect.foreign_mode:
+    if c.dialect.maxdb_mode:
         raise c.problem("the session's sql_mode gives types other meanings")
-    made = _base(c)
+    made = (_oracle(c) if c.dialect.oracle_mode else None) or _base(c)
     if made.kind in _WIDTHS or made.kind in ("decimal", "float", "double"):
         return _signs(c, made)
     if made.kind in _STRINGS or made.kind in ("blob", "varbinary", "binary"):
         return charset_attributes(c, made)
     return made
+
+
+def _oracle(c: Cursor) -> ColumnType | None:
+    """The types that MariaDB's Oracle mode adds or gives another meaning; None for all others."""
+    if c.sees("BLOB", "("):
+        return None
+    word = c.takes_any("DATE", "BLOB", "CLOB", "NUMBER", "RAW", "VARCHAR2")
+    if word == "NUMBER":
+        return _decimal(c) if c.sees("(") else ColumnType("double")
+    if word in ("RAW", "VARCHAR2"):
+        return _sized(c, "varbinary" if word == "RAW" else "varchar")
+    return ColumnType({"DATE": "datetime", "BLOB": "longblob", "CLOB": "longtext"}[word]) if word else None
 
 
 def _base(c: Cursor) -> ColumnType:
@@ -72,12 +84,14 @@ def _base(c: Cursor) -> ColumnType:
     if word == "SERIAL":
         return ColumnType("serial")
     if word in ("ENUM", "SET"):
-        return ColumnType(word.lower(), labels=_labels(c))
+        return ColumnType(word.lower(), labels=_labels(c), client_charset=c.dialect.client_charset)
     if word in ("TEXT", "BLOB"):
         return ColumnType(word.lower(), _length(c))
     if word in _PLAIN and not (word == "GEOMCOLLECTION" and c.dialect.mariadb):
         return ColumnType(_PLAIN[word])
     if word in _MARIADB and c.dialect.mariadb:
+        if c.sees("("):  # INET6(6): a length that counts for nothing
+            c.parens()
         return ColumnType(_MARIADB[word])
     return _character(c, word)
 
@@ -160,13 +174,13 @@ def _float(c: Cursor) -> ColumnType:
     return made
 
 
-def _labels(c: Cursor) -> tuple[str, ...]:
+def _labels(c: Cursor) -> tuple[str | bytes, ...]:
     c.expect("(")
-    labels = [c.string()]
+    labels = [c.member()]
     while c.takes(","):
-        labels.append(c.string())
+        labels.append(c.member())
     c.expect(")")
-    if any(NO_CHARACTER in label for label in labels):
+    if any(isinstance(label, str) and NO_CHARACTER in label for label in labels):
         raise NotParsed("a member of an ENUM or SET is no text in the session's character set")
     return tuple(labels)
 
@@ -242,8 +256,8 @@ def make_column(column: ColumnDef, charset: str, dialect: Dialect) -> Column:
         charset = "binary" if made.kind.endswith(("blob", "binary")) else ""
     if made.kind == "longtext" and column.type.kind == "json":
         charset = "utf8mb4"
-    if made.labels and charset != "binary":
-        made = replace(made, labels=tuple(label.rstrip(" ") for label in made.labels))
+    labels = _members(made, charset)
+    made = replace(made, labels=labels)
     return Column(
         column.name,
         type_text(made, dialect),
@@ -251,7 +265,7 @@ def make_column(column: ColumnDef, charset: str, dialect: Dialect) -> Column:
         made.unsigned,
         bool(nullable),
         charset,
-        _encoded(made.labels, charset),
+        labels,
         _column_length(made),
         made.scale or 0 if made.kind == "decimal" else 0,
         column.default,
@@ -294,6 +308,22 @@ def by_bytes(base: str, size: int) -> str:
     return next((prefix for prefix, most in TEXT_BYTES.items() if size <= most), "long") + base
 
 
+def _members(made: ColumnType, charset: str) -> tuple[str, ...]:
+    """The members of an ENUM or SET as the server keeps them. Raises NotParsed."""
+    labels = made.labels
+    if charset == "binary":  # the bytes of the statement, and what they are in UTF-8 is what is shown of them
+        codec = CODECS.get(made.client_charset or "utf8mb4", "")
+        try:
+            return tuple(one.encode(codec).decode() if isinstance(one, str) else one.decode() for one in labels)
+        except (LookupError, UnicodeError):
+            raise NotParsed("members of an ENUM or SET are bytes that are no UTF-8") from None
+    try:
+        texts = [one if isinstance(one, str) else codec_of(charset).decode(one) for one in labels]
+    except UnicodeDecodeError:
+        raise NotParsed(f"members of an ENUM or SET are no text in {charset}") from None
+    return _encoded(tuple(text.rstrip(" ") for text in texts), charset)
+
+
 def _encoded(labels: tuple[str, ...], charset: str) -> tuple[str, ...]:
     """The members, if the column's character set has all of their characters: else the server keeps others."""
     if all(label.isascii() for label in labels):
@@ -331,7 +361,7 @@ def type_text(made: ColumnType, dialect: Dialect) -> str:
     elif kind == "year":
         text += f"({length})" if dialect.shows_widths else ""
     elif kind in ("enum", "set"):
-        text += "(" + ",".join(f"'{quoted(label)}'" for label in made.labels) + ")"
+        text += "(" + ",".join(f"'{quoted(str(label))}'" for label in made.labels) + ")"
     if made.unsigned:
         text += " unsigned"
     if made.zerofill:
