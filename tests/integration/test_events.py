@@ -73,6 +73,10 @@ JSON_CHANGES = (
     "JSON_ARRAY_INSERT(j, '$.tags[0]', TRUE)",
     "JSON_SET(j, '$.big', 18446744073709551615, '$.when', CAST('2026-02-03 04:05:06.7' AS DATETIME(6)))",
     "JSON_SET(j, '$.\"odd \\\\\"key\\\\\"\"', 'v', '$.d', CAST(-12.3400 AS DECIMAL(10,4)))",
+    "JSON_SET(j, '$.tags[last]', 'end')",
+    "JSON_SET(j, '$.tags[last-1]', JSON_ARRAY(1, JSON_OBJECT('x', 2)))",
+    "JSON_SET(j, '$.tags[last-1][last].x', 3, '$.tags[last-9]', 'first', '$.tags[99]', 'behind')",
+    "JSON_REMOVE(j, '$.tags[last]')",
     "JSON_REMOVE(j, '$.n', '$.name')",
 )
 
@@ -110,6 +114,21 @@ def test_a_json_diff_without_its_document_stops(
     status = process.wait_state("shop", "FAILED")
     assert "without the document before it" in status["last_error"]
     assert "binlog_row_value_options" in status["last_error"]
+
+
+def test_a_row_that_was_inserted_without_any_column_is_a_message_of_none(
+    mysql_site: Site, start: Callable[..., DaemonProcess], out: Path
+) -> None:
+    start(mysql_site, source='row_image = "any"')
+    mysql_site.run(
+        "CREATE TABLE t (id INT DEFAULT 5, a VARCHAR(10))",
+        "SET binlog_row_image = MINIMAL",
+        "INSERT INTO t VALUES ()",
+        "INSERT INTO t (id) VALUES (6)",
+    )
+    with pytest.raises(pymysql.err.OperationalError, match="row-based binary log failed"):
+        mysql_site.run("INSERT INTO t VALUES (), ()")  # or nobody could tell how many rows there are
+    eventually(lambda: [row for one in read_jsonl(out) for row in one["data"]] == [{}, {"id": "6"}])
 
 
 @pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])

@@ -212,15 +212,27 @@ def test_an_image_that_lacks_columns_keeps_them_absent_and_takes_what_the_other_
         feed(decoder([], options=DecoderOptions(partial_images=False)), bytes(log.packets))
 
 
-@pytest.mark.parametrize("tail", [b"", b"\0\0\0\0"])
-def test_row_images_without_any_column_stop_rather_than_vanish_or_hang(tail: bytes) -> None:
+def without_columns(kind: int, tail: bytes) -> bytes:
     log = Binlog().begin_file()
     log.gtid(1, 1_700_000_000_000_000)
     log.query("BEGIN")
     log.table()
-    log.event(30, struct.pack("<IHHH", 7, 0, 1, 2) + b"\x02\x00" + tail)
-    with pytest.raises(NotUnderstood, match="no columns at all"):
-        feed(decoder([]), bytes(log.packets))
+    log.event(kind, struct.pack("<IHHH", 7, 0, 1, 2) + b"\x02\x00" + (b"\0" if kind == 31 else b"") + tail)
+    return bytes(log.packets)
+
+
+def test_an_insert_without_any_column_is_one_row() -> None:
+    """MySQL refuses to write more than one of them in an event."""
+    changes = list[RowsChange]()
+    feed(decoder(changes), without_columns(30, b""))
+    assert [change.rows for change in changes] == [[(ABSENT, ABSENT)]]
+    assert changes[0].partial
+
+
+@pytest.mark.parametrize(("kind", "tail"), [(30, b"\0\0\0\0"), (31, b""), (31, b"\0\0\0\0")])
+def test_other_row_images_without_any_column_stop_rather_than_vanish_or_hang(kind: int, tail: bytes) -> None:
+    with pytest.raises(NotUnderstood, match=r"without columns|no columns at all"):
+        feed(decoder([]), without_columns(kind, tail))
 
 
 def test_status_variables_of_all_versions_are_passed() -> None:

@@ -333,5 +333,6 @@ def test_a_diff_that_does_not_fit_its_document_is_an_error(diff: bytes) -> None:
 
 def test_paths_are_cut_into_their_steps() -> None:
     assert legs("$") == []
+    assert legs("$[last].a[last-2]") == [-1, "a", -3]
     assert legs('$.a[10]."b.c"[0].中') == ["a", 10, "b.c", 0, "中"]
     assert legs(r'$."q\"\\x"') == ['q"\\x']

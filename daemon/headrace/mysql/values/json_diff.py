@@ -13,9 +13,10 @@ from headrace.mysql.values.jsonb import scalar
 from headrace.mysql.values.lengths import lenenc_string
 
 _REPLACE, _INSERT, _REMOVE = 0, 1, 2
-_LEG = re.compile(r"""\[(\d+)\]|\.("(?:[^"\\]|\\.)*")|\.([^."\[\]\s]+)""")
+_LEG = re.compile(r"""\[(\d+)\]|\[last(?:-(\d+))?\]|\.("(?:[^"\\]|\\.)*")|\.([^."\[\]\s]+)""")
 
 Leg = str | int
+"""A member, or an element; counted from the end, where -1 is the last one, when it is negative."""
 Node = Any
 """A dict by keys, a list, or the text of any other value as the server prints it."""
 
@@ -145,15 +146,20 @@ def legs(path: str) -> list[Leg]:
         leg = _LEG.match(path, at)
         if leg is None:
             raise ValueError(f"the JSON path {path!r} is not understood")
-        cell, quoted, name = leg.groups()
-        found.append(int(cell) if cell else json.loads(quoted) if quoted else name)
+        cell, behind, quoted, name = leg.groups()
+        if cell:
+            found.append(int(cell))
+        elif quoted or name:
+            found.append(json.loads(quoted) if quoted else name)
+        else:
+            found.append(-1 - int(behind or 0))
         at = leg.end()
     return found
 
 
 def _child(node: Node, leg: Leg) -> Node:
     if isinstance(leg, int):
-        if isinstance(node, list) and leg < len(node):
+        if isinstance(node, list) and -len(node) <= leg < len(node):
             return node[leg]
     elif isinstance(node, dict) and leg in node:
         return node[leg]
