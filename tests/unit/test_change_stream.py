@@ -206,3 +206,16 @@ async def test_silence_is_told_only_while_a_read_waits() -> None:
     await asyncio.gather(reading, return_exceptions=True)
     await site.stream.close()
     assert site.stream.silent_since() == 0.0
+
+
+async def test_a_closed_stream_holds_no_tables() -> None:
+    """Whatever still refers to it."""
+    data, _, _ = three()
+    site = Site(bytes(data.packets))
+    await site.read(data.at)
+    maps = site.stream._decoder.maps
+    assert maps.tables
+    assert maps._maps
+    await site.stream.close()
+    assert not maps.tables
+    assert not maps._maps

@@ -1,10 +1,12 @@
 """The supervisor: restarts one destination without touching the others, drains on a signal, tells systemd."""
 
 import asyncio
+import gc
 import os
 import signal
 import socket
 import time
+import weakref
 from itertools import pairwise
 from pathlib import Path
 
@@ -453,3 +455,32 @@ async def test_an_observer_that_fails_begins_again_and_never_ends_the_destinatio
     boss.request_stop()
     assert await asyncio.wait_for(task, 30) == 0
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("observer")]
+
+
+async def test_what_a_run_that_failed_held_is_let_go_at_once() -> None:
+    """An error holds the frames that it came through, and a frame often the error: a destination that fails for long
+    would take more memory with each attempt, until Python's collector comes by its oldest objects."""
+
+    class Large:
+        pass
+
+    kept: list[weakref.ref[Large]] = []
+    left: list[bool] = []
+
+    async def run(status: DestinationStatus, stop: asyncio.Event) -> None:
+        left.extend(one() is not None for one in kept)
+        if len(kept) == 2:
+            boss.request_stop()
+            return
+        large = Large()
+        kept.append(weakref.ref(large))
+        try:
+            raise OSError("cut off")
+        except OSError as error:
+            cause = error  # noqa: F841 - which makes a circle
+            gc.collect()  # which makes the oldest objects of what there is
+            raise SourceUnreachable("the source is away") from error
+
+    boss = supervisor(settings("shop"), {"shop": run})
+    assert await asyncio.wait_for(signalled(boss), 30) == 0
+    assert left == [False, False, False]

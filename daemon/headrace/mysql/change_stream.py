@@ -199,4 +199,5 @@ class MysqlStream(ChangeStream):
 
     async def close(self) -> None:
         self._decoder.close()
+        self._schemas.history.clear()
         await self._dump.close()

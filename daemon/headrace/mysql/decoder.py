@@ -125,6 +125,7 @@ class Decoder:
         """Gives back files that are open; nothing can be fed afterwards."""
         self.cutter.close()
         self.transactions.close()
+        self.maps.clear()
 
 
 def _guarded(handler: Handler, cursor: EventCursor, hung: str) -> Handler:

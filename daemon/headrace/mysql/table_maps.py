@@ -99,6 +99,12 @@ class TableMaps:
         self.forget_numbers()  # every transaction describes its tables anew
         self._ids.clear()  # the server may have been started anew, and then ids begin anew
 
+    def clear(self) -> None:
+        """Forgets all tables, for good."""
+        self.forget_numbers()
+        self._maps.clear()
+        self._older_maps.clear()
+
     def forget_numbers(self) -> None:
         """Rows are taken for no table before it is described anew."""
         self.tables.clear()

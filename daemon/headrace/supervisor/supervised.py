@@ -6,6 +6,7 @@ import asyncio
 import gc
 import random
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -72,6 +73,14 @@ class RestartPolicy:
         return random.uniform(0, min(self.cap, self.base * power))
 
 
+def _let_go(error: BaseException | None) -> None:
+    """Empties the frames that an error came through, and those of its causes: they and the error hold each other, and
+    all that a run had."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
 def _reason(error: HeadraceError) -> str:
     """Under which the failure counts: an outage of the one must not make the waits for another long."""
     return _SERVER_ID if isinstance(error, ServerIdTaken) and error.disconnected else error.reason
@@ -134,6 +143,7 @@ class Supervised:
                     self._log.warning("failed while stopping", error=self.status.last_error)
                     break
                 delay = self._note(error)
+                _let_go(error)
                 gc.collect(1)  # runs that fail soon one after the other leave cycles, and the collector comes seldom
                 if error.final:
                     self.gave_up = True

@@ -101,6 +101,12 @@ class SchemaHistory:
         """Behind the last statement that was applied; ("", 0) when none was."""
         return self._file_position
 
+    def clear(self) -> None:
+        """Forgets all. Nothing is asked any more, and what still refers to the history need not hold its tables."""
+        self._states = States(lambda *_: False, 0)
+        self._pending.clear()
+        self._likely.clear()
+
     def fork(self) -> SchemaHistory:
         """A history of the same knowledge, to find out what statements would make of it."""
         forked = copy(self)
