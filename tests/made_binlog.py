@@ -25,7 +25,7 @@ class Binlog:
 
     def __init__(self, *, checksums: bool = True) -> None:
         self.at, self.packets = 4, bytearray()
-        self.sequence, self.checksums = 0, checksums
+        self.sequence, self.checksums, self.says_checksums = 0, checksums, True
 
     def event(
         self,
@@ -37,7 +37,7 @@ class Binlog:
         flip: int = 0,
         flags: int = 0,
     ) -> None:
-        checksum = self.checksums or kind == 15  # the description of the format always has one
+        checksum = self.checksums or (kind == 15 and self.says_checksums)
         size = 19 + len(body) + 4 * checksum
         end = 0 if artificial else self.at + size
         raw = struct.pack("<IBIIIH", when, kind, 1, size, end & 0xFFFFFFFF, flags) + body
@@ -48,9 +48,11 @@ class Binlog:
         self.packets += (len(raw) + 1).to_bytes(3, "little") + bytes([self.sequence & 255, 0]) + raw
         self.sequence += 1
 
-    def begin_file(self, name: str = "b.000001") -> Binlog:
+    def begin_file(self, name: str = "b.000001", version: bytes = b"9.7") -> Binlog:
+        self.says_checksums = not version.startswith(b"5.")  # whether there are any, and of the event that says so
         self.event(4, struct.pack("<Q", 4) + name.encode(), when=0, artificial=True)
-        self.event(15, struct.pack("<H50sIB", 4, b"9.7", 0, 19) + bytes(40) + bytes([self.checksums]))
+        says = bytes([self.checksums]) if self.says_checksums else b""
+        self.event(15, struct.pack("<H50sIB", 4, version, 0, 19) + bytes([8] * 40) + says)
         return self
 
     def gtid(self, gno: int, micros: int) -> None:
@@ -61,11 +63,13 @@ class Binlog:
     def query(self, text: str) -> None:
         self.event(2, struct.pack("<IIBHH", 1, 0, 4, 0, 0) + b"shop\0" + text.encode())
 
-    def table(self, name: str = "t", columns: tuple[str, ...] = ("id", NAME)) -> None:
+    def table(self, name: str = "t", columns: tuple[str, ...] = ("id", NAME), collation: int = 45) -> None:
         names = b"".join(bytes([len(c.encode())]) + c.encode() for c in columns)
         body = struct.pack("<IHH", 7, 0, 1) + b"\x04shop\0" + bytes([len(name)]) + name.encode() + b"\0"
         body += bytes([len(columns)]) + b"\x03\x0f" + b"\x02" + struct.pack("<H", 160) + b"\x02"
-        body += b"\x01\x01\x00" + b"\x02\x01\x2d" + b"\x04" + bytes([len(names)]) + names + b"\x08\x01\x00"
+        body += (
+            b"\x01\x01\x00" + b"\x02\x01" + bytes([collation]) + b"\x04" + bytes([len(names)]) + names + b"\x08\x01\x00"
+        )
         self.event(19, body)
 
     def insert(self, *rows: tuple[int, str | None], kind: int = 30) -> None:

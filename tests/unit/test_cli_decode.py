@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 
 import pytest
 
 from headrace.cli.main import main
+from tests.made_binlog import NAME, Binlog
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str]:
@@ -66,6 +68,50 @@ def test_files_that_are_none(capsys: pytest.CaptureFixture[str], tmp_path: Path)
         assert status == 1, path
         assert sentence in error
         assert str(path) in error
+
+
+def written(folder: Path, name: str, log: Binlog) -> Path:
+    """The events of a stream as a file."""
+    at, events = 0, b""
+    while at < len(log.packets):
+        size = int.from_bytes(log.packets[at : at + 3], "little")
+        event = bytes(log.packets[at + 5 : at + 4 + size])
+        events += event if event[4] != 4 else b""  # the ROTATE before a file stands in none
+        at += 4 + size
+    path = folder / name
+    path.write_bytes(b"\xfebin" + events)
+    return path
+
+
+def test_an_event_is_passed_over_in_a_file_of_any_name_and_rows_alone_are_printed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """What is told of it goes to standard error."""
+    log = Binlog(checksums=False).begin_file()
+    log.gtid(1, 1_700_000_000_000_000)
+    log.query("BEGIN")
+    log.table(collation=28)
+    bad = log.at
+    log.event(30, struct.pack("<IHHH", 7, 0, 1, 2) + b"\x02\xff" + b"\xfc\1\0\0\0\1\xa1")
+    log.insert((2, "b"))
+    path = written(tmp_path, "saved.binlog", log)
+    status, error = said(capsys, path)
+    assert status == 1
+    assert f"at saved.binlog:{bad}" in error
+    status = main(["decode", str(path), "--skip-event", f"saved.binlog:{bad}"])
+    printed = capsys.readouterr()
+    assert status == 0
+    assert [json.loads(line)["data"] for line in printed.out.splitlines()] == [[{"id": "2", NAME: "b"}]]
+
+
+def test_a_binlog_of_mysql_5_5_does_not_speak_of_checksums(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log = Binlog(checksums=False).begin_file(version=b"5.5.62-log")
+    log.query("BEGIN")
+    log.table()
+    log.insert((1, "a"))
+    log.event(16, struct.pack("<Q", 1))
+    assert main(["decode", str(written(tmp_path, "mysql-bin.000001", log))]) == 0
+    assert [json.loads(line)["data"] for line in capsys.readouterr().out.splitlines()] == [[{"id": "1", NAME: "a"}]]
 
 
 def test_positions_lie_in_the_files_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

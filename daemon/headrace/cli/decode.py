@@ -84,7 +84,11 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.parser.error(str(error))
     output: Output = Stats() if arguments.stats else Lines(settings, sys.stdout.buffer)
     try:
-        with TemporaryDirectory(prefix="headrace-") as folder, progress(_DECODING, beside_output=True) as work:
+        with (
+            TemporaryDirectory(prefix="headrace-") as folder,
+            progress(_DECODING, beside_output=True) as work,
+            logs.for_commands(),  # standard output is for rows
+        ):
             spool = Path(folder)
             try:
                 if arguments.host:
@@ -97,8 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
                         told=lambda done, total: work.at(done, total, _DECODING),
                         searching=lambda file, done, total: work.at(done, total, f"reading {file}"),
                     )
-                    with logs.for_commands():  # standard output is for rows
-                        asyncio.run(reading)
+                    asyncio.run(reading)
                 else:
                     told = partial(work.at, total=sum(file.stat().st_size for file in arguments.files if file.exists()))
                     read_files(arguments.files, settings, spool, window, output, told)

@@ -16,6 +16,8 @@ _TAG = r"[A-Za-z_][A-Za-z0-9_]{0,31}"
 _GTID_MYSQL = re.compile(rf"{_UUID}(?::(?:{_TAG}:)?{_INTERVAL})+")
 _GTID_MARIADB = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
 _FILE_OFFSET = re.compile(r"([^\s:/]+\.[0-9]{6,}):([0-9]+)")
+_ANY_FILE_OFFSET = re.compile(r"([^\s:/]+):([0-9]+)")
+"""The same for a file that need not be a server's own, such as one that is decoded."""
 
 
 def readable(read: Callable[[str], object]) -> AfterValidator:
@@ -94,7 +96,7 @@ def parse_start(value: Any) -> Start:
 
 def parse_file_position(value: Any) -> str:
     """A file and the offset of an event in it, from "mysql-bin.000003:1234". Raises ValueError."""
-    found = _FILE_OFFSET.fullmatch(value.strip()) if isinstance(value, str) else None
+    found = _ANY_FILE_OFFSET.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None or not 4 <= int(found[2]) < 1 << 63:
         raise ValueError('should be a file and the offset of an event, such as "mysql-bin.000003:1234"')
     return f"{found[1]}:{int(found[2])}"

@@ -382,12 +382,12 @@ class EventCutter:
         version, header = _from_bytes(data[at : at + 2], "little"), data[at + 56]
         if version != 4 or header != 19:
             raise cursor.not_understood(f"binlog version {version} with headers of {header} bytes")
-        algorithm = data[stop - 1]
+        written_by = data[at + 2 : at + 52].rstrip(b"\0").decode("latin-1")
+        cursor.dialect = dialect_of(written_by, mariadb="MariaDB" in written_by)
+        algorithm = data[stop - 1] if cursor.dialect.has_checksums else 0
         if algorithm > 1:
             raise cursor.not_understood(f"checksum algorithm {algorithm} is unknown")
         cursor.checksums = algorithm == 1
-        written_by = data[at + 2 : at + 52].rstrip(b"\0").decode("latin-1")
-        cursor.dialect = dialect_of(written_by, mariadb="MariaDB" in written_by)
         if self._format_told is not None:
             self._format_told(data, at, stop)
         raise _NewFile

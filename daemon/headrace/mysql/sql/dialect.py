@@ -84,6 +84,11 @@ class Dialect:
         return "REPLICATION MASTER ADMIN" if self.mariadb and self.version >= _MARIADB_DIVIDED else "REPLICATION SLAVE"
 
     @property
+    def has_checksums(self) -> bool:
+        """Whether its binlogs say if their events have checksums. MySQL 5.5 and older ones have none."""
+        return not 0 < self.version < (50300 if self.mariadb else 50601)
+
+    @property
     def shows_widths(self) -> bool:
         """Whether information_schema prints int(11) rather than int."""
         return self.mariadb or self.version < 80019
