@@ -94,7 +94,7 @@ class Decoder:
                 maps.forget_numbers()  # rows behind it are not those of a table that had its number before
             transactions.on_skipped(kind, data, at, stop)
             if kind in STATEMENTS and history is not None:
-                history.doubt("a statement was passed over", cursor.file, cursor.event_start, transactions.last_pos)
+                history.doubt("a statement was passed over", cursor.file, cursor.event_start, transactions.given)
                 maps.forget()
                 if receiver.altered is not None:
                     receiver.altered(None, ())

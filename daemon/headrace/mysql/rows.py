@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
-from typing import cast
 
 from headrace.large_values import LARGE_VALUE, PIECE, LargeValue, numbered
-from headrace.model import POS_LIMIT, POS_SHIFT, Operation, Origin, Row, RowsChange
+from headrace.model import ABSENT, POS_LIMIT, POS_SHIFT, Operation, Origin, Row, RowsChange
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.cutter import BROKEN, SLICE_SECONDS, InSlices
@@ -34,10 +33,14 @@ _AT_ONCE = LARGE_VALUE
 PART_BYTES, PART_ROWS = 512 * 1024, 5_000
 """Of an event with more than one row, after which the rest goes out in other messages: so an event of any size passes
 in bounded memory. Native code leaves such an event to Python."""
+_PART_VALUES = 100_000
+"""The same: rows of NULLs take few bytes, and are long when they are printed."""
 _LARGEST_CHANGE = 16 << 20
 """Bytes of an event with changes of JSON documents, which needs many times as much memory."""
 _SOME = 256
 """Rows that are decoded at a time."""
+_MOST_DECODERS = 100
+"""Of a table, whose images may lack columns in many ways."""
 _from_bytes = int.from_bytes
 
 
@@ -80,6 +83,8 @@ class RowsReader:
             row_schema = table.row_schema
             if row_schema is None or ordinal <= transactions.skip_events:
                 transactions.events_done = ordinal
+                if ordinal > transactions.skip_events:
+                    transactions.skip_rows = 0  # they were of this event, when its table was still captured
                 if row_schema is not None:
                     statements.text = None  # it was told before the rows that are confirmed
                 if table.own:
@@ -92,15 +97,17 @@ class RowsReader:
                 count, p = _from_bytes(data[p + 1 : p + 3], "little"), p + 3
             q = p + (table.count + 7) // 8 * images
             bitmaps = data[p:q]
-            decode = table.decoders.get(b"P" + bitmaps if diffs else bitmaps)
-            if decode is None or count != table.count:
-                decode = self._new_decoder(table, row_schema, bitmaps, count, images, diffs)
+            if count != table.count:
+                raise self._other_columns(table, count)
             if stop - at > _AT_ONCE:
-                raise InSlices(self._slices(table, row_schema, bitmaps, kind, data, q, stop))
+                raise InSlices(self._slices(table, row_schema, bitmaps, kind, data, q, stop), stop - at)
+            decode = table.decoders.get(b"P" + bitmaps if diffs else bitmaps)
+            if decode is None:
+                decode = self._new_decoder(table, row_schema, bitmaps, images, diffs)
             try:
                 rows = decode(data, q, stop)
-            except TakesLong:
-                raise InSlices(self._slices(table, row_schema, bitmaps, kind, data, q, stop)) from None
+            except TakesLong as long:
+                raise InSlices(self._slices(table, row_schema, bitmaps, kind, data, q, stop), long.size) from None
             except MissingBase as error:
                 raise self._lacks_base(table, error) from error
             except BROKEN as error:
@@ -149,8 +156,8 @@ class RowsReader:
                 return
             p = at + 8 + (_from_bytes(data[at + 8 : at + 10], "little") if extra else 0)
             p += (1 if table.count < 251 else 3) + (table.count + 7) // 8 * images
-            if decompressed_size(data[p : p + 5], stop - p) > PART_BYTES:
-                raise InSlices(self._inflated(data, at, p, stop, on_rows))
+            if (size := decompressed_size(data[p : p + 5], stop - p)) > PART_BYTES:
+                raise InSlices(self._inflated(data, at, p, stop, on_rows), size)
             plain = data[at:p] + decompressed_event(data, p, stop, largest)
             on_rows(plain, 0, len(plain))
 
@@ -200,7 +207,8 @@ class RowsReader:
             else:
                 begin = at
             made = len(images) // len(row)
-            if made and at < stop and (at - begin >= PART_BYTES or made >= PART_ROWS):
+            full = at - begin >= PART_BYTES or made >= PART_ROWS or len(images) * table.count >= _PART_VALUES
+            if made and at < stop and full:
                 yield from self._part(row_schema, table, bitmaps, kind, images, count - made, whole=False)
                 images, begin = [], at
                 transactions.end_part(count)
@@ -223,8 +231,9 @@ class RowsReader:
                 f"{_LARGEST_CHANGE}",
                 "SET PERSIST binlog_row_value_options = ''; and let old sessions reconnect",
             )
+        decode = table.decoders.get(b"P" + bitmaps) or self._new_decoder(table, row_schema, bitmaps, 2, diffs=True)
         thread = ThreadPoolExecutor(1, "json")
-        rows = thread.submit(table.decoders[b"P" + bitmaps], data, at, stop)
+        rows = thread.submit(decode, data, at, stop)
         thread.shutdown(wait=False)  # it ends with that
         while not rows.done():
             wait((rows,), timeout=SLICE_SECONDS)
@@ -289,17 +298,15 @@ class RowsReader:
             self._receiver.rows(change)
 
     def _step(self, table: Table, row_schema: RowSchema, bitmaps: bytes, images: int) -> StepDecoder:
-        """The decoder of one row of those that have the columns of `bitmaps`, which _new_decoder() has looked at."""
-        name = b"S" + bitmaps
-        step = table.decoders.get(name)
+        """The decoder of one row of those that have the columns of `bitmaps`."""
+        step = table.steps.get(bitmaps)
         if step is None:
-            width = (table.count + 7) // 8
-            whole = (1 << table.count) - 1
-            sets = [_from_bytes(bitmaps[i * width : (i + 1) * width], "little") & whole for i in range(images)]
-            step = table.decoders[name] = cast(
-                RowDecoder, make_step(row_schema.fields, *sets, visible=len(row_schema.schema.columns))
-            )
-        return cast(StepDecoder, step)
+            sets = self._sets(table, row_schema, bitmaps, images)
+            step = make_step(row_schema.fields, *sets, visible=len(row_schema.schema.columns))
+            if len(table.steps) > _MOST_DECODERS:
+                table.steps.clear()
+            table.steps[bitmaps] = step
+        return step
 
     def _lacks_base(self, table: Table, error: Exception) -> Exception:
         return self._cursor.not_understood(
@@ -325,34 +332,37 @@ class RowsReader:
             raise self._not_described()
         stop = stop if table.row_schema is not None else at + 8
         if stop - at > PART_BYTES:
-            raise InSlices(self._transactions.hold_large(number, data, at, stop))
+            raise InSlices(self._transactions.hold_large(number, data, at, stop), 0)
         self._transactions.hold(number, data[at:stop])
 
-    def _new_decoder(
-        self, table: Table, row_schema: RowSchema, bitmaps: bytes, count: int, images: int, diffs: bool
-    ) -> RowDecoder:
+    def _new_decoder(self, table: Table, row_schema: RowSchema, bitmaps: bytes, images: int, diffs: bool) -> RowDecoder:
         """The decoder of row images that have the columns of `bitmaps`."""
-        cursor = self._cursor
-        if count != table.count:
-            raise cursor.not_understood(f"rows of {table.name} have {count} columns, its description {table.count}")
-        width = (count + 7) // 8
-        if len(bitmaps) != width * images:
-            raise cursor.not_understood(f"rows of {table.name} end within their head")
-        whole = (1 << count) - 1
-        sets = [_from_bytes(bitmaps[i * width : (i + 1) * width], "little") & whole for i in range(images)]
-        if any(columns != whole for columns in sets):
-            if not self._options.partial_images:
-                raise self._lack(table, row_schema, sets)
-            table.partial = (table.partial or set()) | {bitmaps}
+        sets = self._sets(table, row_schema, bitmaps, images)
         if diffs:
             decoder: RowDecoder = PartialUpdates(row_schema.fields, row_schema.kinds, *sets)
         else:
             shown = sets if images > 1 or (table.partial and bitmaps in table.partial) else ()
             decoder = make_decoder(row_schema.fields, *shown, visible=len(row_schema.schema.columns))
-        if len(table.decoders) > 100:
+        if len(table.decoders) > _MOST_DECODERS:
             table.decoders.clear()
         table.decoders[b"P" + bitmaps if diffs else bitmaps] = decoder
         return decoder
+
+    def _sets(self, table: Table, row_schema: RowSchema, bitmaps: bytes, images: int) -> list[int]:
+        """The columns that images have, as bit sets. Raises NotUnderstood where they may not lack any."""
+        width = (table.count + 7) // 8
+        if len(bitmaps) != width * images:
+            raise self._cursor.not_understood(f"rows of {table.name} end within their head")
+        whole = (1 << table.count) - 1
+        sets = [_from_bytes(bitmaps[i * width : (i + 1) * width], "little") & whole for i in range(images)]
+        if any(columns != whole for columns in sets):
+            if not self._options.partial_images:
+                raise self._lack(table, row_schema, sets)
+            table.partial = (table.partial or set()) | {bitmaps}
+        return sets
+
+    def _other_columns(self, table: Table, count: int) -> Exception:
+        return self._cursor.not_understood(f"rows of {table.name} have {count} columns, its description {table.count}")
 
     def _lack(self, table: Table, row_schema: RowSchema, sets: Sequence[int]) -> Exception:
         columns = row_schema.schema.columns
@@ -395,12 +405,13 @@ class RowsReader:
 def _compared(before: Row, after: Row) -> Generator[None, None, Row]:
     """The row after, with the very values of the row before where large ones are the same: a format that looks for what
     has changed need not compare them."""
-    pairs = zip(before, after, strict=True)
-    both = [i for i, (a, b) in enumerate(pairs) if type(a) is LargeValue and type(b) is LargeValue and a is not b]
     values = list(after)
-    for i in both:
-        if (yield from before[i].same_as(after[i])):
-            values[i] = before[i]
+    for i, (a, b) in enumerate(zip(before, after, strict=True)):
+        if a is b or a is None or b is None or a is ABSENT or b is ABSENT:
+            continue
+        large, other = (a, b) if type(a) is LargeValue else (b, a)
+        if type(large) is LargeValue and (yield from large.same_as(other)):
+            values[i] = a
     return tuple(values)
 
 

@@ -80,11 +80,11 @@ class UsualFailed(Exception):
 
 class InSlices(Exception):
     """Raised by a handler whose event takes long: `slices` does its work, some milliseconds at each next(), before what
-    follows is read."""
+    follows is read. `size`: bytes of what is decoded."""
 
-    def __init__(self, slices: Iterator[None]) -> None:
+    def __init__(self, slices: Iterator[None], size: int) -> None:
         super().__init__()
-        self.slices = slices
+        self.slices, self.size = slices, size
 
 
 @dataclass(slots=True)
@@ -92,6 +92,7 @@ class _Work:
     """What an event has left to do: its slices, then `done`. `kind` and `body` are those of the event."""
 
     slices: Iterator[None]
+    size: int
     kind: int
     body: tuple[bytes, int, int]
     done: Callable[[], None]
@@ -177,9 +178,9 @@ class EventCutter:
             raise self._cursor.not_understood(f"an event can't be read: {error}") from error
 
     @property
-    def body_size(self) -> int:
-        """Bytes of the event whose work is under way in slices; 0 while there is none."""
-        return self._work.body[2] - self._work.body[1] if self._work is not None else 0
+    def work_size(self) -> int:
+        """Bytes of what is being decoded in slices; 0 while nothing is."""
+        return self._work.size if self._work is not None else 0
 
     async def feed_from(self, stream: PacketStream, data: bytes, limit: float, enough: Callable[[], bool]) -> bytes:
         """Feeds `data` and what a stream gives next, in turns with other tasks; returns what is left for the next call.
@@ -305,7 +306,8 @@ class EventCutter:
                 self.events += count
                 behind = start + length if start >= 0 else cursor.end
                 stop = end - 4 if checked else end
-                self._work = _Work(work.slices, kind, (data, at + _HEAD, stop), partial(setattr, cursor, "end", behind))
+                done = partial(setattr, cursor, "end", behind)
+                self._work = _Work(work.slices, work.size, kind, (data, at + _HEAD, stop), done)
                 return end, True
             except (NotUnderstood, *BROKEN) as error:
                 self._pass_over(error, kind, data, at + _HEAD, end - 4 if checked else end)
@@ -422,7 +424,7 @@ class EventCutter:
             except SchemaNeeded:
                 return False, False
             except InSlices as work:
-                self._work = _Work(work.slices, _PAYLOAD, (b"", 0, 0), inner.advance)
+                self._work = _Work(work.slices, work.size, _PAYLOAD, (b"", 0, 0), inner.advance)
                 return False, True
             except EnterInner as further:
                 if further.done is None:
@@ -528,7 +530,8 @@ class EventCutter:
             self._enter(entered)
         except InSlices as work:
             behind = start + length if start >= 0 else cursor.end
-            self._work = _Work(work.slices, kind, (data, 19, stop), partial(setattr, cursor, "end", behind))
+            done = partial(setattr, cursor, "end", behind)
+            self._work = _Work(work.slices, work.size, kind, (data, 19, stop), done)
             self._large = None
             return True
         except _NewFile:
