@@ -101,12 +101,12 @@ def in_packets(log: Binlog, kind: int, body: bytes) -> None:
 class Reader:
     """Reads a binlog as a destination does, and takes what is made after each reading."""
 
-    def __init__(self, config: Any, start: Position | None = None, *, room: int = 1 << 60) -> None:
+    def __init__(self, config: Any, start: Position | None = None, *, room: int = 1 << 60, hung: str = "") -> None:
         self.builder = make_builder(config, new_format(config), "server", 5)
         self.room = room
         self.decoder = Decoder(
             DumpStart(start or Position("server", "b.000001", 4), checksums=True),
-            Receiver(rows=self.builder.emit, large=self.builder.emit_large),
+            Receiver(rows=self.builder.emit, large=self.builder.emit_large, hung=hung),
             captures=self.builder.captures,
             options=DecoderOptions.of(config, DaemonSettings()),
         )
@@ -572,6 +572,26 @@ def test_large_events_within_events_are_read_in_slices_too(way: str) -> None:
     assert [orjson.loads(value)["data"][0]["c1"] for value, _ in reader.messages] == [text.decode(), "small"]
     assert reader.longest < 0.1
     assert reader.largest_work >= len(text), "so that other destinations wait with theirs"
+
+
+@pytest.mark.parametrize("hung", ["", "elsewhere", "here"])
+def test_a_compressed_transaction_of_any_size_is_read_also_where_loops_have_hung_on_an_event(hung: str) -> None:
+    """Its events are bounded one by one."""
+    table, parts = table_of(blob("binary")), random.Random(1).randbytes(18 * MIB)
+    events = [(2, BEGIN), (19, table.body())]
+    for i in range(3):
+        value = cell(parts[6 * MIB * i : 6 * MIB * (i + 1)])
+        events.append((30, table.event(30, [b"\0" + struct.pack("<i", i) + value])))
+    log = Binlog().begin_file()
+    log.gtid(1, 1_700_000_000_000_001)
+    here = f"b.000001:{log.at}"
+    in_packets(log, 40, payload(b"".join(inner_event(kind, raw) for kind, raw in [*events, (16, bytes(8))])))
+    transaction(log, table, 30, b"\0" + struct.pack("<i", 9) + cell(b""), gno=2)
+    source = {"max_event": "8MiB", "skip_event": [here]}
+    reader = Reader(destination(source=source), hung={"here": here, "elsewhere": "b.000001:5", "": ""}[hung])
+    reader.read(bytes(log.packets))
+    found = [int(row['c"\\0名']) for value, _ in reader.messages for row in orjson.loads(value)["data"]]
+    assert found == ([9] if hung == "here" else [0, 1, 2, 9])
 
 
 BEGIN = struct.pack("<IIBHH", 1, 0, 4, 0, 0) + b"shop\0BEGIN"

@@ -120,7 +120,8 @@ class EventCutter:
     holds. `other` takes what has no handler; without it that is refused. `skipped` is told of an event that was passed
     over at the operator's word: its number, and where its body lies, which has no bytes when it can't be trusted.
     Unless `keep_large`, handlers get only the header of an event of 16 MB and more; one that holds others waits in the
-    folder `spool`. An event of more than `largest` bytes that has to be in memory is refused.
+    folder `spool`. An event of more than `largest` bytes that has to be in memory is refused, and so is the event at
+    `hung`, unread.
 
     Readable between two calls of feed(): `need` (bytes that the next packet has at least), `events` (handled so far),
     `whole` (after an error: all before it was given out, and nothing of what it is about, so the position holds).
@@ -136,8 +137,12 @@ class EventCutter:
         keep_large: bool = True,
         spool: Path | None = None,
         largest: int = LARGEST_EVENT,
+        hung: str = "",
     ) -> None:
         self._largest = largest
+        self._enters, self._hung = handlers.get(_PAYLOAD) is enter_payload, hung
+        if hung:
+            handlers = {number: self._guarded(handler) for number, handler in handlers.items()}
         self._cursor, self._other, self._skipped = cursor, other, skipped
         self._handlers = {**handlers, _ROTATE: self._on_rotate, _FORMAT: self._on_format}
         self._rotate_told, self._format_told = handlers.get(_ROTATE), handlers.get(_FORMAT)
@@ -451,7 +456,7 @@ class EventCutter:
         """A packet that is no ordinary event: an error, the end, or an event of 16 MB and more in several packets."""
         cursor = self._cursor
         if status == 0 and head == _LARGE:  # the caller saw the event's header
-            enters = self._handlers.get(data[at + 9]) is enter_payload
+            enters = self._enters and data[at + 9] == _PAYLOAD
             self._large = LargeEvent(
                 enters, self._spool, cursor.checksums, head - 1, keep=self._keep_large, largest=self._largest
             )
@@ -518,6 +523,7 @@ class EventCutter:
             if large.too_large and self._keep_large:
                 raise cursor.not_understood(too_large(large.size, self._largest), _MORE_ROOM)
             if large.payload and large.file is not None:
+                self._refuse_hung()
                 large.file.seek(19)
                 raise EnterInner(open_payload(large.file, stop - 19))
             data = large.whole()
@@ -546,7 +552,7 @@ class EventCutter:
         self.events += 1
         return True
 
-    # -- what can't be read ---------------------------------------------------------------------------------------
+    # -- what can't be read, or is not to be -------------------------------------------------------------------------
 
     def _refuse(self, kind: int, flags: int) -> None:
         known = ev.BY_NUMBER.get(kind)
@@ -555,6 +561,17 @@ class EventCutter:
         remedy = "it may hold rows: compare the tables, then name the position in [source] skip_event"
         name, remedy = (known.name, known.remedy) if known is not None else ("unknown", remedy)
         raise self._cursor.not_understood(f"event type {kind} ({name}) is not supported", remedy)
+
+    def _guarded(self, handler: Handler) -> Handler:
+        def run(data: bytes, at: int, stop: int) -> None:
+            self._refuse_hung()
+            handler(data, at, stop)
+
+        return run
+
+    def _refuse_hung(self) -> None:
+        if self._hung and self._cursor.position == self._hung:
+            raise self._cursor.not_understood("event loops have hung on this event")
 
     def _corrupt(self, kind: int) -> BinlogCorrupt:
         return WrongChecksum(
