@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import json
+import os
 import random
 import re
 import struct
@@ -14,6 +16,7 @@ import zlib
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -22,11 +25,12 @@ import pytest
 import zstandard
 
 from headrace.cli.wiring import new_format
-from headrace.errors import NotUnderstood
+from headrace.errors import NotUnderstood, SpoolError
 from headrace.model import Position
 from headrace.mysql import rows
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.events import inner
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.values import column_types as ct
 from headrace.mysql.values import large, large_json
@@ -101,14 +105,22 @@ def in_packets(log: Binlog, kind: int, body: bytes) -> None:
 class Reader:
     """Reads a binlog as a destination does, and takes what is made after each reading."""
 
-    def __init__(self, config: Any, start: Position | None = None, *, room: int = 1 << 60, hung: str = "") -> None:
+    def __init__(
+        self,
+        config: Any,
+        start: Position | None = None,
+        *,
+        room: int = 1 << 60,
+        hung: str = "",
+        daemon: dict[str, Any] | None = None,
+    ) -> None:
         self.builder = make_builder(config, new_format(config), "server", 5)
         self.room = room
         self.decoder = Decoder(
             DumpStart(start or Position("server", "b.000001", 4), checksums=True),
             Receiver(rows=self.builder.emit, large=self.builder.emit_large, hung=hung),
             captures=self.builder.captures,
-            options=DecoderOptions.of(config, DaemonSettings()),
+            options=DecoderOptions.of(config, DaemonSettings.model_validate(daemon or {})),
         )
         self.taken: list[tuple[Position, list[tuple[Any, Any]]]] = []
         self.longest = 0.0
@@ -615,3 +627,21 @@ def payload(events: bytes) -> bytes:
     sizes = ((2, 0), (3, len(events)), (1, len(packed)))
     fields = b"".join(bytes([kind, 9]) + b"\xfe" + struct.pack("<Q", size) for kind, size in sizes)
     return fields + b"\0" + packed
+
+
+@pytest.mark.parametrize("when", ["begun", "written"])
+def test_a_spool_that_takes_no_large_event_is_named(when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool, table = tmp_path / "spool", table_of(blob("utf8mb4"))
+    log = Binlog().begin_file()
+    transaction(log, table, 30, b"\0" + struct.pack("<i", 1) + cell(b"x" * 17 * MIB))
+    place = max(begin for _, kind, begin in events_of(bytes(log.packets[:1000])) if kind == 30)
+    reader = Reader(destination(), daemon={"spool": str(spool)})
+    if when == "begun":
+        spool.touch()
+    else:
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        monkeypatch.setattr(inner, "new_file", lambda _: mock.Mock(write=mock.Mock(side_effect=full)))
+    text = f"the event at b.000001:{place} has to wait in the folder {spool}, which can't be used: "
+    with pytest.raises(SpoolError, match=re.escape(text)) as told:
+        reader.read(bytes(log.packets))
+    assert "[daemon] spool" in told.value.remedy

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import gettempdir
 from typing import NoReturn, Protocol
 from zlib import crc32
 
-from headrace.errors import BinlogCorrupt, NotUnderstood, SourceEnded, WrongChecksum
+from headrace.errors import BinlogCorrupt, NotUnderstood, SourceEnded, SpoolError, WrongChecksum
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import WRAP, EventCursor
 from headrace.mysql.events.event_types import Handler
@@ -164,8 +165,8 @@ class EventCutter:
 
         Stops when the data ends (`need` then says how many bytes the next packet has at least), when a handler needs a
         table schema, when `enough()` says so, or after 8 ms, so that the event loop breathes. `enough` is asked after
-        each 16 events, and after each one while `eager`. Raises NotUnderstood, BinlogCorrupt, and what the server says
-        instead of an event.
+        each 16 events, and after each one while `eager`. Raises NotUnderstood, BinlogCorrupt, SpoolError, and what the
+        server says instead of an event.
         """
         try:
             if self._work is not None and not self._go_on(self._work, enough):
@@ -181,6 +182,14 @@ class EventCutter:
             return self._feed(data, at, enough)
         except BROKEN as error:  # a part of an event that lies about its length, or text that is none
             raise self._cursor.not_understood(f"an event can't be read: {error}") from error
+        except OSError as error:
+            if self._large is not None and len(self._large.head) == 19:
+                self._place(self._large)
+            raise SpoolError(
+                f"the event at {self._cursor.position} has to wait in the folder {self._spool or gettempdir()}, which "
+                f"can't be used: {error.strerror}",
+                remedy="make room on its disk, or look at its owner and rights, and at [daemon] spool",
+            ) from error
 
     @property
     def work_size(self) -> int:
