@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -113,7 +114,17 @@ class RabbitMqSink(ConfirmingSink):
         connection = self._connection
         if connection is None:
             raise SinkError("the connection to RabbitMQ is closed")
-        await connection.write(self._encoder.encode(batch, indexes))
+        pieces = self._encoder.encode(batch, indexes)  # so that others have their turns while a large one is written
+        piece = next(pieces, None)
+        while piece is not None:
+            following = next(pieces, None)
+            try:
+                await connection.write(piece)
+            except asyncio.CancelledError:
+                if following is not None:  # nothing else may be written behind half a message
+                    self._lost(SinkError("a message was handed over in part"))
+                raise
+            piece = following
 
     def _scope(self, batch: MessageBatch) -> str:
         return self._settings.exchange
