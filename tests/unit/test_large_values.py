@@ -118,7 +118,9 @@ class Reader:
         self.room = room
         self.decoder = Decoder(
             DumpStart(start or Position("server", "b.000001", 4), checksums=True),
-            Receiver(rows=self.builder.emit, large=self.builder.emit_large, hung=hung),
+            Receiver(
+                rows=self.builder.emit, large=self.builder.emit_large, statement=self.builder.emit_schema, hung=hung
+            ),
             captures=self.builder.captures,
             options=DecoderOptions.of(config, DaemonSettings.model_validate(daemon or {})),
         )
@@ -349,6 +351,27 @@ def test_a_position_within_an_event_holds_behind_another_event_that_is_passed_ov
         again = Reader(config, position)
         again.read(data[: first_packets(data)] + data[packet_at(data, head) :])
     rest = [pair for _, made in every.taken[i + 1 :] for pair in made]
+    assert without_counters(again.messages) == without_counters(rest)
+
+
+def test_the_text_of_a_large_event_is_told_once_also_over_a_restart_within_it() -> None:
+    table, _, images = two_tables()
+    log = Binlog().begin_file()
+    head = log.at
+    log.gtid(1, 1_700_000_000_000_001)
+    log.query("BEGIN")
+    log.event(29, b"\x06INSERT")
+    log.event(19, table.body())
+    log.event(30, table.event(30, images))
+    log.event(16, bytes(8))
+    data, config = bytes(log.packets), destination(filter={"dml_queries": True})
+    with tiny_slices(part_rows=7):
+        every, places = within(config, data)
+        position, i = places[1]
+        again = Reader(config, position)
+        again.read(data[: first_packets(data)] + data[packet_at(data, head) :])
+    rest = [pair for _, made in every.taken[i + 1 :] for pair in made]
+    assert sum(b"INSERT" in value and b'"sql":""' not in value for value, _ in every.messages) == 1
     assert without_counters(again.messages) == without_counters(rest)
 
 

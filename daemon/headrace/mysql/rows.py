@@ -191,6 +191,8 @@ class RowsReader:
         update = kind.operation is Operation.UPDATE
         step, passed = self._step(table, row_schema, bitmaps, 2 if update else 1), transactions.skip_rows
         transactions.skip_rows, transactions.rows_done = 0, passed
+        if passed:
+            self._statements.text = None  # it was told before the rows that are confirmed
         count, images, begin = 0, list[Row](), at
         while at < stop:
             try:

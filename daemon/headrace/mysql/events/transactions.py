@@ -406,7 +406,7 @@ class Transactions:
         """Where the stream is and the group under way, as native code goes on from."""
         cursor = self._cursor
         if not self.in_group:
-            self.skip_events = 0  # as begin() would
+            self.skip_events = self.skip_rows = 0  # as begin() would
         place = cursor.high, cursor.end, self.in_group, self.inside, self.captured_rows
         group = self._roomed, self._tx_last_pos, self.commit_time_us, self._last_commit_us
         return (
