@@ -42,12 +42,12 @@ class LargeValue:
 
     def __init__(
         self,
-        raw: tuple[bytes, int, int],
+        raw: tuple[Any, int, int],
         *,
         text: Callable[[], Iterator[str]] | None = None,
         binary: Callable[[], Iterator[bytes]] | None = None,
     ) -> None:
-        """`raw`: what holds the source's bytes, and where they begin and end."""
+        """`raw`: what holds the source's bytes, or the text, and where they begin and end."""
         self.raw, self.binary = raw, binary is not None
         self.size = raw[2] - raw[1]
         self.number = 0
@@ -100,7 +100,7 @@ class LargeValue:
     def head(self, size: int) -> bytes:
         """Its first bytes, as the source stores them."""
         data, start, end = self.raw
-        return data[start : min(end, start + size)]
+        return bytes(data[start : min(end, start + size)])
 
     def stand_in(self, style: str, behind: int = 0) -> str:
         """What a format prints for the value: a JSON string which spliced() fills. `style` says how bytes are printed:

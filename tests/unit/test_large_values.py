@@ -489,6 +489,31 @@ def test_a_large_geometry_is_printed_in_slices_in_debezium_s_form_too() -> None:
     assert reader.longest < 0.1
 
 
+@pytest.mark.parametrize("message", [{}, {"format": "debezium"}])
+def test_a_document_that_is_changed_in_part_is_printed_in_slices(message: dict[str, Any]) -> None:
+    """Once a thread has made its text."""
+    table = table_of(json_column(), blob("utf8mb4"))
+    text = CONTROLS[: 2 * MIB]
+    documents = [json_bytes({"a": mark + "x" * (5 * MIB)}, large=True) for mark in "pq"]
+    before, after = (b"\0" + struct.pack("<i", 1) + cell(one) + cell(text) for one in documents)
+    log = Binlog().begin_file()
+    transaction(log, table, 30, before)
+    head = table.event(31, [])
+    log.gtid(2, 1_700_000_000_000_002)
+    log.query("BEGIN")
+    log.event(19, table.body())
+    log.event(39, head + before + b"\0" + after)
+    log.event(16, bytes(8))
+    reader = Reader(destination(message=message))
+    reader.read(bytes(log.packets))
+    made = orjson.loads(reader.messages[1][0])
+    old, new = (made["old"][0], made["data"][0]) if not message else (made["payload"][of] for of in ("before", "after"))
+    assert (json.loads(old["c1"])["a"][0], json.loads(new["c1"])["a"][0]) == ("p", "q")
+    assert new["c2"] == text.decode()
+    assert message or list(old) == ["c1"], "what has not changed is no old value"
+    assert reader.longest < 0.1
+
+
 @pytest.mark.parametrize(("before", "after"), [(70_000, 0), (0, 70_000)])
 def test_a_document_that_is_written_in_two_ways_one_of_them_large_has_not_changed(before: int, after: int) -> None:
     """An update in place leaves bytes that mean nothing."""

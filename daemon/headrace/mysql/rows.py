@@ -19,7 +19,7 @@ from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.heartbeat import SIGNAL_TABLE
 from headrace.mysql.schema.follower import StatementFollower
 from headrace.mysql.table_maps import Table, TableMaps
-from headrace.mysql.values.large import TakesLong
+from headrace.mysql.values.large import TakesLong, large_again, least_of
 from headrace.mysql.values.mariadb import decompressed_event, decompressed_size, event_pieces
 from headrace.mysql.values.rowcode import RowDecoder, StepDecoder, make_decoder, make_step
 from headrace.ports.source import Heartbeat, Receiver, Signal
@@ -183,7 +183,10 @@ class RowsReader:
         in parts of PART_BYTES or PART_ROWS; what a position says of them is how many rows went out."""
         transactions = self._transactions
         if kind.diffs:
-            images = yield from self._updated(table, row_schema, bitmaps, data, at, stop)
+            images, least = (yield from self._updated(table, row_schema, bitmaps, data, at, stop)), least_of(stop - at)
+            for i in range(0, len(images), 2):
+                before, after = (tuple(large_again(value, least) for value in row) for row in images[i : i + 2])
+                images[i : i + 2] = before, (yield from _compared(before, after))
             yield from self._part(row_schema, table, bitmaps, kind, images, 0, whole=True)
             transactions.events_done += 1
             transactions.end_part(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from headrace.large_values import FINE_VALUE, LARGE_ROW, LARGE_VALUE, PIECE, LargeValue
 from headrace.mysql.values import mariadb
@@ -34,6 +35,14 @@ def large_json(b: bytes, start: int, end: int, least: int) -> LargeValue | None:
     if end - start <= least:
         return None
     return LargeValue((b, start, end), text=lambda: json_pieces(b, start, end))
+
+
+def large_again(value: Any, least: int) -> Any:
+    """A text of more than `least` characters that was decoded already, to be printed piece by piece; else the value."""
+    if type(value) is not str or len(value) <= least:
+        return value
+    starts = range(0, len(value), PIECE)
+    return LargeValue((value, 0, len(value)), text=lambda: (value[at : at + PIECE] for at in starts))
 
 
 def large_binary(b: bytes, start: int, end: int, least: int) -> LargeValue | None:
