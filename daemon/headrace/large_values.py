@@ -129,9 +129,11 @@ def numbered(images: Iterable[Sequence[Any]]) -> tuple[LargeValue, ...]:
     return found
 
 
-def settled(rows: Sequence[tuple[Any, ...]], columns: Collection[int]) -> list[tuple[Any, ...]]:
-    """Rows with ordinary values in place of large ones, in some columns. Raises ValueError and the like for bytes that
-    are none."""
+def settled(rows: Sequence[tuple[Any, ...]], columns: Collection[int] | None = None) -> list[tuple[Any, ...]]:
+    """Rows with ordinary values in place of large ones, in some columns or all. Raises ValueError and the like for
+    bytes that are none."""
+    if columns is None:
+        columns = range(len(rows[0]) if rows else 0)
     if not any(type(row[i]) is LargeValue for row in rows for i in columns):
         return list(rows)
     return [

@@ -70,6 +70,6 @@ class TableRead:
     def take(self, count: int) -> list[Row]:
         """The next rows of the first chunk that are still to be given out. Raises NotUnderstood."""
         first = self.chunks[0]
-        told_by = first.schema.keys or range(len(first.schema.columns))
-        rows = settled(first.chunk.take(count), told_by)
+        # Without a key they are told by all of their values.
+        rows = settled(first.chunk.take(count), first.schema.keys or None)
         return self.touched.left(first.schema, rows, first.window)

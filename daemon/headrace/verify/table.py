@@ -85,7 +85,7 @@ class TableNow:
                 rows: list[Row] = []
                 raws: list[Key | None] = []
                 while chunk.rows and len(rows) < _TOGETHER:
-                    rows += settled(chunk.take(1), range(len(self.source.columns)))
+                    rows += settled(chunk.take(1))
                     raws.append(chunk.key)
                 yield [
                     SourceRow(one.key, self._forms(one.row or {}), raws[number])
