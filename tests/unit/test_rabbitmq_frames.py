@@ -8,9 +8,11 @@ from unittest import mock
 
 import pamqp.frame
 import pytest
+from aiormq.exceptions import ChannelPreconditionFailed
 from pamqp import body, commands, header
 
 from headrace.adapters.rabbitmq import frames
+from headrace.adapters.rabbitmq.connection import BrokerConnection
 from headrace.adapters.rabbitmq.frames import Encoder
 from headrace.adapters.rabbitmq.sink import RabbitMqSink
 from headrace.errors import SinkRejected
@@ -128,3 +130,23 @@ async def test_nothing_is_written_behind_a_part_of_a_message(size: int) -> None:
     await asyncio.sleep(0)
     await cancel(writing)
     assert (sink.failure is not None) == (size > frames.PIECE)
+
+
+@pytest.mark.parametrize("size", [20_971_837, 17_000_000])
+async def test_a_message_that_the_broker_finds_too_large_is_named_with_what_helps(size: int) -> None:
+    settings: Any = destination(sink={"type": "rabbitmq", "hosts": "h:5672", "user": "u", "password": "p"}).sink
+    sink = RabbitMqSink(settings, Lease())
+    written = asyncio.get_running_loop().create_future()
+    written.set_result(None)
+    sink._connection = mock.Mock(write=lambda _: written)
+    sink._encoder = encoder()
+    headers = [("headrace-id", ID), ("headrace-position", b"b.000007:42")]
+    await sink._transmit(MessageBatch("t", 0, [bytes(20_971_837), b""], [headers, headers]), [0, 1], 1)
+    connection = BrokerConnection(settings, mock.Mock(), mock.Mock(), sink._broken)
+    connection._connection = mock.Mock()
+    said = f"PRECONDITION_FAILED - message size {size} is larger than configured max size 16777216"
+    connection._closed(None, ChannelPreconditionFailed(said))
+    failure = sink.failure
+    assert failure is not None
+    assert ("that of the change at b.000007:42" in str(failure)) == (size == 20_971_837)
+    assert failure.remedy.startswith("raise max_message_size in the broker's rabbitmq.conf, or leave the column out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Sequence
 
@@ -24,6 +25,15 @@ PIECE = 1 << 20
 """Bytes of large messages that are copied at once."""
 _UINT = struct.Struct(">I")
 _FIXED_PROPERTIES = b"\x10application/json"
+
+
+_TOO_LARGE = re.compile(r"message size (\d+) is larger")
+
+
+def size_refused(text: str) -> int:
+    """The size of a message that the broker does not take because of it; 0 when it says something else."""
+    found = _TOO_LARGE.search(text)
+    return int(found[1]) if found is not None else 0
 
 
 def _short(text: bytes) -> bytes:
