@@ -58,7 +58,7 @@ async def chunks_of(reader: MysqlTableReader, request: ChunkRequest) -> list[tup
         chunk = await reader.read(request)
         rows: list[Row] = []
         while some := chunk.take(7):
-            rows += map(settled, some)
+            rows += settled(some)
         assert chunk.rows == 0
         found.append((chunk, rows))
         if chunk.last:

@@ -251,3 +251,9 @@ class StateStoreError(HeadraceError):
     """The state store can't be read or written."""
 
     reason = "state"
+
+
+class SpoolError(HeadraceError):
+    """The folder where large events and undecided rows wait can't be written to."""
+
+    reason = "state"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 from base64 import b64encode, urlsafe_b64encode
 from binascii import hexlify
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from json.encoder import encode_basestring
 from typing import Any
 
 LARGE_VALUE = 64 * 1024
 """Bytes of a value as the source stores it, above which it is large: what is smaller takes a few milliseconds."""
+LARGE_ROW, FINE_VALUE = 256 * 1024, 1024
+"""Bytes of a row above which all of its values of more than FINE_VALUE are large: it may have thousands of them."""
 PIECE = 48 * 1024
 """Bytes or characters of one piece, about: a few milliseconds of work."""
 _END = "\0"
@@ -45,12 +47,13 @@ class LargeValue:
 
     def __init__(
         self,
-        raw: tuple[bytes, int, int],
+        raw: tuple[Any, int, int],
         *,
         text: Callable[[Note | None], Iterator[str]] | None = None,
         binary: Callable[[], Iterator[bytes]] | None = None,
     ) -> None:
-        """`raw`: what holds the source's bytes, and where they begin and end. `text` gets what `replaced` is."""
+        """`raw`: what holds the source's bytes, or the text, and where they begin and end. `text` gets what `replaced`
+        is."""
         self.raw, self.binary = raw, binary is not None
         self.size = raw[2] - raw[1]
         self.number = 0
@@ -71,12 +74,15 @@ class LargeValue:
         pieces = list(self._printed_pieces())
         return b"".join(pieces) if self.binary else "".join(pieces)
 
-    def same_as(self, other: LargeValue) -> Generator[None, None, bool]:
+    def same_as(self, other: LargeValue | str | bytes) -> Generator[None, None, bool]:
         """Returns whether both are the same value, of which it compares a piece at each next(). The source may have
-        written one value in two ways."""
-        if (yield from self._same_bytes(other)):
-            return True
-        mine, others = self._printed_pieces(), other._printed_pieces()
+        written one value in two ways, one of which is not large."""
+        mine: Iterator[Any] = self._printed_pieces()
+        others: Iterator[Any] = iter((other,))
+        if isinstance(other, LargeValue):
+            if (yield from self._same_bytes(other)):
+                return True
+            others = other._printed_pieces()
         a, b = next(mine, None), next(others, None)
         while a is not None and b is not None:
             n = min(len(a), len(b))
@@ -108,19 +114,24 @@ class LargeValue:
             yield
         return True
 
-    def stand_in(self, style: str) -> str:
-        """What a format prints for the value: a JSON string which spliced() fills. `style` says how bytes are printed:
-        base64, base64-url-safe, hex or latin1."""
-        return f'"{_END}{self.number} {style}{_END}"'
+    def head(self, size: int) -> bytes:
+        """Its first bytes, as the source stores them."""
+        data, start, end = self.raw
+        return bytes(data[start : min(end, start + size)])
 
-    def printed(self, style: str) -> Iterator[bytes]:
-        """The value as it stands within the quotes of a JSON string, piece by piece."""
+    def stand_in(self, style: str, behind: int = 0) -> str:
+        """What a format prints for the value: a JSON string which spliced() fills. `style` says how bytes are printed:
+        base64, base64-url-safe, hex or latin1; the first `behind` of them are left out."""
+        return f'"{_END}{self.number} {style} {behind}{_END}"'
+
+    def printed(self, style: str, behind: int) -> Iterator[bytes]:
+        """The value as it stands within the quotes of a JSON string, piece by piece; see stand_in()."""
         if not self.binary:
             yield from map(_escaped, self._printed_pieces())
             return
         encode, rest = _ENCODERS[style], b""
         for piece in self._printed_pieces():
-            whole = rest + piece
+            whole, behind = rest + piece[behind:], max(0, behind - len(piece))
             cut = len(whole) // 3 * 3  # base64 makes 4 characters of 3 bytes
             yield encode(whole[:cut])
             rest = whole[cut:]
@@ -135,11 +146,17 @@ def numbered(images: Iterable[Sequence[Any]]) -> tuple[LargeValue, ...]:
     return found
 
 
-def settled(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row with ordinary values in place of large ones. Raises ValueError and the like for bytes that are none."""
-    if not any(type(value) is LargeValue for value in row):
-        return row
-    return tuple(value.whole() if type(value) is LargeValue else value for value in row)
+def settled(rows: Sequence[tuple[Any, ...]], columns: Collection[int] | None = None) -> list[tuple[Any, ...]]:
+    """Rows with ordinary values in place of large ones, in some columns or all. Raises ValueError and the like for
+    bytes that are none."""
+    if columns is None:
+        columns = range(len(rows[0]) if rows else 0)
+    if not any(type(row[i]) is LargeValue for row in rows for i in columns):
+        return list(rows)
+    return [
+        tuple(value.whole() if type(value) is LargeValue and i in columns else value for i, value in enumerate(row))
+        for row in rows
+    ]
 
 
 def _escaped(text: str) -> bytes:
@@ -154,8 +171,8 @@ def spliced(message: bytes, values: Sequence[LargeValue], limit: int) -> Generat
         if number % 2 == 0:
             made.write(part)
             continue
-        index, _, style = part.decode().partition(" ")
-        for piece in values[int(index)].printed(style):
+        index, style, behind = part.decode().split(" ")
+        for piece in values[int(index)].printed(style, int(behind)):
             made.write(piece)
             if made.tell() > limit:
                 raise MessageTooLarge(f"a message of more than {limit} bytes")

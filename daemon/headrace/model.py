@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any, Final, NamedTuple
 
-from headrace.large_values import LargeValue
+from headrace.large_values import LargeValue, numbered
 from headrace.snapshots import Snapshot
 
 POS_SHIFT = 11
@@ -308,14 +308,20 @@ class RowsChange:
     large: tuple[LargeValue, ...] = ()
     """The large values in its rows, by their numbers."""
 
-    def settle(self) -> None:
-        """Makes large values ordinary ones. Raises ValueError and the like for bytes that are no such value."""
+    def settle(self, columns: Iterable[int] | None = None) -> None:
+        """Makes large values ordinary ones, those of some columns or all. Raises ValueError and the like for bytes that
+        are no such value."""
         if not self.large:
             return
-        known = {id(value): value.whole() for value in self.large}
+        images, wanted = (*self.rows, *(self.before or ())), self.large
+        if columns is not None:
+            wanted = tuple(row[i] for i in columns for row in images if type(row[i]) is LargeValue)
+        if not wanted:
+            return
+        known = {id(value): value.whole() for value in dict.fromkeys(wanted)}
         self.rows, before = [_settled(row, known) for row in self.rows], self.before
         self.before = [_settled(row, known) for row in before] if before is not None else None
-        self.large = ()
+        self.large = numbered((*self.rows, *(self.before or ()))) if columns is not None else ()
 
     def parts(self, size: int) -> list[RowsChange]:
         """The same change cut into changes of at most `size` rows, order and numbers kept."""

@@ -218,7 +218,7 @@ async def test_nothing_is_scanned_or_read_when_all_is_known(shop: Shop, monkeypa
     position = shop.here()
     history = shop.history()
     history.adopt(await shop.read(position, history))
-    entries = history.take_entries()
+    entries = history.take_entries(0)
     shop.run("INSERT INTO t VALUES (3)")
     again = shop.history()
     again.restore(entries, 0)

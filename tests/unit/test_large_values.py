@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import gc
 import json
+import os
 import random
 import re
 import struct
@@ -13,6 +16,7 @@ import zlib
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -21,11 +25,12 @@ import pytest
 import zstandard
 
 from headrace.cli.wiring import new_format
-from headrace.errors import NotUnderstood
+from headrace.errors import NotUnderstood, SpoolError
 from headrace.model import Position
 from headrace.mysql import rows
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.events import inner
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.values import column_types as ct
 from headrace.mysql.values import large, large_json
@@ -100,25 +105,45 @@ def in_packets(log: Binlog, kind: int, body: bytes) -> None:
 class Reader:
     """Reads a binlog as a destination does, and takes what is made after each reading."""
 
-    def __init__(self, config: Any, start: Position | None = None, *, room: int = 1 << 60) -> None:
+    def __init__(
+        self,
+        config: Any,
+        start: Position | None = None,
+        *,
+        room: int = 1 << 60,
+        hung: str = "",
+        daemon: dict[str, Any] | None = None,
+    ) -> None:
         self.builder = make_builder(config, new_format(config), "server", 5)
         self.room = room
         self.decoder = Decoder(
             DumpStart(start or Position("server", "b.000001", 4), checksums=True),
-            Receiver(rows=self.builder.emit, large=self.builder.emit_large),
-            captures=lambda *_: True,
-            options=DecoderOptions.of(config, DaemonSettings()),
+            Receiver(
+                rows=self.builder.emit, large=self.builder.emit_large, statement=self.builder.emit_schema, hung=hung
+            ),
+            captures=self.builder.captures,
+            options=DecoderOptions.of(config, DaemonSettings.model_validate(daemon or {})),
         )
         self.taken: list[tuple[Position, list[tuple[Any, Any]]]] = []
         self.longest = 0.0
         """CPU seconds of the longest turn."""
+        self.largest_work = 0
+        """Bytes of what was decoded in slices."""
 
     def read(self, data: bytes) -> None:
+        gc.freeze()  # as a daemon does when it begins: what other tests have left is not looked through
+        try:
+            self._read(data)
+        finally:
+            gc.unfreeze()
+
+    def _read(self, data: bytes) -> None:
         at, more = 0, True
         while more:
             began = time.thread_time()
             at, more = self.decoder.feed(data, at, lambda: self.builder._size >= self.room)
             self.longest = max(self.longest, time.thread_time() - began)
+            self.largest_work = max(self.largest_work, self.decoder.cutter.work_size)
             position = self.decoder.position()
             batches = self.builder.take(position, 0.0)
             made = [pair for batch in batches for pair in zip(batch.values, batch.headers, strict=True)]
@@ -237,7 +262,7 @@ def test_text_is_cut_between_characters_in_every_character_set(charset: str) -> 
     codec = codec_of(charset)
     raw = _sample(charset)
     with mock.patch.multiple(large, LARGE_VALUE=0, PIECE=5):
-        value = large.large_text(charset)(raw, 0, len(raw))
+        value = large.large_text(charset)(raw, 0, len(raw), 0)
         assert value is not None
         assert value.whole() == codec.decode(raw)
 
@@ -266,13 +291,107 @@ def test_bytes_of_a_compressed_column_are_printed_whole_however_they_are_cut() -
     raw = random.Random(1).randbytes(300_000)
     packed = b"\x84" + len(raw).to_bytes(4, "big") + zlib.compress(raw)
     with mock.patch.object(large, "PIECE", 1000):
-        value = large.large_compressed("binary", MIB)(packed, 0, len(packed))
+        value = large.large_compressed("binary", MIB)(packed, 0, len(packed), 0)
         assert value is not None
         for style in ("base64", "hex", "latin1", "base64-url-safe"):
-            printed = b"".join(value.printed(style))
+            printed = b"".join(value.printed(style, 0))
             expected = {"hex": raw.hex().encode(), "base64": b64encode(raw)}.get(style)
             assert expected is None or printed == expected
             assert style != "latin1" or orjson.loads(b'"' + printed + b'"').encode("latin-1") == raw
+
+
+def within(config: Any, data: bytes) -> tuple[Reader, list[tuple[Position, int]]]:
+    """Reads all, with the positions within large events, and after which reading each is."""
+    every = Reader(config, room=1)
+    every.read(data)
+    return every, [(position, i) for i, (position, _) in enumerate(every.taken) if position.rows_done]
+
+
+def two_tables() -> tuple[Table, Table, list[bytes]]:
+    _, images = many_rows(60)
+    return table_of(blob("utf8mb4"), name="t0"), table_of(blob("utf8mb4"), name="t1"), images
+
+
+def test_rows_of_the_next_event_are_not_passed_over_when_the_table_of_the_first_is_not_captured_any_more() -> None:
+    first, second, images = two_tables()
+    log = Binlog().begin_file()
+    head = log.at
+    log.gtid(1, 1_700_000_000_000_001)
+    log.query("BEGIN")
+    for table in (first, second):
+        log.event(19, table.body())
+        log.event(30, table.event(30, images))
+    log.event(16, bytes(8))
+    data = bytes(log.packets)
+    with tiny_slices(part_rows=7):
+        _, places = within(destination(), data)
+        position, _ = places[1]
+        again = Reader(destination(filter={"include": "shop\\.t1"}), position)
+        again.read(data[: first_packets(data)] + data[packet_at(data, head) :])
+    ids = [row['c"\\0名'] for value, _ in again.messages for row in orjson.loads(value)["data"]]
+    assert ids == [str(i) for i in range(60)]
+
+
+def test_a_position_within_an_event_holds_behind_another_event_that_is_passed_over() -> None:
+    table, _, images = two_tables()
+    log = Binlog().begin_file()
+    head = log.at
+    log.gtid(1, 1_700_000_000_000_001)
+    log.query("BEGIN")
+    passed = log.at
+    log.event(99, b"")
+    log.event(19, table.body())
+    log.event(30, table.event(30, images))
+    log.event(16, bytes(8))
+    data = bytes(log.packets)
+    config = destination(source={"skip_event": [f"b.000001:{passed}"]})
+    with tiny_slices(part_rows=7):
+        every, places = within(config, data)
+        position, i = places[1]
+        again = Reader(config, position)
+        again.read(data[: first_packets(data)] + data[packet_at(data, head) :])
+    rest = [pair for _, made in every.taken[i + 1 :] for pair in made]
+    assert without_counters(again.messages) == without_counters(rest)
+
+
+def test_the_text_of_a_large_event_is_told_once_also_over_a_restart_within_it() -> None:
+    table, _, images = two_tables()
+    log = Binlog().begin_file()
+    head = log.at
+    log.gtid(1, 1_700_000_000_000_001)
+    log.query("BEGIN")
+    log.event(29, b"\x06INSERT")
+    log.event(19, table.body())
+    log.event(30, table.event(30, images))
+    log.event(16, bytes(8))
+    data, config = bytes(log.packets), destination(filter={"dml_queries": True})
+    with tiny_slices(part_rows=7):
+        every, places = within(config, data)
+        position, i = places[1]
+        again = Reader(config, position)
+        again.read(data[: first_packets(data)] + data[packet_at(data, head) :])
+    rest = [pair for _, made in every.taken[i + 1 :] for pair in made]
+    assert sum(b"INSERT" in value and b'"sql":""' not in value for value, _ in every.messages) == 1
+    assert without_counters(again.messages) == without_counters(rest)
+
+
+def test_the_decoders_of_large_and_small_events_are_not_taken_for_each_other() -> None:
+    """The columns of an update's two images may look like the name of something else."""
+    table = table_of(*[blob("utf8mb4")] * 7)
+    log = Binlog().begin_file()
+    transaction(log, table, 30, b"\0" + struct.pack("<i", 1) + cell(b"x" * 100_000) * 7)
+    before = b"\xf0" + struct.pack("<i", 1) + cell(b"a") * 3
+    after = b"\0" + struct.pack("<i", 1) + cell(b"c") * 7
+    body = table.event(31, [])
+    log.gtid(2, 1_700_000_000_000_002)
+    log.query("BEGIN")
+    log.event(19, table.body())
+    log.event(31, body[:-2] + b"S\xff" + before + after)
+    log.event(16, bytes(8))
+    reader = Reader(destination(source={"row_image": "any"}))
+    reader.read(bytes(log.packets))
+    (row,) = orjson.loads(reader.messages[1][0])["data"]
+    assert [row[f"c{i}"] for i in (1, 2, 3, 4, 6, 7)] == ["c"] * 6
 
 
 CONTROLS = bytes(range(1, 32)) * (40 * MIB // 31)
@@ -304,6 +423,110 @@ def test_the_loop_has_its_turns_while_a_value_of_forty_megabytes_is_read(message
         assert list(old) == ["c2"], "what has not changed is not compared as text, and is no old value"
         assert old["c2"] == (text.decode("latin-1") if message else b64encode(text).decode())
         assert json.loads(data["c3"]) == [1] * 700_000 + ["x" * MIB]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"where": [{"tables": ".*", "rows": "c1 is null or c2 is not null"}]},
+        {"mask": [{"tables": ".*", "columns": ["c1"], "mask": "hash", "salt": "s"}]},
+        {"mask": [{"tables": ".*", "columns": ["c2"], "mask": "null"}]},
+    ],
+)
+def test_a_document_that_no_rule_looks_at_is_printed_in_slices_whatever_rules_there_are(rules: dict[str, Any]) -> None:
+    table = table_of(number(), json_column())
+    log = Binlog().begin_file()
+    transaction(log, table, 30, b"\0" + struct.pack("<i", 1) * 2 + cell(numbers_and_a_text(700_000)))
+    reader = Reader(destination(filter=rules))
+    reader.read(bytes(log.packets))
+    ((value, _),) = reader.messages
+    (row,) = orjson.loads(value)["data"]
+    if rules.get("mask", [{}])[0].get("columns") == ["c2"]:
+        assert row["c2"] is None
+    else:
+        assert json.loads(row["c2"]) == [1] * 700_000 + ["x" * MIB]
+    assert len(row["c1"]) == (64 if "salt" in str(rules) else 1)
+    assert reader.longest < 0.1
+
+
+@pytest.mark.parametrize("message", [{}, {"format": "debezium"}])
+def test_a_row_of_many_texts_none_of_which_is_large_is_printed_in_slices(message: dict[str, Any]) -> None:
+    table = table_of(*[Column(ct.BLOB, b"\x02", ct.BLOB, 2, "utf8mb4")] * 300)
+    text = CONTROLS[:60_000]
+    image = bytes(38) + struct.pack("<i", 1) + (struct.pack("<H", len(text)) + text) * 300
+    log = Binlog().begin_file()
+    transaction(log, table, 30, image)
+    reader = Reader(destination(message=message))
+    reader.read(bytes(log.packets))
+    ((value, _),) = reader.messages
+    row = orjson.loads(value)
+    row = row["payload"]["after"] if message else row["data"][0]
+    assert {row[f"c{i}"] for i in range(1, 300) if i % 5} == {text.decode()}
+    assert reader.longest < 0.1
+
+
+@pytest.mark.parametrize("message", [{}, {"format": "debezium"}, {"rows_per_message": 1}])
+def test_rows_of_many_nulls_go_out_in_parts_that_are_soon_printed(message: dict[str, Any]) -> None:
+    table = table_of(*[number()] * 300)
+    images = [b"\xfe" + b"\xff" * 37 + struct.pack("<i", i) for i in range(5_000)]
+    log = Binlog().begin_file()
+    transaction(log, table, 30, *images)
+    reader = Reader(destination(message=message), room=MIB)
+    reader.read(bytes(log.packets))
+    assert sum(value.count(b'null,"c1":') or value.count(b'"c1":null') for value, _ in reader.messages) == 5_000
+    assert reader.longest < 0.1
+
+
+def test_a_large_geometry_is_printed_in_slices_in_debezium_s_form_too() -> None:
+    table = table_of(Column(ct.GEOMETRY, b"\x04", ct.GEOMETRY, 4))
+    wkb = struct.pack("<BIII", 1, 3, 1, 1_000_000) + bytes(16_000_000)
+    log = Binlog().begin_file()
+    transaction(log, table, 30, b"\0" + struct.pack("<i", 1) + cell(struct.pack("<I", 4326) + wkb))
+    reader = Reader(destination(message={"format": "debezium"}))
+    reader.read(bytes(log.packets))
+    ((value, _),) = reader.messages
+    assert orjson.loads(value)["payload"]["after"]["c1"] == {"wkb": b64encode(wkb).decode(), "srid": 4326}
+    assert reader.longest < 0.1
+
+
+@pytest.mark.parametrize("message", [{}, {"format": "debezium"}])
+def test_a_document_that_is_changed_in_part_is_printed_in_slices(message: dict[str, Any]) -> None:
+    """Once a thread has made its text."""
+    table = table_of(json_column(), blob("utf8mb4"))
+    text = CONTROLS[: 2 * MIB]
+    documents = [json_bytes({"a": mark + "x" * (5 * MIB)}, large=True) for mark in "pq"]
+    before, after = (b"\0" + struct.pack("<i", 1) + cell(one) + cell(text) for one in documents)
+    log = Binlog().begin_file()
+    transaction(log, table, 30, before)
+    head = table.event(31, [])
+    log.gtid(2, 1_700_000_000_000_002)
+    log.query("BEGIN")
+    log.event(19, table.body())
+    log.event(39, head + before + b"\0" + after)
+    log.event(16, bytes(8))
+    reader = Reader(destination(message=message))
+    reader.read(bytes(log.packets))
+    made = orjson.loads(reader.messages[1][0])
+    old, new = (made["old"][0], made["data"][0]) if not message else (made["payload"][of] for of in ("before", "after"))
+    assert (json.loads(old["c1"])["a"][0], json.loads(new["c1"])["a"][0]) == ("p", "q")
+    assert new["c2"] == text.decode()
+    assert message or list(old) == ["c1"], "what has not changed is no old value"
+    assert reader.longest < 0.1
+
+
+@pytest.mark.parametrize(("before", "after"), [(70_000, 0), (0, 70_000)])
+def test_a_document_that_is_written_in_two_ways_one_of_them_large_has_not_changed(before: int, after: int) -> None:
+    """An update in place leaves bytes that mean nothing."""
+    table = table_of(json_column(), blob("utf8mb4"))
+    images = [
+        b"\0" + struct.pack("<i", 1) + cell(json_bytes({"a": [1, "x"]}) + bytes(slack)) + cell(b"t" * 70_000)
+        for slack in (before, after)
+    ]
+    log = Binlog().begin_file()
+    transaction(log, table, 31, *images)
+    reader = Reader(destination())
+    reader.read(bytes(log.packets))
+    assert orjson.loads(reader.messages[0][0])["old"] == [{}]
 
 
 def numbers_and_a_text(count: int) -> bytes:
@@ -408,6 +631,27 @@ def test_large_events_within_events_are_read_in_slices_too(way: str) -> None:
     reader.read(bytes(log.packets))
     assert [orjson.loads(value)["data"][0]["c1"] for value, _ in reader.messages] == [text.decode(), "small"]
     assert reader.longest < 0.1
+    assert reader.largest_work >= len(text), "so that other destinations wait with theirs"
+
+
+@pytest.mark.parametrize("hung", ["", "elsewhere", "here"])
+def test_a_compressed_transaction_of_any_size_is_read_also_where_loops_have_hung_on_an_event(hung: str) -> None:
+    """Its events are bounded one by one."""
+    table, parts = table_of(blob("binary")), random.Random(1).randbytes(18 * MIB)
+    events = [(2, BEGIN), (19, table.body())]
+    for i in range(3):
+        value = cell(parts[6 * MIB * i : 6 * MIB * (i + 1)])
+        events.append((30, table.event(30, [b"\0" + struct.pack("<i", i) + value])))
+    log = Binlog().begin_file()
+    log.gtid(1, 1_700_000_000_000_001)
+    here = f"b.000001:{log.at}"
+    in_packets(log, 40, payload(b"".join(inner_event(kind, raw) for kind, raw in [*events, (16, bytes(8))])))
+    transaction(log, table, 30, b"\0" + struct.pack("<i", 9) + cell(b""), gno=2)
+    source = {"max_event": "8MiB", "skip_event": [here]}
+    reader = Reader(destination(source=source), hung={"here": here, "elsewhere": "b.000001:5", "": ""}[hung])
+    reader.read(bytes(log.packets))
+    found = [int(row['c"\\0名']) for value, _ in reader.messages for row in orjson.loads(value)["data"]]
+    assert found == ([9] if hung == "here" else [0, 1, 2, 9])
 
 
 BEGIN = struct.pack("<IIBHH", 1, 0, 4, 0, 0) + b"shop\0BEGIN"
@@ -431,3 +675,21 @@ def payload(events: bytes) -> bytes:
     sizes = ((2, 0), (3, len(events)), (1, len(packed)))
     fields = b"".join(bytes([kind, 9]) + b"\xfe" + struct.pack("<Q", size) for kind, size in sizes)
     return fields + b"\0" + packed
+
+
+@pytest.mark.parametrize("when", ["begun", "written"])
+def test_a_spool_that_takes_no_large_event_is_named(when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool, table = tmp_path / "spool", table_of(blob("utf8mb4"))
+    log = Binlog().begin_file()
+    transaction(log, table, 30, b"\0" + struct.pack("<i", 1) + cell(b"x" * 17 * MIB))
+    place = max(begin for _, kind, begin in events_of(bytes(log.packets[:1000])) if kind == 30)
+    reader = Reader(destination(), daemon={"spool": str(spool)})
+    if when == "begun":
+        spool.touch()
+    else:
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        monkeypatch.setattr(inner, "new_file", lambda _: mock.Mock(write=mock.Mock(side_effect=full)))
+    text = f"the event at b.000001:{place} has to wait in the folder {spool}, which can't be used: "
+    with pytest.raises(SpoolError, match=re.escape(text)) as told:
+        reader.read(bytes(log.packets))
+    assert "[daemon] spool" in told.value.remedy

@@ -389,6 +389,8 @@ def test_a_table_that_is_described_again_and_again_has_one_counter() -> None:
 class Panicking:
     """Native code with a fault."""
 
+    def clear(self) -> None: ...
+
     def run(self, *_: Any) -> Any:
         raise type("PanicException", (BaseException,), {})("a fault")
 
@@ -528,3 +530,29 @@ def test_headrace_and_its_native_code_have_one_version() -> None:
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     crates = tomllib.loads((root / "native/Cargo.toml").read_text())["workspace"]["package"]
     assert project["version"] == crates["version"] == __version__
+
+
+@needs_native
+@pytest.mark.parametrize("kind", [30, 31, 32])
+@pytest.mark.parametrize("columns", [13, 300])
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_large_event_goes_out_in_the_same_parts_both_ways(kind: int, columns: int, more: int) -> None:
+    """`more` rows than go out as a whole: 5,000, or those that have 100,000 values."""
+    of = table("t", 1, *[Column_(ct.TINY, b"", ct.TINY, 1)] * (columns - 1))
+    images = 2 if kind == 31 else 1
+    rows = more + min(5_000, 99_999 // (images * columns) + 1)
+    no_null = bytes((columns + 7) // 8)
+    row = [no_null + struct.pack("<i", number) + bytes(columns - 1) for number in range(rows)]
+    binlog = Binlog().begin_file()
+    for gno in range(1, 11):  # by the last one native code knows the table
+        binlog.gtid(gno, 1_700_000_000_000_000)
+        binlog.query("BEGIN")
+        binlog.event(19, of.body())
+        some = row if gno == 10 else row[:1]
+        binlog.event(kind, of.event(kind, [image for image in some for _ in range(images)]))
+        binlog.event(16, bytes(8))
+    data, config = bytes(binlog.packets), settings_of({})
+    both = [native_differential.outcome(data, config, one, WHOLE) for one in (MODULE, None)]
+    assert both[0] == both[1]
+    messages = [one for one in both[0] if isinstance(one, tuple) and len(one) == 3 and isinstance(one[1], list)]
+    assert len(messages) == 9 + 1 + more

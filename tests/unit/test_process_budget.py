@@ -199,3 +199,21 @@ async def test_a_sink_that_takes_nothing_holds_up_the_large_values_of_others_for
     one, two = ByteQueue(OWN, budget), ByteQueue(OWN, budget)
     await one.alone()
     await two.alone()
+
+
+async def test_however_many_wait_only_a_turn_that_does_not_end_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_budget, "ALONE", 0.1)
+    budget, within, most = ProcessBudget(TOTAL), 0, 0
+
+    async def read(queue: ByteQueue) -> None:
+        nonlocal within, most
+        await queue.alone()
+        within += 1
+        most = max(most, within)
+        await asyncio.sleep(0.03)
+        within -= 1
+        queue.end_alone()
+
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(read(ByteQueue(OWN, budget)) for _ in range(10)))
+    assert most == 1

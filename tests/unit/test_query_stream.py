@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from headrace.errors import GrantMissing, SourceUnreachable
+from headrace.model import Column, TableSchema
+from headrace.mysql.snapshot.chunk import MysqlChunk, ReadFacts
+from headrace.mysql.snapshot.select import TableSelect
+from headrace.mysql.values.column_types import ValueOptions
+from headrace.mysql.values.textcode import make_text_decoder
 from headrace.mysql.wire.connection import QueryFailed
 from headrace.mysql.wire.query_stream import QueryStream, RowBlock, row_values
 from headrace.mysql.wire.stream import PacketStream
+from headrace.ports.tables import Watermark
 
 FULL = 0xFFFFFF
 END = b"\xfe\0\0\2\0"
@@ -193,3 +200,43 @@ async def test_silence_and_a_closed_connection_are_a_source_that_is_not_there(
     writer.close()
     with pytest.raises(SourceUnreachable, match=r"the source at db:3306 closed the connection"):
         await stream.rows(10, 1 << 20, 5)
+
+
+async def test_a_large_row_is_held_once(
+    asked: tuple[QueryStream, asyncio.StreamReader, asyncio.StreamWriter],
+) -> None:
+    stream, _, writer = asked
+    size = 6 * FULL
+    schema = TableSchema("shop", "t", (Column("id", "int", 4), Column("b", "longblob", 2004)), (0,))
+    select = TableSelect(schema, frozenset(), "")
+    decode = make_text_decoder(schema.columns, select.present, ValueOptions())
+
+    async def send() -> None:
+        head = row(b"7") + b"\xfe" + struct.pack("<Q", size)
+        writer.write(packets(b"\2", COLUMN, COLUMN, END))
+        piece = bytes(1 << 20)
+        content = len(head) + size
+        for number, at in enumerate(range(0, content + 1, FULL)):
+            length = min(FULL, content - at)
+            writer.write(length.to_bytes(3, "little") + bytes([number]) + (head if not at else b""))
+            left = length - (len(head) if not at else 0)
+            while left:
+                writer.write(piece[:left])
+                await writer.drain()
+                left -= min(left, len(piece))
+        writer.write(packets(END))
+
+    sending = asyncio.create_task(send())
+    tracemalloc.start()
+    try:
+        await stream.start("SELECT")
+        block = await stream.rows(10, 1 << 30)
+        await sending
+        facts = ReadFacts(True, Watermark("f", 1), False, 0.0, None, "")
+        chunk = MysqlChunk(block, select, decode, facts)
+        ((key, value),) = chunk.take(1)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (key, value.size, chunk.key, chunk.end) == (7, size, (b"7".hex(),), (b"7".hex(),))
+    assert most < 1.5 * size

@@ -145,8 +145,8 @@ def test_what_is_stored_is_json_and_makes_the_same_history(story: Story) -> None
         "DROP DATABASE other",
         "ALTER TABLE nope ADD x int",
     )
-    entries = json.loads(json.dumps(story.history.take_entries()))
-    assert story.history.take_entries() == ()
+    entries = json.loads(json.dumps(story.history.take_entries(story.pos)))
+    assert story.history.take_entries(story.pos) == ()
     again = Story()
     again.history.restore(entries, story.pos)
     for table in ("t", "u", "nope"):
@@ -160,7 +160,7 @@ def test_what_is_stored_is_json_and_makes_the_same_history(story: Story) -> None
 def test_entries_of_a_later_time_are_not_used(story: Story) -> None:
     then = story.pos
     story.tell("ALTER TABLE t ADD c int", "CREATE TABLE late (x int)")
-    entries = story.history.take_entries()
+    entries = story.history.take_entries(story.pos)
     again = Story()
     again.history.restore(entries, then)
     assert again.names() == ["id", "a", "b"]
@@ -168,15 +168,15 @@ def test_entries_of_a_later_time_are_not_used(story: Story) -> None:
 
 
 def test_entries_written_again_after_a_step_back_do_no_harm(story: Story) -> None:
-    first = story.history.take_entries()
+    first = story.history.take_entries(story.pos)
     then = story.pos
     story.tell("ALTER TABLE t ADD c int")
-    later = story.history.take_entries()
+    later = story.history.take_entries(story.pos)
     again = Story()
     again.history.restore([*first, *later], then)
     again.pos = then
     again.tell("ALTER TABLE t ADD c int")
-    entries = [*first, *later, *again.history.take_entries()]
+    entries = [*first, *later, *again.history.take_entries(again.pos)]
     third = Story()
     third.history.restore(entries, again.pos)
     assert third.names() == ["id", "a", "b", "c"]
@@ -190,6 +190,25 @@ def test_an_entry_that_is_none_is_refused(entry: dict[str, Any]) -> None:
         Story().history.restore([entry], 5)
 
 
+def test_a_history_is_not_compacted_while_the_position_is_before_its_last_statement(
+    monkeypatch: pytest.MonkeyPatch, story: Story
+) -> None:
+    """Such as that of CREATE TABLE ... SELECT, where no position lies within a transaction."""
+    monkeypatch.setattr(states, "_COMPACT_FROM", 5)
+    story.history._states._most = 5
+    before = story.pos
+    story.tell(*(f"CREATE TABLE t{number} (a int)" for number in range(20)))
+    stored = [*story.history.take_entries(before), *story.history.take_entries(before)]
+    story.tell("CREATE TABLE u (a int)")
+    stored += [entry for _ in range(9) for entry in story.history.take_entries(before)]
+    again = Story()
+    again.history.restore(stored, before)
+    assert again.names() == ["id", "a", "b"]
+    story.tell("CREATE TABLE v (a int)")
+    stored = [entry for _ in range(9) for entry in story.history.take_entries(story.pos)]
+    assert stored[1]["kind"] == "back", "and it is once the position is behind that"
+
+
 class Kept:
     """The stored entries of a history, as every state store keeps them."""
 
@@ -199,7 +218,7 @@ class Kept:
         """The `_pos` of the last statement, each time that all before became void."""
 
     def take(self) -> None:
-        entries = json.loads(json.dumps(self.story.history.take_entries()))
+        entries = json.loads(json.dumps(self.story.history.take_entries(self.story.pos)))
         void, entries = StateChange(None, tuple(entries)).in_force()
         if void:
             self.renewed.append(self.story.pos)
@@ -335,7 +354,7 @@ def test_doubt_about_everything_is_stored_too(story: Story) -> None:
     story.tell("CREATE STRANGE THING")
     assert story.names() is None
     again = Story()
-    again.history.restore(story.history.take_entries(), story.pos)
+    again.history.restore(story.history.take_entries(story.pos), story.pos)
     assert again.names() is None
     assert "STRANGE" in again.history.unknown_because("shop", "t")
 
@@ -394,7 +413,7 @@ def test_what_holds_from_a_place_on_holds_once_the_stream_passes_it() -> None:
     assert (story.names(), story.history.listed) == (None, False)
     assert story.history.pass_by(("bin.000001", 115), 8)
     assert (story.names(), story.history.waits) == (["a", "b"], False)
-    assert {entry["pos"] for entry in story.history.take_entries() if entry.get("columns")} == {8}
+    assert {entry["pos"] for entry in story.history.take_entries(story.pos) if entry.get("columns")} == {8}
 
 
 def test_a_later_reading_takes_nothing_from_what_an_earlier_one_says_of_the_place_before() -> None:

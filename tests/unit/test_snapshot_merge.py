@@ -10,7 +10,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.large_values import numbered
 from headrace.model import POS_ROOM, Column, DdlKind, Operation, Position, Row, RowsChange, TableChange, TableSchema
+from headrace.mysql.values.charsets import codec_of
+from headrace.mysql.values.large import large_text
 from headrace.ports.state_records import Head
 from headrace.ports.tables import Chunk, Key, TableFacts, Watermark
 from headrace.snapshot import plan
@@ -402,3 +405,21 @@ async def test_the_key_of_a_masked_table_is_stored_so_that_only_who_knows_the_sa
     for other in (StoredKeys(b"pepper"), StoredKeys()):
         again = merge_of(other, stored).begin(stored, ("shop", "item"))
         assert (again.after, again.progress.rows) == (None, 0), "the table is read again"
+
+
+async def test_a_row_whose_key_is_a_large_text_is_known_by_it() -> None:
+    """A key may be of a part of a text: PRIMARY KEY (t(20))."""
+    schema = TableSchema("shop", "item", (Column("t", "longtext", 2005), Column("version", "int", 4)), (0,))
+    raw = b"k" * 100_000
+
+    def key() -> Any:
+        return large_text(codec_of("utf8mb4"))(raw, 0, len(raw), 0)
+
+    out: list[RowsChange] = []
+    merge = _merge(out, Snapshot("s", "initial"))
+    table = merge.begin(merge.snapshots[0], ("shop", "item"))
+    window = table.touched.open(schema)
+    row = [(key(), 2)]
+    list(merge.large(RowsChange(schema, Operation.INSERT, list[Row](row), None, 1, 0, "", large=numbered(row))))
+    merge.add(table, Rows([(key(), 1)], 0, last=True, after=None), window, schema)
+    assert table.take(1) == []

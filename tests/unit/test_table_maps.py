@@ -17,6 +17,7 @@ from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.values import column_types as ct
 from headrace.ports.format import per_schema
 from tests.made_binlog import Binlog, close_all, decoder, feed
+from tests.native_differential import events_of
 from tests.random_tables import Column, Table
 
 
@@ -131,3 +132,18 @@ def test_tables_with_the_same_columns_share_their_decoder() -> None:
     made = [one for table in d.maps.tables.values() for one in table.decoders.values()]
     assert len(made) == len(changes) == 3
     assert len(set(made)) == 1
+
+
+def test_tables_of_one_statement_are_known_while_others_of_it_are_learned() -> None:
+    log, changes = Binlog().begin_file(), list[RowsChange]()
+    write(log, 1, *(table_of(name, number) for number, name in enumerate("abc", 1)))
+    d = decoder(changes)
+    for at, kind, _ in events_of(bytes(log.packets)):
+        feed(d, one_packet(bytes(log.packets), at))
+        if kind == 19:
+            d.refresh()  # as after a schema was read
+    assert [change.schema.table for change in changes] == ["a", "b", "c"]
+
+
+def one_packet(data: bytes, at: int) -> bytes:
+    return data[at : at + 4 + int.from_bytes(data[at : at + 3], "little")]

@@ -7,6 +7,7 @@ import pytest
 from headrace.model import Column, TableSchema
 from headrace.mysql.snapshot.select import TableSelect, expression_of, key_literal
 from headrace.ports.tables import KeyOutdated
+from tests.unit.test_query_stream import row
 
 
 def column(name: str, kind: str, charset: str = "", labels: tuple[str, ...] = ()) -> Column:
@@ -38,7 +39,8 @@ def test_a_key_of_several_columns_is_entered_by_its_first() -> None:
     made = select(ID, column("b", "int"), column("c", "int"), keys=(2, 0, 1))
     assert "(`t`.`c` >= 1 AND (`t`.`c` > 1 OR (`t`.`c` = 1 AND " in made.sql(hexed(b"1", b"2", b"3"), 9)
     assert made.sql(None, 9).endswith("ORDER BY `t`.`c`, `t`.`id`, `t`.`b` LIMIT 9")
-    assert made.key_of([b"10", None, b"30"]) == hexed(b"30", b"10", b"")
+    raw = b"before" + row(b"10", None, b"30")
+    assert made.key_of(raw, 6, len(raw)) == hexed(b"30", b"10", b"")
 
 
 def test_a_range_of_keys_has_its_last_and_not_the_one_before_its_first() -> None:

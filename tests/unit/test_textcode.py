@@ -26,7 +26,7 @@ def decoded(columns: list[Column], *rows: bytes, options: ValueOptions | None = 
     found, end, last = decode(data, 0, len(rows), 0)
     assert end == len(data)
     assert last == len(data) - len(packets(rows[-1]))
-    return list(map(settled, found))
+    return settled(found)
 
 
 ENUM = column("enum('x','it''s')", labels=("x", "it's"), charset="utf8mb4")

@@ -66,12 +66,12 @@ def test_large_texts_come_as_small_ones_wherever_they_are_cut(charset: str) -> N
     for piece in range(1, 9):
         notes: list[bool] = []
         with mock.patch.multiple(large, LARGE_VALUE=0, PIECE=piece):
-            value = noted(large.large_text(charset), notes.append)(raw, 0, len(raw))
+            value = noted(large.large_text(charset), notes.append)(raw, 0, len(raw), 0)
             assert value is not None
             assert (value.whole(), value.whole()) == (expected, expected)
             assert notes == [True], "one text, however often it is printed"
             with pytest.raises(ValueError, match=r"no character in|can't decode|no such code"):
-                large.large_text(charset)(raw, 0, len(raw)).whole()  # type: ignore[union-attr]
+                large.large_text(charset)(raw, 0, len(raw), 0).whole()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("charset", sorted(set(WIDTHS) - {"binary"}))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from json.encoder import encode_basestring as quote
-from typing import Any
+from typing import Any, ClassVar
 
 from headrace.large_values import LargeValue
 from headrace.model import ABSENT, Row, TableSchema
@@ -17,8 +18,8 @@ class RowText:
     """Prints rows, a printer a column. `plain` has, by printer, what stands on both sides of a value that may be
     formatted without a call."""
 
-    structured: frozenset[Printer] = frozenset()
-    """Printers that make more than a JSON string of a value."""
+    structured: ClassVar[Mapping[Printer, Callable[[LargeValue], str]]] = {}
+    """What prints large values where a printer makes more than a JSON string of a value."""
 
     def __init__(
         self, schema: TableSchema, printers: Sequence[Printer], plain: dict[Printer, str], binary: str
@@ -26,8 +27,12 @@ class RowText:
         """`binary`: how bytes are printed that a column of no other form has; see LargeValue.stand_in()."""
         self._binary = binary
         self.names = [quote(column.name) + ":" for column in schema.columns]
-        self.printers = printers
-        self.row = _row_printer(self.names, printers, plain)
+        self.printers, self._plain = printers, plain
+
+    @cached_property
+    def row(self) -> Callable[[Row], str]:
+        """Prints a row that has all columns, and no large values."""
+        return _row_printer(self.names, self.printers, self._plain)
 
     def cell(self, printer: Printer, value: Any) -> str:
         """A value, which may be large or NULL."""
@@ -35,9 +40,8 @@ class RowText:
             return "null"
         if type(value) is not LargeValue:
             return printer(value)
-        if printer in self.structured:
-            return printer(value.whole())
-        return value.stand_in(self._binary)
+        structured = self.structured.get(printer)
+        return structured(value) if structured is not None else value.stand_in(self._binary)
 
     def unusual_row(self, row: Row) -> str:
         """A row that has large values, or lacks columns: those are not in the object."""

@@ -83,7 +83,7 @@ class MysqlStream(ChangeStream):
                 await self._receive()
             if self._schemas.history.version != version:
                 decoder.refresh()
-            if self._receiver.alone is not None and decoder.cutter.body_size >= ALONE:
+            if self._receiver.alone is not None and decoder.cutter.work_size >= ALONE:
                 await self._receiver.alone()
             if self._dump.packets.bytes_received == came:  # or other tasks have had their turn
                 await asyncio.sleep(0)
@@ -97,7 +97,7 @@ class MysqlStream(ChangeStream):
                 self._feeding = False
             if self._schemas.history.waits and decoder.statements.waiting is None:
                 here = decoder.cursor.file, decoder.cursor.end
-                if self._schemas.history.pass_by(here, decoder.transactions.last_pos):
+                if self._schemas.history.pass_by(here, decoder.transactions.given):
                     decoder.refresh()
         except HeadraceError as failure:
             error: HeadraceError = failure
@@ -178,7 +178,7 @@ class MysqlStream(ChangeStream):
         return reached((self._decoder.cursor.file, self._decoder.cursor.end), end)
 
     def take_entries(self) -> tuple[dict[str, Any], ...]:
-        return self._schemas.history.take_entries()
+        return self._schemas.history.take_entries(self.position().last_pos)
 
     async def reopen(self) -> int:
         await self._dump.close()

@@ -8,7 +8,7 @@ from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.cutter import EventCutter, enter_payload
 from headrace.mysql.events.dump_start import DumpStart
-from headrace.mysql.events.event_types import STATEMENTS, TABLE, TABLE_MAP, Does, Handler, handlers
+from headrace.mysql.events.event_types import STATEMENTS, TABLE, TABLE_MAP, Does, handlers
 from headrace.mysql.events.gtid_event import GtidReader
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.events.xa import GroupSpool
@@ -94,14 +94,19 @@ class Decoder:
                 maps.forget_numbers()  # rows behind it are not those of a table that had its number before
             transactions.on_skipped(kind, data, at, stop)
             if kind in STATEMENTS and history is not None:
-                history.doubt("a statement was passed over", cursor.file, cursor.event_start, transactions.last_pos)
+                history.doubt("a statement was passed over", cursor.file, cursor.event_start, transactions.given)
                 maps.forget()
                 if receiver.altered is not None:
                     receiver.altered(None, ())
 
-        if receiver.hung:
-            table = {number: _guarded(handler, cursor, receiver.hung) for number, handler in table.items()}
-        self.cutter = EventCutter(cursor, table, skipped=on_skipped, spool=options.spool, largest=options.max_event)
+        self.cutter = EventCutter(
+            cursor,
+            table,
+            skipped=on_skipped,
+            spool=options.spool,
+            largest=options.max_event,
+            hung=receiver.hung,
+        )
         if receiver.hung:
             pass  # each event is looked at
         elif receiver.native is not None:
@@ -126,14 +131,3 @@ class Decoder:
         self.cutter.close()
         self.transactions.close()
         self.maps.clear()
-
-
-def _guarded(handler: Handler, cursor: EventCursor, hung: str) -> Handler:
-    """The handler, but for the event at `hung`, which is refused unread."""
-
-    def run(data: bytes, at: int, stop: int) -> None:
-        if cursor.position == hung:
-            raise cursor.not_understood("event loops have hung on this event")
-        handler(data, at, stop)
-
-    return run

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
-from typing import cast
 
 import structlog
 
 from headrace.large_values import LARGE_VALUE, PIECE, LargeValue, numbered
-from headrace.model import POS_LIMIT, POS_SHIFT, Operation, Origin, Row, RowsChange
+from headrace.model import ABSENT, POS_LIMIT, POS_SHIFT, Operation, Origin, Row, RowsChange
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.cutter import BROKEN, SLICE_SECONDS, InSlices
@@ -23,7 +22,7 @@ from headrace.mysql.heartbeat import SIGNAL_TABLE
 from headrace.mysql.schema.follower import StatementFollower
 from headrace.mysql.table_maps import Table, TableMaps
 from headrace.mysql.undecodable import Undecodable
-from headrace.mysql.values.large import TakesLong
+from headrace.mysql.values.large import TakesLong, large_again, least_of
 from headrace.mysql.values.mariadb import decompressed_event, decompressed_size, event_pieces
 from headrace.mysql.values.rowcode import RowDecoder, StepDecoder, make_decoder, make_step
 from headrace.ports.source import Heartbeat, Receiver, Signal
@@ -39,10 +38,14 @@ _AT_ONCE = LARGE_VALUE
 PART_BYTES, PART_ROWS = 512 * 1024, 5_000
 """Of an event with more than one row, after which the rest goes out in other messages: so an event of any size passes
 in bounded memory. Native code leaves such an event to Python."""
+_PART_VALUES = 100_000
+"""The same: rows of NULLs take few bytes, and are long when they are printed."""
 _LARGEST_CHANGE = 16 << 20
 """Bytes of an event with changes of JSON documents, which needs many times as much memory."""
 _SOME = 256
 """Rows that are decoded at a time."""
+_MOST_DECODERS = 100
+"""Of a table, whose images may lack columns in many ways."""
 _from_bytes = int.from_bytes
 
 
@@ -85,6 +88,8 @@ class RowsReader:
             row_schema = table.row_schema
             if row_schema is None or ordinal <= transactions.skip_events:
                 transactions.events_done = ordinal
+                if ordinal > transactions.skip_events:
+                    transactions.skip_rows = 0  # they were of this event, when its table was still captured
                 if row_schema is not None:
                     statements.text = None  # it was told before the rows that are confirmed
                 if table.own:
@@ -97,19 +102,21 @@ class RowsReader:
                 count, p = _from_bytes(data[p + 1 : p + 3], "little"), p + 3
             q = p + (table.count + 7) // 8 * images
             bitmaps = data[p:q]
-            decode = table.decoders.get(b"P" + bitmaps if diffs else bitmaps)
-            if decode is None or count != table.count:
-                decode = self._new_decoder(table, row_schema, bitmaps, count, images, diffs)
+            if count != table.count:
+                raise self._other_columns(table, count)
             if stop - at > _AT_ONCE:
-                raise InSlices(self._slices(table, row_schema, bitmaps, kind, data, q, stop))
+                raise InSlices(self._slices(table, row_schema, bitmaps, kind, data, q, stop), stop - at)
+            decode = table.decoders.get(b"P" + bitmaps if diffs else bitmaps)
+            if decode is None:
+                decode = self._new_decoder(table, row_schema, bitmaps, images, diffs)
             try:
                 try:
                     rows = decode(data, q, stop)
                 except UnicodeDecodeError:
-                    decode = self._new_decoder(table, row_schema, bitmaps, count, images, diffs, any_text=True)
+                    decode = self._new_decoder(table, row_schema, bitmaps, images, diffs, any_text=True)
                     rows = decode(data, q, stop)
-            except TakesLong:
-                raise InSlices(self._slices(table, row_schema, bitmaps, kind, data, q, stop)) from None
+            except TakesLong as long:
+                raise InSlices(self._slices(table, row_schema, bitmaps, kind, data, q, stop), long.size) from None
             except MissingBase as error:
                 raise self._lacks_base(table, error) from error
             except BROKEN as error:
@@ -160,8 +167,8 @@ class RowsReader:
                 return
             p = at + 8 + (_from_bytes(data[at + 8 : at + 10], "little") if extra else 0)
             p += (1 if table.count < 251 else 3) + (table.count + 7) // 8 * images
-            if decompressed_size(data[p : p + 5], stop - p) > PART_BYTES:
-                raise InSlices(self._inflated(data, at, p, stop, on_rows))
+            if (size := decompressed_size(data[p : p + 5], stop - p)) > PART_BYTES:
+                raise InSlices(self._inflated(data, at, p, stop, on_rows), size)
             plain = data[at:p] + decompressed_event(data, p, stop, largest)
             on_rows(plain, 0, len(plain))
 
@@ -187,7 +194,10 @@ class RowsReader:
         in parts of PART_BYTES or PART_ROWS; what a position says of them is how many rows went out."""
         transactions = self._transactions
         if kind.diffs:
-            images = yield from self._updated(table, row_schema, bitmaps, data, at, stop)
+            images, least = (yield from self._updated(table, row_schema, bitmaps, data, at, stop)), least_of(stop - at)
+            for i in range(0, len(images), 2):
+                before, after = (tuple(large_again(value, least) for value in row) for row in images[i : i + 2])
+                images[i : i + 2] = before, (yield from _compared(before, after))
             yield from self._part(row_schema, table, bitmaps, kind, images, 0, whole=True)
             transactions.events_done += 1
             transactions.end_part(0)
@@ -195,6 +205,8 @@ class RowsReader:
         update = kind.operation is Operation.UPDATE
         step, passed = self._step(table, row_schema, bitmaps, 2 if update else 1), transactions.skip_rows
         transactions.skip_rows, transactions.rows_done = 0, passed
+        if passed:
+            self._statements.text = None  # it was told before the rows that are confirmed
         count, images, begin = 0, list[Row](), at
         while at < stop:
             try:
@@ -212,7 +224,8 @@ class RowsReader:
             else:
                 begin = at
             made = len(images) // len(row)
-            if made and at < stop and (at - begin >= PART_BYTES or made >= PART_ROWS):
+            full = at - begin >= PART_BYTES or made >= PART_ROWS or len(images) * table.count >= _PART_VALUES
+            if made and at < stop and full:
                 yield from self._part(row_schema, table, bitmaps, kind, images, count - made, whole=False)
                 images, begin = [], at
                 transactions.end_part(count)
@@ -235,8 +248,9 @@ class RowsReader:
                 f"{_LARGEST_CHANGE}",
                 "SET PERSIST binlog_row_value_options = ''; and let old sessions reconnect",
             )
+        decode = table.decoders.get(b"P" + bitmaps) or self._new_decoder(table, row_schema, bitmaps, 2, diffs=True)
         thread = ThreadPoolExecutor(1, "json")
-        rows = thread.submit(table.decoders[b"P" + bitmaps], data, at, stop)
+        rows = thread.submit(decode, data, at, stop)
         thread.shutdown(wait=False)  # it ends with that
         while not rows.done():
             wait((rows,), timeout=SLICE_SECONDS)
@@ -299,18 +313,16 @@ class RowsReader:
         self._receiver.rows(change)
 
     def _step(self, table: Table, row_schema: RowSchema, bitmaps: bytes, images: int) -> StepDecoder:
-        """The decoder of one row of those that have the columns of `bitmaps`, which _new_decoder() has looked at."""
-        name = b"S" + bitmaps
-        step = table.decoders.get(name)
+        """The decoder of one row of those that have the columns of `bitmaps`."""
+        step = table.steps.get(bitmaps)
         if step is None:
-            width = (table.count + 7) // 8
-            whole = (1 << table.count) - 1
-            sets = [_from_bytes(bitmaps[i * width : (i + 1) * width], "little") & whole for i in range(images)]
+            sets = self._sets(table, row_schema, bitmaps, images)
             fields = self._options.undecodable.fields(row_schema.schema, row_schema.fields)
-            step = table.decoders[name] = cast(
-                RowDecoder, make_step(fields, *sets, visible=len(row_schema.schema.columns))
-            )
-        return cast(StepDecoder, step)
+            step = make_step(fields, *sets, visible=len(row_schema.schema.columns))
+            if len(table.steps) > _MOST_DECODERS:
+                table.steps.clear()
+            table.steps[bitmaps] = step
+        return step
 
     def _refuse(self, table: Table, error: Exception) -> None:
         """Raises what it means that rows of a table can't be published, unless the operator said that such rows are to
@@ -347,7 +359,7 @@ class RowsReader:
             raise self._not_described()
         stop = stop if table.row_schema is not None else at + 8
         if stop - at > PART_BYTES:
-            raise InSlices(self._transactions.hold_large(number, data, at, stop))
+            raise InSlices(self._transactions.hold_large(number, data, at, stop), 0)
         self._transactions.hold(number, data[at:stop])
 
     def _new_decoder(
@@ -355,7 +367,6 @@ class RowsReader:
         table: Table,
         row_schema: RowSchema,
         bitmaps: bytes,
-        count: int,
         images: int,
         diffs: bool,
         *,
@@ -363,29 +374,34 @@ class RowsReader:
     ) -> RowDecoder:
         """The decoder of row images that have the columns of `bitmaps`. Without `any_text` it raises UnicodeDecodeError
         for a code that has no Unicode character, and is faster."""
-        cursor, fields = self._cursor, row_schema.fields
+        sets, fields = self._sets(table, row_schema, bitmaps, images), row_schema.fields
         if any_text:
             fields = self._options.undecodable.fields(row_schema.schema, fields)
-        if count != table.count:
-            raise cursor.not_understood(f"rows of {table.name} have {count} columns, its description {table.count}")
-        width = (count + 7) // 8
-        if len(bitmaps) != width * images:
-            raise cursor.not_understood(f"rows of {table.name} end within their head")
-        whole = (1 << count) - 1
-        sets = [_from_bytes(bitmaps[i * width : (i + 1) * width], "little") & whole for i in range(images)]
-        if any(columns != whole for columns in sets):
-            if not self._options.partial_images:
-                raise self._lack(table, row_schema, sets)
-            table.partial = (table.partial or set()) | {bitmaps}
         if diffs:
             decoder: RowDecoder = PartialUpdates(fields, row_schema.kinds, *sets)
         else:
             shown = sets if images > 1 or (table.partial and bitmaps in table.partial) else ()
             decoder = make_decoder(fields, *shown, visible=len(row_schema.schema.columns))
-        if len(table.decoders) > 100:
+        if len(table.decoders) > _MOST_DECODERS:
             table.decoders.clear()
         table.decoders[b"P" + bitmaps if diffs else bitmaps] = decoder
         return decoder
+
+    def _sets(self, table: Table, row_schema: RowSchema, bitmaps: bytes, images: int) -> list[int]:
+        """The columns that images have, as bit sets. Raises NotUnderstood where they may not lack any."""
+        width = (table.count + 7) // 8
+        if len(bitmaps) != width * images:
+            raise self._cursor.not_understood(f"rows of {table.name} end within their head")
+        whole = (1 << table.count) - 1
+        sets = [_from_bytes(bitmaps[i * width : (i + 1) * width], "little") & whole for i in range(images)]
+        if any(columns != whole for columns in sets):
+            if not self._options.partial_images:
+                raise self._lack(table, row_schema, sets)
+            table.partial = (table.partial or set()) | {bitmaps}
+        return sets
+
+    def _other_columns(self, table: Table, count: int) -> Exception:
+        return self._cursor.not_understood(f"rows of {table.name} have {count} columns, its description {table.count}")
 
     def _lack(self, table: Table, row_schema: RowSchema, sets: Sequence[int]) -> Exception:
         columns = row_schema.schema.columns
@@ -428,12 +444,13 @@ class RowsReader:
 def _compared(before: Row, after: Row) -> Generator[None, None, Row]:
     """The row after, with the very values of the row before where large ones are the same: a format that looks for what
     has changed need not compare them."""
-    pairs = zip(before, after, strict=True)
-    both = [i for i, (a, b) in enumerate(pairs) if type(a) is LargeValue and type(b) is LargeValue and a is not b]
     values = list(after)
-    for i in both:
-        if (yield from before[i].same_as(after[i])):
-            values[i] = before[i]
+    for i, (a, b) in enumerate(zip(before, after, strict=True)):
+        if a is b or a is None or b is None or a is ABSENT or b is ABSENT:
+            continue
+        large, other = (a, b) if type(a) is LargeValue else (b, a)
+        if type(large) is LargeValue and (yield from large.same_as(other)):
+            values[i] = a
     return tuple(values)
 
 

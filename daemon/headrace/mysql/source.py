@@ -205,7 +205,7 @@ class MysqlSource(Source):
             f"{self.settings.host}:{self.settings.port}",
             server.version,
             self._server_id,
-            take_entries=lambda: (*ours, *schemas.history.take_entries()),
+            take_entries=lambda: (*ours, *schemas.history.take_entries(start.last_pos)),
             stream=stream,
             close=dump.close,
             reader=lambda: self._table_reader(server, self._destination.source.snapshot_source),

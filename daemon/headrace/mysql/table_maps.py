@@ -19,7 +19,7 @@ from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.schema.described import DescribedTables
 from headrace.mysql.schema.fit import misfit
 from headrace.mysql.values.column_types import DEFAULTS
-from headrace.mysql.values.rowcode import RowDecoder
+from headrace.mysql.values.rowcode import RowDecoder, StepDecoder
 
 log = structlog.get_logger(__name__)
 
@@ -41,6 +41,8 @@ class Table:
     """Columns."""
     decoders: dict[bytes, RowDecoder] = field(default_factory=dict)
     """By the bitmaps of columns that the images have."""
+    steps: dict[bytes, StepDecoder] = field(default_factory=dict)
+    """The same, for one row at a time."""
     partial: set[bytes] | Literal[False] = False
     """Those bitmaps that lack columns; False while there are none, as is the rule."""
     own: bool = False
@@ -85,6 +87,8 @@ class TableMaps:
         self._older: dict[bytes, Table] = {}
         """Those of the generation before. They are forgotten when the next one begins: the rows of a table come before
         as many other tables are described."""
+        self._older_since = -1
+        """The number of the transaction in which the present generation began."""
         self._ids: dict[str, bytes] = {}
         """Of the tables whose rows bring no names: the id that they had when they were last compared."""
         self._most_ids = _NUMBERS
@@ -113,7 +117,7 @@ class TableMaps:
             self.native.clear()
 
     def _begin_generation(self) -> None:
-        self._older = dict(self.tables)
+        self._older, self._older_since = dict(self.tables), self._transactions.count
         self.tables.clear()
         if self.native is not None:
             self.native.clear()
@@ -184,7 +188,9 @@ class TableMaps:
         """Takes tables from the history anew. What was described already may have rows yet."""
         self._maps.clear()
         self._older_maps.clear()
+        kept = self._older if self._older_since == self._transactions.count else {}  # tables may be learned one by one
         self._begin_generation()
+        self._older = {**kept, **self._older}
 
     def _new(self, body: bytes) -> Table:
         try:

@@ -110,8 +110,8 @@ class UndecodableTexts:
 def noted(make: MakeLarge, note: Note) -> MakeLarge:
     """Makes the same large values, and calls `note` for each that turns out to be such a text."""
 
-    def large(b: bytes, start: int, end: int) -> LargeValue | None:
-        value = make(b, start, end)
+    def large(b: bytes, start: int, end: int, least: int) -> LargeValue | None:
+        value = make(b, start, end, least)
         if value is not None:
             value.replaced = note
         return value

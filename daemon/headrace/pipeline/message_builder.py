@@ -185,8 +185,8 @@ class MessageBuilder:
         """The same for a change with large values, in slices: the messages are made with something that stands in for
         the values, which are then put in. Raises NotUnderstood also for a message of more than `largest` bytes."""
         projection = self._projections.of(change.schema)
-        if projection.looks_into(change):
-            change.settle()
+        change.settle(projection.looked_at)
+        if not change.large:
             self.emit(change)
             return
         saved, native = (self._batches, self._open, self._open_of, self._size, self._count), self.native

@@ -59,13 +59,17 @@ class ProcessBudget:
         return used + sum(max(one.used, kept) for one in self._queues if one is not queue) <= self._total
 
     async def alone(self, queue: Queue) -> None:
-        """Waits while the destination of another queue has a large value in memory, for ALONE seconds at most: a sink
-        that takes nothing must not stop other destinations. Then it is the turn of this queue, until end_alone()."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(ALONE):
-                while self._alone not in (None, queue):
-                    self._none_alone.clear()
+        """Waits while the destination of another queue has a large value in memory, ALONE seconds for each at most: a
+        sink that takes nothing must not stop other destinations. Then it is the turn of this queue, until
+        end_alone()."""
+        while (other := self._alone) not in (None, queue):
+            self._none_alone.clear()
+            try:
+                async with asyncio.timeout(ALONE):
                     await self._none_alone.wait()
+            except TimeoutError:
+                if self._alone is other:
+                    break
         self._alone = queue
 
     def end_alone(self, queue: Queue) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -18,7 +18,7 @@ from headrace.rules.keys import parse_keys
 from headrace.rules.masks import Mask
 from headrace.rules.patterns import Pattern, compile_filter
 from headrace.rules.predicate_parser import Node, parse_condition
-from headrace.rules.predicates import bind
+from headrace.rules.predicates import bind, compared_columns
 from headrace.rules.topics import TopicRules, parse_partitions
 from headrace.settings.destination import DestinationSettings
 
@@ -64,6 +64,7 @@ class Projections:
         try:
             route = self.route(schema.schema, schema.table)
             published, project, masked = self._projection(schema)
+            condition = self._condition(schema)
             left_out = set(range(len(schema.columns))) - set(self._kept(schema))
             keys = _key_columns(schema, route)
             return TableProjection(
@@ -71,7 +72,7 @@ class Projections:
                 schema,
                 published,
                 project=project,
-                keeps=self._condition(schema),
+                keeps=bind(condition, schema.columns) if condition is not None else None,
                 address=partial(self.address, route),
                 key_columns=keys,
                 key_bytes=self._record_key(schema, route),
@@ -80,6 +81,7 @@ class Projections:
                 hidden_key=bool((masked | left_out) & set(keys)),
                 secret=self._secret,
                 kept=None if masked else self._kept(schema),
+                looked_at=[*self._compared(schema, condition), *self._read_by_masks(schema, masked)],
             )
         except ValueError as error:
             raise NotUnderstood(
@@ -94,9 +96,17 @@ class Projections:
             return self._format.record_key(schema)
         return None
 
-    def _condition(self, schema: TableSchema) -> Callable[[Row], bool | None] | None:
-        condition: Node | None = next((one for tables, one in self._where if _names(tables, schema)), None)
-        return bind(condition, schema.columns) if condition is not None else None
+    def _condition(self, schema: TableSchema) -> Node | None:
+        return next((one for tables, one in self._where if _names(tables, schema)), None)
+
+    def _compared(self, schema: TableSchema, condition: Node | None) -> list[int]:
+        """The columns whose values a condition looks at."""
+        return [_index_of(schema, name) for name in compared_columns(condition)] if condition is not None else []
+
+    def _read_by_masks(self, schema: TableSchema, masked: Iterable[int]) -> list[int]:
+        """The masked columns whose values say what is published."""
+        masks = [(i, self._mask(schema, schema.columns[i])) for i in masked]
+        return [i for i, mask in masks if mask is not None and mask.reads]
 
     def _projection(self, schema: TableSchema) -> tuple[TableSchema, Callable[[Row], Row] | None, set[int]]:
         """The published table schema, what makes its rows, and which columns are masked."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -12,7 +12,6 @@ from typing import Any
 import orjson
 
 from headrace.errors import NotUnderstood
-from headrace.large_values import LargeValue
 from headrace.model import ABSENT, Operation, Row, RowsChange, TableRows, TableSchema
 from headrace.rules.hashes import canal_partition, kafka_partitions
 from headrace.rules.keys import KeyRule
@@ -67,8 +66,10 @@ class TableProjection:
         hidden_key: bool = False,
         secret: bytes = b"",
         kept: Sequence[int] | None = (),
+        looked_at: Iterable[int] = (),
     ) -> None:
-        """`kept`: the columns of `source` that are published as they are, by number; None where values are changed."""
+        """`kept`: the columns of `source` that are published as they are, by number; None where values are changed.
+        `looked_at`: those whose values a condition or a mask needs."""
         self.route, self.source, self.schema, self.kept = route, source, schema, kept
         self.counted: TableRows | None = None
         """What the message builder has of the table that nobody has taken; None: nothing."""
@@ -94,6 +95,8 @@ class TableProjection:
             else:
                 self._spread = lambda rows: kafka_partitions(map(key, rows), n)
         self.simple = self._spread is None and keeps is None
+        self.looked_at = frozenset((*self.deciding_columns, *looked_at))
+        """The columns of `source` whose values are looked at: large ones of them are decoded as a whole."""
 
     def native_key(self) -> tuple[Any, ...] | None:
         """What native code hashes to find a row's partition: the name of the way, and its columns in `source`; None
@@ -108,13 +111,6 @@ class TableProjection:
     def deciding_columns(self) -> list[int]:
         """Those of `source` that say where a row goes and which it is."""
         return sorted({*self._columns, *self.source.keys})
-
-    def looks_into(self, change: RowsChange) -> bool:
-        """Whether large values of a change decide on its rows, or are masked: then they are decoded as a whole."""
-        if self._keeps is not None or self.kept is None:
-            return True
-        images, columns = (*change.rows, *(change.before or ())), self.deciding_columns
-        return any(type(row[i]) is LargeValue for row in images for i in columns)
 
     @property
     def hides_key(self) -> bool:

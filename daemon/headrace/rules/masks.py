@@ -36,6 +36,11 @@ class Mask:
     salt: str = field(default="", repr=False)
     length: int = 0
 
+    @property
+    def reads(self) -> bool:
+        """Whether what is published follows from the value."""
+        return self.kind in ("hash", "truncate")
+
     def bind(self, column: Column, *, key: bool) -> tuple[Column, Change]:
         """The column as it is published, and what turns its values. NULL stays NULL, and ABSENT stays ABSENT. `key`:
         whether it is part of the primary key. Raises ValueError when the column can't have this mask."""

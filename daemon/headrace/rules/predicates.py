@@ -52,6 +52,15 @@ def bind(condition: Node, columns: Sequence[Column]) -> Match:
     return _Binder(columns).bind(condition)
 
 
+def compared_columns(condition: Node) -> set[str]:
+    """The columns whose values a condition looks at, beyond whether they are NULL."""
+    if isinstance(condition, Many):
+        return {name for part in condition.parts for name in compared_columns(part)}
+    if isinstance(condition, Not):
+        return compared_columns(condition.part)
+    return set() if condition.operator == "is null" else {condition.column}
+
+
 class _Binder:
     """Writes one Python function for a condition. Its source holds numbers and names of our own; what the user wrote
     and the columns' names come in as bound values."""

@@ -61,8 +61,8 @@ class DaemonSettings(Section):
     )
     spool: Folder = Field(
         default=Path("var/spool"),
-        description="Folder where rows of prepared XA transactions, and those behind a SAVEPOINT, wait on disk; "
-        "relative to the working directory.",
+        description="Folder where rows of prepared XA transactions, and those behind a SAVEPOINT, wait on disk, and "
+        "where events of 16 MB and more pass through; relative to the working directory.",
     )
     watch: SecondsOrOff = Field(
         default=2.0,

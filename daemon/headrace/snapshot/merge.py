@@ -126,6 +126,7 @@ class SnapshotMerge:
     def _note(self, change: RowsChange) -> None:
         if (table := self.tables.get((change.schema.schema, change.schema.table))) is not None:
             try:
+                change.settle(change.schema.keys)
                 table.touched.note(change)
                 if change.large and not change.schema.keys:  # a row is told by all of it, which is not decoded
                     table.forget()

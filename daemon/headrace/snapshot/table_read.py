@@ -70,7 +70,6 @@ class TableRead:
     def take(self, count: int) -> list[Row]:
         """The next rows of the first chunk that are still to be given out. Raises NotUnderstood."""
         first = self.chunks[0]
-        rows = first.chunk.take(count)
-        if not first.schema.keys:  # they are told by all of their values
-            rows = list(map(settled, rows))
+        # Without a key they are told by all of their values.
+        rows = settled(first.chunk.take(count), first.schema.keys or None)
         return self.touched.left(first.schema, rows, first.window)

@@ -85,8 +85,8 @@ class TableNow:
                 rows: list[Row] = []
                 raws: list[Key | None] = []
                 while chunk.rows and len(rows) < _TOGETHER:
-                    for row in chunk.take(1):  # none for one that is left out
-                        rows.append(settled(row))
+                    for row in settled(chunk.take(1)):  # none for one that is left out
+                        rows.append(row)
                         raws.append(chunk.key)
                 yield [
                     SourceRow(one.key, self._forms(one.row or {}), raws[number])

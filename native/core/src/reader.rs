@@ -23,10 +23,12 @@ const TABLE_MAP: u8 = 19;
 const GTID: u8 = 33;
 const ANONYMOUS_GTID: u8 = 34;
 /// Bytes of a rows event that goes out as a whole, however many rows it has; beyond `PART_BYTES`, or with more than
-/// `PART_ROWS` rows, Python gives the rows in parts (`headrace/mysql/rows.py`), and larger events in slices.
+/// `PART_ROWS` rows or `PART_VALUES` values, Python gives the rows in parts (`headrace/mysql/rows.py`), and larger
+/// events in slices.
 const SMALL_EVENT: usize = 64 << 10;
 const PART_BYTES: usize = 512 << 10;
 const PART_ROWS: usize = 5_000;
+const PART_VALUES: usize = 100_000;
 const LARGE_EVENT: usize = 4 << 20;
 const POS_SHIFT: u32 = 11;
 const POS_ROOM: i64 = 1024;
@@ -394,7 +396,10 @@ impl Reader {
         let most = match body.len() {
             size if size > LARGE_EVENT => return Ok(false),
             size if size > PART_BYTES => images,
-            size if size > SMALL_EVENT => PART_ROWS * images,
+            size if size > SMALL_EVENT => {
+                // A part ends behind the row that makes it full, so the last one may.
+                PART_ROWS.min((PART_VALUES - 1) / (images * table.shapes().len()) + 1) * images
+            }
             _ => usize::MAX,
         };
         self.spans.clear();

@@ -19,6 +19,7 @@ from aio_pika.exceptions import AMQPError, ChannelClosed, ConnectionClosed, Prob
 from yarl import URL
 
 from headrace.adapters.rabbitmq.aiormq_internals import ConfirmChannel, tell_blocked
+from headrace.adapters.rabbitmq.frames import size_refused
 from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
 from headrace.errors import SinkError, SinkRejected
 from headrace.tls import client_context
@@ -244,8 +245,13 @@ class BrokerConnection:
             f"(rabbitmqctl set_permissions -p {settings.virtual_host} {settings.user} ...)",
             _LOCKED: "another connection has it to itself",
             _PRECONDITION_FAILED: "it is there in another form: let [sink] exchange_type and queue_type fit it, or set "
-            "declare = false; or the message is larger than the broker's max_message_size",
+            "declare = false",
         }
+        if size_refused(text):
+            remedies[code] = (
+                "raise max_message_size in the broker's rabbitmq.conf, or leave the column out ([filter] "
+                "exclude_columns)"
+            )
         if code == _ACCESS_REFUSED and _OF_TOPIC in text:
             remedies[code] = (
                 f"give {settings.user} a topic permission for it (rabbitmqctl set_topic_permissions -p "

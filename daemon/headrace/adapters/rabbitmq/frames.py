@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from headrace.errors import SinkRejected
 from headrace.model import MessageBatch
@@ -20,8 +21,19 @@ _CONTENT = struct.Struct(">HHQH")
 """Class, weight, bytes of the body, flags of the properties that follow."""
 _CONTENT_TYPE, _HEADERS, _DELIVERY_MODE, _MESSAGE_ID, _TIMESTAMP = 1 << 15, 1 << 13, 1 << 12, 1 << 7, 1 << 6
 _SHORT_LIMIT = 255
+PIECE = 1 << 20
+"""Bytes of large messages that are copied at once."""
 _UINT = struct.Struct(">I")
 _FIXED_PROPERTIES = b"\x10application/json"
+
+
+_TOO_LARGE = re.compile(r"message size (\d+) is larger")
+
+
+def size_refused(text: str) -> int:
+    """The size of a message that the broker does not take because of it; 0 when it says something else."""
+    found = _TOO_LARGE.search(text)
+    return int(found[1]) if found is not None else 0
 
 
 def _short(text: bytes) -> bytes:
@@ -39,16 +51,16 @@ class Encoder:
         self._names: dict[str, bytes] = {}
         """Names of headers as they stand in a table, with the type behind them."""
 
-    def encode(self, batch: MessageBatch, indexes: Sequence[int]) -> bytes:
-        """The frames of some messages of a batch, in order. The routing key is the batch's topic; message id is the
-        first header, headrace-id. Raises SinkRejected when the routing key is too long."""
+    def encode(self, batch: MessageBatch, indexes: Sequence[int]) -> Iterator[bytes]:
+        """The frames of some messages of a batch, in order, in pieces of about PIECE. The routing key is the batch's
+        topic; message id is the first header, headrace-id. Raises SinkRejected when the routing key is too long."""
         publish, when = self._publish(batch.topic), batch.commit_time_us // 1_000_000
         flags = _CONTENT_TYPE | _HEADERS | _DELIVERY_MODE | _MESSAGE_ID | (_TIMESTAMP if when > 0 else 0)
         time = struct.pack(">Q", when) if when > 0 else b""
         partition = self._name("headrace-partition") + _long(b"%d" % batch.partition)
         channel, body_max, mode, name = self._channel, self._body_max, self._mode, self._name
         values, headers, keys = batch.values, batch.headers, batch.keys
-        out: list[bytes] = []
+        out, full = list[bytes](), 0
         for index in indexes:
             body, own = values[index] or b"", headers[index]
             fields = [name(key) + _long(value) for key, value in own[1:]]
@@ -73,7 +85,11 @@ class Encoder:
             for at in range(0, size, body_max):
                 part = body[at : at + body_max]
                 out += (_FRAME.pack(_BODY, channel, len(part)), part, _END)
-        return b"".join(out)
+                full += len(part)
+                if full > PIECE:
+                    yield b"".join(out)
+                    out, full = [], 0
+        yield b"".join(out)
 
     def _publish(self, routing_key: str) -> bytes:
         key = routing_key.encode()

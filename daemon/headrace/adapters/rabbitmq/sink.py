@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.adapters.rabbitmq.frames import Encoder
+from headrace.adapters.rabbitmq.frames import PIECE, Encoder, size_refused
 from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
 from headrace.errors import SinkError, SinkRejected
 from headrace.lease import Lease
@@ -32,6 +33,8 @@ class RabbitMqSink(ConfirmingSink):
         self._settings, self._routing = settings, routing or SinkRouting()
         self._connection: BrokerConnection | None = None
         self._encoder: Encoder
+        self._large: dict[int, str] = {}
+        """By their sizes, where the large messages that were handed over last stand in the source."""
         self._last_returned = 0
         """The tag of the message that was returned last."""
 
@@ -49,7 +52,7 @@ class RabbitMqSink(ConfirmingSink):
                 remedy="pip install 'headrace[rabbitmq]'",
             ) from error
         settings = self._settings
-        self._connection = connection = BrokerConnection(settings, self._settled, self._returned, self._lost)
+        self._connection = connection = BrokerConnection(settings, self._settled, self._returned, self._broken)
         try:
             await connection.open()
             await connection.prepare(declare=declare)
@@ -113,13 +116,32 @@ class RabbitMqSink(ConfirmingSink):
         connection = self._connection
         if connection is None:
             raise SinkError("the connection to RabbitMQ is closed")
-        await connection.write(self._encoder.encode(batch, indexes))
+        if batch.largest > PIECE:
+            sizes = {len(batch.values[i] or b""): i for i in indexes}
+            self._large = {size: _place(batch.headers[i]) for size, i in sizes.items() if size > PIECE}
+        pieces = self._encoder.encode(batch, indexes)  # so that others have their turns while a large one is written
+        piece = next(pieces, None)
+        while piece is not None:
+            following = next(pieces, None)
+            try:
+                await connection.write(piece)
+            except asyncio.CancelledError:
+                if following is not None:  # nothing else may be written behind half a message
+                    self._lost(SinkError("a message was handed over in part"))
+                raise
+            piece = following
 
     def _scope(self, batch: MessageBatch) -> str:
         return self._settings.exchange
 
     def _paused(self) -> bool:
         return self._connection is not None and self._connection.blocked
+
+    def _broken(self, error: SinkError) -> None:
+        """The line broke; perhaps for a message that is too large."""
+        if (place := self._large.get(size_refused(str(error)))) is not None:
+            error = SinkRejected(f"{error.args[0]}: that of the change at {place}", remedy=error.remedy)
+        self._lost(error)
 
     def _returned(self, id_: bytes, reason: str) -> None:
         """Returns carry no tag; they come in the order of sending, each before its message's own confirmation."""
@@ -129,3 +151,7 @@ class RabbitMqSink(ConfirmingSink):
             return
         self._last_returned = tag
         self._settled(tag, tag, reason)
+
+
+def _place(headers: Sequence[tuple[str, bytes]]) -> str:
+    return dict(headers).get("headrace-position", b"").decode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring as quote
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 
@@ -12,7 +12,7 @@ from headrace import __version__
 from headrace.formats.debezium import schemas
 from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.formats.debezium.tables import table_changes
-from headrace.formats.debezium.types import field_of, geometry, native_style, point
+from headrace.formats.debezium.types import field_of, geometry, large_geometry, large_point, native_style, point
 from headrace.formats.row_text import RowText
 from headrace.model import ABSENT, Operation, Origin, Row, RowsChange, SchemaChange, TableSchema, TransactionMark
 from headrace.ports.format import KeyedFormat, Messages, NativeTable, per_schema
@@ -25,7 +25,7 @@ _NO_VALUE = (None, ABSENT)
 class _Table(RowText):
     """What is the same in every message of one table schema: schemas, names and printers."""
 
-    structured = frozenset((geometry, point))
+    structured: ClassVar = {geometry: large_geometry, point: large_point}
 
     def __init__(self, schema: TableSchema, settings: DebeziumSettings) -> None:
         fields = [field_of(column, settings) for column in schema.columns]

@@ -14,6 +14,7 @@ from typing import Any
 from headrace.formats.debezium.schemas import Schema, fields
 from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.formats.row_text import Printer
+from headrace.large_values import LargeValue
 from headrace.model import Column
 
 _INTS = {"tinyint": "int16", "smallint": "int16", "mediumint": "int32", "int": "int32", "bigint": "int64"}
@@ -144,8 +145,21 @@ _POINT = fields("x:double y:double wkb:bytes? srid:int32?")
 
 def geometry(value: bytes) -> str:
     """MySQL's own form is the SRID in 4 bytes little endian, and the well-known binary of OGC."""
-    srid = int.from_bytes(value[:4], "little")
-    return f'{{"wkb":"{b64encode(value[4:]).decode()}","srid":{srid or "null"}}}'
+    return _geometry(f'"{b64encode(value[4:]).decode()}"', value[:4])
+
+
+def large_geometry(value: LargeValue) -> str:
+    """The same of a large one."""
+    return _geometry(value.stand_in("base64", 4), value.head(4))
+
+
+def large_point(value: LargeValue) -> str:
+    """What no POINT is."""
+    raise ValueError(f"a POINT has {value.size} bytes")
+
+
+def _geometry(wkb: str, srid: bytes) -> str:
+    return f'{{"wkb":{wkb},"srid":{int.from_bytes(srid, "little") or "null"}}}'
 
 
 def point(value: bytes) -> str:

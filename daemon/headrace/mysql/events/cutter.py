@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import gettempdir
 from typing import NoReturn, Protocol
 from zlib import crc32
 
-from headrace.errors import BinlogCorrupt, NotUnderstood, SourceEnded, WrongChecksum
+from headrace.errors import BinlogCorrupt, NotUnderstood, SourceEnded, SpoolError, WrongChecksum
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import WRAP, EventCursor
 from headrace.mysql.events.event_types import Handler
@@ -80,11 +81,11 @@ class UsualFailed(Exception):
 
 class InSlices(Exception):
     """Raised by a handler whose event takes long: `slices` does its work, some milliseconds at each next(), before what
-    follows is read."""
+    follows is read. `size`: bytes of what is decoded."""
 
-    def __init__(self, slices: Iterator[None]) -> None:
+    def __init__(self, slices: Iterator[None], size: int) -> None:
         super().__init__()
-        self.slices = slices
+        self.slices, self.size = slices, size
 
 
 @dataclass(slots=True)
@@ -92,6 +93,7 @@ class _Work:
     """What an event has left to do: its slices, then `done`. `kind` and `body` are those of the event."""
 
     slices: Iterator[None]
+    size: int
     kind: int
     body: tuple[bytes, int, int]
     done: Callable[[], None]
@@ -119,7 +121,8 @@ class EventCutter:
     holds. `other` takes what has no handler; without it that is refused. `skipped` is told of an event that was passed
     over at the operator's word: its number, and where its body lies, which has no bytes when it can't be trusted.
     Unless `keep_large`, handlers get only the header of an event of 16 MB and more; one that holds others waits in the
-    folder `spool`. An event of more than `largest` bytes that has to be in memory is refused.
+    folder `spool`. An event of more than `largest` bytes that has to be in memory is refused, and so is the event at
+    `hung`, unread.
 
     Readable between two calls of feed(): `need` (bytes that the next packet has at least), `events` (handled so far),
     `whole` (after an error: all before it was given out, and nothing of what it is about, so the position holds).
@@ -135,8 +138,12 @@ class EventCutter:
         keep_large: bool = True,
         spool: Path | None = None,
         largest: int = LARGEST_EVENT,
+        hung: str = "",
     ) -> None:
         self._largest = largest
+        self._enters, self._hung = handlers.get(_PAYLOAD) is enter_payload, hung
+        if hung:
+            handlers = {number: self._guarded(handler) for number, handler in handlers.items()}
         self._cursor, self._other, self._skipped = cursor, other, skipped
         self._handlers = {**handlers, _ROTATE: self._on_rotate, _FORMAT: self._on_format}
         self._rotate_told, self._format_told = handlers.get(_ROTATE), handlers.get(_FORMAT)
@@ -158,8 +165,8 @@ class EventCutter:
 
         Stops when the data ends (`need` then says how many bytes the next packet has at least), when a handler needs a
         table schema, when `enough()` says so, or after 8 ms, so that the event loop breathes. `enough` is asked after
-        each 16 events, and after each one while `eager`. Raises NotUnderstood, BinlogCorrupt, and what the server says
-        instead of an event.
+        each 16 events, and after each one while `eager`. Raises NotUnderstood, BinlogCorrupt, SpoolError, and what the
+        server says instead of an event.
         """
         try:
             if self._work is not None and not self._go_on(self._work, enough):
@@ -175,11 +182,19 @@ class EventCutter:
             return self._feed(data, at, enough)
         except BROKEN as error:  # a part of an event that lies about its length, or text that is none
             raise self._cursor.not_understood(f"an event can't be read: {error}") from error
+        except OSError as error:
+            if self._large is not None and len(self._large.head) == 19:
+                self._place(self._large)
+            raise SpoolError(
+                f"the event at {self._cursor.position} has to wait in the folder {self._spool or gettempdir()}, which "
+                f"can't be used: {error.strerror}",
+                remedy="make room on its disk, or look at its owner and rights, and at [daemon] spool",
+            ) from error
 
     @property
-    def body_size(self) -> int:
-        """Bytes of the event whose work is under way in slices; 0 while there is none."""
-        return self._work.body[2] - self._work.body[1] if self._work is not None else 0
+    def work_size(self) -> int:
+        """Bytes of what is being decoded in slices; 0 while nothing is."""
+        return self._work.size if self._work is not None else 0
 
     async def feed_from(self, stream: PacketStream, data: bytes, limit: float, enough: Callable[[], bool]) -> bytes:
         """Feeds `data` and what a stream gives next, in turns with other tasks; returns what is left for the next call.
@@ -305,7 +320,8 @@ class EventCutter:
                 self.events += count
                 behind = start + length if start >= 0 else cursor.end
                 stop = end - 4 if checked else end
-                self._work = _Work(work.slices, kind, (data, at + _HEAD, stop), partial(setattr, cursor, "end", behind))
+                done = partial(setattr, cursor, "end", behind)
+                self._work = _Work(work.slices, work.size, kind, (data, at + _HEAD, stop), done)
                 return end, True
             except (NotUnderstood, *BROKEN) as error:
                 self._pass_over(error, kind, data, at + _HEAD, end - 4 if checked else end)
@@ -422,7 +438,7 @@ class EventCutter:
             except SchemaNeeded:
                 return False, False
             except InSlices as work:
-                self._work = _Work(work.slices, _PAYLOAD, (b"", 0, 0), inner.advance)
+                self._work = _Work(work.slices, work.size, _PAYLOAD, (b"", 0, 0), inner.advance)
                 return False, True
             except EnterInner as further:
                 if further.done is None:
@@ -449,7 +465,7 @@ class EventCutter:
         """A packet that is no ordinary event: an error, the end, or an event of 16 MB and more in several packets."""
         cursor = self._cursor
         if status == 0 and head == _LARGE:  # the caller saw the event's header
-            enters = self._handlers.get(data[at + 9]) is enter_payload
+            enters = self._enters and data[at + 9] == _PAYLOAD
             self._large = LargeEvent(
                 enters, self._spool, cursor.checksums, head - 1, keep=self._keep_large, largest=self._largest
             )
@@ -516,6 +532,7 @@ class EventCutter:
             if large.too_large and self._keep_large:
                 raise cursor.not_understood(too_large(large.size, self._largest), _MORE_ROOM)
             if large.payload and large.file is not None:
+                self._refuse_hung()
                 large.file.seek(19)
                 raise EnterInner(open_payload(large.file, stop - 19))
             data = large.whole()
@@ -528,7 +545,8 @@ class EventCutter:
             self._enter(entered)
         except InSlices as work:
             behind = start + length if start >= 0 else cursor.end
-            self._work = _Work(work.slices, kind, (data, 19, stop), partial(setattr, cursor, "end", behind))
+            done = partial(setattr, cursor, "end", behind)
+            self._work = _Work(work.slices, work.size, kind, (data, 19, stop), done)
             self._large = None
             return True
         except _NewFile:
@@ -543,7 +561,7 @@ class EventCutter:
         self.events += 1
         return True
 
-    # -- what can't be read ---------------------------------------------------------------------------------------
+    # -- what can't be read, or is not to be -------------------------------------------------------------------------
 
     def _refuse(self, kind: int, flags: int) -> None:
         known = ev.BY_NUMBER.get(kind)
@@ -552,6 +570,17 @@ class EventCutter:
         remedy = "it may hold rows: compare the tables, then name the position in [source] skip_event"
         name, remedy = (known.name, known.remedy) if known is not None else ("unknown", remedy)
         raise self._cursor.not_understood(f"event type {kind} ({name}) is not supported", remedy)
+
+    def _guarded(self, handler: Handler) -> Handler:
+        def run(data: bytes, at: int, stop: int) -> None:
+            self._refuse_hung()
+            handler(data, at, stop)
+
+        return run
+
+    def _refuse_hung(self) -> None:
+        if self._hung and self._cursor.position == self._hung:
+            raise self._cursor.not_understood("event loops have hung on this event")
 
     def _corrupt(self, kind: int) -> BinlogCorrupt:
         return WrongChecksum(

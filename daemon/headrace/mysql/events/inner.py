@@ -184,7 +184,8 @@ class LargeEvent:
         self.left, self.last, self._largest = left, False, largest
         """Bytes of the present packet that are not here yet, and whether it is the last one."""
         self.payload = payload
-        self.file: IO[bytes] | None = new_file(folder) if payload or keep else None
+        self._folder, self._kept = folder, payload or keep
+        self.file: IO[bytes] | None = None
         self._checksum, self._crc, self.size = checksum, 0, 0
         self.head = b""
 
@@ -196,11 +197,11 @@ class LargeEvent:
         if self._checksum:
             self._crc = zlib.crc32(part, self._crc)
         self.size += len(part)
-        if self.file is not None:
-            if self.payload or self.size <= self._largest:
-                self.file.write(part)
-            else:
-                self.close()
+        if self.too_large:
+            self.close()
+        elif self._kept:
+            self.file = self.file or new_file(self._folder)
+            self.file.write(part)
 
     @property
     def goes_on(self) -> bool:

@@ -106,7 +106,7 @@ class Transactions:
         start = cursor.start
         self.start, self.events_done = start if start >= 0 else cursor.end, 0
         self.in_group, self.captured_rows, self._in_xa, self.holding = True, False, False, False
-        self._tx_last_pos, self.skip_events, self.skip_rows = self._given, 0, 0
+        self._tx_last_pos, self.skip_events, self.skip_rows = self.given, 0, 0
         self.end_part(0)
         self.commit_time_us, self.gtid, self._key = commit_time_us, gtid, key
         if self._skip_to is not None:
@@ -406,7 +406,7 @@ class Transactions:
         """Where the stream is and the group under way, as native code goes on from."""
         cursor = self._cursor
         if not self.in_group:
-            self.skip_events = 0  # as begin() would
+            self.skip_events = self.skip_rows = 0  # as begin() would
         place = cursor.high, cursor.end, self.in_group, self.inside, self.captured_rows
         group = self._roomed, self._tx_last_pos, self.commit_time_us, self._last_commit_us
         return (
@@ -456,9 +456,10 @@ class Transactions:
         other event (rows, tables, texts) goes alone; one of an unknown number may have been any of these."""
         known, what = kind in ev.BY_NUMBER, "event"
         self.end_part(0)  # of which a part may have failed
-        self.skip_rows = 0
         if kind in ev.ROWS and self.in_group and not self.holding:
             self.events_done += 1
+            if self.events_done > self.skip_events:
+                self.skip_rows = 0  # they were of this event
         if kind in ev.GTIDS or (not self.in_group and (kind in ev.STATEMENTS or not (known or self._may_lack_gtids))):
             what = "group"
             self._pass_group(kind, data, at, stop)
@@ -493,7 +494,7 @@ class Transactions:
 
     def _pass_rest(self) -> None:
         self._forget_held()
-        self.passing, self.skip_events = True, _ALL
+        self.passing, self.skip_events, self.skip_rows = True, _ALL, 0
 
     # -- the position ---------------------------------------------------------------------------------------------
 
@@ -522,15 +523,15 @@ class Transactions:
 
     def begin_part(self) -> None:
         """Rows are about to be given in slices: until end_part() a position lies before them."""
-        self.part_from = self._given
+        self.part_from = self.given
 
     def end_part(self, rows_done: int) -> None:
         """They went out, and so many rows of their event before and with them."""
         self.part_from, self.rows_done = -1, rows_done
 
     @property
-    def _given(self) -> int:
-        """The last number that was given out."""
+    def given(self) -> int:
+        """The last number that was given out: `last_pos` may have the room before the group, which a position lacks."""
         return self.last_pos - POS_ROOM if self.last_pos == self._roomed else self.last_pos
 
     def pass_numbers(self, last_pos: int) -> bool:
@@ -538,7 +539,7 @@ class Transactions:
         resume = self._resume
         if self.in_group or self._awaited or (resume is not None and (resume.events_done or resume.rows_done)):
             return False
-        self.last_pos, self._roomed = max(self._given, last_pos), -1
+        self.last_pos, self._roomed = max(self.given, last_pos), -1
         self._begin = replace(self._begin, last_pos=max(self._begin.last_pos, last_pos))
         if resume is not None:
             self._resume = replace(resume, last_pos=self.last_pos)
@@ -551,7 +552,7 @@ class Transactions:
         if self._resume is not None:
             return self._resume  # nothing came yet: what was done of the transaction under way still holds
         gtids = str(self.gtids) if self.gtids else ""
-        last_pos, done, rows_done = self._given if self.part_from < 0 else self.part_from, 0, 0
+        last_pos, done, rows_done = self.given if self.part_from < 0 else self.part_from, 0, 0
         if self.in_group:
             offset, when = self.start, self._last_commit_us
             if self._mark is None and self.last_pos != self._roomed:

@@ -138,7 +138,7 @@ class StatementFollower:
     def _apply(self, history: SchemaHistory, query: QueryEvent, info: StatementInfo | None, end: int) -> None:
         # Given out whether it is told or not: what the history stores must not be of a later time than the position.
         of = self._transactions
-        pos = of.last_pos if of.passing else of.next_pos(1)  # a restart passes over it again
+        pos = of.given if of.passing else of.next_pos(1)  # a restart passes over it again
         effect = history.apply(query, file=self._cursor.file, end=end, pos=pos, info=info)
         if history.version != self._version:
             self._version = history.version

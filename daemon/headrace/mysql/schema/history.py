@@ -319,6 +319,7 @@ class SchemaHistory:
             self._states.set_listed()
         return bool(tables or schemas)
 
-    def take_entries(self) -> tuple[dict[str, Any], ...]:
-        """What was learned since the last call, JSON types only, for StateChange.schema_entries."""
-        return self._states.take_entries()
+    def take_entries(self, last_pos: int) -> tuple[dict[str, Any], ...]:
+        """What was learned since the last call, JSON types only, for StateChange.schema_entries; `last_pos` is that of
+        the position that they are stored with."""
+        return self._states.take_entries(last_pos)

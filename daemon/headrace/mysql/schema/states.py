@@ -249,13 +249,14 @@ class States:
         self._made.clear()
         self.version += 1
 
-    def take_entries(self) -> tuple[dict[str, Any], ...]:
+    def take_entries(self, last_pos: int) -> tuple[dict[str, Any], ...]:
         """The entries since the last call; or, when many more are stored than are in force, those in force, after one
-        that makes all before void. They are made in some calls, and hold as of the last change before."""
+        that makes all before void. They are made in some calls, and hold as of the last change before, which must not
+        lie behind the position that they are stored with, `last_pos`: a restart there would know nothing."""
         fresh, self._fresh = self._fresh, []
         if fresh:
             self._stored += len(fresh)
-            if self._anew is None and self._stored > self._most and ":" in self._at:  # the place of a statement
+            if self._anew is None and self._may_compact(last_pos):
                 self._anew, self._made_anew, self._since = self._in_force(), [], []
             elif self._anew is not None:
                 self._since += fresh
@@ -268,6 +269,10 @@ class States:
             else:
                 self._made_anew += part
         return tuple(fresh)
+
+    def _may_compact(self, last_pos: int) -> bool:
+        """Whether there is much to be left out, and the last change is that of a statement before the position."""
+        return self._stored > self._most and ":" in self._at and self._pos <= last_pos
 
     def _in_force(self) -> Iterator[list[dict[str, Any]]]:
         """Entries that say everything that is known when the first of them are asked for."""

@@ -15,7 +15,7 @@ from headrace.mysql.undecodable import Undecodable, UndecodableTexts, noted
 from headrace.mysql.values.column_types import ValueOptions
 from headrace.mysql.values.large import MakeLarge
 from headrace.mysql.values.textcode import BROKEN, TextDecoder, make_text_decoder
-from headrace.mysql.wire.query_stream import RowBlock, RowBytes, row_values
+from headrace.mysql.wire.query_stream import RowBlock, RowBytes
 from headrace.ports.tables import Chunk, Key, Watermark
 
 log = structlog.get_logger(__name__)
@@ -70,13 +70,14 @@ class MysqlChunk(Chunk):
         self._parts = deque(block.parts)
         self._at = self._taken = 0
         """Where the next row of the first part begins, and how many rows are before it."""
-        self._last_row: bytes | None = None
+        self._last_row: tuple[bytes, int, int] | None = None
+        """What holds the last row that was taken, where its values begin, and where they end."""
         self._key = self.end = facts.after if select.table.keys else None
         if facts.upto is not None:
             self.end = facts.upto
         elif select.table.keys and block.parts:
             last = block.parts[-1]
-            self.end = select.key_of(row_values(last.data[last.last + 4 :]))
+            self.end = select.key_of(last.data, last.last + 4, len(last.data))
 
     def take(self, count: int) -> list[Row]:
         rows: list[Row] = []
@@ -110,7 +111,7 @@ class MysqlChunk(Chunk):
         except BROKEN as error:
             what = f"KeyError: {error}" if isinstance(error, KeyError) else str(error)
             raise NotUnderstood(f"rows that were read from {name} do not fit its columns: {what}") from error
-        self._last_row = part.data[last + 4 : end]
+        self._last_row = part.data, last + 4, end
         self._at = end
         return rows
 
@@ -119,5 +120,5 @@ class MysqlChunk(Chunk):
         if not self.rows:
             return self.end
         if self._last_row is not None and self._select.table.keys:
-            self._key, self._last_row = self._select.key_of(row_values(self._last_row)), None
+            self._key, self._last_row = self._select.key_of(*self._last_row), None
         return self._key

@@ -9,7 +9,7 @@ from zlib import crc32
 from headrace.model import Column, TableSchema
 from headrace.mysql.values import textcode
 from headrace.mysql.values.mariadb import FIXED_BINARY
-from headrace.mysql.wire.query_stream import ResultColumn
+from headrace.mysql.wire.query_stream import ResultColumn, values_at
 from headrace.ports.tables import Key, KeyOutdated
 
 _NUMBER = re.compile(rb"-?\d+(\.\d+)?(e[+-]?\d+)?", re.ASCII)
@@ -73,9 +73,9 @@ class TableSelect:
     def _list(self) -> str:
         return ", ".join(expression_of(self.table.columns[i]) for i in self.present)
 
-    def key_of(self, values: Sequence[bytes | None]) -> Key:
-        """The key of a row, of which these are the values as they came."""
-        return key_alone([values[place] for place in self._places])
+    def key_of(self, data: bytes, at: int, end: int) -> Key:
+        """The key of a row, whose values stand from `at` to `end` as they came."""
+        return key_alone(values_at(data, at, end, self._places))
 
     def order_of(self, shown: Sequence[ResultColumn]) -> str:
         """What the order of the keys hangs on: their columns' types and collations, as a result shows them."""

@@ -8,7 +8,6 @@ from functools import lru_cache, partial
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from headrace.large_values import LARGE_VALUE
 from headrace.model import Column
 from headrace.mysql.values import mariadb as mariadb_values
 from headrace.mysql.values import old_temporal, values
@@ -197,7 +196,7 @@ def _var_field(kind: int, meta: int, column: Column, largest: int) -> Field:
 def _large(kind: int, size: int, column: Column, largest: int) -> MakeLarge | None:
     if kind in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
         return large_compressed(column.charset, largest)
-    if size < 3:  # 64 KiB at most
+    if size < 2:  # 255 bytes at most
         return None
     if kind == JSON:
         return large_json
@@ -251,9 +250,13 @@ def _text_or_bytes(kind: int, meta: int, column: Column, largest: int) -> tuple[
     return (codec.python, None) if codec.python else ("", decode)
 
 
+_AT_ONCE = 8 * 1024
+"""Bytes that a compressed value may become at once: a small event may have many of them."""
+
+
 def _decompressed(largest: int, raw: bytes) -> bytes:
-    if LARGE_VALUE < mariadb_values.decompressed_size(raw[:5], len(raw)) <= largest:
-        raise TakesLong
+    if _AT_ONCE < (size := mariadb_values.decompressed_size(raw[:5], len(raw))) <= largest:
+        raise TakesLong(size)
     return mariadb_values.decompressed(raw, largest)
 
 

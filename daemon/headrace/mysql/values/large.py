@@ -3,32 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
-from headrace.large_values import LARGE_VALUE, PIECE, LargeValue, Note
+from headrace.large_values import FINE_VALUE, LARGE_ROW, LARGE_VALUE, PIECE, LargeValue, Note
 from headrace.mysql.values import mariadb
 from headrace.mysql.values.charsets import codec_of, replaced, split_of
 from headrace.mysql.values.large_json import json_pieces
 
-MakeLarge = Callable[[bytes, int, int], LargeValue | None]
-"""(bytes, start, end) -> the value between; None when it is not large."""
+MakeLarge = Callable[[bytes, int, int, int], LargeValue | None]
+"""(bytes, start, end, least) -> the value between; None when it has no more than `least` bytes."""
 _WIDEST = 4
 """Bytes of a character at most."""
 
 
 class TakesLong(Exception):
-    """A value is not decoded, because it is large, and what calls decodes at once."""
+    """A value of `size` bytes is not decoded, because it is large, and what calls decodes at once."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
 
 
-def large_json(b: bytes, start: int, end: int) -> LargeValue | None:
+def least_of(size: int) -> int:
+    """The bytes above which a value is large in a row, or in an event, of so many."""
+    return FINE_VALUE if size > LARGE_ROW else LARGE_VALUE
+
+
+def large_json(b: bytes, start: int, end: int, least: int) -> LargeValue | None:
     """A JSON document."""
-    if end - start <= LARGE_VALUE:
+    if end - start <= least:
         return None
     return LargeValue((b, start, end), text=lambda _: json_pieces(b, start, end))
 
 
-def large_binary(b: bytes, start: int, end: int) -> LargeValue | None:
+def large_again(value: Any, least: int) -> Any:
+    """A text of more than `least` characters that was decoded already, to be printed piece by piece; else the value."""
+    if type(value) is not str or len(value) <= least:
+        return value
+    starts = range(0, len(value), PIECE)
+    return LargeValue((value, 0, len(value)), text=lambda _: (value[at : at + PIECE] for at in starts))
+
+
+def large_binary(b: bytes, start: int, end: int, least: int) -> LargeValue | None:
     """A binary string or a geometry."""
-    if end - start <= LARGE_VALUE:
+    if end - start <= least:
         return None
     return LargeValue((b, start, end), binary=lambda: _cut(b, start, end))
 
@@ -37,8 +55,8 @@ def large_text(charset: str) -> MakeLarge:
     """Texts of a character set. Raises UnknownType."""
     codec_of(charset)
 
-    def make(b: bytes, start: int, end: int) -> LargeValue | None:
-        if end - start <= LARGE_VALUE:
+    def make(b: bytes, start: int, end: int, least: int) -> LargeValue | None:
+        if end - start <= least:
             return None
         return LargeValue((b, start, end), text=lambda note: _decoded(_cut(b, start, end), charset, note))
 
@@ -46,12 +64,11 @@ def large_text(charset: str) -> MakeLarge:
 
 
 def large_compressed(charset: str, largest: int) -> MakeLarge:
-    """Values of MariaDB's compressed columns. What counts is the size of what is compressed, `largest` bytes at
-    most."""
+    """Values of MariaDB's compressed columns. What counts is the size of what is compressed, `largest` bytes at most,
+    and whatever the row's own."""
 
-    def make(b: bytes, start: int, end: int) -> LargeValue | None:
-        head = b[start : start + 5]
-        if end - start <= LARGE_VALUE and mariadb.decompressed_size(head, end - start) <= LARGE_VALUE:
+    def make(b: bytes, start: int, end: int, _: int) -> LargeValue | None:
+        if max(end - start, mariadb.decompressed_size(b[start : start + 5], end - start)) <= FINE_VALUE:
             return None
 
         def pieces() -> Iterator[bytes]:

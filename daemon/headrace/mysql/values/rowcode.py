@@ -11,6 +11,7 @@ from typing import Any
 from headrace.model import ABSENT, Row
 from headrace.mysql.values.codewriter import CodeWriter, DataOverrun
 from headrace.mysql.values.column_types import Field
+from headrace.mysql.values.large import least_of
 
 RowDecoder = Callable[[bytes, int, int], list[Row]]
 """(bytes, start, end) -> the row images between; raises when they do not end exactly there."""
@@ -66,7 +67,7 @@ def _step_decoder(fields: tuple[Field, ...], images: tuple[int, ...], visible: i
         return _without_columns  # type: ignore[return-value]  # it only raises
     w = CodeWriter()
     w.put(0, "def decode(b, p, end):")
-    w.put(1, "rows = []; add = rows.append")
+    w.put(1, f"rows = []; add = rows.append; least = {w.bind('least_of', least_of)}(end - p)")
     w.put(1, "while True:")
     _images(w, fields, images or (whole,), visible, apart=True)
     w.put(2, "if p > end: raise DataOverrun(f'rows end at byte {p}, their event at {end}')")
@@ -248,7 +249,7 @@ def _behind_length(w: CodeWriter, indent: int, i: int, field: Field, part: _Imag
     if field.large is None or not part.large:
         _make(w, indent, i, field, "b[p:q]", part)
     else:
-        w.put(indent, f"large = {w.bind(f'large{i}', field.large)}(b, p, q)")
+        w.put(indent, f"large = {w.bind(f'large{i}', field.large)}(b, p, q, least)")
         w.put(indent, "if large is None:")
         _make(w, indent + 1, i, field, "b[p:q]", part)
         w.put(indent, f"else: c{i} = large{f'; r{i} = None' if i in part.keeps else ''}")

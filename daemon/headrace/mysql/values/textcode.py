@@ -15,7 +15,7 @@ from headrace.mysql.values import values
 from headrace.mysql.values.charsets import UnknownType, codec_of
 from headrace.mysql.values.codewriter import CodeWriter
 from headrace.mysql.values.column_types import ValueOptions
-from headrace.mysql.values.large import MakeLarge, large_binary, large_text
+from headrace.mysql.values.large import MakeLarge, large_binary, large_text, least_of
 from headrace.mysql.values.mariadb import FIXED_BINARY
 from headrace_common import numbers
 
@@ -41,7 +41,7 @@ def make_text_decoder(
     Raises UnknownType. It raises ValueError, IndexError or KeyError for bytes that are no such rows, UnicodeDecodeError
     for a text that has no Unicode characters unless `texts` decodes those. Large values are LargeValue."""
     w = CodeWriter()
-    span = w.bind("span", text_span)
+    span, least = w.bind("span", text_span), w.bind("least_of", least_of)
     w.put(0, "def decode(b, p, count, big):")
     w.put(1, "rows = []; add = rows.append; at = p")
     if len(present) < len(columns):
@@ -62,7 +62,7 @@ def make_text_decoder(
         w.put(2, f"elif n == 251: c{i} = None; p += 1")
         made = template.format("b[s:p]")
         if large is not None:
-            made = f"{w.bind(f'large{i}', large)}(b, s, p) or {made}"
+            made = f"{w.bind(f'large{i}', large)}(b, s, p, {least}(e - at)) or {made}"
         w.put(2, f"else: s, p = {span}(b, p); c{i} = {made}")
     w.put(2, "if p != e: raise DataOverrun(f'the values of a row end at byte {p}, the row at {e}')")
     w.put(2, f"add(({''.join(f'c{i}, ' for i in range(len(columns)))}))")

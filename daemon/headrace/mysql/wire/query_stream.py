@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -167,10 +168,10 @@ class QueryStream:
             header, first = _HEADER(b, at)
             length = header & _FULL
             if length == _FULL:
-                row = await self._packet(silence, _LARGEST)
-                block.parts.append(RowBytes(b"\0\0\0\0" + row, 1, len(row) + 4))
+                row = await self._packet(silence, _LARGEST, b"\0\0\0\0")
+                block.parts.append(RowBytes(row, 1, len(row)))
                 block.rows += 1
-                block.size += len(row) + 4
+                block.size += len(row)
             elif left < length + 4:
                 await self._more(length + 4, silence)
             elif first == _ERROR:
@@ -186,9 +187,10 @@ class QueryStream:
                 self.running, block.ended = False, True
         return block
 
-    async def _packet(self, silence: float, most: int = 0) -> bytes:
-        """The next packet's content, in one piece when it came in several: so many bytes at most."""
-        parts, size = [], 0
+    async def _packet(self, silence: float, most: int = 0, before: bytes = b"") -> bytes:
+        """The next packet's content behind `before`, in one piece when it came in several: so many bytes at most."""
+        made, size = io.BytesIO(), 0
+        made.write(before)
         while True:
             await self._more(4, silence)
             length = int.from_bytes(self._rest[self._at : self._at + 3], "little")
@@ -196,14 +198,13 @@ class QueryStream:
             if size > (most or _NAMES):
                 raise self._too_much()
             await self._more(length + 4, silence)
-            parts.append(self._rest[self._at + 4 : self._at + 4 + length])
+            made.write(memoryview(self._rest)[self._at + 4 : self._at + 4 + length])
             self._at += length + 4
             if length < _FULL:
                 break
-        packet = b"".join(parts)
-        if not packet:
+        if not size:
             raise SourceError("the source sent an empty packet where it has to answer")
-        return packet
+        return made.getvalue()  # which hands over the very memory, without a copy
 
     async def _more(self, need: int, silence: float) -> None:
         """Until at least `need` bytes stand in `_rest` behind `_at`."""
@@ -249,16 +250,25 @@ def _walk(b: bytes, at: int, rows: int, stop: int) -> tuple[int, int, int]:
 
 def row_values(packet: bytes) -> list[bytes | None]:
     """The values of a row without its packet's header, as they came."""
-    found: list[bytes | None] = []
-    at = 0
-    while at < len(packet):
-        if packet[at] == _LONG_NULL:
-            found.append(None)
+    return [None if start < 0 else packet[start:end] for start, end in _spans(packet, 0, len(packet))]
+
+
+def values_at(data: bytes, at: int, end: int, places: Sequence[int]) -> list[bytes | None]:
+    """Some values of the row that stands from `at` to `end`, by their numbers; the others may be large, and are not
+    copied."""
+    spans = list(_spans(data, at, end))
+    return [None if spans[place][0] < 0 else data[slice(*spans[place])] for place in places]
+
+
+def _spans(data: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
+    """Where the values of a row begin and end; below 0 for a NULL."""
+    while at < end:
+        if data[at] == _LONG_NULL:
             at += 1
+            yield -1, at
         else:
-            start, at = _span(packet, at)
-            found.append(packet[start:at])
-    return found
+            start, at = _span(data, at)
+            yield start, at
 
 
 def _span(b: bytes, at: int) -> tuple[int, int]:
