@@ -78,7 +78,7 @@ class Control:
         try:
             command = SnapshotCommand.of({**signal.arguments(), "command": signal.command})
             if command.where and not self._settings.source.signal_sql:
-                command = replace(command, where=self._without_sql(command.where))
+                command = replace(command, where=self._without_sql(command))
             self._put(command)
         except (HeadraceError, ValueError) as error:
             self._refuse(f"row {signal.id} of headrace.signal is refused: {error}")
@@ -101,16 +101,18 @@ class Control:
         self._refused_at = time.monotonic()
         self._status.trouble(_REFUSED, text, remedy="ask again; see docs/snapshots.md")
 
-    def _without_sql(self, where: str) -> str:
+    def _without_sql(self, command: SnapshotCommand) -> str:
         """A condition in SQL of one in the language of [[filter.where]]. Raises ValueError, also where it could find
-        out what is hidden."""
+        out what is hidden, and PatternTooSlow."""
         try:
-            condition = parse_condition(where)
+            condition = parse_condition(command.where)
         except ValueError as error:
             raise ValueError(
                 f"where: {error}; it should be a condition as in [[filter.where]], unless [source] signal_sql is on"
             ) from error
-        if hidden := sorted(filter(self._settings.filter.hides, columns_of(condition))):
+        name = plan.name_of(command.tables) if command.tables.isascii() else None
+        table = ".".join(name) if name is not None else ""
+        if hidden := sorted(one for one in columns_of(condition) if self._settings.filter.hides(one, table)):
             raise ValueError(f"where: a rule of [filter] hides the column {hidden[0]}")
         return to_sql(condition)
 
