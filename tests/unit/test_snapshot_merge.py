@@ -28,13 +28,14 @@ class Rows(Chunk):
 
     def __init__(self, rows: Sequence[Row], high: int, *, last: bool, after: Key | None) -> None:
         self._rows, self.rows, self.size = list(rows), len(rows), 100 * len(rows)
+        self._taken: list[Row] = []
         self.last, self.high, self.continues, self.seconds = last, Watermark("bin.000001", high), False, 0.1
         self._key, self.order = after, "by id"
         self.end = (str(rows[-1][0]),) if rows else after
 
     def take(self, count: int) -> list[Row]:
         taken, self._rows = self._rows[:count], self._rows[count:]
-        self.rows = len(self._rows)
+        self.rows, self._taken = len(self._rows), taken
         if taken:
             self._key = (str(taken[-1][0]),)
         return taken
@@ -42,6 +43,9 @@ class Rows(Chunk):
     @property
     def key(self) -> Key | None:
         return self._key
+
+    def key_at(self, number: int) -> Key | None:
+        return (str(self._taken[number][0]),)
 
 
 @dataclass
@@ -402,3 +406,32 @@ async def test_the_key_of_a_masked_table_is_stored_so_that_only_who_knows_the_sa
     for other in (StoredKeys(b"pepper"), StoredKeys()):
         again = merge_of(other, stored).begin(stored, ("shop", "item"))
         assert (again.after, again.progress.rows) == (None, 0), "the table is read again"
+
+
+async def test_no_key_of_a_row_that_a_condition_leaves_out_is_stored_as_it_is() -> None:
+    def merge_of(keys: StoredKeys, *snapshots: Snapshot) -> SnapshotMerge:
+        return SnapshotMerge(
+            snapshots, lambda *_: True, lambda _: None, lambda: False, keys=keys, shows=lambda _: lambda row: row[1] > 0
+        )
+
+    def stored(merge: SnapshotMerge) -> Key | None:
+        return merge.snapshots[0].open[0].key
+
+    merge, database = merge_of(StoredKeys(), Snapshot("s", "initial")), Database()
+    table = merge.begin(merge.snapshots[0], ("shop", "item"))
+    for rows, key in (([(1, 0)], None), ([(2, 1), (3, 0), (4, 0)], ("2",)), ([(5, 0)], ("2",)), ([(6, 1)], ("6",))):
+        window = await _opened(merge, table, database)
+        merge.add(table, Rows(rows, 0, last=False, after=table.after), window, SCHEMA)
+        assert database.turn(merge)
+        assert table.after == (str(rows[-1][0]),), "what was read is not read again"
+        assert stored(merge) == key
+    (again,) = merge.snapshots
+    assert merge_of(StoredKeys(), again).begin(again, ("shop", "item")).after == ("6",)
+
+    merge, database = merge_of(StoredKeys(b"salt"), Snapshot("s", "initial")), Database()
+    table = merge.begin(merge.snapshots[0], ("shop", "item"))
+    window = await _opened(merge, table, database)
+    merge.add(table, Rows([(1, 0)], 0, last=False, after=None), window, SCHEMA)
+    assert database.turn(merge)
+    (again,) = merge.snapshots
+    assert merge_of(StoredKeys(b"salt"), again).begin(again, ("shop", "item")).after == ("1",)

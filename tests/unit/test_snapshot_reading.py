@@ -62,6 +62,9 @@ class ToyChunk(Chunk):
     def key(self) -> Key | None:
         return self._key
 
+    def key_at(self, number: int) -> Key | None:
+        raise NotImplementedError
+
 
 class Site:
     """Tables of numbers, a stream that stands still, a reader, and the loop that the run of a destination has."""

@@ -283,6 +283,7 @@ class Destination:
                     snapshot_pos=begin.snapshot_pos,
                     rows=self._settings.filter.rows,
                     keys=StoredKeys(self._settings.filter.salts),
+                    shows=builder.shows,
                 )
                 run = Run(
                     self._context,

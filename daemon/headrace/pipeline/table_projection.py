@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -12,7 +14,7 @@ from typing import Any
 import orjson
 
 from headrace.errors import NotUnderstood
-from headrace.large_values import LargeValue
+from headrace.large_values import LargeValue, settled
 from headrace.model import ABSENT, Operation, Row, RowsChange, TableRows, TableSchema
 from headrace.rules.hashes import canal_partition, kafka_partitions
 from headrace.rules.keys import KeyRule
@@ -120,6 +122,17 @@ class TableProjection:
     def hides_key(self) -> bool:
         """Whether the key is not published as it is, so that nobody who reads messages may see it."""
         return self._hidden
+
+    @property
+    def conditional(self) -> bool:
+        """Whether a condition of the filter decides on rows."""
+        return self._keeps is not None
+
+    def shows(self, row: Row) -> bool:
+        """Whether the condition is met by a row, as far as it has the columns."""
+        with suppress(ColumnAbsent, ValueError, LookupError, struct.error):  # which are told as the row goes out
+            return self._keeps is None or bool(self._keeps(settled(row)))
+        return False
 
     def whole(self, change: RowsChange) -> RowsChange:
         """A change that is not cut, or a part of one, as it is published."""

@@ -36,6 +36,8 @@ class MysqlChunk(Chunk):
         self._parts = deque(block.parts)
         self._at = self._taken = 0
         """Where the next row of the first part begins, and how many rows are before it."""
+        self._given: list[tuple[RowBytes, int, int]] = []
+        """Where the rows that were taken last are: a part, where the first begins, and how many."""
         self._last_row: bytes | None = None
         self._key = self.end = facts.after if select.table.keys else None
         if facts.upto is not None:
@@ -46,9 +48,11 @@ class MysqlChunk(Chunk):
 
     def take(self, count: int) -> list[Row]:
         rows: list[Row] = []
+        self._given = []
         while len(rows) < count and self._parts:
             part = self._parts[0]
             some = min(count - len(rows), part.rows - self._taken)
+            self._given.append((part, self._at, some))
             rows += self._decoded(part, some)
             self._taken += some
             self.rows -= some
@@ -75,3 +79,19 @@ class MysqlChunk(Chunk):
         if self._last_row is not None and self._select.table.keys:
             self._key, self._last_row = self._select.key_of(row_values(self._last_row)), None
         return self._key
+
+    def key_at(self, number: int) -> Key | None:
+        if not self._select.table.keys:
+            return None
+        for part, at, count in self._given:
+            if number < count:
+                for _ in range(number):
+                    at = _end_of(part.data, at)
+                return self._select.key_of(row_values(part.data[at + 4 : part.end or _end_of(part.data, at)]))
+            number -= count
+        raise IndexError(number)
+
+
+def _end_of(data: bytes, at: int) -> int:
+    """Where the packet that begins at `at` ends."""
+    return at + 4 + int.from_bytes(data[at : at + 3], "little")
