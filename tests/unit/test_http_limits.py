@@ -153,6 +153,19 @@ async def test_who_asks_a_thousand_times_in_one_breath_and_reads_nothing_ends(
         await until_none_is_held(server.port)
 
 
+async def test_a_question_for_the_headers_of_a_stream_ends(opened: ExitStack) -> None:
+    async with serving() as server:
+        head = b"HEAD /api/v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        sock = opened.enter_context(await sent(server.port, head, b"GET /livez HTTP/1.0\r\nhost: localhost\r\n\r\n"))
+        said, loop = b"", asyncio.get_running_loop()
+        async with asyncio.timeout(10):
+            while part := await loop.sock_recv(sock, 4096):
+                said += part
+        assert said.count(b"HTTP/1.1 200 OK") == 2
+        assert b"text/event-stream" in said
+        assert said.endswith(b'"live": true\n}\n')
+
+
 async def test_an_answer_beyond_the_bytes_under_way_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits_module, "UNDER_WAY", 1 << 20)
     async with serving(many_tables()) as server, aiohttp.ClientSession() as session:

@@ -18,10 +18,11 @@ from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError, Refusal, named
 from headrace.http import page
 from headrace.http.access import Access, Denied
-from headrace.http.events import Events, nodes_of
+from headrace.http.events import EVENTS, Events, nodes_of
 from headrace.http.facts import Facts
 from headrace.http.health import describe, health, ready
 from headrace.http.history import History
+from headrace.http.limits import HEAD
 from headrace.http.metrics import Metrics
 from headrace.http.tables import describe_tables
 from headrace.tasks import first
@@ -193,8 +194,9 @@ def _add_reading(app: FastAPI, facts: Facts, metrics: Metrics, history: History,
         responses=_answers(503)
         | {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "a stream"}},
     )  # fmt: skip
-    async def stream() -> Response:
-        return events.response()
+    async def stream(request: Request) -> Response:
+        # Else it would have no end, and whoever is gone would hold it for ever: nothing is ever sent.
+        return Response(media_type=EVENTS) if request.scope.get(HEAD) else events.response()
 
 
 def _add_commands(app: FastAPI, facts: Facts, access: Access) -> None:
