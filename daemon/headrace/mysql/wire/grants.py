@@ -11,12 +11,12 @@ from headrace.ports.tables import Lacks
 
 ALL = "ALL PRIVILEGES"
 _GRANT = re.compile(
-    r"(?P<verb>GRANT|REVOKE) (?P<rights>.+?) ON (?:\*|(?P<quote>[`'\"])(?P<schema>.+?)(?P=quote))"
-    r"\.(?:\*|(?P<mark>[`'\"])(?P<table>.+?)(?P=mark)) (?:TO|FROM) ",
+    r"(?P<verb>GRANT|REVOKE) (?P<rights>.+?) ON (?:\*|(?P<quote>[`'\"]|(?=[\w$]+\.))(?P<schema>.+?)(?P=quote))"
+    r"\.(?:\*|(?P<mark>[`'\"]|(?=[\w$]+ ))(?P<table>.+?)(?P=mark)) (?:TO|FROM) ",
     re.IGNORECASE,
 )
-"""One line of SHOW GRANTS, about tables."""
-_COLUMNS = re.compile(r" \((?:`(?:[^`]|``)*+`(?:, )?+)++\)")
+"""One line of SHOW GRANTS, about tables; names have no quotes where the server's sql_quote_show_create is off."""
+_COLUMNS = re.compile(r" \((?:(?:`(?:[^`]|``)*+`|[\w$]++)(?:, )?+)++\)")
 """Behind a right: the columns that it is limited to."""
 
 
