@@ -292,3 +292,13 @@ def test_which_rows_are_shown_is_known_before_they_go_out() -> None:
     assert made.conditional
     assert [made.shows(row(1, user)) for user in (1, 5, None, ABSENT)] == [True, False, False, False]
     assert made.shows(row(1, city=LargeValue((b"", 0, 0), text=lambda: iter(["北", "京"]))))
+
+
+def test_a_row_is_published_by_the_columns_that_decide_alone() -> None:
+    made = plan(spread("user_id"), where=[{"tables": ".*", "rows": "CITY = '北京' or phone is null"}])
+    assert made.decides == {"id", "user_id", "city", "phone"}
+    assert plan().decides == {"id"}
+    made = plan(spread("user_id"), where=[{"tables": ".*", "rows": "city = '北京'"}])
+    assert told(made.slice(insert(row(1, 7, phone=ABSENT)))) == [(partition_of(7), "INSERT", [1], START)]
+    with pytest.raises(NotUnderstood, match="lacks the column city"):
+        made.slice(insert(row(1, 7, city=ABSENT)))

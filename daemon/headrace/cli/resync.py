@@ -41,7 +41,7 @@ def _add_resync(parser: argparse.ArgumentParser) -> None:
     tables.required = False
     parser.add_argument("--all", action="store_true", help="all captured tables")
     parser.add_argument("--where", metavar="SQL", type=_not_empty, help="only rows that meet this condition")
-    parser.add_argument("--columns", metavar="A,B", type=_names, help="only these columns, and those of the key")
+    parser.add_argument("--columns", metavar="A,B", type=_names, help="only these columns, and those that are needed")
     parser.add_argument("--wait", action="store_true", help="return once all is published, or it was given up")
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(call=_resync)

@@ -164,9 +164,8 @@ class Control:
                     raise SnapshotRefused(f"the table {table.name} has no column {unknown[0]}")
                 position = self._stream.position()
                 try:
-                    await reader.read(
-                        ChunkRequest(table, position, rows=0, where=command.where, columns=frozenset(command.columns))
-                    )
+                    columns = self._merge.columns_of(command.columns, table)
+                    await reader.read(ChunkRequest(table, position, rows=0, where=command.where, columns=columns))
                 except (TableChanged, HeadraceError) as error:
                     so = " so" if command.where or command.columns else ""
                     raise SnapshotRefused(f"the table {table.name} can't be read{so}: {error}") from error

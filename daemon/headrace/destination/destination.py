@@ -284,6 +284,7 @@ class Destination:
                     rows=self._settings.filter.rows,
                     keys=StoredKeys(self._settings.filter.salts),
                     shows=builder.shows,
+                    decides=builder.decides,
                 )
                 run = Run(
                     self._context,

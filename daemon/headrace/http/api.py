@@ -67,7 +67,7 @@ class SnapshotCommandBody(BaseModel):
     command: str = Field(description="resync, pause, resume or cancel")
     tables: str = Field(default="", description='resync: schema.table, or regexes as in [filter] include; "": all')
     where: str = Field(default="", description="resync: only rows that meet this condition")
-    columns: list[str] = Field(default=[], description="resync: only these columns, and those of the key")
+    columns: list[str] = Field(default=[], description="resync: only these columns, and those that are needed")
     id: str = Field(default="", description='the snapshot that is meant; "": the one under way')
 
 

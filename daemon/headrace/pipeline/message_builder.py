@@ -171,6 +171,11 @@ class MessageBuilder:
         projection = self._projections.of(schema)
         return projection.shows if projection.conditional else None
 
+    def decides(self, schema: TableSchema) -> frozenset[str]:
+        """The columns, in lower case, that say whether and where a row of the table is published. Raises
+        NotUnderstood."""
+        return self._projections.of(schema).decides
+
     def emit(self, change: RowsChange) -> None:
         """Formats one change of rows. Raises NotUnderstood when the rules don't fit the table."""
         projection = self._projections.of(change.schema)

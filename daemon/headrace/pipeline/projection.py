@@ -18,6 +18,7 @@ from headrace.rules.keys import parse_keys
 from headrace.rules.masks import Mask
 from headrace.rules.patterns import Pattern, compile_filter
 from headrace.rules.predicate_parser import Node, parse_condition
+from headrace.rules.predicate_sql import columns_of
 from headrace.rules.predicates import bind
 from headrace.rules.topics import TopicRules, parse_partitions
 from headrace.settings.destination import DestinationSettings
@@ -65,7 +66,7 @@ class Projections:
             route = self.route(schema.schema, schema.table)
             published, project, masked = self._projection(schema)
             left_out = set(range(len(schema.columns))) - set(self._kept(schema))
-            keys = _key_columns(schema, route)
+            keys, condition = _key_columns(schema, route), self._where_of(schema)
             return TableProjection(
                 route,
                 schema,
@@ -79,6 +80,7 @@ class Projections:
                 database=schema.schema if self._default.canal_hash_database else None,
                 hidden_key=bool((masked | left_out) & set(keys)),
                 secret=self._secret,
+                condition=frozenset(columns_of(condition)) if condition is not None else frozenset(),
                 kept=None if masked else self._kept(schema),
             )
         except ValueError as error:
@@ -95,8 +97,11 @@ class Projections:
         return None
 
     def _condition(self, schema: TableSchema) -> Callable[[Row], bool | None] | None:
-        condition: Node | None = next((one for tables, one in self._where if _names(tables, schema)), None)
+        condition = self._where_of(schema)
         return bind(condition, schema.columns) if condition is not None else None
+
+    def _where_of(self, schema: TableSchema) -> Node | None:
+        return next((one for tables, one in self._where if _names(tables, schema)), None)
 
     def _projection(self, schema: TableSchema) -> tuple[TableSchema, Callable[[Row], Row] | None, set[int]]:
         """The published table schema, what makes its rows, and which columns are masked."""

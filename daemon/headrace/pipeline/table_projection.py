@@ -68,9 +68,11 @@ class TableProjection:
         database: str | None = None,
         hidden_key: bool = False,
         secret: bytes = b"",
+        condition: frozenset[str] = frozenset(),
         kept: Sequence[int] | None = (),
     ) -> None:
-        """`kept`: the columns of `source` that are published as they are, by number; None where values are changed."""
+        """`kept`: the columns of `source` that are published as they are, by number; None where values are changed.
+        `condition`: those that `keeps` looks at, by name in lower case."""
         self.route, self.source, self.schema, self.kept = route, source, schema, kept
         self.counted: TableRows | None = None
         """What the message builder has of the table that nobody has taken; None: nothing."""
@@ -78,6 +80,8 @@ class TableProjection:
         self.tables = (f"{route.schema}.{route.table}",)
         self._project, self._keeps = project, keeps
         self._columns = tuple(key_columns)
+        self.decides = condition.union(source.columns[i].name.lower() for i in self.deciding_columns)
+        """The columns that say whether and where a row is published, and which it is, by name in lower case."""
         self._key_columns, self._primary_key = _getter(key_columns), _getter(source.keys)
         self._key = key_bytes or key_of(source, key_columns)
         self._identity = source.keys if self._columns != source.keys else ()

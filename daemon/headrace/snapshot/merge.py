@@ -46,6 +46,8 @@ _MOST_TOUCHED = 1_000_000
 Emit = Callable[[RowsChange], None]
 Shows = Callable[[TableSchema], Callable[[Row], bool] | None]
 """Of a table, what says of a row whether it is published; None where all are."""
+Decides = Callable[[TableSchema], frozenset[str]]
+"""The columns of a table, in lower case, that say whether and where a row is published: no row may be read without."""
 
 
 class SnapshotMerge:
@@ -70,8 +72,9 @@ class SnapshotMerge:
         rows: bool = True,
         keys: StoredKeys | None = None,
         shows: Shows = lambda schema: None,
+        decides: Decides = lambda schema: frozenset(),
     ) -> None:
-        self._keys, self._shows = keys or StoredKeys(), shows
+        self._keys, self._shows, self._decides = keys or StoredKeys(), shows, decides
         self.snapshots = tuple(snapshots)
         """As they are stored with what was given so far."""
         self.snapshot_pos, self._rows = snapshot_pos, rows
@@ -187,6 +190,10 @@ class SnapshotMerge:
         table.chunks.append(Waiting(chunk, window, schema, max(1, min(POS_ROOM, together))))
         table.changed.clear()
         self.wake()
+
+    def columns_of(self, wanted: Sequence[str], schema: TableSchema) -> frozenset[str]:
+        """The columns to be read of a table where a resync wants these; none for all. Raises NotUnderstood."""
+        return frozenset(wanted) | self._decides(schema) if wanted else frozenset()
 
     def leave(self, snapshot: Snapshot, wanted: plan.Captures) -> list[TableProgress]:
         """Tables of the snapshot under way that are not wanted any more are not gone on with; returns those."""

@@ -180,9 +180,8 @@ class SnapshotReading:
         table.scanned = generation
         await self._throttle.wait(reader)
         seen, window = await self._merge.window(table, schema)
-        request = ChunkRequest(
-            schema, seen, table.after, again, rows, _CHUNK_BYTES, snapshot.where, frozenset(snapshot.columns)
-        )
+        columns = self._merge.columns_of(snapshot.columns, schema)
+        request = ChunkRequest(schema, seen, table.after, again, rows, _CHUNK_BYTES, snapshot.where, columns)
         try:
             chunk = await reader.read(request)
         except BaseException:
