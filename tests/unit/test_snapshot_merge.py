@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model import POS_ROOM, Column, DdlKind, Operation, Position, Row, RowsChange, TableChange, TableSchema
 from headrace.ports.state_records import Head
 from headrace.ports.tables import Chunk, Key, TableFacts, Watermark
+from headrace.rules.patterns import PatternTooSlow
 from headrace.snapshot import plan
 from headrace.snapshot.merge import SnapshotMerge
 from headrace.snapshot.stored_keys import StoredKeys
@@ -435,3 +438,14 @@ async def test_no_key_of_a_row_that_a_condition_leaves_out_is_stored_as_it_is() 
     assert database.turn(merge)
     (again,) = merge.snapshots
     assert merge_of(StoredKeys(b"salt"), again).begin(again, ("shop", "item")).after == ("1",)
+
+
+def test_a_filter_of_an_operator_holds_the_loop_for_a_moment_however_many_tables_there_are() -> None:
+    names = [("shop", f"customer_order_history_of_the_year_2024_part_{number:04d}") for number in range(300)]
+    wants = plan.matching(r"shop.(c.+)(.+)(.+)(.+)\1\2\3[xq]", lambda *_: True)  # fast enough on each name alone
+    began = time.thread_time()
+    with pytest.raises(PatternTooSlow, match="takes too long on the names of all tables"):
+        sum(wants(*name) for name in names)
+    assert time.thread_time() - began < 0.2
+    wants = plan.matching(r"shop\.customer_.*_(0|1)\d*,crm\..*", lambda *_: True)
+    assert sum(wants(*name) for name in names * 100) == 30_000

@@ -19,7 +19,7 @@ from headrace.rules.predicate_sql import columns_of, to_sql
 from headrace.snapshot import plan
 from headrace.snapshot.commands import SnapshotCommand, SnapshotRefused
 from headrace.snapshot.merge import SnapshotMerge
-from headrace.snapshot.reading import why_none
+from headrace.snapshot.reading import chosen, why_none
 from headrace.snapshots import Snapshot
 
 _STORED_WITHIN = 10.0
@@ -142,7 +142,7 @@ class Control:
         try:
             wants = plan.matching(command.tables, self._merge.captures)
             listed = (await reader.tables()).tables
-            found = [one for one in listed if wants(one.schema, one.table)]
+            found = await chosen(listed, wants)
             if not found:
                 why, remedy = await why_none(reader, listed, command.tables, self._merge.captures)
                 raise SnapshotRefused(why, remedy=remedy)
