@@ -17,6 +17,7 @@ from headrace.ports.state_records import Head
 from headrace.ports.tables import Chunk, Key, TableFacts, Watermark
 from headrace.rules.patterns import PatternTooSlow
 from headrace.snapshot import plan
+from headrace.snapshot.commands import SnapshotCommand, SnapshotRefused
 from headrace.snapshot.merge import SnapshotMerge
 from headrace.snapshot.stored_keys import StoredKeys
 from headrace.snapshot.table_read import TableRead
@@ -449,3 +450,19 @@ def test_a_filter_of_an_operator_holds_the_loop_for_a_moment_however_many_tables
     assert time.thread_time() - began < 0.2
     wants = plan.matching(r"shop\.customer_.*_(0|1)\d*,crm\..*", lambda *_: True)
     assert sum(wants(*name) for name in names * 100) == 30_000
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        r"(..+)(.+)(.+)\1\2\3[xq]|abcdefghijklmnop",
+        ",".join(rf"(.+)(.+)\1\2(.+)[xq{chr(97 + number)}]" for number in range(26)),
+    ],
+)
+def test_a_command_with_slow_regexes_is_refused_in_a_moment(tables: str) -> None:
+    began = time.thread_time()
+    with pytest.raises(SnapshotRefused, match="tables: regex"):
+        SnapshotCommand.of({"command": "resync", "tables": tables})
+    assert time.thread_time() - began < 0.3
+    plain = ",".join(f"shop.table_{number:03d}" for number in range(200))
+    assert SnapshotCommand.of({"command": "resync", "tables": plain}).tables == plain

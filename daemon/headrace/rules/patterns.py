@@ -8,7 +8,9 @@ refused. A plain name in a rule is what `MQMessageUtils.isWildCard` says: it has
 
 from __future__ import annotations
 
+import math
 import re
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -90,8 +92,9 @@ def _compile(text: str) -> Any:
         raise _Invalid(error.msg, -1 if error.pos is None else error.pos) from None
     except (OverflowError, RecursionError, MemoryError) as error:
         raise _Invalid(str(error) or type(error).__name__, -1) from None
-    for name in _nasty_names(text):
-        if _timed(compiled.fullmatch, name) is None:
+    began = time.thread_time()
+    for name in () if is_plain(text) else _nasty_names(text):
+        if _timed(compiled.fullmatch, name) is None or time.thread_time() - began > MATCH_LIMIT:
             raise _Invalid(
                 f"on the name {name[:20]!r}... it takes more than {_MS} ms; write it without repeats within repeats "
                 "and without repeats of alternatives that begin alike, such as (a|aa)+",
@@ -174,14 +177,18 @@ def split_patterns(text: str, marks: str = ",") -> list[tuple[int, str]]:
     return parts
 
 
-def compile_filter(text: str, key: str = "") -> tuple[Pattern, ...]:
+def compile_filter(text: str, key: str = "", limit: float = math.inf) -> tuple[Pattern, ...]:
     """The regexes of a filter in Canal's grammar, for use with `fullmatch` on `schema.table`; `key` is the setting.
 
-    As in Canal the case of letters does not count. Raises ValueError that names the pattern and the character.
+    As in Canal the case of letters does not count. Raises ValueError that names the pattern and the character, also
+    when reading them takes longer than `limit`, in seconds of CPU time.
     """
-    return tuple(
-        compile_part(part, at, f"regex {number}", key) for number, (at, part) in enumerate(split_patterns(text), 1)
-    )
+    began, patterns = time.thread_time(), list[Pattern]()
+    for number, (at, part) in enumerate(split_patterns(text), 1):
+        if time.thread_time() - began > limit:
+            raise ValueError(f"regex {number}, from character {at + 1}, is one too many: to read them takes too long")
+        patterns.append(compile_part(part, at, f"regex {number}", key))
+    return tuple(patterns)
 
 
 def compile_part(part: str, at: int, what: str, key: str = "", *, plain: bool = False) -> Pattern:
