@@ -441,15 +441,28 @@ async def test_no_key_of_a_row_that_a_condition_leaves_out_is_stored_as_it_is() 
     assert merge_of(StoredKeys(b"salt"), again).begin(again, ("shop", "item")).after == ("1",)
 
 
-def test_a_filter_of_an_operator_holds_the_loop_for_a_moment_however_many_tables_there_are() -> None:
-    names = [("shop", f"customer_order_history_of_the_year_2024_part_{number:04d}") for number in range(300)]
-    wants = plan.matching(r"shop.(c.+)(.+)(.+)(.+)\1\2\3[xq]", lambda *_: True)  # fast enough on each name alone
-    began = time.thread_time()
+def test_a_filter_that_takes_a_millisecond_on_each_name_is_given_up_before_it_has_seen_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [("shop", f"customer_{number:04d}") for number in range(300)]
+    wants = plan.matching(r"shop\.customer_(0|1)\d*,crm\..*", lambda *_: True)
+    assert sum(wants(*name) for name in names * 100) == 30_000
+
+    class Slow:
+        seen = 0
+
+        def fullmatch(self, name: str) -> bool:
+            self.seen, end = self.seen + 1, time.thread_time() + 0.001
+            while time.thread_time() < end:
+                pass
+            return False
+
+    slow = Slow()
+    monkeypatch.setattr(plan, "compile_filter", lambda *_: (slow,))
+    wants = plan.matching("shop.*", lambda *_: True)
     with pytest.raises(PatternTooSlow, match="takes too long on the names of all tables"):
         sum(wants(*name) for name in names)
-    assert time.thread_time() - began < 0.2
-    wants = plan.matching(r"shop\.customer_.*_(0|1)\d*,crm\..*", lambda *_: True)
-    assert sum(wants(*name) for name in names * 100) == 30_000
+    assert slow.seen < 250
 
 
 @pytest.mark.parametrize(
@@ -463,6 +476,6 @@ def test_a_command_with_slow_regexes_is_refused_in_a_moment(tables: str) -> None
     began = time.thread_time()
     with pytest.raises(SnapshotRefused, match="tables: regex"):
         SnapshotCommand.of({"command": "resync", "tables": tables})
-    assert time.thread_time() - began < 0.3
+    assert time.thread_time() - began < 0.5
     plain = ",".join(f"shop.table_{number:03d}" for number in range(200))
     assert SnapshotCommand.of({"command": "resync", "tables": plain}).tables == plain

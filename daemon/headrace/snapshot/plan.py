@@ -11,7 +11,7 @@ from uuid import uuid4
 from headrace.errors import GrantMissing
 from headrace.model import DdlKind, TableChange
 from headrace.ports.tables import Lacks, TableFacts, in_short
-from headrace.rules.patterns import MATCH_LIMIT, PatternTooSlow, compile_filter
+from headrace.rules.patterns import ALL_LIMIT, PatternTooSlow, compile_filter
 from headrace.snapshots import Snapshot, TableName, TableProgress
 
 _USUAL = 20e-6
@@ -30,7 +30,7 @@ def matching(tables: str, captures: Captures) -> Captures:
     for anything."""
     if not tables:
         return captures
-    patterns, left = compile_filter(tables, "tables"), MATCH_LIMIT
+    patterns, left = compile_filter(tables, "tables"), ALL_LIMIT
 
     def wants(schema: str, table: str) -> bool:
         nonlocal left
