@@ -156,5 +156,37 @@ def test_a_masked_key_is_in_no_progress_that_is_stored_and_a_snapshot_goes_on_be
     assert wanted.index(ids[begin]) >= rows, "what was stored does not come again"
 
 
+OPEN = """[[filter.where]]
+tables = '.*'
+rows = 'name = "open"'
+"""
+
+
+def test_a_key_that_a_condition_leaves_out_is_in_no_progress_that_is_stored_and_a_snapshot_goes_on(
+    mysql_site: Site, daemon: Callable[..., DaemonProcess], out: Path
+) -> None:
+    fill(mysql_site)
+    mysql_site.run(
+        "ALTER TABLE t MODIFY id VARCHAR(40)",
+        "UPDATE t SET name = 'open' WHERE id % 200 = 0",
+        "UPDATE t SET id = CONCAT(LPAD(id, 6, '0'), IF(name = 'open', '', '-GEHEIM'))",
+    )
+    sink = f'type = "jsonl"\npath = "{out}"'
+    text = destination_toml(mysql_site.server, mysql_site.schema, sink, snapshot="initial", source=slowly(6_000))
+    process = daemon(shop=text.replace("[route]", f"{OPEN}[route]")).start()
+    process.wait("shop", reading(3_000))
+    rows = process.wait("shop", some_are_stored)["position"]["snapshots"][0]["open"][0]["rows"]
+    process.kill()
+    begin = len(published(out))
+    kept = {path.name: path.read_bytes() for path in (process.folder / "var").iterdir() if path.is_file()}
+    kept["log"] = process.log.read_bytes()
+    assert [name for name, data in kept.items() if any(form in data for form in FORMS)] == []
+    process.start()
+    process.wait("shop", done)
+    ids = published(out)
+    assert set(ids) == {f"{n:06d}" for n in range(0, 40_000, 200)}
+    assert int(ids[begin]) >= 2 * (rows - 100), "what was stored does not come again"
+
+
 def published(out: Path) -> list[str]:
     return [row["id"] for one in read_jsonl(out) for row in one["data"]]

@@ -179,3 +179,17 @@ def test_before_the_first_start_a_command_says_that_no_daemon_answers(mysql_site
     assert code == 1
     assert "no daemon answers at" in text
     assert "token" not in text
+
+
+def test_a_resync_of_some_columns_has_those_too_that_a_condition_asks_for(
+    mysql_site: Site, start: Start, out: Path
+) -> None:
+    mysql_site.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, city VARCHAR(9), price INT, note INT)",
+        "INSERT INTO t VALUES (1, 'here', 10, 5), (2, 'there', 20, 5)",
+    )
+    process = start(mysql_site, filters="[[filter.where]]\ntables = '.*'\nrows = 'city = \"here\"'")
+    code, text = process.command("resync", "shop", f"{mysql_site.schema}.t", "--columns", "price", "--wait")
+    assert (code, text.splitlines()[-1].endswith(": done")) == (0, True), text
+    assert [row for one in read_jsonl(out) for row in one["data"]] == [{"id": "1", "city": "here", "price": "10"}]
+    assert process.terminate() == 0

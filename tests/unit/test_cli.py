@@ -364,3 +364,10 @@ def test_an_empty_choice_for_a_resync_is_an_error_and_does_not_mean_all(
         commands.main(["resync", "shop", "shop.t", option, ""])
     assert caught.value.code == 2
     assert f"argument {option}: is empty: leave the option out where all are meant" in capsys.readouterr().err
+
+
+def test_an_empty_index_for_verify_is_an_error_and_does_not_mean_the_topic(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        commands.main(["verify", "shop", "--index", ""])
+    assert caught.value.code == 2
+    assert "argument --index: is empty" in capsys.readouterr().err

@@ -46,6 +46,9 @@ def test_an_upgrade_gives_what_an_instance_has_to_the_user_that_it_has_now(tmp_p
         folder.mkdir(parents=True)
     shutil.copy(SCRIPTS.parents[1] / "systemd/headrace.sysusers.conf", root / "usr/lib/sysusers.d/headrace.conf")
     (config / "headrace.toml").touch()
+    destinations = config.parent / "destinations"
+    destinations.mkdir()
+    (destinations / "headrace.toml").touch()  # a destination of that name
     (config / "secrets/shop-password").touch()
     (state / "headrace.db").touch()
     subprocess.run(["systemd-sysusers", f"--root={root}", "headrace.conf"], capture_output=True, timeout=60, check=True)
@@ -69,6 +72,7 @@ def test_an_upgrade_gives_what_an_instance_has_to_the_user_that_it_has_now(tmp_p
             timeout=60,
         )
         assert (done.returncode, [line for line in done.stderr.splitlines() if "headrace:" in line]) == (0, [])
+    assert "headrace-destinations" not in (root / "etc/passwd").read_text()
     new = user_of(root, "headrace-shop")
     assert new[0] != old[0]
     owned = [(path.stat().st_uid, path.stat().st_gid) for path in (state, state / "headrace.db", state / "spool")]

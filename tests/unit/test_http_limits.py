@@ -141,6 +141,31 @@ async def test_250_who_do_not_read_hold_the_loop_for_little_cost_little_memory_a
         assert loop.grown < 100 << 20
 
 
+@pytest.mark.parametrize("path", ["/livez", "/health", "/metrics"])
+async def test_who_asks_a_thousand_times_in_one_breath_and_reads_nothing_ends(
+    monkeypatch: pytest.MonkeyPatch, opened: ExitStack, path: str
+) -> None:
+    monkeypatch.setattr(server_module, "PATIENCE", 1.0)
+    async with serving(many_tables()) as server:
+        socks = [opened.enter_context(await sent(server.port)) for _ in range(4)]
+        for sock in socks:
+            sock.send(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode() * 1000)
+        await until_none_is_held(server.port)
+
+
+async def test_a_question_for_the_headers_of_a_stream_ends(opened: ExitStack) -> None:
+    async with serving() as server:
+        head = b"HEAD /api/v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        sock = opened.enter_context(await sent(server.port, head, b"GET /livez HTTP/1.0\r\nhost: localhost\r\n\r\n"))
+        said, loop = b"", asyncio.get_running_loop()
+        async with asyncio.timeout(10):
+            while part := await loop.sock_recv(sock, 4096):
+                said += part
+        assert said.count(b"HTTP/1.1 200 OK") == 2
+        assert b"text/event-stream" in said
+        assert said.endswith(b'"live": true\n}\n')
+
+
 async def test_an_answer_beyond_the_bytes_under_way_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits_module, "UNDER_WAY", 1 << 20)
     async with serving(many_tables()) as server, aiohttp.ClientSession() as session:

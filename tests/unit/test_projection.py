@@ -12,6 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from headrace.errors import NotUnderstood
+from headrace.large_values import LargeValue
 from headrace.model import ABSENT, Column, Operation, Row, RowsChange, TableSchema
 from headrace.pipeline.projection import Projections
 from headrace.pipeline.table_projection import Part, TableProjection
@@ -283,3 +284,21 @@ def test_whatever_partition_is_read_first_the_last_word_about_a_row_wins(
     while waiting := [queue for queue in queues.values() if queue]:
         consumer.take(dice.choice(waiting).pop(0))
     assert {key: document for key, (_, document) in consumer.documents.items() if document} == table
+
+
+def test_which_rows_are_shown_is_known_before_they_go_out() -> None:
+    assert not plan().conditional
+    made = plan(where=[{"tables": ".*", "rows": "city = '北京' and user_id < 5"}])
+    assert made.conditional
+    assert [made.shows(row(1, user)) for user in (1, 5, None, ABSENT)] == [True, False, False, False]
+    assert made.shows(row(1, city=LargeValue((b"", 0, 0), text=lambda: iter(["北", "京"]))))
+
+
+def test_a_row_is_published_by_the_columns_that_decide_alone() -> None:
+    made = plan(spread("user_id"), where=[{"tables": ".*", "rows": "CITY = '北京' or phone is null"}])
+    assert made.decides == {"id", "user_id", "city", "phone"}
+    assert plan().decides == {"id"}
+    made = plan(spread("user_id"), where=[{"tables": ".*", "rows": "city = '北京'"}])
+    assert told(made.slice(insert(row(1, 7, phone=ABSENT)))) == [(partition_of(7), "INSERT", [1], START)]
+    with pytest.raises(NotUnderstood, match="lacks the column city"):
+        made.slice(insert(row(1, 7, city=ABSENT)))

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.large_values import numbered
 from headrace.model import POS_ROOM, Column, DdlKind, Operation, Position, Row, RowsChange, TableChange, TableSchema
-from headrace.mysql.values.charsets import codec_of
 from headrace.mysql.values.large import large_text
 from headrace.ports.state_records import Head
 from headrace.ports.tables import Chunk, Key, TableFacts, Watermark
+from headrace.rules.patterns import PatternTooSlow
 from headrace.snapshot import plan
+from headrace.snapshot.commands import SnapshotCommand, SnapshotRefused
 from headrace.snapshot.merge import SnapshotMerge
 from headrace.snapshot.stored_keys import StoredKeys
 from headrace.snapshot.table_read import TableRead
@@ -31,13 +34,14 @@ class Rows(Chunk):
 
     def __init__(self, rows: Sequence[Row], high: int, *, last: bool, after: Key | None) -> None:
         self._rows, self.rows, self.size = list(rows), len(rows), 100 * len(rows)
+        self._taken: list[Row] = []
         self.last, self.high, self.continues, self.seconds = last, Watermark("bin.000001", high), False, 0.1
         self._key, self.order = after, "by id"
         self.end = (str(rows[-1][0]),) if rows else after
 
     def take(self, count: int) -> list[Row]:
         taken, self._rows = self._rows[:count], self._rows[count:]
-        self.rows = len(self._rows)
+        self.rows, self._taken = len(self._rows), taken
         if taken:
             self._key = (str(taken[-1][0]),)
         return taken
@@ -45,6 +49,9 @@ class Rows(Chunk):
     @property
     def key(self) -> Key | None:
         return self._key
+
+    def key_at(self, number: int) -> Key | None:
+        return (str(self._taken[number][0]),)
 
 
 @dataclass
@@ -413,7 +420,7 @@ async def test_a_row_whose_key_is_a_large_text_is_known_by_it() -> None:
     raw = b"k" * 100_000
 
     def key() -> Any:
-        return large_text(codec_of("utf8mb4"))(raw, 0, len(raw), 0)
+        return large_text("utf8mb4")(raw, 0, len(raw), 0)
 
     out: list[RowsChange] = []
     merge = _merge(out, Snapshot("s", "initial"))
@@ -423,3 +430,72 @@ async def test_a_row_whose_key_is_a_large_text_is_known_by_it() -> None:
     list(merge.large(RowsChange(schema, Operation.INSERT, list[Row](row), None, 1, 0, "", large=numbered(row))))
     merge.add(table, Rows([(key(), 1)], 0, last=True, after=None), window, schema)
     assert table.take(1) == []
+
+
+async def test_no_key_of_a_row_that_a_condition_leaves_out_is_stored_as_it_is() -> None:
+    def merge_of(keys: StoredKeys, *snapshots: Snapshot) -> SnapshotMerge:
+        return SnapshotMerge(
+            snapshots, lambda *_: True, lambda _: None, lambda: False, keys=keys, shows=lambda _: lambda row: row[1] > 0
+        )
+
+    def stored(merge: SnapshotMerge) -> Key | None:
+        return merge.snapshots[0].open[0].key
+
+    merge, database = merge_of(StoredKeys(), Snapshot("s", "initial")), Database()
+    table = merge.begin(merge.snapshots[0], ("shop", "item"))
+    for rows, key in (([(1, 0)], None), ([(2, 1), (3, 0), (4, 0)], ("2",)), ([(5, 0)], ("2",)), ([(6, 1)], ("6",))):
+        window = await _opened(merge, table, database)
+        merge.add(table, Rows(rows, 0, last=False, after=table.after), window, SCHEMA)
+        assert database.turn(merge)
+        assert table.after == (str(rows[-1][0]),), "what was read is not read again"
+        assert stored(merge) == key
+    (again,) = merge.snapshots
+    assert merge_of(StoredKeys(), again).begin(again, ("shop", "item")).after == ("6",)
+
+    merge, database = merge_of(StoredKeys(b"salt"), Snapshot("s", "initial")), Database()
+    table = merge.begin(merge.snapshots[0], ("shop", "item"))
+    window = await _opened(merge, table, database)
+    merge.add(table, Rows([(1, 0)], 0, last=False, after=None), window, SCHEMA)
+    assert database.turn(merge)
+    (again,) = merge.snapshots
+    assert merge_of(StoredKeys(b"salt"), again).begin(again, ("shop", "item")).after == ("1",)
+
+
+def test_a_filter_that_takes_a_millisecond_on_each_name_is_given_up_before_it_has_seen_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [("shop", f"customer_{number:04d}") for number in range(300)]
+    wants = plan.matching(r"shop\.customer_(0|1)\d*,crm\..*", lambda *_: True)
+    assert sum(wants(*name) for name in names * 100) == 30_000
+
+    class Slow:
+        seen = 0
+
+        def fullmatch(self, name: str) -> bool:
+            self.seen, end = self.seen + 1, time.thread_time() + 0.001
+            while time.thread_time() < end:
+                pass
+            return False
+
+    slow = Slow()
+    monkeypatch.setattr(plan, "compile_filter", lambda *_: (slow,))
+    wants = plan.matching("shop.*", lambda *_: True)
+    with pytest.raises(PatternTooSlow, match="takes too long on the names of all tables"):
+        sum(wants(*name) for name in names)
+    assert slow.seen < 250
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        r"(..+)(.+)(.+)\1\2\3[xq]|abcdefghijklmnop",
+        ",".join(rf"(.+)(.+)\1\2(.+)[xq{chr(97 + number)}]" for number in range(26)),
+    ],
+)
+def test_a_command_with_slow_regexes_is_refused_in_a_moment(tables: str) -> None:
+    began = time.thread_time()
+    with pytest.raises(SnapshotRefused, match="tables: regex"):
+        SnapshotCommand.of({"command": "resync", "tables": tables})
+    assert time.thread_time() - began < 0.5
+    plain = ",".join(f"shop.table_{number:03d}" for number in range(200))
+    assert SnapshotCommand.of({"command": "resync", "tables": plain}).tables == plain

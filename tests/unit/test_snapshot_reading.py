@@ -62,6 +62,9 @@ class ToyChunk(Chunk):
     def key(self) -> Key | None:
         return self._key
 
+    def key_at(self, number: int) -> Key | None:
+        raise NotImplementedError
+
 
 class Site:
     """Tables of numbers, a stream that stands still, a reader, and the loop that the run of a destination has."""
@@ -358,3 +361,24 @@ async def test_a_table_that_the_account_may_not_read_whole_is_left_out_and_a_res
     else:
         await site.run()
     assert site.out == {}
+
+
+async def test_a_resync_of_some_columns_reads_those_too_that_decide_about_rows() -> None:
+    site = Site(20)
+    merge = site.merge = SnapshotMerge(
+        (Snapshot("s", "resync", columns=("price",)),),
+        lambda *_: True,
+        site._emit,
+        lambda: False,
+        decides=lambda schema: frozenset({"city"} if schema.table == "a" else ()),
+    )
+    columns = (Column("id", "int", 4), Column("price", "int", 4), Column("city", "int", 4))
+    for name, before in site.schemas.items():
+        site.schemas[name] = TableSchema("shop", name, columns, before.keys)
+    assert merge.columns_of(("price",), site.schemas["a"]) == {"price", "city"}
+    assert merge.columns_of((), site.schemas["a"]) == frozenset()
+    site.reading._merge = merge
+    merge.wake = site.wakes.set
+    await site.run()
+    asked = {one.table.table: one.columns for one in site.requests}
+    assert asked == {"a": {"price", "city"}, "b": {"price"}, "c": {"price"}}

@@ -245,6 +245,11 @@ async def test_a_scan_for_ddl_from_beyond_four_gib_reads_the_file_from_its_begin
         (True, "`remote_passwd` = hunter2"),
         (True, """ENGINE_ATTRIBUTE='{"password": "x", "p": "https://u:hunter2@h"}'"""),
         (True, "/* was CONNECTION='mysql://u:hunter2@h' */ COMMENT='x'"),
+        (True, r"/*!99999 CONNECTION='mysql:\/\/u:hunter2@h' */ COMMENT 'x'"),
+        (True, r"/*!99999 COMMENT='srv \'s\', password \'hunter2\'' */ COMMENT 'x'"),
+        (True, "/*!99999 OPTION_LIST='user=u,passwd=hunter2' */ COMMENT 'x'"),
+        (True, "HTTP='http://h/?user=u&passwd=hunter2'"),
+        (True, "COMMENT='see https://u:hunter2@h"),
         (False, "CONNECTION='server-1/table' COMMENT='its password: none, mail to a@b'"),
         (False, "COMMENT='see https://h/password?a@b'"),
         (
@@ -259,6 +264,25 @@ def test_what_may_hold_the_password_of_a_table_elsewhere_is_held_back(secret: bo
         assert classify(query, mariadb=mariadb, version=version).secret is secret
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        """CREATE SEQUENCE s ENGINE=SPIDER COMMENT='srv "s", user "u", password "hunter2"'""",
+        "CREATE DATABASE d COMMENT 'password=hunter2'",
+        "CREATE INDEX i ON t (id) COMMENT 'password=hunter2'",
+    ],
+)
+def test_what_has_options_as_tables_have_is_held_back_too(text: str) -> None:
+    assert classify(QueryEvent("shop", text.encode()), mariadb=True, version="11.8.2-MariaDB").secret
+
+
+def test_a_statement_about_one_table_that_is_too_long_makes_no_other_unknown() -> None:
+    text = f"ALTER TABLE t COMMENT='{'x' * 2_000_000}'"
+    info = classify(QueryEvent("shop", text.encode()), mariadb=False, version="9.7.4")
+    assert (info.tables, info.secret) == ((("shop", "t"),), False)
+    assert "characters" in info.problem
+
+
 @pytest.mark.parametrize("rest", ["", " FROB 1"])
 def test_the_account_of_a_table_elsewhere_is_in_no_message_and_no_history(rest: str) -> None:
     told = list[SchemaChange]()
@@ -269,6 +293,24 @@ def test_the_account_of_a_table_elsewhere_is_in_no_message_and_no_history(rest: 
     feed(decoder([], history=history, statement=told.append), bytes(log.packets))
     assert len(told) == 1
     assert "hunter2" not in str(history.take_entries(0))
+
+
+def test_the_text_behind_rows_that_makes_a_table_elsewhere_is_in_no_message() -> None:
+    told, changes = list[SchemaChange](), list[Any]()
+    history = SchemaHistory(lambda *_: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
+    wanted = ["CREATE TABLE t SELECT 1", "INSERT INTO t SET name = 'password=x'"]
+    log = Binlog().begin_file()
+    for number, text in enumerate((*wanted, "CREATE TABLE t CONNECTION='mysql://u:hunter2@h' SELECT 1")):
+        log.gtid(number + 1, 1_700_000_000_000_000 + number)
+        log.query("BEGIN")
+        log.event(29, bytes([len(text)]) + text.encode())
+        log.table()
+        log.insert((number, "a"))
+        log.event(16, bytes(8))
+    options = DecoderOptions(dml_queries=True)
+    feed(decoder(changes, history=history, statement=told.append, options=options), bytes(log.packets))
+    assert [one.sql for one in told] == wanted
+    assert len(changes) == 3
 
 
 def test_a_routine_that_begins_a_transaction_does_not_stop_the_destination() -> None:

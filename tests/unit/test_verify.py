@@ -52,6 +52,9 @@ class Rows(Chunk):
     def key(self) -> Key | None:
         return _key(self._rows[self._taken - 1])
 
+    def key_at(self, number: int) -> Key | None:
+        raise NotImplementedError
+
 
 def _key(row: Row) -> Key:
     return (str(row[0]),)

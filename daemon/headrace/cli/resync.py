@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,7 @@ def _add_resync(parser: argparse.ArgumentParser) -> None:
     tables.required = False
     parser.add_argument("--all", action="store_true", help="all captured tables")
     parser.add_argument("--where", metavar="SQL", type=_not_empty, help="only rows that meet this condition")
-    parser.add_argument("--columns", metavar="A,B", type=_names, help="only these columns, and those of the key")
+    parser.add_argument("--columns", metavar="A,B", type=_names, help="only these columns, and those that are needed")
     parser.add_argument("--wait", action="store_true", help="return once all is published, or it was given up")
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(call=_resync)
@@ -85,12 +86,15 @@ async def _resync(settings: Settings, given: argparse.Namespace) -> int:
     body |= {key: value for key in ("where", "columns") if (value := getattr(given, key)) is not None}
     answer = await control.command(settings, given.name, "snapshot", body)
     if given.json:
+        if given.wait:
+            answer["outcome"] = (await _ends(settings, given.name, {answer["id"]}, lambda *_: None))[answer["id"]]
         print_json(answer)
-    else:
-        print(f"{given.name}: resync {answer['id']} is under way, or waits for those before it")
-        if not given.wait:
-            print(f"see: headrace snapshot status {given.name}")
-    return await _until_ended(settings, given.name, {answer["id"]}) if given.wait else 0
+        return int(given.wait and answer["outcome"] != "done")
+    print(f"{given.name}: resync {answer['id']} is under way, or waits for those before it")
+    if given.wait:
+        return await _until_ended(settings, given.name, {answer["id"]})
+    print(f"see: headrace snapshot status {given.name}")
+    return 0
 
 
 async def _wait(settings: Settings, given: argparse.Namespace) -> int:
@@ -107,9 +111,15 @@ def _there(page: dict[str, Any]) -> set[str]:
 
 
 async def _until_ended(settings: Settings, name: str, waited: set[str]) -> int:
-    """Returns once these snapshots have ended: 0 when all of them are done. Raises CommandRefused when nobody knows how
-    one has ended."""
-    status, heard = 0, time.monotonic()
+    """Tells how each of these snapshots ends; 0 when all of them are done. Raises as _ends()."""
+    ends = await _ends(settings, name, waited, lambda id, outcome: print(f"{name}: {id}: {outcome}"))
+    return int(any(outcome != "done" for outcome in ends.values()))
+
+
+async def _ends(settings: Settings, name: str, waited: set[str], told: Callable[[str, str], None]) -> dict[str, str]:
+    """How these snapshots have ended, once all have; `told` hears of each at once. Raises CommandRefused when nobody
+    knows how one has ended."""
+    ends, heard = dict[str, str](), time.monotonic()
     with progress("reading tables", counts=True) as work:
         while waited:
             try:
@@ -123,8 +133,8 @@ async def _until_ended(settings: Settings, name: str, waited: set[str]) -> int:
             outcomes = {one["id"]: one["outcome"] for one in page["snapshots_ended"]}
             for id in sorted(waited - there):
                 if id in outcomes:
-                    print(f"{name}: {id}: {outcomes[id]}")
-                    status = max(status, int(outcomes[id] != "done"))
+                    ends[id] = outcomes[id]
+                    told(id, ends[id])
                 elif page["state"] not in ("STARTING", "STALLED"):
                     raise CommandRefused(
                         f"{name} has no snapshot {id}, and this daemon has not seen its end",
@@ -138,7 +148,7 @@ async def _until_ended(settings: Settings, name: str, waited: set[str]) -> int:
                 work.at(facts["rows"], facts["rows"] + facts["rows_left"])
             if waited:
                 await asyncio.sleep(_LOOK)
-    return status
+    return ends
 
 
 async def _command(command: str, settings: Settings, given: argparse.Namespace) -> int:

@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--index",
         metavar="URL",
+        type=_not_empty,
         help="compare with an index of Elasticsearch: https://host:9200, and behind it the index's name "
         "(default: {database}.{table})",
     )
@@ -91,6 +92,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--extra", type=Path, metavar="FILE", help="where keys go that only the consumer has")
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(call=command)
+
+
+def _not_empty(text: str) -> str:
+    """An empty text, such as of a variable that is not set, would mean the topic."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("is empty: leave the option out to compare with the messages")
+    return text
 
 
 async def command(settings: Settings, given: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ from headrace.rules.predicate_sql import columns_of, to_sql
 from headrace.snapshot import plan
 from headrace.snapshot.commands import SnapshotCommand, SnapshotRefused
 from headrace.snapshot.merge import SnapshotMerge
-from headrace.snapshot.reading import why_none
+from headrace.snapshot.reading import chosen, why_none
 from headrace.snapshots import Snapshot
 
 _STORED_WITHIN = 10.0
@@ -78,7 +78,7 @@ class Control:
         try:
             command = SnapshotCommand.of({**signal.arguments(), "command": signal.command})
             if command.where and not self._settings.source.signal_sql:
-                command = replace(command, where=self._without_sql(command.where))
+                command = replace(command, where=self._without_sql(command))
             self._put(command)
         except (HeadraceError, ValueError) as error:
             self._refuse(f"row {signal.id} of headrace.signal is refused: {error}")
@@ -101,16 +101,18 @@ class Control:
         self._refused_at = time.monotonic()
         self._status.trouble(_REFUSED, text, remedy="ask again; see docs/snapshots.md")
 
-    def _without_sql(self, where: str) -> str:
+    def _without_sql(self, command: SnapshotCommand) -> str:
         """A condition in SQL of one in the language of [[filter.where]]. Raises ValueError, also where it could find
-        out what is hidden."""
+        out what is hidden, and PatternTooSlow."""
         try:
-            condition = parse_condition(where)
+            condition = parse_condition(command.where)
         except ValueError as error:
             raise ValueError(
                 f"where: {error}; it should be a condition as in [[filter.where]], unless [source] signal_sql is on"
             ) from error
-        if hidden := sorted(filter(self._settings.filter.hides, columns_of(condition))):
+        name = plan.name_of(command.tables) if command.tables.isascii() else None
+        table = ".".join(name) if name is not None else ""
+        if hidden := sorted(one for one in columns_of(condition) if self._settings.filter.hides(one, table)):
             raise ValueError(f"where: a rule of [filter] hides the column {hidden[0]}")
         return to_sql(condition)
 
@@ -140,7 +142,7 @@ class Control:
         try:
             wants = plan.matching(command.tables, self._merge.captures)
             listed = (await reader.tables()).tables
-            found = [one for one in listed if wants(one.schema, one.table)]
+            found = await chosen(listed, wants)
             if not found:
                 why, remedy = await why_none(reader, listed, command.tables, self._merge.captures)
                 raise SnapshotRefused(why, remedy=remedy)
@@ -162,9 +164,8 @@ class Control:
                     raise SnapshotRefused(f"the table {table.name} has no column {unknown[0]}")
                 position = self._stream.position()
                 try:
-                    await reader.read(
-                        ChunkRequest(table, position, rows=0, where=command.where, columns=frozenset(command.columns))
-                    )
+                    columns = self._merge.columns_of(command.columns, table)
+                    await reader.read(ChunkRequest(table, position, rows=0, where=command.where, columns=columns))
                 except (TableChanged, HeadraceError) as error:
                     so = " so" if command.where or command.columns else ""
                     raise SnapshotRefused(f"the table {table.name} can't be read{so}: {error}") from error

@@ -283,6 +283,8 @@ class Destination:
                     snapshot_pos=begin.snapshot_pos,
                     rows=self._settings.filter.rows,
                     keys=StoredKeys(self._settings.filter.salts),
+                    shows=builder.shows,
+                    decides=builder.decides,
                 )
                 run = Run(
                     self._context,

@@ -18,10 +18,11 @@ from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError, Refusal, named
 from headrace.http import page
 from headrace.http.access import Access, Denied
-from headrace.http.events import Events, nodes_of
+from headrace.http.events import EVENTS, Events, nodes_of
 from headrace.http.facts import Facts
 from headrace.http.health import describe, health, ready
 from headrace.http.history import History
+from headrace.http.limits import HEAD
 from headrace.http.metrics import Metrics
 from headrace.http.tables import describe_tables
 from headrace.tasks import first
@@ -66,7 +67,7 @@ class SnapshotCommandBody(BaseModel):
     command: str = Field(description="resync, pause, resume or cancel")
     tables: str = Field(default="", description='resync: schema.table, or regexes as in [filter] include; "": all')
     where: str = Field(default="", description="resync: only rows that meet this condition")
-    columns: list[str] = Field(default=[], description="resync: only these columns, and those of the key")
+    columns: list[str] = Field(default=[], description="resync: only these columns, and those that are needed")
     id: str = Field(default="", description='the snapshot that is meant; "": the one under way')
 
 
@@ -193,8 +194,9 @@ def _add_reading(app: FastAPI, facts: Facts, metrics: Metrics, history: History,
         responses=_answers(503)
         | {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "a stream"}},
     )  # fmt: skip
-    async def stream() -> Response:
-        return events.response()
+    async def stream(request: Request) -> Response:
+        # Else it would have no end, and whoever is gone would hold it for ever: nothing is ever sent.
+        return Response(media_type=EVENTS) if request.scope.get(HEAD) else events.response()
 
 
 def _add_commands(app: FastAPI, facts: Facts, access: Access) -> None:

@@ -19,6 +19,7 @@ from headrace.http.facts import Facts
 from headrace.http.health import health
 from headrace.http.history import History
 
+EVENTS = "text/event-stream"
 _EACH = 1.0
 _NODES_EACH = 10.0
 _STREAMS = 32
@@ -40,7 +41,7 @@ class Events:
         """One more stream. Raises Denied."""
         if self._streams >= _STREAMS:
             raise Denied(503, f"{_STREAMS} streams of events are open already", {"retry-after": "10"})
-        return StreamingResponse(self._stream(), media_type="text/event-stream")
+        return StreamingResponse(self._stream(), media_type=EVENTS)
 
     async def _stream(self) -> AsyncIterator[bytes]:
         self._streams += 1

@@ -22,6 +22,9 @@ PART = 64 * 1024
 UNDER_WAY = 64 * 1024 * 1024
 """Bytes of all answers larger than that which are being sent."""
 
+HEAD = "headrace.head"
+"""Stands in the scope of a request that asks for the headers alone, and is given on as GET."""
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -82,7 +85,8 @@ def limited(app: App, hosts: Hosts) -> App:
 
             await turns.next()
             # A server sends the headers alone of an answer to HEAD.
-            await app({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope, again, out)
+            head = scope["method"] == "HEAD"
+            await app({**scope, "method": "GET", HEAD: True} if head else scope, again, out)
         except _Refused as refused:
             status, *said = refused.args
             page = orjson.dumps(dict(zip(("error", "help"), said, strict=False)))

@@ -132,9 +132,12 @@ class _Connection(H11Protocol):
         self._end = None
         if self.flow.write_paused:
             self.transport.abort()
+        else:
+            self._look()
 
     def on_response_complete(self) -> None:
-        self._rest()
+        if not self.flow.write_paused:  # else the next answer, of a request that is here already, waits without a limit
+            self._rest()
         super().on_response_complete()
         self._look()
 

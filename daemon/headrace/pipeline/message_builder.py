@@ -13,9 +13,11 @@ from headrace.model import (
     MessageBatch,
     Operation,
     Position,
+    Row,
     RowsChange,
     SchemaChange,
     TableRows,
+    TableSchema,
     TransactionMark,
     Unit,
 )
@@ -163,6 +165,16 @@ class MessageBuilder:
         """Where the rows of a table go."""
         route = self._projections.route(schema, table)
         return self._projections.address(route, route.partition)
+
+    def shows(self, schema: TableSchema) -> Callable[[Row], bool] | None:
+        """What says of a row whether it is published; None where all of the table are. Raises NotUnderstood."""
+        projection = self._projections.of(schema)
+        return projection.shows if projection.conditional else None
+
+    def decides(self, schema: TableSchema) -> frozenset[str]:
+        """The columns, in lower case, that say whether and where a row of the table is published. Raises
+        NotUnderstood."""
+        return self._projections.of(schema).decides
 
     def emit(self, change: RowsChange) -> None:
         """Formats one change of rows. Raises NotUnderstood when the rules don't fit the table."""

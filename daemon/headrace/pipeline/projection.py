@@ -18,6 +18,7 @@ from headrace.rules.keys import parse_keys
 from headrace.rules.masks import Mask
 from headrace.rules.patterns import Pattern, compile_filter
 from headrace.rules.predicate_parser import Node, parse_condition
+from headrace.rules.predicate_sql import columns_of
 from headrace.rules.predicates import bind, compared_columns
 from headrace.rules.topics import TopicRules, parse_partitions
 from headrace.settings.destination import DestinationSettings
@@ -64,9 +65,8 @@ class Projections:
         try:
             route = self.route(schema.schema, schema.table)
             published, project, masked = self._projection(schema)
-            condition = self._condition(schema)
             left_out = set(range(len(schema.columns))) - set(self._kept(schema))
-            keys = _key_columns(schema, route)
+            keys, condition = _key_columns(schema, route), self._where_of(schema)
             return TableProjection(
                 route,
                 schema,
@@ -80,6 +80,7 @@ class Projections:
                 database=schema.schema if self._default.canal_hash_database else None,
                 hidden_key=bool((masked | left_out) & set(keys)),
                 secret=self._secret,
+                condition=frozenset(columns_of(condition)) if condition is not None else frozenset(),
                 kept=None if masked else self._kept(schema),
                 looked_at=[*self._compared(schema, condition), *self._read_by_masks(schema, masked)],
             )
@@ -96,9 +97,6 @@ class Projections:
             return self._format.record_key(schema)
         return None
 
-    def _condition(self, schema: TableSchema) -> Node | None:
-        return next((one for tables, one in self._where if _names(tables, schema)), None)
-
     def _compared(self, schema: TableSchema, condition: Node | None) -> list[int]:
         """The columns whose values a condition looks at."""
         return [_index_of(schema, name) for name in compared_columns(condition)] if condition is not None else []
@@ -107,6 +105,9 @@ class Projections:
         """The masked columns whose values say what is published."""
         masks = [(i, self._mask(schema, schema.columns[i])) for i in masked]
         return [i for i, mask in masks if mask is not None and mask.reads]
+
+    def _where_of(self, schema: TableSchema) -> Node | None:
+        return next((one for tables, one in self._where if _names(tables, schema)), None)
 
     def _projection(self, schema: TableSchema) -> tuple[TableSchema, Callable[[Row], Row] | None, set[int]]:
         """The published table schema, what makes its rows, and which columns are masked."""

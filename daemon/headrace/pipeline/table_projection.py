@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -12,6 +14,7 @@ from typing import Any
 import orjson
 
 from headrace.errors import NotUnderstood
+from headrace.large_values import settled
 from headrace.model import ABSENT, Operation, Row, RowsChange, TableRows, TableSchema
 from headrace.rules.hashes import canal_partition, kafka_partitions
 from headrace.rules.keys import KeyRule
@@ -65,11 +68,13 @@ class TableProjection:
         database: str | None = None,
         hidden_key: bool = False,
         secret: bytes = b"",
+        condition: frozenset[str] = frozenset(),
         kept: Sequence[int] | None = (),
         looked_at: Iterable[int] = (),
     ) -> None:
         """`kept`: the columns of `source` that are published as they are, by number; None where values are changed.
-        `looked_at`: those whose values a condition or a mask needs."""
+        `condition`: those that `keeps` looks at, by name in lower case. `looked_at`: those whose values a condition or
+        a mask needs."""
         self.route, self.source, self.schema, self.kept = route, source, schema, kept
         self.counted: TableRows | None = None
         """What the message builder has of the table that nobody has taken; None: nothing."""
@@ -77,6 +82,8 @@ class TableProjection:
         self.tables = (f"{route.schema}.{route.table}",)
         self._project, self._keeps = project, keeps
         self._columns = tuple(key_columns)
+        self.decides = condition.union(source.columns[i].name.lower() for i in self.deciding_columns)
+        """The columns that say whether and where a row is published, and which it is, by name in lower case."""
         self._key_columns, self._primary_key = _getter(key_columns), _getter(source.keys)
         self._key = key_bytes or key_of(source, key_columns)
         self._identity = source.keys if self._columns != source.keys else ()
@@ -116,6 +123,17 @@ class TableProjection:
     def hides_key(self) -> bool:
         """Whether the key is not published as it is, so that nobody who reads messages may see it."""
         return self._hidden
+
+    @property
+    def conditional(self) -> bool:
+        """Whether a condition of the filter decides on rows."""
+        return self._keeps is not None
+
+    def shows(self, row: Row) -> bool:
+        """Whether the condition is met by a row, as far as it has the columns."""
+        with suppress(ColumnAbsent, ValueError, LookupError, struct.error):  # which are told as the row goes out
+            return self._keeps is None or bool(self._keeps(settled([row])[0]))
+        return False
 
     def whole(self, change: RowsChange) -> RowsChange:
         """A change that is not cut, or a part of one, as it is published."""

@@ -115,6 +115,10 @@ class Chunk(ABC):
         """Of the last row taken, or that the request began after; `end` when no row is left. None for a table without a
         key."""
 
+    @abstractmethod
+    def key_at(self, number: int) -> Key | None:
+        """Of a row by its number among those that take() gave last. None for a table without a key."""
+
 
 class TableChanged(Exception):
     """The table is not any more as the stream knows it: a statement has changed or dropped it. The stream will come to

@@ -8,7 +8,9 @@ refused. A plain name in a rule is what `MQMessageUtils.isWildCard` says: it has
 
 from __future__ import annotations
 
+import math
 import re
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ from headrace.errors import HeadraceError
 MATCH_LIMIT = 0.05
 """Seconds of CPU time that one match may take: the event loop stands still meanwhile. The `regex` package goes by the
 process's CPU time, so that a process that was stopped, or waited for a processor, is not taken for a bad pattern."""
+ALL_LIMIT = 4 * MATCH_LIMIT
+"""The same for a match on each of some hundred names. A collection of garbage that falls into it is no bad pattern."""
 _MS = round(MATCH_LIMIT * 1000)
 MAX_PATTERN = 20_000
 """Characters of one regex."""
@@ -90,10 +94,13 @@ def _compile(text: str) -> Any:
         raise _Invalid(error.msg, -1 if error.pos is None else error.pos) from None
     except (OverflowError, RecursionError, MemoryError) as error:
         raise _Invalid(str(error) or type(error).__name__, -1) from None
-    for name in _nasty_names(text):
-        if _timed(compiled.fullmatch, name) is None:
+    began = time.thread_time()
+    for name in () if is_plain(text) else _nasty_names(text):
+        slow = _timed(compiled.fullmatch, name) is None
+        if slow or time.thread_time() - began > ALL_LIMIT:
+            took = f"{_MS} ms" if slow else f"{ALL_LIMIT * 1000:.0f} ms with some more"
             raise _Invalid(
-                f"on the name {name[:20]!r}... it takes more than {_MS} ms; write it without repeats within repeats "
+                f"on the name {name[:20]!r}... it takes more than {took}; write it without repeats within repeats "
                 "and without repeats of alternatives that begin alike, such as (a|aa)+",
                 -1,
             )
@@ -174,14 +181,18 @@ def split_patterns(text: str, marks: str = ",") -> list[tuple[int, str]]:
     return parts
 
 
-def compile_filter(text: str, key: str = "") -> tuple[Pattern, ...]:
+def compile_filter(text: str, key: str = "", limit: float = math.inf) -> tuple[Pattern, ...]:
     """The regexes of a filter in Canal's grammar, for use with `fullmatch` on `schema.table`; `key` is the setting.
 
-    As in Canal the case of letters does not count. Raises ValueError that names the pattern and the character.
+    As in Canal the case of letters does not count. Raises ValueError that names the pattern and the character, also
+    when reading them takes longer than `limit`, in seconds of CPU time.
     """
-    return tuple(
-        compile_part(part, at, f"regex {number}", key) for number, (at, part) in enumerate(split_patterns(text), 1)
-    )
+    began, patterns = time.thread_time(), list[Pattern]()
+    for number, (at, part) in enumerate(split_patterns(text), 1):
+        if time.thread_time() - began > limit:
+            raise ValueError(f"regex {number}, from character {at + 1}, is one too many: to read them takes too long")
+        patterns.append(compile_part(part, at, f"regex {number}", key))
+    return tuple(patterns)
 
 
 def compile_part(part: str, at: int, what: str, key: str = "", *, plain: bool = False) -> Pattern:

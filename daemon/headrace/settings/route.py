@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property, partial
 from typing import Annotated, Any, Literal, Self
+from unicodedata import combining, normalize
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
 from headrace.rules.columns import ColumnRule, parse_columns
 from headrace.rules.keys import parse_keys
 from headrace.rules.masks import Mask, MaskKind
-from headrace.rules.patterns import Rules, compile_filter
+from headrace.rules.patterns import Pattern, Rules, compile_filter
 from headrace.rules.predicate_parser import parse_condition
 from headrace.rules.topics import ANY_NAME, TopicRules, parse_partitions
 from headrace.settings.values import readable
@@ -152,12 +154,31 @@ class FilterSettings(Section):
         name = column.lower()
         return (include is None or name in include.columns) and (exclude is None or name not in exclude.columns)
 
-    def hides(self, column: str) -> bool:
-        """Whether a rule hides a column of this name, in small letters, of any table."""
-        hidden = {name.lower() for one in self.mask for name in one.columns}
-        hidden = hidden.union(*(rule.columns for _, rule in parse_columns(self.exclude_columns).entries))
-        included = [rule.columns for _, rule in parse_columns(self.include_columns).entries]
-        return column in hidden or bool(included and not any(column in names for names in included))
+    def hides(self, column: str, table: str = "") -> bool:
+        """Whether a rule may hide a column of this name: in the table `schema.table`, or without one in any. Names are
+        compared as loosely as any server does it. Raises PatternTooSlow."""
+        masks = [one.columns for one in self.mask if not table or _names(compile_filter(one.tables), table)]
+        excluded, included = _rules(self.exclude_columns, table), _rules(self.include_columns, table)
+        hidden = {_loose(name) for names in (*masks, *excluded) for name in names}
+        return _loose(column) in hidden or any(column.lower() not in names for names in included)
+
+
+def _rules(text: str, table: str) -> list[frozenset[str]]:
+    """The columns of each rule, or of the one for the table."""
+    rules = parse_columns(text)
+    if not table:
+        return [rule.columns for _, rule in rules.entries]
+    rule = rules.first(table)
+    return [rule.columns] if rule is not None else []
+
+
+def _names(tables: Iterable[Pattern], table: str) -> bool:
+    return any(pattern.fullmatch(table) for pattern in tables)
+
+
+def _loose(name: str) -> str:
+    """One text for names that a server may take for the same: it compares a letter at a time, by tables of its own."""
+    return "".join(one for one in normalize("NFKD", name.casefold()) if not combining(one))
 
 
 class RouteSettings(Section):

@@ -19,6 +19,8 @@ _WAITING = 50
 """Snapshots that may wait, the present one included."""
 _LONGEST = 4_000
 """Characters of a filter or a condition."""
+_READ_LIMIT = 0.1
+"""Seconds of CPU time for the regexes of a command, which are read within a turn of the event loop."""
 _STORED_BYTES = 300_000
 """Of all snapshots as they are stored with each position: a node of ZooKeeper takes no more than 1 MB."""
 
@@ -59,7 +61,7 @@ class SnapshotCommand:
         if not isinstance(columns, list) or not all(isinstance(one, str) and one for one in columns):
             raise SnapshotRefused("columns should be a list of names")
         try:
-            compile_filter(texts["tables"], "tables")
+            compile_filter(texts["tables"], "tables", _READ_LIMIT)
         except ValueError as error:
             raise SnapshotRefused(f"tables: {error}") from error
         if command != "resync" and (texts["tables"] or texts["where"] or columns):

@@ -44,6 +44,10 @@ _MOST_TOUCHED = 1_000_000
 """Rows of one table that the stream may touch while a chunk waits; beyond it the chunk is read again."""
 
 Emit = Callable[[RowsChange], None]
+Shows = Callable[[TableSchema], Callable[[Row], bool] | None]
+"""Of a table, what says of a row whether it is published; None where all are."""
+Decides = Callable[[TableSchema], frozenset[str]]
+"""The columns of a table, in lower case, that say whether and where a row is published: no row may be read without."""
 
 
 class SnapshotMerge:
@@ -67,8 +71,10 @@ class SnapshotMerge:
         snapshot_pos: int = 0,
         rows: bool = True,
         keys: StoredKeys | None = None,
+        shows: Shows = lambda schema: None,
+        decides: Decides = lambda schema: frozenset(),
     ) -> None:
-        self._keys = keys or StoredKeys()
+        self._keys, self._shows, self._decides = keys or StoredKeys(), shows, decides
         self.snapshots = tuple(snapshots)
         """As they are stored with what was given so far."""
         self.snapshot_pos, self._rows = snapshot_pos, rows
@@ -186,6 +192,10 @@ class SnapshotMerge:
         table.changed.clear()
         self.wake()
 
+    def columns_of(self, wanted: Sequence[str], schema: TableSchema) -> frozenset[str]:
+        """The columns to be read of a table where a resync wants these; none for all. Raises NotUnderstood."""
+        return frozenset(wanted) | self._decides(schema) if wanted else frozenset()
+
     def leave(self, snapshot: Snapshot, wanted: plan.Captures) -> list[TableProgress]:
         """Tables of the snapshot under way that are not wanted any more are not gone on with; returns those."""
         gone = [one for one in snapshot.open if not wanted(*one.name)]
@@ -213,7 +223,7 @@ class SnapshotMerge:
         table.forget()
         if self.tables.get(table.name) is not table:
             return
-        table.key, table.progress = None, replace(table.progress, key=None, order="", rows=0)
+        table.key, table.shown, table.progress = None, None, replace(table.progress, key=None, order="", rows=0)
         self._numbered = ""  # its rows come again, perhaps at other places of their messages
         self._set(plan.advance(self.snapshots[0], table.progress))
 
@@ -313,9 +323,11 @@ class SnapshotMerge:
 
     def _give_chunk(self, table: TableRead, first: Waiting, position: Position, end: float) -> None:
         chunk, passed = first.chunk, 0
+        # What is stored as it is may be read by others: it is no key of a row that nobody is to see.
+        shows = self._shows(first.schema) if self._keys.plain else None
         while chunk.rows and not self._full() and not self._unfinished:
             before = chunk.rows
-            rows = table.take(first.together)
+            rows = table.take(first.together, shows)
             began = not (passed or table.progress.rows)
             passed += before - chunk.rows
             if rows:
@@ -323,7 +335,7 @@ class SnapshotMerge:
             if time.perf_counter() >= end:
                 break
         progress, table.key = table.progress, chunk.key
-        stored = self._keys.seal(table.key)
+        stored = self._keys.seal(table.key) if shows is None else table.shown or progress.key
         table.progress = replace(progress, key=stored, rows=progress.rows + passed, order=chunk.order)
         self._set(plan.advance(self.snapshots[0], table.progress))
         if not chunk.rows:

@@ -11,9 +11,11 @@ from uuid import uuid4
 from headrace.errors import GrantMissing
 from headrace.model import DdlKind, TableChange
 from headrace.ports.tables import Lacks, TableFacts, in_short
-from headrace.rules.patterns import compile_filter
+from headrace.rules.patterns import ALL_LIMIT, PatternTooSlow, compile_filter
 from headrace.snapshots import Snapshot, TableName, TableProgress
 
+_USUAL = 20e-6
+"""Seconds of CPU time that a regex may take on a name, on average: many times what one does that is written well."""
 Captures = Callable[[str, str], bool]
 
 
@@ -23,14 +25,26 @@ def first_snapshot() -> Snapshot:
 
 
 def matching(tables: str, captures: Captures) -> Captures:
-    """Whether a captured table is one that a filter means; "" means all. Raises ValueError for what is no filter."""
+    """Whether a captured table is one that a filter means; "" means all. Raises ValueError for what is no filter, and
+    when it is asked PatternTooSlow, also for one that takes too long on many names: whoever writes a signal may ask
+    for anything."""
     if not tables:
         return captures
-    patterns = compile_filter(tables, "tables")
+    patterns, left = compile_filter(tables, "tables"), ALL_LIMIT
 
     def wants(schema: str, table: str) -> bool:
-        name = f"{schema}.{table}"
-        return captures(schema, table) and any(pattern.fullmatch(name) for pattern in patterns)
+        nonlocal left
+        if not captures(schema, table):
+            return False
+        began, name = time.thread_time(), f"{schema}.{table}"
+        found = any(pattern.fullmatch(name) for pattern in patterns)
+        left += len(patterns) * _USUAL - (time.thread_time() - began)
+        if left < 0:
+            raise PatternTooSlow(
+                f"the regex {tables[:200]!r} of tables takes too long on the names of all tables",
+                remedy="name the tables, or write it without repeats that may match the same letters",
+            )
+        return found
 
     return wants
 

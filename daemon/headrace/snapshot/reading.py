@@ -82,18 +82,17 @@ class SnapshotReading:
         self._merge.clock_pos = listed.clock_us << POS_SHIFT
         # A statement before the list that the stream has yet to come to would give a listed table another name.
         await self._merge.passed(listed.high)
+        lacks = await reader.lacks()
+        wanted = await chosen(listed.tables, plan.matching(snapshot.tables, self._merge.captures))
         current = self._merge.current
         if current is None or current.id != snapshot.id:  # a command came meanwhile
             return
-        lacks = await reader.lacks()
         for progress in self._merge.leave(current, lambda *name: self._merge.captures(*name) and not lacks(*name)):
             self._log.warning(
                 "a table is read no more: [filter] leaves it out, or the account may not read it any more",
                 table=".".join(progress.name),
             )
         snapshot = self._merge.snapshots[0]
-        wants = plan.matching(snapshot.tables, self._merge.captures)
-        wanted = [one for one in listed.tables if wants(one.schema, one.table)]
         facts = [one for one in wanted if not lacks(one.schema, one.table)]
         unreadable = [name for one in wanted if lacks(*(name := (one.schema, one.table)))]
         self._left_out(lacks, unreadable)
@@ -180,9 +179,8 @@ class SnapshotReading:
         table.scanned = generation
         await self._throttle.wait(reader)
         seen, window = await self._merge.window(table, schema)
-        request = ChunkRequest(
-            schema, seen, table.after, again, rows, _CHUNK_BYTES, snapshot.where, frozenset(snapshot.columns)
-        )
+        columns = self._merge.columns_of(snapshot.columns, schema)
+        request = ChunkRequest(schema, seen, table.after, again, rows, _CHUNK_BYTES, snapshot.where, columns)
         try:
             chunk = await reader.read(request)
         except BaseException:
@@ -199,6 +197,12 @@ class SnapshotReading:
         else:
             table.touched.close(window)
         return chunk
+
+
+async def chosen(listed: Sequence[TableFacts], wants: plan.Captures) -> list[TableFacts]:
+    """Those that are wanted. In a thread, because an operator's regexes may take a second for all names. Raises
+    PatternTooSlow."""
+    return await asyncio.to_thread(lambda: [one for one in listed if wants(one.schema, one.table)])
 
 
 async def why_none(

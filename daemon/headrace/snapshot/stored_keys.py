@@ -27,6 +27,11 @@ class StoredKeys:
 
             self._cipher = AESGCM(hashlib.blake2b(secret, digest_size=32, person=b"headrace-keys").digest())
 
+    @property
+    def plain(self) -> bool:
+        """Whether keys are stored as they are."""
+        return self._cipher is None
+
     def seal(self, key: Key | None) -> Key | None:
         """What is stored of a key."""
         if self._cipher is None or key is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headrace.large_values import settled
@@ -31,6 +32,8 @@ class TableRead:
 
     progress: TableProgress
     key: Key | None = None
+    shown: Key | None = None
+    """The key of the last row taken that is published, where not all are."""
     touched: Touched = field(default_factory=Touched)
     chunks: deque[Waiting] = field(default_factory=deque)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -67,9 +70,13 @@ class TableRead:
         self.ended = first.chunk.last
         self.changed.set()
 
-    def take(self, count: int) -> list[Row]:
-        """The next rows of the first chunk that are still to be given out. Raises NotUnderstood."""
+    def take(self, count: int, shows: Callable[[Row], bool] | None = None) -> list[Row]:
+        """The next rows of the first chunk that are still to be given out. Where not all rows are published, `shows`
+        says which are, and `shown` is kept. Raises NotUnderstood."""
         first = self.chunks[0]
+        rows = first.chunk.take(count)
+        if shows is not None and (at := next((i for i in range(len(rows))[::-1] if shows(rows[i])), None)) is not None:
+            self.shown = first.chunk.key_at(at)
         # Without a key they are told by all of their values.
-        rows = settled(first.chunk.take(count), first.schema.keys or None)
+        rows = settled(rows, first.schema.keys or None)
         return self.touched.left(first.schema, rows, first.window)

@@ -18,6 +18,7 @@ from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.schema.ddl.actions import StatementInfo
 from headrace.mysql.schema.ddl.classify import LONG
 from headrace.mysql.schema.history import DdlEffect, SchemaHistory
+from headrace.mysql.sql.tokens import first_tokens
 from headrace.ports.source import Receiver
 
 log = structlog.get_logger(__name__)
@@ -157,11 +158,14 @@ class StatementFollower:
             if not effect.secret:
                 self._give(effect, query.sql, pos)
             elif effect.category == "ddl":
-                log.warning(
-                    "a statement is not published, because its text may hold a password",
-                    table=f"{effect.schema}.{effect.table}",
-                    position=self._cursor.position,
-                )
+                self._tell_withheld(effect.schema, effect.table)
+
+    def _tell_withheld(self, schema: str, table: str) -> None:
+        log.warning(
+            "a statement is not published, because its text may hold a password",
+            table=f"{schema}.{table}",
+            position=self._cursor.position,
+        )
 
     def _give(self, effect: DdlEffect, sql: str, pos: int) -> None:
         if self._tell is not None:
@@ -222,7 +226,17 @@ class StatementFollower:
         text, self.text = self.text, None
         if text is not None and self._text_of == self._transactions.count:
             pos = self._transactions.next_pos(1)
-            self._give(DdlEffect(DdlKind.QUERY, "dml", schema.schema, schema.table), text, pos)
+            if self._makes_a_secret_table(text):
+                self._tell_withheld(schema.schema, schema.table)
+            else:
+                self._give(DdlEffect(DdlKind.QUERY, "dml", schema.schema, schema.table), text, pos)
+
+    def _makes_a_secret_table(self, text: str) -> bool:
+        """Whether it is a CREATE TABLE ... SELECT that may hold the password of a table elsewhere."""
+        first = [token.upper for token in first_tokens(text, self._cursor.dialect, 1)]
+        if self._history is None or first not in (["CREATE"], ["SET"]):  # MariaDB's SET STATEMENT ... FOR CREATE
+            return False
+        return self._history.read(QueryEvent("", text.encode())).secret
 
 
 def _concerned(effect: DdlEffect) -> frozenset[tuple[str, str]] | None:

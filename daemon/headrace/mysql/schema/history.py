@@ -296,8 +296,9 @@ class SchemaHistory:
         except NotParsed as error:
             problem = str(error)
         if problem:
-            text = "its text may hold a password" if info.secret else f"({problem}): {query.sql[:100]}"
-            applied.doubt(info.tables, f"a statement was not understood {text}")
+            text = "its text may hold a password" if info.secret else query.sql[:100]
+            problem = "" if info.secret else f" ({problem})"
+            applied.doubt(info.tables, f"a statement was not understood{problem}: {text}")
         return tuple(applied.changes)
 
     def _take_pending(self, file_position: FilePosition) -> bool:

@@ -70,6 +70,8 @@ class MysqlChunk(Chunk):
         self._parts = deque(block.parts)
         self._at = self._taken = 0
         """Where the next row of the first part begins, and how many rows are before it."""
+        self._given: list[tuple[RowBytes, int, int]] = []
+        """Where the rows that were taken last are: a part, where the first begins, and how many."""
         self._last_row: tuple[bytes, int, int] | None = None
         """What holds the last row that was taken, where its values begin, and where they end."""
         self._key = self.end = facts.after if select.table.keys else None
@@ -81,6 +83,7 @@ class MysqlChunk(Chunk):
 
     def take(self, count: int) -> list[Row]:
         rows: list[Row] = []
+        self._given = []
         while len(rows) < count and self._parts:
             part = self._parts[0]
             some = min(count - len(rows), part.rows - self._taken)
@@ -107,10 +110,12 @@ class MysqlChunk(Chunk):
                 return [row for _ in range(count) for row in self._decoded(part, 1)]
             log.warning("a row left out", table=name, reason=str(error))
             last, rows = self._at, []
-            end = last + 4 + int.from_bytes(part.data[last : last + 3], "little")
+            end = _end_of(part.data, last)
         except BROKEN as error:
             what = f"KeyError: {error}" if isinstance(error, KeyError) else str(error)
             raise NotUnderstood(f"rows that were read from {name} do not fit its columns: {what}") from error
+        if rows:
+            self._given.append((part, self._at, count))
         self._last_row = part.data, last + 4, end
         self._at = end
         return rows
@@ -122,3 +127,19 @@ class MysqlChunk(Chunk):
         if self._last_row is not None and self._select.table.keys:
             self._key, self._last_row = self._select.key_of(*self._last_row), None
         return self._key
+
+    def key_at(self, number: int) -> Key | None:
+        if not self._select.table.keys:
+            return None
+        for part, at, count in self._given:
+            if number < count:
+                for _ in range(number):
+                    at = _end_of(part.data, at)
+                return self._select.key_of(part.data, at + 4, part.end or _end_of(part.data, at))
+            number -= count
+        raise IndexError(number)
+
+
+def _end_of(data: bytes, at: int) -> int:
+    """Where the packet that begins at `at` ends."""
+    return at + 4 + int.from_bytes(data[at : at + 3], "little")

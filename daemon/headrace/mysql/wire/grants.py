@@ -11,12 +11,12 @@ from headrace.ports.tables import Lacks
 
 ALL = "ALL PRIVILEGES"
 _GRANT = re.compile(
-    r"(?P<verb>GRANT|REVOKE) (?P<rights>.+?) ON (?:\*|(?P<quote>[`'\"])(?P<schema>.+?)(?P=quote))"
-    r"\.(?:\*|(?P<mark>[`'\"])(?P<table>.+?)(?P=mark)) (?:TO|FROM) ",
+    r"(?P<verb>GRANT|REVOKE) (?P<rights>.+?) ON (?:\*|(?P<quote>[`'\"]|(?=[\w$]+\.))(?P<schema>.+?)(?P=quote))"
+    r"\.(?:\*|(?P<mark>[`'\"]|(?=[\w$]+ ))(?P<table>.+?)(?P=mark)) (?:TO|FROM) ",
     re.IGNORECASE,
 )
-"""One line of SHOW GRANTS, about tables."""
-_COLUMNS = re.compile(r" \((?:`(?:[^`]|``)*+`(?:, )?+)++\)")
+"""One line of SHOW GRANTS, about tables; names have no quotes where the server's sql_quote_show_create is off."""
+_COLUMNS = re.compile(r" \((?:(?:`(?:[^`]|``)*+`|[\w$]++)(?:, )?+)++\)")
 """Behind a right: the columns that it is limited to."""
 
 
@@ -31,12 +31,13 @@ class Grant:
     limited: frozenset[str]
     revoked: bool = False
 
-    def covers(self, schema: str) -> bool:
-        r"""Whether it is about tables of the schema: in a name % and _ stand for others, unless behind a backslash."""
+    def covers(self, schema: str, *, fold: bool = True) -> bool:
+        r"""Whether it is about tables of the schema: in a name % and _ stand for others, unless behind a backslash.
+        `fold`: capitals count as small letters."""
         if self.schema is None:
             return True
         pattern = re.sub(r"\\?.", lambda one: {"%": ".*", "_": "."}.get(one[0], re.escape(one[0][-1])), self.schema)
-        return re.fullmatch(pattern, schema, re.IGNORECASE | re.DOTALL) is not None
+        return re.fullmatch(pattern, schema, re.DOTALL | (re.IGNORECASE if fold else 0)) is not None
 
     def has(self, right: str) -> bool:
         """Whether it is about the right, on all columns."""
@@ -78,7 +79,7 @@ def lacks_of(grants: Sequence[Grant], account: str, *, fold: bool) -> Lacks:
         everywhere = name(schema) not in revoked
         if (name(schema), name(table)) in tables:
             return ""
-        if any(one.covers(schema) and (one.schema is not None or everywhere) for one in wider):
+        if any(one.covers(schema, fold=fold) and (one.schema is not None or everywhere) for one in wider):
             return ""
         quoted = ".".join(f"`{part.replace('`', '``')}`" for part in (schema, table))
         return f"GRANT SELECT ON {quoted} TO {account};"

@@ -53,8 +53,10 @@ _OTHER = frozenset(
         "PREPARE", "DEALLOCATE", "BINLOG", "CLONE", "SIGNAL", "RESIGNAL", "GET", "END",
     }
 )  # fmt: skip
-_CREDENTIALS = re.compile(r"(?:passwor?d|pwd)\s*[\"'=]|://[^/\s]*@", re.IGNORECASE)
-"""In an option's value: `password "x"` as SPIDER has it, `PWD=x` as ODBC, `scheme://user:x@host`."""
+_ACCOUNT = r"://[^/\s]*@"
+"""`scheme://user:x@host`."""
+_CREDENTIALS = re.compile(rf"(?:passw(?:or)?d|pwd)\s*[\"'=]|{_ACCOUNT}", re.IGNORECASE)
+"""In an option's value: `password "x"` as SPIDER has it, `PWD=x` as ODBC."""
 _SERVER = re.compile(r"[\w$.-]+(?:/[\w$.-]+)?")
 """A CONNECTION that names a server, and a table there: its password is in CREATE SERVER."""
 _ACCOUNTS = frozenset({"USER", "ROLE"})
@@ -113,12 +115,23 @@ def classify(query: QueryEvent, *, mariadb: bool, version: str) -> StatementInfo
 def _may_hold_a_secret(sql: str) -> bool:
     """Of a text that is not read as tokens."""
     upper = sql.upper()
-    return any(word in upper for word in ("PASSW", "PWD", "IDENTIFIED", "CONNECTION", "OPTION_LIST"))
+    words = ("PASSW", "PWD", "IDENTIFIED", "CONNECTION", "OPTION_LIST")
+    return any(word in upper for word in words) or re.search(_ACCOUNT, sql.replace("\\", "")) is not None
 
 
-def _table_holds_a_secret(tokens: Sequence[Token], sql: str) -> bool:
-    """Whether a statement about a table may carry the password of a table elsewhere: FEDERATED, CONNECT, SPIDER, or an
-    engine that nobody knows here. By what strings stand for; `sql` for comments, which are published too."""
+def _options_hold_a_secret(sql: str, dialect: Dialect) -> bool:
+    """Whether a statement about a table, or what has options of one, may carry the password of a table elsewhere:
+    FEDERATED, CONNECT, SPIDER, or an engine that nobody knows here."""
+    try:
+        tokens = tokenize(sql, dialect)
+    except NotParsed:
+        return _may_hold_a_secret(sql)
+    # Comments are published too, with the escapes of what stands in them.
+    return _hold_a_secret(tokens) or _CREDENTIALS.search(sql.replace("\\", "")) is not None
+
+
+def _hold_a_secret(tokens: Sequence[Token]) -> bool:
+    """By what strings stand for."""
     spider = any(token.value.upper() == "SPIDER" for token in tokens)
     for i, token in enumerate(tokens):
         if token.kind in ("string", "bits") and _CREDENTIALS.search(token.value):
@@ -137,7 +150,7 @@ def _table_holds_a_secret(tokens: Sequence[Token], sql: str) -> bool:
             return True
         if option == "CONNECTION" and not _SERVER.fullmatch(value.value):
             return True
-    return bool(_CREDENTIALS.search(sql))
+    return False
 
 
 def decode(query: QueryEvent) -> str:
@@ -182,7 +195,7 @@ def _classify(sql: str, schema: str, dialect: Dialect) -> StatementInfo:
     thing, temporary = _object(c)
     # The hash of a password is one too.
     secret = word in ("CREATE", "ALTER") and thing in ("USER", "SERVER")
-    secret = secret or (thing == "TABLE" and _table_holds_a_secret(tokenize(sql, dialect), sql))
+    secret = secret or (thing not in _HARMLESS and _options_hold_a_secret(sql, dialect))
     if thing in _ACCOUNTS:
         return replace(other, category="dcl", secret=secret)
     ddl = replace(other, category="ddl", alters=word == "ALTER", secret=secret)

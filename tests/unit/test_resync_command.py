@@ -1,0 +1,34 @@
+"""`headrace resync`: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from typing import Any
+
+import pytest
+
+from headrace.cli import control, resync
+
+
+@pytest.mark.parametrize(("outcome", "status"), [("done", 0), ("cancelled", 1), ("given up: no", 1)])
+async def test_json_is_one_object_also_when_the_end_is_waited_for(
+    outcome: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def command(*_: Any) -> dict[str, Any]:
+        return {"id": "abc", "snapshots": []}
+
+    async def look_at(*_: Any) -> dict[str, Any]:
+        ended = [{"id": "abc", "kind": "resync", "outcome": outcome}]
+        return {"snapshot": None, "position": None, "snapshots_ended": ended, "state": "STREAMING"}
+
+    monkeypatch.setattr(control, "command", command)
+    monkeypatch.setattr(control, "look_at", look_at)
+    settings: Any = None
+    given = {"name": "shop", "tables": "shop.t", "all": False, "where": None, "columns": None}
+    assert await resync._resync(settings, Namespace(**given, wait=True, json=True)) == status
+    assert json.loads(capsys.readouterr().out) == {"id": "abc", "snapshots": [], "outcome": outcome}
+    assert await resync._resync(settings, Namespace(**given, wait=True, json=False)) == status
+    assert capsys.readouterr().out.endswith(f"shop: abc: {outcome}\n")
+    assert await resync._resync(settings, Namespace(**given, wait=False, json=True)) == 0
+    assert json.loads(capsys.readouterr().out) == {"id": "abc", "snapshots": []}
