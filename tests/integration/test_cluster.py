@@ -243,7 +243,8 @@ def test_an_event_on_which_daemons_hang_ends_two_of_them_and_then_stops_its_dest
     assert failed["last_error"].startswith(f"at {found[1]}: the event loop of 2 daemons hung")
     assert f"skip_event = ['{found[1]}']" in failed["last_error"]
     three.wait_state("other", "STREAMING")
-    eventually(lambda: ids(tmp_path / "other.jsonl") == ["1"])
+    # Once or twice: a daemon that was ended in between may have written it, and not stored that.
+    eventually(lambda: set(ids(tmp_path / "other.jsonl")) == {"1"})
     (three.folder / "destinations/shop.toml").write_text(
         text.replace("[source]", f"[source]\nskip_event = ['{found[1]}']")
     )
