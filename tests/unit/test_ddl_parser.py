@@ -128,9 +128,13 @@ def test_the_schemas_default_collation_of_the_server_is_used() -> None:
     assert getattr(action, "charset", None) == "latin1"
 
 
-def test_oracle_mode_gives_types_other_meanings() -> None:
-    assert look("CREATE TABLE t (a date)", mariadb=True, sql_mode=512).problem
-    assert not look("CREATE TABLE t (a date)", mariadb=False, sql_mode=512).problem
+def test_oracle_mode_gives_types_other_meanings_and_maxdb_mode_some_that_are_not_known() -> None:
+    for mariadb, kind in ((True, "datetime"), (False, "date")):
+        action = look("CREATE TABLE t (a date)", mariadb=mariadb, sql_mode=512).action
+        assert isinstance(action, CreateTable)
+        assert action.columns[0].type.kind == kind
+    assert look("CREATE TABLE t (a date)", mariadb=True, sql_mode=4096).problem
+    assert not look("CREATE TABLE t (a date)", mariadb=False, sql_mode=4096).problem
 
 
 def test_the_primary_key_can_be_dropped_as_an_index() -> None:

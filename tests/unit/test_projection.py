@@ -291,7 +291,7 @@ def test_which_rows_are_shown_is_known_before_they_go_out() -> None:
     made = plan(where=[{"tables": ".*", "rows": "city = '北京' and user_id < 5"}])
     assert made.conditional
     assert [made.shows(row(1, user)) for user in (1, 5, None, ABSENT)] == [True, False, False, False]
-    assert made.shows(row(1, city=LargeValue((b"", 0, 0), text=lambda: iter(["北", "京"]))))
+    assert made.shows(row(1, city=LargeValue((b"", 0, 0), text=lambda _: iter(["北", "京"]))))
 
 
 def test_a_row_is_published_by_the_columns_that_decide_alone() -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from headrace.errors import GrantMissing, SourceUnreachable
 from headrace.model import Column, TableSchema
-from headrace.mysql.snapshot.chunk import MysqlChunk, ReadFacts
+from headrace.mysql.snapshot.chunk import ChunkDecoder, MysqlChunk, ReadFacts
 from headrace.mysql.snapshot.select import TableSelect
+from headrace.mysql.undecodable import UndecodableTexts
 from headrace.mysql.values.column_types import ValueOptions
-from headrace.mysql.values.textcode import make_text_decoder
 from headrace.mysql.wire.connection import QueryFailed
 from headrace.mysql.wire.query_stream import QueryStream, RowBlock, row_values
 from headrace.mysql.wire.stream import PacketStream
@@ -209,7 +209,7 @@ async def test_a_large_row_is_held_once(
     size = 6 * FULL
     schema = TableSchema("shop", "t", (Column("id", "int", 4), Column("b", "longblob", 2004)), (0,))
     select = TableSelect(schema, frozenset(), "")
-    decode = make_text_decoder(schema.columns, select.present, ValueOptions())
+    decoder = ChunkDecoder(select, ValueOptions(), UndecodableTexts(), skips=False)
 
     async def send() -> None:
         head = row(b"7") + b"\xfe" + struct.pack("<Q", size)
@@ -233,7 +233,7 @@ async def test_a_large_row_is_held_once(
         block = await stream.rows(10, 1 << 30)
         await sending
         facts = ReadFacts(True, Watermark("f", 1), False, 0.0, None, "")
-        chunk = MysqlChunk(block, select, decode, facts)
+        chunk = MysqlChunk(block, decoder, facts)
         ((key, value),) = chunk.take(1)
         most = tracemalloc.get_traced_memory()[1]
     finally:
