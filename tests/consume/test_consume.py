@@ -57,6 +57,7 @@ async def test_changes_repeats_and_reordering_end_in_the_exact_state(line: Line)
     ]
 
 
+@pytest.mark.long
 async def test_killed_three_times_in_five_thousand_messages(line: Line) -> None:
     messages, expected = history(line.name, 5000)
     await line.make_queues()

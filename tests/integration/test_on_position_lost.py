@@ -30,7 +30,7 @@ def ids(out: Path) -> list[int]:
     return [int(row["id"]) for message in read_jsonl(out) for row in message["data"]]
 
 
-@pytest.fixture(params=["mysql", "mysql without gtids", "mariadb"])
+@pytest.fixture(params=["mysql", pytest.param("mysql without gtids", marks=pytest.mark.long), "mariadb"])
 def server(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Any]:
     if request.param == "mariadb":
         made: Any = stack.mariadb(name="lost-mariadb", server_id=401)

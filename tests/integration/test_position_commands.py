@@ -20,11 +20,12 @@ from devstack import Stack
 from headrace.cli.main import main
 from tests.site import Site, equal
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
+from tests.versions import long
 
 pytestmark = pytest.mark.server
 
 
-@pytest.fixture(scope="module", params=["mysql", "mariadb", pytest.param("mysql-without-gtid", marks=pytest.mark.long)])
+@pytest.fixture(scope="module", params=["mysql", *long("mariadb", "mysql-without-gtid")])
 def server(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Any]:
     """With metadata that does not name columns: only the schema history knows them."""
     arguments = ["--binlog-row-metadata=MINIMAL"]

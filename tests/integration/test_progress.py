@@ -55,6 +55,7 @@ def long_ago_and_now(site: Site) -> tuple[str, str]:
     return str(file), str(now)
 
 
+@pytest.mark.long
 def test_a_search_that_a_running_daemon_does_shows_the_same(
     mysql_site: Site, daemon: Callable[..., DaemonProcess], out: Path, tmp_path: Path
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_search_that_a_running_daemon_does_shows_the_same(
         assert process.terminate() == 0
 
 
+@pytest.mark.long
 def test_decode_from_a_time_shows_the_search_for_where_that_is(mysql_site: Site, tmp_path: Path) -> None:
     site = mysql_site
     file, now = long_ago_and_now(site)

@@ -11,6 +11,7 @@ import pytest
 
 from devstack import Stack
 from tests.support import DaemonProcess, destination_toml, eventually, free_port, read_jsonl
+from tests.versions import long
 
 pytestmark = pytest.mark.server
 
@@ -25,7 +26,7 @@ def metric(process: DaemonProcess, name: str) -> float | None:
     return None
 
 
-@pytest.mark.parametrize("kind", ["mysql", "mariadb"])
+@pytest.mark.parametrize("kind", ["mysql", *long("mariadb")])
 def test_a_destination_that_falls_behind_is_warned_of_before_its_binlog_is_purged(
     kind: str, stack: Stack, daemon: Make, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ from headrace.mysql.wire.connection import ReplicaName, SourceConnection, addres
 from headrace.settings.destination import SourceSettings
 from headrace.settings.load import derive_server_id
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
+from tests.versions import long
 
 pytestmark = pytest.mark.server
 
@@ -34,7 +35,7 @@ FROM = re.compile(r"connected from (one of )?127\.0\.0\.1:\d+ \('canal', connect
 """One of several for as long as the source still lists the connection that it has just ended."""
 
 
-@pytest.fixture(params=["mysql", "mariadb"])
+@pytest.fixture(params=["mysql", *long("mariadb")])
 def server(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(request.param)
 
