@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,7 @@ def test_such_texts_are_published_stop_the_destination_or_are_left_out_as_the_op
 ) -> None:
     site.run(
         "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(10) CHARACTER SET gbk, big MEDIUMTEXT CHARACTER SET gbk)",
-        f"INSERT INTO t VALUES (1, 'old', NULL), (2, {BAD}, NULL)",
+        f"INSERT INTO t VALUES (1, 'old', NULL), (2, {BAD}, CONCAT(REPEAT('a', 300000), {BAD}))",
     )
 
     def destination(name: str, *, source: str = "", filters: str = "", snapshot: str = "initial") -> str:
@@ -62,7 +63,7 @@ def test_such_texts_are_published_stop_the_destination_or_are_left_out_as_the_op
     big = "b" * size + "a?"
     expected = [
         ["1", "old", None],
-        ["2", "a?", None],
+        ["2", "a?", "a" * 300_001 + "?"],
         ["3", "a?", "b" * 60_000 + "a?"],
         ["4", "new", big],
         ["5", "last", None],
@@ -75,11 +76,35 @@ def test_such_texts_are_published_stop_the_destination_or_are_left_out_as_the_op
     assert sorted(rows("skips")) == [expected[0], expected[4]]
 
     name = f"{site.schema}.t"
-    status = process.wait("shows", lambda status: status["undecodable_texts"] == 4)
+    status = process.wait("shows", lambda status: status["undecodable_texts"] == 5)
     assert status["state"] == "DEGRADED"
-    assert f"2 in {name}.v, 2 in {name}.big" in status["troubles"][TROUBLE]
+    assert f"2 in {name}.v, 3 in {name}.big" in status["troubles"][TROUBLE]
     with urllib.request.urlopen(f"http://127.0.0.1:{process.port}/metrics", timeout=5) as answer:
-        assert b'headrace_undecodable_texts_total{destination="shows"} 4' in answer.read()
+        assert b'headrace_undecodable_texts_total{destination="shows"} 5' in answer.read()
     for name in ("excludes", "skips"):
         status = process.wait(name, lambda status: status["state"] == "STREAMING")
         assert status["troubles"] == {}
+
+
+@pytest.mark.parametrize("site", ["mysql"], indirect=True)
+def test_large_ones_in_a_snapshot_and_those_beside_a_large_document_that_is_changed_in_part_are_published(
+    site: Site, daemon: Callable[..., DaemonProcess], tmp_path: Path
+) -> None:
+    sink = f'type = "jsonl"\npath = "{tmp_path / "out"}"'
+    site.run(
+        "CREATE TABLE u (id INT PRIMARY KEY, v MEDIUMTEXT CHARACTER SET gbk)",
+        f"INSERT INTO u VALUES (1, CONCAT(REPEAT('b', 200000), {BAD}))",
+    )
+    process = daemon(shop=destination_toml(site.server, site.schema, sink, snapshot="initial")).start()
+    status = process.wait("shop", lambda status: status["undecodable_texts"] == 1)
+    assert f"1 in {site.schema}.u.v" in status["troubles"][TROUBLE]
+    assert [row["v"] for one in read_jsonl(tmp_path / "out") for row in one["data"]] == ["b" * 200_000 + "a?"]
+    site.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(10) CHARACTER SET gbk, d JSON)",
+        f"INSERT INTO t VALUES (1, {BAD}, JSON_OBJECT('long', REPEAT('x', 200000), 'n', 0))",
+        "SET binlog_row_value_options = PARTIAL_JSON",
+        "UPDATE t SET d = JSON_SET(d, '$.n', 1)",
+    )
+    process.wait("shop", lambda status: status["rows"] >= 3)
+    (changed,) = read_jsonl(tmp_path / "out")[-1]["data"]
+    assert (changed["v"], json.loads(changed["d"])["n"]) == ("a?", 1)

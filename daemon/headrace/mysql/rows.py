@@ -198,7 +198,8 @@ class RowsReader:
             for i in range(0, len(images), 2):
                 before, after = (tuple(large_again(value, least) for value in row) for row in images[i : i + 2])
                 images[i : i + 2] = before, (yield from _compared(before, after))
-            yield from self._part(row_schema, table, bitmaps, kind, images, 0, whole=True)
+            if images:
+                yield from self._part(row_schema, table, bitmaps, kind, images, 0, whole=True)
             transactions.events_done += 1
             transactions.end_part(0)
             return
@@ -248,7 +249,7 @@ class RowsReader:
                 f"{_LARGEST_CHANGE}",
                 "SET PERSIST binlog_row_value_options = ''; and let old sessions reconnect",
             )
-        decode = table.decoders.get(b"P" + bitmaps) or self._new_decoder(table, row_schema, bitmaps, 2, diffs=True)
+        decode = self._new_decoder(table, row_schema, bitmaps, 2, diffs=True, any_text=True)
         thread = ThreadPoolExecutor(1, "json")
         rows = thread.submit(decode, data, at, stop)
         thread.shutdown(wait=False)  # it ends with that
@@ -260,7 +261,8 @@ class RowsReader:
         except MissingBase as error:
             raise self._lacks_base(table, error) from error
         except BROKEN as error:
-            raise self._misfit(table, error) from error
+            self._refuse(table, error)
+            return []
 
     def _part(
         self,

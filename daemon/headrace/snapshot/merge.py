@@ -399,7 +399,10 @@ class SnapshotMerge:
                     if time.perf_counter() >= end:
                         return
             except (ValueError, LookupError, struct.error) as error:
-                raise NotUnderstood(f"rows that were read from a table do not fit its columns: {error}") from error
+                remedy = str(getattr(error, "remedy", ""))
+                raise NotUnderstood(
+                    f"rows that were read from a table do not fit its columns: {error}", remedy=remedy
+                ) from error
             self._unfinished.popleft()
 
     def _set(self, current: Snapshot) -> None:

@@ -48,15 +48,19 @@ class ChunkDecoder:
 
     def __post_init__(self) -> None:
         """Raises UnknownType."""
-        self.decode = make_text_decoder(self.select.table.columns, self.select.present, self.options)
+        self._make(any_text=False)
 
     def take_any_text(self) -> None:
-        """From now on all texts are decoded, which is slower."""
+        """From now on all texts are decoded, which is slower. Large ones always are."""
+        self._make(any_text=True)
+
+    def _make(self, *, any_text: bool) -> None:
         table, texts = self.select.table, self.texts
 
-        def of(i: int, large: MakeLarge | None) -> tuple[Callable[[bytes], str], MakeLarge | None]:
+        def of(i: int, large: MakeLarge | None) -> tuple[Callable[[bytes], str] | None, MakeLarge | None]:
             note = texts.note(table, i)
-            return texts.text(table.columns[i].charset, note), noted(large, note) if large is not None else None
+            text = texts.text(table.columns[i].charset, note) if any_text else None
+            return text, noted(large, note) if large is not None else None
 
         self.decode = make_text_decoder(table.columns, self.select.present, self.options, of)
 

@@ -27,8 +27,9 @@ GEOMETRIES |= {"multipolygon", "geometrycollection", "geomcollection"}
 TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 BYTES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
 
-Texts = Callable[[int, MakeLarge | None], tuple[Callable[[bytes], str], MakeLarge | None]]
-"""(column, what makes its large values) -> what makes its texts, and its large values."""
+Texts = Callable[[int, MakeLarge | None], tuple[Callable[[bytes], str] | None, MakeLarge | None]]
+"""(column, what makes its large values) -> what makes its texts, and its large values. None stands for what raises
+UnicodeDecodeError for a text that has no Unicode characters."""
 TextDecoder = Callable[[bytes, int, int, int], tuple[list[Row], int, int]]
 """(bytes, start, count, end) -> so many rows, where they end, and where the last one's packet begins. `end` is that of
 the only row where one is too large for a packet's header, else 0."""
@@ -54,7 +55,9 @@ def make_text_decoder(
         template, value = text_value(columns[i], options)
         large = _large(columns[i])
         if texts is not None and columns[i].kind in TEXTS and columns[i].charset != "binary":
-            template, value, large = "F({})", *texts(i, large)
+            decode, large = texts(i, large)
+            if decode is not None:
+                template, value = "F({})", decode
         if value is not None:
             template = template.replace("F", w.bind(f"value{i}", value), 1)
         w.put(2, "n = b[p]")
