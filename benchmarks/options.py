@@ -25,7 +25,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         add("--brokers", action="store_true", help="ready messages into RabbitMQ and RocketMQ"),
         add("--large", action="store_true", help="transactions that no memory holds; minutes, and 15 GB of disk"),
         add("--snapshot", action="store_true", help="the reading of tables, and what it costs the stream"),
-        add("--level", action="store_true", help="memory over many tables and statements; an hour or two"),
+        add("--level", action="store_true", help="memory over many tables and statements; an hour"),
         add("--spark", action="store_true", help="the Spark consumer, from Kafka into Elasticsearch"),
         add("--show", type=Path, metavar="FILE", help="prints the tables of such a file of figures"),
     ]
