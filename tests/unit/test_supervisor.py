@@ -484,3 +484,21 @@ async def test_what_a_run_that_failed_held_is_let_go_at_once() -> None:
     boss = supervisor(settings("shop"), {"shop": run})
     assert await asyncio.wait_for(signalled(boss), 30) == 0
     assert left == [False, False, False]
+
+
+async def test_errors_that_are_each_other_s_causes_hold_nobody_up() -> None:
+    starts = 0
+
+    async def run(status: DestinationStatus, stop: asyncio.Event) -> None:
+        nonlocal starts
+        starts += 1
+        if starts == 2:
+            boss.request_stop()
+            return
+        first, second = SourceUnreachable("the source is away"), OSError("cut off")
+        second.__cause__ = first
+        raise first from second
+
+    boss = supervisor(settings("shop"), {"shop": run})
+    assert await asyncio.wait_for(signalled(boss), 30) == 0
+    assert starts == 2

@@ -28,6 +28,7 @@ class DecoderOptions:
     """Whether row images that lack columns are taken."""
     skip_broken_tables: bool = False
     undecodable: UndecodableTexts = field(default_factory=UndecodableTexts)
+    """What is published of texts without Unicode characters, and how many there were."""
     origins: bool = False
     """Whether changes say which server and session made them, which some formats tell."""
     skip_events: frozenset[str] = frozenset()

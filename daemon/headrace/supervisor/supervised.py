@@ -75,8 +75,10 @@ class RestartPolicy:
 
 def _let_go(error: BaseException | None) -> None:
     """Empties the frames that an error came through, and those of its causes: they and the error hold each other, and
-    all that a run had."""
-    while error is not None:
+    all that a run had. Errors may be each other's causes: each is visited once."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        seen.append(error)
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
 
