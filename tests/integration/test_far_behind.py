@@ -73,9 +73,11 @@ def test_rows_come_as_they_were_and_as_the_source_shows_them_from_its_end_on(
         def rows(table: str) -> list[dict[str, Any]]:
             return [row for message in read_jsonl(out) if message["table"] == table for row in message["data"]]
 
-        def come(table: str, count: int) -> None:
+        def come(table: str, last: int) -> None:
             eventually(
-                lambda: len(rows(table)) >= count, 30, lambda: f"{rows(table)}\n{process.log.read_text()[-3000:]}"
+                lambda: str(last) in {row["id"] for row in rows(table)},
+                30,
+                lambda: f"{rows(table)}\n{process.log.read_text()[-3000:]}",
             )
 
         come("quiet", 2)

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
-from tests.support import DaemonProcess, destination_toml, eventually
+from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
 
 pytestmark = pytest.mark.server
 
@@ -29,8 +28,7 @@ def large_packets(mysql: Any) -> Iterator[None]:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    found = [orjson.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
-    return [row for message in found for row in message["data"] or ()]
+    return [row for message in read_jsonl(path) for row in message["data"]]
 
 
 def most_memory(daemon: DaemonProcess) -> int:
