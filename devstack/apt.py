@@ -57,9 +57,11 @@ def machine_mirrors() -> list[str]:
     return mirrors_in("\n".join(path.read_text(errors="replace") for path in files if path.is_file()))
 
 
-def _run(command: Sequence[str], what: str) -> str:
+def _run(command: Sequence[str], what: str, folder: Path | None = None) -> str:
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=_environment())
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=_environment(), cwd=folder
+        )
     except FileNotFoundError as error:
         raise Unavailable(f"{what} needs the program {error.filename}, which this machine does not have.") from error
     if done.returncode != 0:
@@ -111,10 +113,13 @@ class PrivateApt:
         }
         self._command = ["apt-get", "-q=2", *(word for k, v in settings.items() for word in ("-o", f"{k}={v}"))]
 
-    def download(self, packages: Sequence[str]) -> list[Path]:
-        """Download the packages with everything they depend on; the files of all of them."""
+    def download(self, packages: Sequence[str], *, alone: bool = False) -> list[Path]:
+        """Download the packages with everything they depend on, or `alone`; the files of all of them."""
         what = f"getting the Debian packages {', '.join(packages)}"
         _run([*self._command, "update"], what)
+        if alone:
+            _run([*self._command, "download", *packages], what, self.archives)
+            return sorted(self.archives.glob("*.deb"))
         install = ["install", "-y", "--no-install-recommends"]
         _run([*self._command, *install, "--download-only", *packages], what)
         plan = _run([*self._command, *install, "-s", *packages], what)
@@ -179,19 +184,26 @@ def architecture() -> str:
 
 
 def download(
-    work: Path, name: str, suite: str, machine: str, packages: Sequence[str], without: Sequence[str]
+    work: Path,
+    name: str,
+    suite: str,
+    machine: str,
+    packages: Sequence[str],
+    without: Sequence[str] = (),
+    *,
+    alone: bool = False,
 ) -> list[Path]:
-    """The files of packages of a Debian suite and of all that they depend on but for `without`, from the first mirror
-    that has them; `work` is a folder to make."""
+    """The files of packages of a Debian suite and of all that they depend on but for `without`, or of the packages
+    `alone`, from the first mirror that has them; `work` is a folder to make."""
     mirrors = machine_mirrors()
     if not mirrors:
         raise Unavailable(f"{name} can't be installed: this machine's apt sources name no Debian mirror.")
     for mirror in mirrors[:-1]:
         try:
-            return PrivateApt(work, mirror, suite, machine, (*PRETENDED, *without)).download(packages)
+            return PrivateApt(work, mirror, suite, machine, (*PRETENDED, *without)).download(packages, alone=alone)
         except Unavailable:
             shutil.rmtree(work, ignore_errors=True)
-    return PrivateApt(work, mirrors[-1], suite, machine, (*PRETENDED, *without)).download(packages)
+    return PrivateApt(work, mirrors[-1], suite, machine, (*PRETENDED, *without)).download(packages, alone=alone)
 
 
 def install(
