@@ -11,11 +11,11 @@ from devstack.progress import say
 
 
 def _installed(cache: Cache, name: str, suite: str, packages: tuple[str, ...], folder: str) -> Path:
-    """The folder of the packages that holds the tests, unpacked once. Raises Unavailable."""
+    """A folder of the packages, unpacked once. Raises Unavailable."""
     machine = apt.architecture()
 
     def build(fresh: Path) -> None:
-        say(f"downloading the tests of {name} (Debian {suite}) ...")
+        say(f"downloading {name} (Debian {suite}) ...")
         apt.unpack(apt.download(fresh / "apt", name, suite, machine, packages, alone=True), fresh / "root")
         (fresh / "root" / folder).rename(fresh / "tests")
         shutil.rmtree(fresh / "apt")
@@ -33,3 +33,8 @@ def mariadb(cache: Cache) -> Path:
     """MariaDB's tests: `.test` files in `main` and `suite`, data in `std_data`. Raises Unavailable."""
     packages = ("mariadb-test", "mariadb-test-data")
     return _installed(cache, "mariadb-tests", "bookworm", packages, "usr/share/mysql/mysql-test")
+
+
+def mariadb_binlog(cache: Cache) -> Path:
+    """The program mariadb-binlog, which runs with the libraries of the server's prefix. Raises Unavailable."""
+    return _installed(cache, "mariadb-binlog", "bookworm", ("mariadb-client",), "usr/bin") / "mariadb-binlog"

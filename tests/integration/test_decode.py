@@ -114,6 +114,33 @@ def test_a_file_is_printed_whatever_its_metadata(server: Any, run: Run, metadata
     assert messages[3]["sql"] == CHANGES[3]
 
 
+def test_tables_that_a_file_does_not_create_come_from_a_script_or_by_position(
+    server: Any, run: Run, tmp_path: Path
+) -> None:
+    run(CHANGES[0])
+    script = tmp_path / "schema.sql"
+    shown = run("SHOW CREATE TABLE t")[0][1]
+    script.write_text(
+        f"-- before\nDROP TABLE IF EXISTS `decoded`.`t`;\nUSE `decoded`;\n{shown};\nINSERT INTO t VALUES (1);"
+    )
+    (before,) = run("SELECT @@global.binlog_row_metadata")[0]
+    lowest = "MINIMAL" if server.name.startswith("mysql") else "NO_LOG"
+    run("FLUSH BINARY LOGS", f"SET GLOBAL binlog_row_metadata = '{lowest}'")
+    try:
+        run(*CHANGES[1:3])
+    finally:
+        run(f"SET GLOBAL binlog_row_metadata = '{before}'")
+    path = newest(server, run)
+    assert shape(lines(path, "--table", "decoded\\.t", "--schema", script)) == EXPECTED[1:3]
+    assert "give its CREATE TABLE with --schema" in decode(path, "--table", "decoded\\.t", status=1)[1]
+    inserted, updated = shape(lines(path, "--table", "decoded\\.t", "--positional"))
+    # MariaDB does not say which columns are binary: their bytes are escapes
+    bytes_ = "AP8=" if lowest == "MINIMAL" else "\x00\\xff"
+    first = [("@1", "1"), ("@2", "保洁"), ("@3", "1.50"), ("@4", bytes_)]
+    assert inserted[1] == [first, [("@1", "2"), ("@2", None), ("@3", "-2.00"), ("@4", None)]]
+    assert updated[1] == [[("@1", "2"), ("@2", None), ("@3", "3.00"), ("@4", None)]]
+
+
 def test_debezium_shows_rows_and_schema_changes(server: Any, run: Run) -> None:
     run(*CHANGES)
     messages = lines(newest(server, run), "--table", "decoded\\.t", "--format", "debezium")

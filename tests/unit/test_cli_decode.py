@@ -34,6 +34,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[in
         (("a.000001", "--to", "2026-01-01T00:00:00"), "--to 2026-01-01T00:00:00: the time should have a zone"),
         (("a.000001", "--table", "("), "--table: regex 1 is invalid"),
         (("a.000001", "--skip-event", "here"), "--skip-event: should be a file and the offset"),
+        (("--host", "h", "--user", "u", "--positional"), "--schema and --positional are for files"),
         (("--host", "h", "--user", "u", "--port", "0"), "--port: "),
         (("--host", "h", "--user", "u", "--password-env", "NO_SUCH"), "the environment variable NO_SUCH is not set"),
         (("--host", "h", "--user", "u", "--from", "soon"), "--from soon: should be"),
@@ -112,6 +113,77 @@ def test_a_binlog_of_mysql_5_5_does_not_speak_of_checksums(capsys: pytest.Captur
     log.event(16, struct.pack("<Q", 1))
     assert main(["decode", str(written(tmp_path, "mysql-bin.000001", log))]) == 0
     assert [json.loads(line)["data"] for line in capsys.readouterr().out.splitlines()] == [[{"id": "1", NAME: "a"}]]
+
+
+def nameless(folder: Path) -> Path:
+    """A file with a row of shop.orders: a BIGINT, a VARCHAR(120) of an unknown character set, an ENUM and a SET."""
+    log = Binlog(checksums=False).begin_file(version=b"5.5.62-log")
+    log.query("BEGIN")
+    body = struct.pack("<IHH", 7, 0, 1) + b"\4shop\0\6orders\0\4" + bytes((8, 15, 254, 254))
+    log.event(19, body + b"\6" + struct.pack("<H", 120) + b"\xf7\1\xf8\1" + b"\x0e")
+    row = b"\xf0" + struct.pack("<q", -1) + b"\3a\xff\\" + b"\2\3"
+    log.event(30, struct.pack("<IHHH", 7, 0, 1, 2) + b"\4\xff" + row)
+    log.event(16, struct.pack("<Q", 1))
+    return written(folder, "mysql-bin.000001", log)
+
+
+def test_columns_without_names_come_by_position_and_members_by_number(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["decode", "--positional", str(nameless(tmp_path))]) == 0
+    (message,) = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert message["data"] == [{"@1": "-1", "@2": "a\\xff\\", "@3": "2", "@4": "3"}]
+    assert message["pkNames"] is None
+
+
+SCRIPT = """\ufeff-- MySQL dump
+/*!40101 SET NAMES utf8mb4 */;
+CREATE DATABASE /*!32312 IF NOT EXISTS*/ `shop` /*!40100 DEFAULT CHARACTER SET latin1 */;
+USE `shop`;
+DROP TABLE IF EXISTS `orders`;
+CREATE TABLE `orders` (
+  id bigint unsigned NOT NULL COMMENT 'a ; in a text',
+  `na;me` varchar(120), kind enum('a','b'), flags set('x','y'), PRIMARY KEY (id)
+) ENGINE=InnoDB;
+INSERT INTO orders VALUES (1, 'CREATE TABLE no (');
+DELIMITER ;;
+CREATE TRIGGER t BEFORE INSERT ON orders FOR EACH ROW BEGIN CREATE TABLE nothing; END;;
+DELIMITER ;
+CREATE VIEW v AS SELECT 1"""
+
+
+def test_a_script_says_what_tables_are_before_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    script = tmp_path / "shop.sql"
+    script.write_text(SCRIPT)
+    assert main(["decode", "--schema", str(script), str(nameless(tmp_path))]) == 0
+    (message,) = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert message["data"] == [{"id": "18446744073709551615", "na;me": "a\xff\\", "kind": "b", "flags": "x,y"}]
+    assert message["pkNames"] == ["id"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("USE shop;\n\nCREATE TABLE orders (id BIGINT, name", "line 3: the statement is not understood"),
+        ("CREATE TABLE orders (id BIGINT)", "line 1: orders has no schema -> put `USE schema;` before the statement"),
+        ("USE shop;\nCREATE TABLE orders LIKE others", "line 2: shop.orders is not understood"),
+        ("USE shop;\nCREATE TABLE orders (name TEXT)", "line 2: shop.orders is not understood"),
+        ("USE shop;\nCREATE TABLE orders (name 'TEXT)", "can't be divided into statements: a string has no end"),
+        (b"USE shop;\n\xff", "is not UTF-8: byte 10 is 0xff"),
+        (b" " * (16 << 20) + b";", "is larger than 16 MiB -> dump the tables without rows (--no-data)"),
+        (None, "can't be read: No such file"),
+    ],
+)
+def test_a_script_that_is_not_understood(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str | bytes | None, sentence: str
+) -> None:
+    script = tmp_path / "shop.sql"
+    if text is not None:
+        script.write_bytes(text.encode() if isinstance(text, str) else text)
+    status, error = said(capsys, "--schema", script, nameless(tmp_path))
+    assert status == 1
+    assert sentence in error
+    assert str(script) in error
 
 
 def test_positions_lie_in_the_files_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

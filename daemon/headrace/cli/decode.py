@@ -64,6 +64,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE:OFFSET",
         help="pass over the event there, which can't be decoded; may be given again",
     )
+    parser.add_argument(
+        "--schema", type=Path, metavar="FILE.sql", help="CREATE TABLE statements of the tables as they are before FILE"
+    )
+    parser.add_argument(
+        "--positional",
+        action="store_true",
+        help="call columns whose names are not known @1, @2 ... as mysqlbinlog does",
+    )
     server = parser.add_argument_group("instead of files, a server")
     server.add_argument("--host", help="its host name or address")
     server.add_argument("--port", type=int, default=3306, help="default: %(default)s")
@@ -104,7 +112,16 @@ def run(arguments: argparse.Namespace) -> int:
                     asyncio.run(reading)
                 else:
                     told = partial(work.at, total=sum(file.stat().st_size for file in arguments.files if file.exists()))
-                    read_files(arguments.files, settings, spool, window, output, told)
+                    read_files(
+                        arguments.files,
+                        settings,
+                        spool,
+                        window,
+                        output,
+                        told,
+                        script=arguments.schema,
+                        positional=arguments.positional,
+                    )
             finally:
                 output.finish(sys.stdout.buffer)  # what came before an error is true
                 sys.stdout.buffer.flush()
@@ -123,6 +140,8 @@ def _window(arguments: argparse.Namespace) -> Window:
         raise ValueError("--follow needs --host")
     if arguments.host and not arguments.user:
         raise ValueError("--host needs --user")
+    if arguments.host and (arguments.schema or arguments.positional):
+        raise ValueError("--schema and --positional are for files; a server's tables are asked for")
     names = [path.name for path in arguments.files]
     if len(set(names)) != len(names):
         raise ValueError("two of the files have the same name")

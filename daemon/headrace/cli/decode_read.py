@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from zlib import crc32
 
@@ -16,8 +16,10 @@ from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.schema.history import SchemaHistory
+from headrace.mysql.schema.script import apply_script
 from headrace.mysql.schema.states import file_number, reached
 from headrace.mysql.source import MysqlSource
+from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.wire.binlog_file import packet, packets
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.pipeline.projection import Projections
@@ -27,7 +29,8 @@ from headrace.settings.destination import DestinationSettings
 
 _NO_SCHEMA = (
     "the binlog does not say its column names (binlog_row_metadata is not FULL), and its CREATE TABLE is not in what "
-    "was read. Begin with the file that has it, leave the table out with --table, or read from the server with --host"
+    "was read. Begin with the file that has it, give its CREATE TABLE with --schema, have columns by position with "
+    "--positional, leave the table out with --table, or read from the server with --host"
 )
 
 
@@ -87,9 +90,13 @@ def read_files(
     window: Window,
     output: Output,
     told: Callable[[int], object] = lambda _: None,
+    *,
+    script: Path | None = None,
+    positional: bool = False,
 ) -> None:
-    """Decodes files in order, as one stream; `told` hears how many bytes of them are done. Raises OSError, or
-    NotUnderstood with the position."""
+    """Decodes files in order, as one stream; `told` hears how many bytes of them are done. The SQL file `script` says
+    what tables are before them; with `positional` tables of which nothing is known have columns by position. Raises
+    OSError, NotUnderstood with the position, and Refusal for a script that is not understood."""
     done = 0
     for bound in (window.first, window.last):
         if isinstance(bound, tuple) and bound[0] not in window.files:
@@ -104,8 +111,8 @@ def read_files(
                     DumpStart(Position("", path.name, 4), checksums=False),
                     window.receiver(output),
                     captures=Projections(settings).captures,
-                    history=_history(path, chunk, settings),
-                    options=DecoderOptions.of(settings, DaemonSettings(spool=spool)),
+                    history=_history(path, chunk, settings, script),
+                    options=replace(DecoderOptions.of(settings, DaemonSettings(spool=spool)), positional=positional),
                 )
             elif not begun:
                 chunk = _rotate(path.name, decoder.cursor.checksums) + chunk
@@ -139,14 +146,16 @@ def _feed(decoder: Decoder, data: bytes, output: Output) -> None:
             more = True
 
 
-def _history(path: Path, chunk: bytes, settings: DestinationSettings) -> SchemaHistory:
-    """An empty history for the server whose version the file's first event names."""
+def _history(path: Path, chunk: bytes, settings: DestinationSettings, script: Path | None) -> SchemaHistory:
+    """A history for the server whose version the file's first event names, with the tables of a script."""
     if len(chunk) < 76 or chunk[9] != ev.FORMAT_DESCRIPTION:
         raise NotUnderstood(f"{path} does not begin with an event that describes its format")
     version = chunk[26:76].rstrip(b"\0").decode("ascii", "replace")
-    return SchemaHistory(
-        Projections(settings).captures, mariadb="mariadb" in version.lower(), version=version, lower_case_table_names=0
-    )
+    mariadb = "mariadb" in version.lower()
+    history = SchemaHistory(Projections(settings).captures, mariadb=mariadb, version=version, lower_case_table_names=0)
+    if script is not None:
+        apply_script(script, history, dialect_of(version, mariadb=mariadb))
+    return history
 
 
 def _rotate(file: str, checksum: bool) -> bytes:

@@ -32,6 +32,8 @@ class DecoderOptions:
     origins: bool = False
     """Whether changes say which server and session made them, which some formats tell."""
     skip_events: frozenset[str] = frozenset()
+    positional: bool = False
+    """Whether columns whose names are not known are called @1, @2 and so on."""
     spool: Path | None = None
     max_spool: int = 1 << 30
     max_event: int = 1 << 30

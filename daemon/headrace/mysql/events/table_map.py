@@ -8,7 +8,7 @@ from itertools import islice
 
 from headrace.model import Column, TableSchema
 from headrace.mysql.values import column_types as ct
-from headrace.mysql.values.charsets import UnknownType, charset_of, codec_of
+from headrace.mysql.values.charsets import UNKNOWN, UnknownType, charset_of, codec_of
 from headrace.mysql.values.column_types import Field, ValueOptions
 from headrace.mysql.values.lengths import lenenc, lenenc_string
 
@@ -98,6 +98,23 @@ class TableMap:
             keys = ()
         return TableSchema(self.schema, self.table, tuple(made[:visible]), keys)
 
+    def positional(self) -> TableSchema:
+        """The table as the event alone describes it: its columns are @1, @2 and so on. What is not said of them counts
+        as signed and as of an unknown character set; ENUM and SET have no members."""
+        columns = _Columns(self.types, self._blocks, self._character, certain=False)
+        made = [
+            ct.column_from_map(
+                f"@{i + 1}",
+                kind,
+                meta,
+                unsigned=columns.unsigned[i],
+                charset=charset_of(columns.collations[i]) if columns.collations[i] else UNKNOWN,
+                nullable=bool(self.nulls >> i & 1),
+            )
+            for i, (kind, meta) in enumerate(self.types)
+        ]
+        return TableSchema(self.schema, self.table, tuple(made), ())
+
     def hide_hashes(self, columns: int) -> None:
         """Takes what stands after so many columns for hidden ones, if it can be: MariaDB keeps hashes (BIGINT) of what
         is UNIQUE and too long for an index."""
@@ -145,10 +162,13 @@ def _optional(body: bytes, at: int) -> dict[int, bytes]:
 
 
 class _Columns:
-    """What the optional blocks say, spread over the columns that each of them means."""
+    """What the optional blocks say, spread over the columns that each of them means. Unless `certain`, character sets
+    and members may be missing."""
 
-    def __init__(self, types: list[tuple[int, int]], blocks: dict[int, bytes], character: frozenset[int]) -> None:
-        self.types, self._blocks = types, blocks
+    def __init__(
+        self, types: list[tuple[int, int]], blocks: dict[int, bytes], character: frozenset[int], *, certain: bool = True
+    ) -> None:
+        self.types, self._blocks, self._certain = types, blocks, certain
         self.unsigned = [False] * len(types)
         signs = blocks.get(_SIGNEDNESS, b"")
         numeric = [i for i, (kind, _) in enumerate(types) if kind in ct.NUMERIC]
@@ -172,10 +192,12 @@ class _Columns:
         elif each in self._blocks:
             for i, collation in zip(indexes, _numbers(self._blocks[each]), strict=True):
                 self.collations[i] = collation
-        elif indexes:
+        elif indexes and self._certain:
             raise ValueError("text columns come without their character sets")
 
     def _label(self, kind: int, block: int) -> None:
+        if block not in self._blocks and not self._certain:
+            return
         body, at = self._blocks.get(block, b""), 0
         for i, (k, _) in enumerate(self.types):
             if k != kind:

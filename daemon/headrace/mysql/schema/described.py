@@ -14,11 +14,18 @@ from headrace.mysql.values.mariadb import FIXED_BINARY
 
 class DescribedTables:
     """What the columns of tables are. When `wanted` is set, that table's schema has to be found, or compared when it is
-    known, and learned() called, before the stream goes on. Without a `comparison` nothing is compared."""
+    known, and learned() called, before the stream goes on. Without a `comparison` nothing is compared. With
+    `positional` the columns of a table whose schema is not known are @1, @2 and so on."""
 
     def __init__(
-        self, cursor: EventCursor, history: SchemaHistory | None, comparison: SchemaComparison | None = None
+        self,
+        cursor: EventCursor,
+        history: SchemaHistory | None,
+        comparison: SchemaComparison | None = None,
+        *,
+        positional: bool = False,
     ) -> None:
+        self._positional = positional
         self._cursor, self._history, self._comparison = cursor, history, comparison
         self.wanted: tuple[str, str] | None = None
         self._unknowable: dict[tuple[str, str], str] = {}
@@ -49,6 +56,8 @@ class DescribedTables:
                 f"table {event.schema}.{event.table} comes without column names",
                 "SET PERSIST binlog_row_metadata = 'FULL';",
             )
+        if known is None and self._positional:
+            return event.positional()
         if known is None:
             why = self._unknowable.get(table)
             if why:

@@ -13,6 +13,9 @@ from headrace.mysql.values import multibyte
 
 BINARY = 63
 """The collation id of binary strings."""
+UNKNOWN = "unknown"
+"""Stands for the character set of a text of which a binlog says neither that nor whether it is binary: read as UTF-8,
+with every other byte as an escape."""
 
 
 class UnknownType(ValueError):
@@ -149,6 +152,7 @@ _SINGLE["armscii8"][1].update(
 )
 _ALIASES = {"utf8": "utf8mb3"}
 WIDTHS = {
+    UNKNOWN: 1,
     **{name: width for name, (_, width) in _PYTHON.items()},
     **dict.fromkeys(_SINGLE, 1),
     **{name: width for name, (width, _) in multibyte.DECODERS.items()},
@@ -202,6 +206,8 @@ def codec_of(charset: str) -> Codec:
         return Codec("", _single(name))
     if name in multibyte.DECODERS:
         return Codec("", multibyte.DECODERS[name][1])
+    if name == UNKNOWN:
+        return Codec("", lambda raw: raw.decode("utf-8", "backslashreplace"))
     raise UnknownType(f"character set {charset} is not decoded")
 
 

@@ -120,11 +120,11 @@ def _field_of(kind: int, meta: int, column: Column, options: ValueOptions) -> Fi
         return Field("fixed", f"{size}s", size, values.big_int, layout=("bit", size))
     if kind == ENUM:
         code = {1: "B", 2: "H"}[meta]
-        if options.enum_index:
+        if options.enum_index or not column.labels:
             return Field("fixed", code, meta, layout=("int", meta, False))
         return Field("fixed", code, meta, values.enum_label(column.labels), layout=("enum", meta, column.labels))
     if kind == SET:
-        if options.enum_index:
+        if options.enum_index or not column.labels:
             return Field("fixed", f"{meta}s", meta, values.little_int, layout=("int", meta, False))
         labels = values.set_labels(column.labels)
         return Field("fixed", f"{meta}s", meta, labels, layout=("set", meta, column.labels))

@@ -1,0 +1,88 @@
+"""The statements of an SQL file, such as `mysqldump --no-data` writes, into a schema history."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from headrace.errors import Refusal
+from headrace.model import DdlKind
+from headrace.mysql.events.query_event import QueryEvent
+from headrace.mysql.schema.history import Reading, SchemaHistory
+from headrace.mysql.sql.dialect import Dialect
+from headrace.mysql.sql.tokens import NotParsed, first_tokens, tokenize
+
+_MOST = 16 << 20
+_UTF8MB4 = 45
+"""A collation of the text's character set."""
+_DELIMITER = re.compile(r"^[ \t]*DELIMITER[ \t]+(\S+)[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+
+
+def apply_script(path: Path, history: SchemaHistory, dialect: Dialect) -> None:
+    """Applies the DDL of the file, in its order, to a history that is empty: nothing exists but what the file makes.
+    USE gives the schema of names that have none; statements that are no DDL, and those under another DELIMITER than
+    `;`, change nothing.
+
+    Raises Refusal, with the line, for a statement about tables that is not understood, and for a file that is not
+    UTF-8 or larger than 16 MiB; OSError.
+    """
+    if path.stat().st_size > _MOST:
+        raise Refusal(f"{path} is larger than {_MOST >> 20} MiB", remedy="dump the tables without rows (--no-data)")
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Refusal(f"{path} is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from None
+    history.adopt(Reading(listed=True))
+    schema = ""
+    for at, statement in _statements(path, text, dialect):
+        where = f"{path}, line {text.count(chr(10), 0, at) + 1}"
+        words = first_tokens(statement, dialect, 2)
+        if len(words) == 2 and words[0].upper == "USE":
+            schema = words[1].value
+            continue
+        _apply(QueryEvent(schema, statement.encode(), client_collation=_UTF8MB4), where, history)
+
+
+def _apply(query: QueryEvent, where: str, history: SchemaHistory) -> None:
+    effect = history.apply(query, file="", end=0, pos=0)
+    if effect.category != "ddl" or effect.temporary:
+        return
+    if effect.problem:
+        raise Refusal(f"{where}: the statement is not understood: {effect.problem}")
+    if effect.kind is not DdlKind.CREATE or not effect.table:
+        return
+    if not effect.schema:
+        raise Refusal(f"{where}: {effect.table} has no schema", remedy="put `USE schema;` before the statement")
+    if not history.knows(effect.schema, effect.table):
+        why = history.unknown_because(effect.schema, effect.table)
+        raise Refusal(f"{where}: {effect.schema}.{effect.table} is not understood: {why}")
+
+
+def _statements(path: Path, text: str, dialect: Dialect) -> Iterator[tuple[int, str]]:
+    """Each statement that ends in `;`, with where its text begins."""
+    begin, delimiter = 0, ";"
+    for change in [*_DELIMITER.finditer(text), None]:
+        end = change.start() if change else len(text)
+        if delimiter == ";":
+            yield from _split(path, text, begin, end, dialect)
+        if change:
+            begin, delimiter = change.end(), change[1]
+
+
+def _split(path: Path, text: str, begin: int, end: int, dialect: Dialect) -> Iterator[tuple[int, str]]:
+    part, first = text[begin:end], -1
+    try:
+        tokens = tokenize(part, dialect, len(part))
+    except NotParsed as error:
+        raise Refusal(f"{path} can't be divided into statements: {error}") from None
+    last = 0
+    for token in tokens:
+        if token.kind == "op" and token.value == ";":
+            if first >= 0:
+                yield begin + first, part[last : token.at]
+            first, last = -1, token.at + 1
+        elif first < 0:
+            first = token.at
+    if first >= 0:
+        yield begin + first, part[last:]
