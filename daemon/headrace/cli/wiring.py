@@ -39,11 +39,13 @@ ADAPTERS = Registry(
             "kafka": "headrace.adapters.kafka.adapter:KafkaAdapter",
             "rabbitmq": "headrace.adapters.rabbitmq.adapter:RabbitMqAdapter",
             "rocketmq": "headrace.adapters.rocketmq.adapter:RocketMqAdapter",
+            "canal": "headrace.adapters.canal.adapter:CanalSinkAdapter",
             "jsonl": "headrace.adapters.jsonl.adapter:JsonlAdapter",
             "null": "headrace.adapters.null.sink:NullAdapter",
         },
         "message": {
             "canal": "headrace.formats.canal.adapter:CanalAdapter",
+            "canal-protobuf": "headrace.formats.canal.adapter:CanalEntryAdapter",
             "debezium": "headrace.formats.debezium.adapter:DebeziumAdapter",
         },
         "cluster": {"zookeeper": "headrace.adapters.zookeeper.adapter:ZooKeeperAdapter"},
@@ -154,7 +156,9 @@ class Wiring:
         store, ends = self.store(destination), TopicEnds()
 
         def new_sink(lease: Lease, parking: Parking | None) -> Sink:
-            return sink.sink(settings, SinkUse(name, lease, routing, parking, parked, ends))
+            return sink.sink(
+                settings, SinkUse(name, lease, routing, parking, parked, ends, self._settings.daemon.spool)
+            )
 
         def leased_store(lease: Lease) -> StateStore:
             return sink.state_store(settings, name, lease) if destination.exactly_once else store

@@ -186,7 +186,9 @@ class Publisher:
             apart = batch.barrier and not sink.keeps_position  # such a sink sees to that itself
             if apart:
                 await self._nothing_handed.wait()
+            charged = batch.size
             confirmation = await sink.publish(batch) if batch.values or sink.keeps_position else None
+            self.queue.give_back(charged - batch.size)  # what the sink has put on disk
             self._note_handed(batch, confirmation)
             if apart:
                 await self._nothing_handed.wait()

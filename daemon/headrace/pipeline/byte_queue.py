@@ -94,6 +94,13 @@ class ByteQueue:
         self.look_again()
         self._process.released()
 
+    def give_back(self, size: int) -> None:
+        """A batch that is not confirmed takes so many bytes less."""
+        if size:
+            self.used -= size
+            self.look_again()
+            self._process.released()
+
     def look_again(self) -> None:
         """There may be room for what waits in put()."""
         self._room.set()

@@ -197,7 +197,7 @@ class MessageBuilder:
         """The same for a change with large values, in slices: the messages are made with something that stands in for
         the values, which are then put in. Raises NotUnderstood also for a message of more than `largest` bytes."""
         projection = self._projections.of(change.schema)
-        change.settle(projection.looked_at)
+        change.settle(projection.looked_at if self._format.takes_large else None)
         if not change.large:
             self.emit(change)
             return

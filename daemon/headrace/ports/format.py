@@ -51,6 +51,8 @@ class Format(ABC):
 
     number: int = 0
     """Of the last message, in a format that numbers them. Native code counts on from it."""
+    takes_large: bool = True
+    """Whether it prints what stands in for a large value; else it gets such values as ordinary ones."""
 
     def native(self, schema: TableSchema) -> NativeTable | None:
         """How native code makes the messages about a table's rows; None when it can't."""

@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from headrace.errors import HeadraceError, SinkRejected
@@ -165,6 +166,8 @@ class SinkUse:
     """The store behind `parking`, as parking_store() has made it."""
     ends: TopicEnds = field(default_factory=TopicEnds)
     """Of the destination, for a sink whose topics have offsets."""
+    spool: Path | None = None
+    """A folder for what it keeps on disk while it is open; None: the system's."""
 
 
 class SinkAdapter(ABC):

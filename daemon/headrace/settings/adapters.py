@@ -53,6 +53,8 @@ class SinkCapabilities:
     gathers: int = 0
     """Bytes that it takes before it confirms the first of them; 0 for a sink that confirms each as soon as it can."""
     exclusive: Exclusive | None = None
+    message_format: str = ""
+    """The only format that it takes, and then the default; "" for a sink that takes any."""
 
 
 class SinkSettings(Section):

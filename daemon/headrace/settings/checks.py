@@ -47,6 +47,7 @@ def destination_problems(destination: DestinationSettings, folder: Path, service
         *_parking_problems(destination, service),
         *_filter_problems(destination),
         *_route_problems(destination),
+        *_message_problems(destination),
     ]
     return [f"{file}: {problem}" for problem in found]
 
@@ -83,6 +84,13 @@ def _filter_problems(destination: DestinationSettings) -> list[str]:
     hiding = [key for key in ("include_columns", "exclude_columns", "where", "mask") if getattr(wanted, key)]
     if wanted.dml_queries and hiding:
         return [f"filter.dml_queries: the texts of statements hold the values that {', '.join(hiding)} hides"]
+    return []
+
+
+def _message_problems(destination: DestinationSettings) -> list[str]:
+    only, given = destination.sink.capabilities.message_format, destination.message.format
+    if only and given != only:
+        return [f'message.format: a {destination.sink.type} sink takes "{only}" only']
     return []
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import ConfigError
-from headrace.settings.adapters import Sections
+from headrace.settings.adapters import Sections, SinkSettings
 from headrace.settings.checks import clashing, destination_problems, store_problems
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, MainSettings, Settings
@@ -19,9 +19,9 @@ from headrace_common.section import Section
 DESTINATION_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
-_CHOICES = {"message": ("format", "canal"), "parking": ("store", "state"), "sink": ("type", "")}
-"""The sections of a destination's file whose keys depend on one of them: that key, and its default. A section's name is
-also the kind of the adapters."""
+_CHOICES = {"sink": ("type", ""), "message": ("format", "canal"), "parking": ("store", "state")}
+"""The sections of a destination's file whose keys depend on one of them: that key, and its default, unless the sink has
+another one. A section's name is also the kind of the adapters."""
 
 
 def derive_server_id(node: str, destination: str) -> int:
@@ -132,6 +132,8 @@ class Loader:
             self._add_cluster(raw, late)
         else:
             for section, (key, default) in _CHOICES.items():
+                if section == "message" and isinstance(raw["sink"], SinkSettings):
+                    default = raw["sink"].capabilities.message_format or default
                 self._add_chosen(raw, section, key, default, late)
         # What is wrong with a chosen section as a whole is told by its own reading.
         made = validated(raw, model, lambda key, sentence: key in _CHOICES or tell(key, sentence))

@@ -1,10 +1,10 @@
-"""Canal's format, by the section [message] format = "canal"."""
+"""Canal's formats, by the section [message] format = "canal" or "canal-protobuf"."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.formats.canal.settings import CanalMessageSettings
+from headrace.formats.canal.settings import CanalEntrySettings, CanalMessageSettings
 from headrace.ports.format import FormatAdapter, ValueFormat
 from headrace.ports.replay import MessageReader
 
@@ -22,3 +22,12 @@ class CanalAdapter(FormatAdapter):
         from headrace.formats.canal.reading import CanalReader
 
         return CanalReader(schema, table, keys)
+
+
+class CanalEntryAdapter(FormatAdapter):
+    section = CanalEntrySettings
+
+    def format(self, settings: CanalEntrySettings, destination: str) -> ValueFormat:
+        from headrace.formats.canal.entries import EntryFormat
+
+        return EntryFormat(settings.binary_text, settings.enum_index, whole_seconds=settings.compat == "canal")

@@ -14,7 +14,7 @@ from headrace.formats.row_text import RowText
 from headrace.model import ABSENT, DdlKind, Row, RowsChange, SchemaChange, TableSchema, TransactionMark
 from headrace.ports.format import Messages, NativeTable, ValueFormat, per_schema
 
-_INDEX_SQL_TYPES = {"enum": 4, "set": -7}
+INDEX_SQL_TYPES = {"enum": 4, "set": -7}
 """java.sql.Types of ENUM and SET when their numbers are published: INTEGER and BIT, as in Canal."""
 
 
@@ -25,7 +25,7 @@ class _Table(RowText):
         printers = [texts.printer(column) for column in schema.columns]
         super().__init__(schema, printers, {quoted: '"'}, texts.style)
         types = {column.name: column.mysql_type for column in schema.columns}
-        special = _INDEX_SQL_TYPES if enum_index else {}
+        special = INDEX_SQL_TYPES if enum_index else {}
         numbers = {column.name: special.get(column.kind, column.sql_type) for column in schema.columns}
         keys = [schema.columns[i].name for i in numbers_of_keys]
         self.middle = f'"database":{_json(schema.schema)},"es":'

@@ -56,3 +56,14 @@ class CanalMessageSettings(MessageSettings):
         """What is given counts before what `compat` says."""
         given = key in self.model_fields_set or self.compat == "none"
         return str(getattr(self, key)) if given else canals
+
+
+class CanalEntrySettings(CanalMessageSettings):
+    """[message] format = "canal-protobuf": Canal's protobuf messages, as its clients and flatMessage = false have
+    them."""
+
+    format: str = Field(default="canal-protobuf", description="The format.")
+    compat: Literal["none", "canal"] = Field(
+        default="canal",
+        description='canal: enum = "index" and binary = "latin1" unless given, times in whole seconds.',
+    )

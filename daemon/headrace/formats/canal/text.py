@@ -23,24 +23,28 @@ _BINARY: dict[str, Callable[[bytes], str]] = {
 """By [message] binary. Only latin1 can hold what JSON escapes."""
 _NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "bit", "decimal"})
 _TIMES = frozenset({"date", "datetime", "timestamp", "time", "year"})
-_PLAIN = _NUMBERS | _TIMES
+NUMBERS_AND_TIMES = _NUMBERS | _TIMES
 """Types whose printed value needs no escape."""
 _TEXTS = frozenset({"varchar", "char", "tinytext", "text", "mediumtext", "longtext", "json", "vector"})
 _FLOATS = frozenset({"float", "double"})
 _DECIMALS = re.compile(r"(float|double)\(\d+,(\d+)\)")
 
 
-def fixed_float(kind: str, decimals: int) -> Printer:
-    """FLOAT(m,d) and DOUBLE(m,d) have as many decimals as they are declared with. Their digits are those of the
-    shortest text that means the number, as far as they go, and then zeros."""
+def fixed_decimals(column: Column) -> Callable[[float], str] | None:
+    """What prints a FLOAT(m,d) or DOUBLE(m,d), which have as many decimals as they are declared with; None for other
+    columns. Their digits are those of the shortest text that means the number, as far as they go, and then zeros."""
+    found = _DECIMALS.match(column.mysql_type)
+    if found is None:
+        return None
+    kind, decimals = found[1], int(found[2])
 
     def text(value: float) -> str:
         if kind == "float":  # what came is the shortest text of the FLOAT; the server rounds its exact value
             (value,) = struct.unpack("<f", struct.pack("<f", value))
         shortest = Decimal(repr(value))
         if -int(shortest.as_tuple().exponent) <= decimals:
-            return f'"{shortest:.{decimals}f}"'
-        return f'"{value:.{decimals}f}"'
+            return f"{shortest:.{decimals}f}"
+        return f"{value:.{decimals}f}"
 
     return text
 
@@ -66,12 +70,12 @@ class Texts:
     def printer(self, column: Column) -> Printer:
         """The function for a column's values that are not NULL."""
         kind = column.kind
-        if kind in _PLAIN:
+        if kind in NUMBERS_AND_TIMES:
             return quoted
         if kind in _TEXTS:
             return quote
-        if found := _DECIMALS.match(column.mysql_type):
-            return fixed_float(found[1], int(found[2]))
+        if (fixed := fixed_decimals(column)) is not None:
+            return lambda value: f'"{fixed(value)}"'
         if kind in _FLOATS:
             return lambda value: f'"{float_text(value)}"'
         return self.text_of  # as for ENUM and SET: labels, or numbers when asked for

@@ -1,0 +1,279 @@
+"""The port that Canal's clients connect to, and their packets: four bytes of length, and a protobuf Packet."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import os
+import socket
+from collections.abc import Sequence
+
+import structlog
+from google.protobuf.message import DecodeError
+
+from headrace.adapters.canal.session import Refused, Subscription
+from headrace.adapters.canal.settings import CanalSinkSettings
+from headrace.errors import HeadraceError, SinkRejected
+from headrace.formats.canal import canal_pb2 as pb
+from headrace.formats.canal.entries import varint
+from headrace.tasks import cancel
+
+log = structlog.get_logger(__name__)
+
+_HANDSHAKE_LIMIT, _WRITE_LIMIT, _IDLE_LIMIT = 10.0, 60.0, 3600.0
+"""Seconds: of the handshake, for the client to take an answer, and without a request unless the client says less."""
+_LARGEST_REQUEST = 64 * 1024
+_MOST_CONNECTIONS = 200
+_VERSION = 1
+_REFUSED = 400
+_CLIENT_SEED = 8
+"""Bytes of the scramble."""
+
+
+class Listener:
+    """One port of the process. It listens while a destination is served there."""
+
+    def __init__(self, settings: CanalSinkSettings) -> None:
+        self._settings = settings
+        self._host, self._port = settings.listen
+        self._password = settings.password.get_secret_value()
+        self._destinations: dict[str, Subscription] = {}
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._opening = asyncio.Lock()
+
+    async def add(self, name: str, subscription: Subscription) -> None:
+        """Serves a destination. Raises SinkRejected when the port can't be had, or is served to other users."""
+        async with self._opening:
+            if self._server is None:
+                try:
+                    self._server = await asyncio.start_server(self._accept, self._host, self._port)
+                except OSError as error:
+                    raise self._taken(error) from error
+            self._destinations[name] = subscription
+
+    def _taken(self, error: OSError) -> SinkRejected:
+        where = f"{self._host}:{self._port}"
+        return SinkRejected(
+            f"Canal's clients can't be served at {where}: {os.strerror(error.errno or 0)}",
+            remedy="give the destination another [sink] listen, or end what listens there",
+            retriable=True,
+        )
+
+    def serves_as(self, settings: CanalSinkSettings) -> bool:
+        """Whether the same may connect."""
+        return (settings.user, settings.password) == (self._settings.user, self._settings.password)
+
+    async def remove(self, name: str) -> None:
+        """Serves a destination no more; the last one closes the port and all connections."""
+        async with self._opening:
+            self._destinations.pop(name, None)
+            if self._destinations or self._server is None:
+                return
+            server, self._server = self._server, None
+            server.close()
+            await cancel(*self._connections, limit=_HANDSHAKE_LIMIT)
+            _LISTENERS.pop((self._host, self._port), None)
+
+    async def fault(self) -> str:
+        """Why the port could not be listened on; "" when it could."""
+        if self._server is not None:
+            return ""
+        try:
+            server = await asyncio.start_server(self._accept, self._host, self._port)
+        except OSError as error:
+            return str(self._taken(error))
+        server.close()
+        return ""
+
+    # -- connections ----------------------------------------------------------------------------------------------
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer), name="canal client")
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = Connection(self, reader, writer)
+        try:
+            if len(self._connections) > _MOST_CONNECTIONS:
+                await connection.refuse(f"more than {_MOST_CONNECTIONS} clients are connected")
+                return
+            await connection.run()
+        except (OSError, EOFError, TimeoutError) as error:
+            log.info("a Canal client has gone", client=connection.client, error=str(error) or type(error).__name__)
+        except HeadraceError as error:
+            log.warning("a Canal client can't be served", client=connection.client, error=str(error))
+        finally:
+            for subscription in self._destinations.values():
+                subscription.leave(connection.client)
+            writer.close()
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(1):
+                    await writer.wait_closed()
+
+    def authentic(self, user: str, token: bytes, seed: bytes) -> bool:
+        """Whether the client knows the password (the scramble of MySQL 4.1, in hexadecimal digits)."""
+        if not self._settings.user:
+            return True
+        once = hashlib.sha1(self._password.encode()).digest()
+        mask = hashlib.sha1(seed + hashlib.sha1(once).digest()).digest()
+        expected = bytes(a ^ b for a, b in zip(once, mask, strict=True)).hex().encode()
+        known = hmac.compare_digest(user.encode(), self._settings.user.encode())
+        return hmac.compare_digest(token, expected) and known
+
+    def subscription(self, name: str) -> Subscription:
+        """A destination that is served here. Raises Refused."""
+        found = self._destinations.get(name)
+        if found is None:
+            raise Refused(f"the destination {name[:100]!r} is not served here")
+        return found
+
+
+class Connection:
+    """One client, from the handshake to its end."""
+
+    def __init__(self, listener: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._listener, self._reader, self._writer = listener, reader, writer
+        peer = writer.get_extra_info("peername") or ("?", 0)
+        self.client = f"{peer[0]}:{peer[1]}"
+        self._idle = _IDLE_LIMIT
+        sock: socket.socket | None = writer.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        writer.transport.set_write_buffer_limits(1 << 20)
+
+    async def run(self) -> None:
+        """Serves the client until it goes. Raises OSError, EOFError and TimeoutError."""
+        seed = os.urandom(_CLIENT_SEED)
+        async with asyncio.timeout(_HANDSHAKE_LIMIT):
+            handshake = pb.Handshake(communication_encoding="utf8", seeds=seed, supported_compressions=1)
+            await self._send(pb.HANDSHAKE, handshake.SerializeToString())
+            if not await self._authenticated(seed):
+                return
+        while await self._serve_one():
+            pass
+
+    async def _authenticated(self, seed: bytes) -> bool:
+        try:
+            packet = await self._next(_HANDSHAKE_LIMIT)
+            auth = pb.ClientAuth.FromString(packet.body)
+            if packet.type != pb.CLIENT_AUTHENTICATION:
+                raise Refused("the first packet should be CLIENTAUTHENTICATION")
+            if not self._listener.authentic(auth.username, auth.password, seed):
+                log.warning("a Canal client was refused", client=self.client, reason="user or password is wrong")
+                raise Refused(f"auth failed for user:{auth.username[:100]}")
+            if auth.destination and auth.client_id:
+                self._listener.subscription(auth.destination).subscribe(self.client, auth.filter)
+        except (Refused, DecodeError) as error:
+            await self.refuse(str(error))
+            return False
+        limits = [t for t in (auth.net_read_timeout, auth.net_write_timeout) if t > 0]
+        self._idle = min([*(t / 1000 for t in limits), _IDLE_LIMIT])
+        await self._acknowledge()
+        return True
+
+    async def _serve_one(self) -> bool:
+        """Answers one request; whether the connection goes on."""
+        try:
+            packet = await self._next(self._idle)
+            await self._answer(packet)
+        except Refused as error:
+            log.info("a Canal client's request was refused", client=self.client, reason=str(error))
+            await self.refuse(str(error))
+        except DecodeError:
+            await self.refuse("the packet can't be read")
+            return False
+        except Oversized as error:
+            await self.refuse(str(error))
+            return False
+        return True
+
+    async def _answer(self, packet: pb.Packet) -> None:
+        kind, body = packet.type, packet.body
+        if kind == pb.GET:
+            get = pb.Get.FromString(body)
+            number, entries = await self._subscription(get).get(self.client, get)
+            await self._send_entries(number, entries)
+        elif kind == pb.CLIENT_ACK:
+            batch = pb.Batch.FromString(body)
+            if not batch.batch_id:
+                raise Refused("an acknowledgement needs the number of its batch")
+            self._subscription(batch).acknowledge(self.client, batch.batch_id)
+        elif kind == pb.CLIENT_ROLLBACK:
+            batch = pb.Batch.FromString(body)
+            subscription = self._subscription(batch)
+            if batch.batch_id or subscription.client == self.client:
+                # A client rolls back as it connects, before it has subscribed.
+                subscription.roll_back(self.client, batch.batch_id)
+        elif kind == pb.SUBSCRIPTION:
+            subscribe = pb.Subscription.FromString(body)
+            self._subscription(subscribe).subscribe(self.client, subscribe.filter)
+            log.info("a Canal client has subscribed", destination=subscribe.destination, client=self.client)
+            await self._acknowledge()
+        elif kind == pb.UNSUBSCRIPTION:
+            self._subscription(pb.Subscription.FromString(body)).leave(self.client)
+            await self._acknowledge()
+        elif kind != pb.HEARTBEAT:
+            raise Refused(f"packets of type {kind} are not supported")
+
+    def _subscription(self, of: pb.Get | pb.Batch | pb.Subscription) -> Subscription:
+        if not of.destination or not of.client_id:
+            raise Refused("destination or clientId is missing")
+        return self._listener.subscription(of.destination)
+
+    # -- packets --------------------------------------------------------------------------------------------------
+
+    async def _next(self, limit: float) -> pb.Packet:
+        async with asyncio.timeout(limit):
+            size = int.from_bytes(await self._reader.readexactly(4), "big")
+        if size > _LARGEST_REQUEST:
+            raise Oversized(f"a packet of {size} bytes is too large")
+        async with asyncio.timeout(_WRITE_LIMIT):
+            packet: pb.Packet = pb.Packet.FromString(await self._reader.readexactly(size))
+        return packet
+
+    async def _acknowledge(self) -> None:
+        await self._send(pb.ACK, pb.Ack(error_code=0).SerializeToString())
+
+    async def refuse(self, reason: str) -> None:
+        """Answers with an error."""
+        await self._send(pb.ACK, pb.Ack(error_code=_REFUSED, error_message=reason).SerializeToString())
+
+    async def _send(self, kind: pb.PacketType, body: bytes) -> None:
+        packet = pb.Packet(version=_VERSION, type=kind, body=body).SerializeToString()
+        await self._write([len(packet).to_bytes(4, "big"), packet])
+
+    async def _send_entries(self, number: int, entries: Sequence[memoryview]) -> None:
+        """Without a copy of the entries into one message."""
+        head = b"\x08" + varint(number)
+        size = len(head) + sum(map(len, entries))
+        packet = b"\x10\x01\x18\x07\x2a" + varint(size) + head
+        total = len(packet) - len(head) + size
+        await self._write([total.to_bytes(4, "big") + packet, *entries])
+
+    async def _write(self, pieces: Sequence[bytes | memoryview]) -> None:
+        self._writer.write(b"".join(pieces))
+        async with asyncio.timeout(_WRITE_LIMIT):
+            await self._writer.drain()
+
+
+class Oversized(Exception):
+    """A packet that is larger than any request."""
+
+
+_LISTENERS: dict[tuple[str, int], Listener] = {}
+
+
+def at_address(settings: CanalSinkSettings) -> Listener:
+    """The process's listener at an address. Raises SinkRejected when it asks for another user."""
+    listener = _LISTENERS.setdefault(settings.listen, Listener(settings))
+    if not listener.serves_as(settings):
+        host, port = settings.listen
+        raise SinkRejected(
+            f"another destination serves {host}:{port} to another user",
+            remedy="give both the same user and password, or two ports",
+        )
+    return listener

@@ -1,0 +1,166 @@
+"""What a client may ask of a destination: entries in batches, acknowledged in order or rolled back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from headrace.adapters.canal.store import EntryStore
+from headrace.errors import LeaseLapsed
+from headrace.formats.canal import canal_pb2 as pb
+from headrace.formats.canal.entries import entry_in
+from headrace.lease import Lease
+from headrace.rules.patterns import Pattern, compile_filter
+from headrace.tasks import set_within
+
+_LONGEST_WAIT = 3600.0
+"""Seconds of one GET."""
+_MOST_BATCHES = 1_000
+"""That may be unacknowledged."""
+_MOST_ENTRIES = 100_000
+_EVERYTHING = frozenset({"", ".*", ".*\\..*", ".*\\\\..*"})
+
+
+class Refused(Exception):
+    """What the client asked for can't be; the text is for it."""
+
+
+class Subscription:
+    """A destination as its one client sees it. Whoever subscribed last is the client: what the one before it did not
+    acknowledge comes again."""
+
+    def __init__(self, destination: str, store: EntryStore, lease: Lease) -> None:
+        self.destination, self._store, self._lease = destination, store, lease
+        self.client = ""
+        """The address of the client, "" for none."""
+        self.given_at = 0.0
+        """When entries were given last, on the monotonic clock."""
+        self._filter: Sequence[Pattern] = ()
+        self._batches: dict[int, tuple[int, int]] = {}
+        """By id, in order: the entries that are in each, from a number up to another one."""
+        self._number = time.time_ns() // 1_000_000
+        """Ids go on over restarts and take-overs, so that no acknowledgement can mean another batch."""
+        self._changed = asyncio.Event()
+        """Set when the client is another one, or none."""
+
+    def subscribe(self, client: str, filter_: str) -> None:
+        """Makes `client` the one that is served. Raises Refused for a filter that is none."""
+        try:
+            patterns = () if filter_.strip() in _EVERYTHING else compile_filter(filter_)
+        except ValueError as error:
+            raise Refused(f"the filter is not understood: {error}") from error
+        self.end("", client)
+        self._filter = patterns
+
+    def end(self, _reason: str = "", client: str = "") -> None:
+        """Nobody is served, or another one."""
+        self.client = client
+        self._changed.set()
+        self._changed = asyncio.Event()
+        self._back_to(0)
+
+    def leave(self, client: str) -> None:
+        """A client has gone."""
+        if self.client == client:
+            self.end()
+
+    def _check(self, client: str) -> None:
+        if not self.client:
+            raise Refused(f"subscribe to {self.destination} first")
+        if self.client != client:
+            raise Refused(f"{self.destination} is served to {self.client}, which subscribed later")
+
+    async def get(self, client: str, request: pb.Get) -> tuple[int, list[memoryview]]:
+        """The next batch; (-1, []) when there is none in time."""
+        self._check(client)
+        most = min(request.fetch_size if request.fetch_size > 0 else 1_000, _MOST_ENTRIES)
+        timeout = request.timeout if request.HasField("timeout") else -1
+        if timeout >= 0 and self._store.end - self._store.given < most:
+            await self._wait(client, most, _seconds(timeout, request.unit if request.HasField("unit") else 2))
+        self._check(client)
+        if len(self._batches) >= _MOST_BATCHES:
+            return -1, []
+        try:
+            self._lease.check()
+        except LeaseLapsed as error:
+            raise Refused(f"{self.destination} can't be served: {error}") from error
+        begin, entries = self._store.given, list[memoryview]()
+        changed = self._changed
+        packets = await self._store.take(most)
+        if changed is not self._changed:  # somebody else subscribed meanwhile
+            self._check(client)
+            raise Refused("ask again")
+        entries = [entry for entry in map(entry_in, packets) if self._wanted(entry)]
+        end = self._store.given
+        if not packets:
+            return -1, []
+        if not entries:
+            self._pass(begin, end)
+            return -1, []
+        self._number += 1
+        self._batches[self._number] = begin, end
+        self.given_at = time.monotonic()
+        return self._number, entries
+
+    async def _wait(self, client: str, most: int, seconds: float) -> None:
+        """Until there are `most` entries, the time is over, or somebody else is the client."""
+        changed, deadline = self._changed, time.monotonic() + seconds
+        while self._store.end - self._store.given < most and changed is self._changed:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return
+            self._store.grown.clear()
+            await set_within(self._store.grown, remaining)
+
+    def _pass(self, begin: int, end: int) -> None:
+        """Entries that the filter leaves out are acknowledged with those before them."""
+        if not self._batches:
+            self._store.acknowledge(end)
+            return
+        last = next(reversed(self._batches))
+        self._batches[last] = self._batches[last][0], end
+
+    def _wanted(self, entry: memoryview) -> bool:
+        if not self._filter:
+            return True
+        header = pb.Entry.FromString(pb.Messages.FromString(bytes(entry)).messages[0]).header
+        if not header.table_name:
+            return True
+        name = f"{header.schema_name}.{header.table_name}"
+        return any(pattern.fullmatch(name) for pattern in self._filter)
+
+    def acknowledge(self, client: str, number: int) -> None:
+        """The client is done with a batch, which has to be the first that is not acknowledged."""
+        self._check(client)
+        if number == -1:  # of an answer without entries
+            return
+        first = next(iter(self._batches), None)
+        if number not in self._batches:
+            raise Refused(f"batch {number} of {self.destination} is not known: it was acknowledged or rolled back")
+        if number != first:
+            raise Refused(f"batch {number} of {self.destination} comes before its turn: {first} is the first")
+        _, end = self._batches.pop(number)
+        self._store.acknowledge(end)
+
+    def roll_back(self, client: str, number: int) -> None:
+        """What was given comes again: from a batch on, or with 0 all that is not acknowledged."""
+        self._check(client)
+        if number and number not in self._batches:
+            raise Refused(f"batch {number} of {self.destination} is not known: it was acknowledged or rolled back")
+        self._back_to(number)
+
+    def _back_to(self, number: int) -> None:
+        begin = self._batches[number][0] if number else self._store.acknowledged
+        self._batches = {id_: entries for id_, entries in self._batches.items() if number and id_ < number}
+        self._store.back(begin)
+
+
+_UNITS = (1e-9, 1e-6, 1e-3, 1.0, 60.0, 3600.0, 86400.0)
+"""Seconds of java.util.concurrent.TimeUnit, by its number."""
+
+
+def _seconds(timeout: int, unit: int) -> float:
+    """How long a GET waits; 0 is without end."""
+    factor = _UNITS[unit] if 0 <= unit < len(_UNITS) else 1e-3
+    return min(timeout * factor, _LONGEST_WAIT) if timeout else _LONGEST_WAIT

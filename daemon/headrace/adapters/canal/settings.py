@@ -1,0 +1,60 @@
+"""The section [sink] of type canal."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, PlainSerializer, SecretStr, model_validator
+
+from headrace.settings.adapters import SinkCapabilities, SinkSettings
+from headrace_common.section import MIB, Size
+from headrace_common.values import check_host
+
+IN_MEMORY = 16 * MIB
+"""Bytes of entries that are not acknowledged and not on disk."""
+
+
+def _parse_listen(value: object) -> object:
+    host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if not colon or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError('should be an address and a port, such as "127.0.0.1:11111"')
+    return check_host(host.strip("[]")), int(port)
+
+
+Listen = Annotated[
+    tuple[str, int], BeforeValidator(_parse_listen), PlainSerializer(lambda at: f"{at[0]}:{at[1]}", return_type=str)
+]
+
+
+class CanalSinkSettings(SinkSettings):
+    """[sink] type = "canal": a server that Canal's own clients connect to."""
+
+    type: Literal["canal"] = Field(description="The kind of sink.")
+    listen: Listen = Field(
+        default=("127.0.0.1", 11111),
+        description="Address and port (canal.ip, canal.port). Destinations of one process may share them.",
+    )
+    user: str = Field(default="", description='Who may connect (canal.user); "": everybody.')
+    password: SecretStr = Field(
+        default=SecretStr(""), description='With user: the password; best as "${NAME}" or "${file:/path}".'
+    )
+    max_store: Size = Field(
+        default=1024 * MIB,
+        description="Bytes of entries that may wait on disk for the client, beside 16 MiB in memory; then reading "
+        "waits.",
+    )
+
+    @property
+    def capabilities(self) -> SinkCapabilities:
+        return SinkCapabilities(
+            has_topics=False,
+            one_log=True,
+            gathers=IN_MEMORY,
+            message_format="canal-protobuf",
+        )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if bool(self.user) is not bool(self.password.get_secret_value()):
+            raise ValueError("user and password belong together")
+        return self

@@ -1,0 +1,60 @@
+"""Entries for Canal's clients: confirmed once the client has acknowledged them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from headrace.adapters.canal.listener import Listener, at_address
+from headrace.adapters.canal.session import Subscription
+from headrace.adapters.canal.settings import IN_MEMORY, CanalSinkSettings
+from headrace.adapters.canal.store import EntryStore
+from headrace.errors import SinkError
+from headrace.model import MessageBatch
+from headrace.ports.finding import Finding, wrong
+from headrace.ports.sink import Sink, SinkUse
+
+
+class CanalSink(Sink):
+    """What one destination gives to its client, over a listener that destinations of the process may share."""
+
+    def __init__(self, settings: CanalSinkSettings, use: SinkUse) -> None:
+        super().__init__(use.lease, use.parking)
+        self._settings, self._name = settings, use.destination
+        self._store = EntryStore(use.spool, IN_MEMORY, settings.max_store)
+        self._subscription = Subscription(use.destination, self._store, use.lease)
+        self._listener: Listener | None = None
+
+    async def start(self) -> None:
+        listener = at_address(self._settings)
+        await listener.add(self._name, self._subscription)
+        self._listener = listener
+
+    async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
+        self._lease.check()
+        return await self._store.append(batch)
+
+    async def problem(self) -> str:
+        host, port = self._settings.listen
+        client = self._subscription.client
+        if not client:
+            return f"no client is subscribed to {self._name} at {host}:{port}"
+        waits = self._store.given - self._store.acknowledged
+        if waits:
+            seconds = time.monotonic() - self._subscription.given_at
+            return f"the client {client} has not acknowledged {waits} entries, the last of them for {seconds:.0f} s"
+        return f"the client {client} asks for no entries"
+
+    async def abort(self) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        self._store.fail(SinkError("the sink has ended"))
+        self._subscription.end("the destination has ended here")
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            await listener.remove(self._name)
+
+    async def check(self) -> list[Finding]:
+        fault = await at_address(self._settings).fault()
+        return [wrong("sink", fault)] if fault else []

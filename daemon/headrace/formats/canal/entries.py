@@ -1,0 +1,258 @@
+"""Canal's protobuf entries (com.alibaba.otter.canal.protocol.CanalEntry): a rows event, statement or mark each.
+
+A message is a packet of one entry (CanalPacket), as Canal writes it to brokers with `canal.mq.flatMessage = false`.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from binascii import hexlify
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headrace.formats.canal import canal_pb2 as pb
+from headrace.formats.canal.format import INDEX_SQL_TYPES
+from headrace.formats.canal.text import NUMBERS_AND_TIMES, fixed_decimals
+from headrace.model import (
+    ABSENT,
+    Column,
+    DdlKind,
+    Operation,
+    Origin,
+    Row,
+    RowsChange,
+    SchemaChange,
+    TableSchema,
+    TransactionMark,
+)
+from headrace.ports.format import Messages, ValueFormat, per_schema
+from headrace_common.numbers import float_text
+
+_BINARY: dict[str, Callable[[bytes], bytes]] = {
+    "base64": b64encode,
+    "hex": hexlify,
+    "latin1": lambda value: value.decode("latin-1").encode(),
+}
+_SHORT = [bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(1 << 14)]
+_BEFORE, _AFTER = b"\x0a", b"\x12"
+"""Which of a row's two lists a column goes into."""
+_UPDATED, _IS_NULL, _IS_NOT_NULL = b"\x28\x01", b"\x30\x01", b"\x30\x00"
+_MYSQL, _UTF8 = 2, "UTF-8"
+_OPERATIONS = {Operation.INSERT: pb.INSERT, Operation.UPDATE: pb.UPDATE, Operation.DELETE: pb.DELETE}
+
+
+def varint(number: int) -> bytes:
+    """A number as protobuf writes it; a negative one as that of 64 bits."""
+    if 0 <= number < 1 << 14:
+        return _SHORT[number]
+    number &= (1 << 64) - 1
+    made = bytearray()
+    while number > 127:
+        made.append(number & 127 | 128)
+        number >>= 7
+    made.append(number)
+    return bytes(made)
+
+
+def _written(message: Any) -> bytes:
+    written: bytes = message.SerializeToString()
+    return written
+
+
+def _field(tag: bytes, value: bytes) -> bytes:
+    return b"%b%b%b" % (tag, varint(len(value)), value)
+
+
+class _Column:
+    """What is the same in every value of a column."""
+
+    def __init__(self, index: int, column: Column, key: bool, sql_type: int, binary: Callable[[bytes], bytes]) -> None:
+        fixed = pb.Column(index=index, sql_type=sql_type, name=column.name, is_key=key)
+        self.head = _written(fixed)
+        self.tail = _written(pb.Column(mysql_type=column.mysql_type))
+        self.text = _text_of(column, binary)
+        self._null = (
+            b"%b%b%b" % (self.head, _IS_NULL, self.tail),
+            b"%b%b%b%b"
+            % (
+                self.head,
+                _UPDATED,
+                _IS_NULL,
+                self.tail,
+            ),
+        )
+
+    def cell(self, value: Any, updated: bool) -> bytes:
+        """A CanalEntry.Column."""
+        if value is None:
+            return self._null[updated]
+        text, mark = self.text(value), _UPDATED if updated else b""
+        if not text:
+            return b"%b%b\x30\x00%b" % (self.head, mark, self.tail)
+        return b"%b%b\x30\x00\x42%b%b%b" % (self.head, mark, varint(len(text)), text, self.tail)
+
+
+def _text_of(column: Column, binary: Callable[[bytes], bytes]) -> Callable[[Any], bytes]:
+    """What prints a column's values that are not NULL."""
+    if column.kind in NUMBERS_AND_TIMES:
+        return lambda value: str(value).encode()
+    if (fixed := fixed_decimals(column)) is not None:
+        return lambda value: fixed(value).encode()
+
+    def text(value: Any) -> bytes:
+        if type(value) is str:
+            return value.encode()
+        if type(value) is bytes:
+            return binary(value)
+        return (float_text(value) if type(value) is float else str(value)).encode()
+
+    return text
+
+
+class _Table:
+    """What is the same in every entry of one table schema."""
+
+    def __init__(self, schema: TableSchema, binary: str, enum_index: bool, keys: Sequence[int]) -> None:
+        special = INDEX_SQL_TYPES if enum_index else {}
+        self.columns = [
+            _Column(i, column, i in keys, special.get(column.kind, column.sql_type), _BINARY[binary])
+            for i, column in enumerate(schema.columns)
+        ]
+        self.header = _header_of(schema.schema, schema.table)
+
+    def row(self, operation: Operation, row: Row, before: Row | None) -> bytes:
+        """A CanalEntry.RowData, as a field of RowChange."""
+        if operation is Operation.DELETE:
+            image = self._image(_BEFORE, row, None, changed=False)
+        elif before is None:
+            image = self._image(_AFTER, row, None, changed=True)
+        else:
+            image = self._image(_BEFORE, before, None, changed=False) + self._image(_AFTER, row, before, changed=True)
+        return _field(b"\x62", image)
+
+    def _image(self, tag: bytes, row: Row, before: Row | None, *, changed: bool) -> bytes:
+        parts = []
+        for i, (column, value) in enumerate(zip(self.columns, row, strict=True)):
+            if value is not ABSENT:
+                cell = column.cell(value, changed and (before is None or before[i] != value))
+                parts.append(b"%b%b%b" % (tag, varint(len(cell)), cell))
+        return b"".join(parts)
+
+
+def _header_of(schema: str, table: str) -> bytes:
+    made = pb.Header(version=1, server_encode=_UTF8, source_type=_MYSQL, schema_name=schema, table_name=table)
+    return _written(made)
+
+
+class EntryFormat(ValueFormat):
+    """One entry a rows event, or one a row; statements and marks are entries, too. Times are whole seconds with
+    `whole_seconds`, as Canal has them. Each header has the property `_pos`, the number of the first row."""
+
+    takes_large = False  # a protobuf string begins with its length
+
+    def __init__(self, binary: str, enum_index: bool, *, whole_seconds: bool) -> None:
+        self._table = per_schema(lambda schema: _Table(schema, binary, enum_index, self._keys(schema)))
+        self._unit_us = 1_000_000 if whole_seconds else 1_000
+        self._factor = 1_000 if whole_seconds else 1
+        self.number = 0
+
+    @staticmethod
+    def _keys(schema: TableSchema) -> Sequence[int]:
+        return () if schema.promoted else schema.keys
+
+    def encode(self, change: RowsChange, now_ms: int) -> bytes:
+        table = self._table(change.schema)
+        before: Sequence[Row | None] = change.before or [None] * len(change.rows)
+        rows = [table.row(change.operation, row, old) for row, old in zip(change.rows, before, strict=True)]
+        return self._rows(table, change, change.pos, rows)
+
+    def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
+        table = self._table(change.schema)
+        before: Sequence[Row | None] = change.before or [None] * len(change.rows)
+        rows = [table.row(change.operation, row, old) for row, old in zip(change.rows, before, strict=True)]
+        return [self._rows(table, change, change.pos + i, [row]) for i, row in enumerate(rows)]
+
+    def _rows(self, table: _Table, change: RowsChange, pos: int, rows: list[bytes]) -> bytes:
+        kind = _OPERATIONS[change.operation]
+        store = b"\x10%b\x50\x00%b" % (varint(kind), b"".join(rows))
+        header = self._header(table.header, kind, change, pos, len(rows))
+        return self._packet(header, pb.ROWDATA, store)
+
+    def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
+        where = change.schema, change.table
+        if change.kind is DdlKind.RENAME:
+            where = next(((of.schema, of.table) for of in change.tables if of.renamed_from == where), where)
+        kind = pb.EventType.Value(str(change.kind))
+        store = pb.RowChange(
+            event_type=kind, is_ddl=change.category != "dml", sql=change.sql, ddl_schema_name=change.schema
+        )
+        header = self._header(_header_of(*where), kind, change, change.pos)
+        return [_alone(self._packet(header, pb.ROWDATA, _written(store)))]
+
+    def mark(self, mark: TransactionMark, now_ms: int) -> list[Messages]:
+        store: pb.TransactionBegin | pb.TransactionEnd
+        if mark.begin:
+            store, kind = pb.TransactionBegin(thread_id=mark.origin.thread), pb.TRANSACTIONBEGIN
+        else:
+            store, kind = pb.TransactionEnd(transaction_id=mark.gtid), pb.TRANSACTIONEND
+        header = self._header(_header_of("", ""), None, mark, mark.pos)
+        return [_alone(self._packet(header, kind, _written(store)))]
+
+    def _header(
+        self,
+        begin: bytes,
+        kind: int | None,
+        change: RowsChange | SchemaChange | TransactionMark,
+        pos: int,
+        rows: int = 0,
+    ) -> bytes:
+        origin: Origin = change.origin
+        props = b"\x62" + _pair("_pos", b"%d" % pos)
+        if rows:
+            props += b"\x62" + _pair("rowsCount", b"%d" % rows)
+        if change.gtid:
+            gtid = change.gtid.encode()
+            props += b"\x62" + _pair("curtGtid", gtid) + _field(b"\x6a", gtid)
+        return b"%b%b\x18%b\x20%b\x30%b%b%b" % (
+            begin,
+            _field(b"\x12", origin.file.encode()),
+            varint(origin.offset),
+            varint(origin.server_id),
+            varint(change.commit_time_us // self._unit_us * self._factor),
+            b"\x58" + varint(kind) if kind is not None else b"",
+            props,
+        )
+
+    def _packet(self, header: bytes, kind: int, store: bytes) -> bytes:
+        """The packet of one entry; its number is that of the batch."""
+        self.number += 1
+        entry = b"%b\x10%b%b" % (_field(b"\x0a", header), varint(kind), _field(b"\x1a", store))
+        body = b"\x08%b%b" % (varint(self.number), _field(b"\x12", entry))
+        return b"\x10\x01\x18\x07" + _field(b"\x2a", body)
+
+
+def _alone(packet: bytes) -> Messages:
+    made = Messages()
+    made.add(packet)
+    return made
+
+
+def _pair(key: str, value: bytes) -> bytes:
+    return _field(b"", _field(b"\x0a", key.encode()) + _field(b"\x12", value))
+
+
+_NUMBER_AT = 4
+"""Where a packet's body begins: behind its version and type."""
+
+
+def entry_in(packet: bytes) -> memoryview:
+    """The entry of a packet that EntryFormat made, as a field of Messages: such fields one after the other are a
+    list."""
+    at = _skip_varint(packet, _NUMBER_AT + 1)
+    return memoryview(packet)[_skip_varint(packet, at + 1) :]
+
+
+def _skip_varint(data: bytes, at: int) -> int:
+    while data[at] > 127:
+        at += 1
+    return at + 1
