@@ -11,13 +11,13 @@ import tempfile
 from pathlib import Path
 
 from benchmarks import others
-from devstack import maven
+from devstack import canal, maven
 from devstack.cache import Cache
 from devstack.progress import say
 from devstack.servers import elasticsearch, jvm, kafka, opensearch, rocketmq, zookeeper
 
 WANTED = [
-    *(module.COORDINATES for module in (kafka, zookeeper, elasticsearch, opensearch, rocketmq, others)),
+    *(module.COORDINATES for module in (kafka, zookeeper, elasticsearch, opensearch, rocketmq, others, canal)),
     (jvm.COMPILER,),
 ]
 
