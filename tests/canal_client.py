@@ -6,7 +6,7 @@ import hashlib
 import socket
 from dataclasses import dataclass
 
-from headrace.formats.canal import canal_pb2 as pb
+from headrace.canal_wire import canal_pb2 as pb
 
 
 class Refused(Exception):

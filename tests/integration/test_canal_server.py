@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.formats.canal import canal_pb2 as pb
+from headrace.canal_wire import canal_pb2 as pb
 from tests.canal_client import Batch, CanalClient, Refused
 from tests.support import DaemonProcess, destination_toml, eventually, free_port
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from headrace.formats.canal import canal_pb2 as pb
-from headrace.formats.canal.entries import EntryFormat, entry_in, varint
+from headrace.canal_wire import canal_pb2 as pb
+from headrace.canal_wire.wire import entry_in, varint
+from headrace.formats.canal.entries import EntryFormat
 from headrace.model import (
     ABSENT,
     Column,

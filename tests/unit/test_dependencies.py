@@ -253,7 +253,7 @@ def test_what_is_shipped_and_what_builds_has_the_versions_that_the_tests_run_wit
 
 def test_the_lock_file_of_the_package_has_all_that_it_needs_and_no_spark() -> None:
     names = locked("requirements.lock").keys()
-    assert declared("consume", "rabbitmq", "redis", "rocketmq", "uvloop") <= names
+    assert declared("canal", "consume", "rabbitmq", "redis", "rocketmq", "uvloop") <= names
     assert names <= locked().keys() - {"pyspark", "py4j", "pytest"}
     assert locked("requirements-build.lock").keys() >= {"hatchling", "setuptools"}
 

@@ -15,9 +15,9 @@ from google.protobuf.message import DecodeError
 
 from headrace.adapters.canal.session import Refused, Subscription
 from headrace.adapters.canal.settings import CanalSinkSettings
+from headrace.canal_wire import canal_pb2 as pb
+from headrace.canal_wire.wire import packet_head
 from headrace.errors import HeadraceError, SinkRejected
-from headrace.formats.canal import canal_pb2 as pb
-from headrace.formats.canal.entries import varint
 from headrace.tasks import cancel
 
 log = structlog.get_logger(__name__)
@@ -45,22 +45,14 @@ class Listener:
         self._opening = asyncio.Lock()
 
     async def add(self, name: str, subscription: Subscription) -> None:
-        """Serves a destination. Raises SinkRejected when the port can't be had, or is served to other users."""
+        """Serves a destination. Raises SinkRejected when the port can't be had."""
         async with self._opening:
             if self._server is None:
                 try:
                     self._server = await asyncio.start_server(self._accept, self._host, self._port)
                 except OSError as error:
-                    raise self._taken(error) from error
+                    raise _taken(self._settings, error) from error
             self._destinations[name] = subscription
-
-    def _taken(self, error: OSError) -> SinkRejected:
-        where = f"{self._host}:{self._port}"
-        return SinkRejected(
-            f"Canal's clients can't be served at {where}: {os.strerror(error.errno or 0)}",
-            remedy="give the destination another [sink] listen, or end what listens there",
-            retriable=True,
-        )
 
     def serves_as(self, settings: CanalSinkSettings) -> bool:
         """Whether the same may connect."""
@@ -76,17 +68,6 @@ class Listener:
             server.close()
             await cancel(*self._connections, limit=_HANDSHAKE_LIMIT)
             _LISTENERS.pop((self._host, self._port), None)
-
-    async def fault(self) -> str:
-        """Why the port could not be listened on; "" when it could."""
-        if self._server is not None:
-            return ""
-        try:
-            server = await asyncio.start_server(self._accept, self._host, self._port)
-        except OSError as error:
-            return str(self._taken(error))
-        server.close()
-        return ""
 
     # -- connections ----------------------------------------------------------------------------------------------
 
@@ -247,12 +228,10 @@ class Connection:
         await self._write([len(packet).to_bytes(4, "big"), packet])
 
     async def _send_entries(self, number: int, entries: Sequence[memoryview]) -> None:
-        """Without a copy of the entries into one message."""
-        head = b"\x08" + varint(number)
-        size = len(head) + sum(map(len, entries))
-        packet = b"\x10\x01\x18\x07\x2a" + varint(size) + head
-        total = len(packet) - len(head) + size
-        await self._write([total.to_bytes(4, "big") + packet, *entries])
+        """As they are, one after the other."""
+        size = sum(map(len, entries))
+        head = packet_head(number, size)
+        await self._write([(len(head) + size).to_bytes(4, "big"), head, *entries])
 
     async def _write(self, pieces: Sequence[bytes | memoryview]) -> None:
         self._writer.write(b"".join(pieces))
@@ -262,6 +241,39 @@ class Connection:
 
 class Oversized(Exception):
     """A packet that is larger than any request."""
+
+
+def _taken(settings: CanalSinkSettings, error: OSError) -> SinkRejected:
+    host, port = settings.listen
+    return SinkRejected(
+        f"Canal's clients can't be served at {host}:{port}: {os.strerror(error.errno or 0)}",
+        remedy="give the destination another [sink] listen, or end what listens there",
+        retriable=True,
+    )
+
+
+async def fault(settings: CanalSinkSettings) -> SinkRejected | None:
+    """Why the port could not be listened on; None when it could, or a server of Canal's protocol has it, which may be
+    the daemon itself."""
+    try:
+        async with await asyncio.start_server(lambda *_: None, *settings.listen):
+            return None
+    except OSError as error:
+        return None if await _speaks(*settings.listen) else _taken(settings, error)
+
+
+async def _speaks(host: str, port: int) -> bool:
+    """Whether what listens there begins with a handshake of Canal's."""
+    with contextlib.suppress(OSError, EOFError, TimeoutError, DecodeError):
+        async with asyncio.timeout(_HANDSHAKE_LIMIT):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                packet = pb.Packet.FromString(await reader.readexactly(min(size, _LARGEST_REQUEST)))
+                return bool(packet.type in (pb.HANDSHAKE, pb.ACK))
+            finally:
+                writer.close()
+    return False
 
 
 _LISTENERS: dict[tuple[str, int], Listener] = {}

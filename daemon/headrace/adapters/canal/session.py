@@ -7,9 +7,9 @@ import time
 from collections.abc import Sequence
 
 from headrace.adapters.canal.store import EntryStore
+from headrace.canal_wire import canal_pb2 as pb
+from headrace.canal_wire.wire import entry_in
 from headrace.errors import LeaseLapsed
-from headrace.formats.canal import canal_pb2 as pb
-from headrace.formats.canal.entries import entry_in
 from headrace.lease import Lease
 from headrace.rules.patterns import Pattern, compile_filter
 from headrace.tasks import set_within
@@ -50,11 +50,11 @@ class Subscription:
             patterns = () if filter_.strip() in _EVERYTHING else compile_filter(filter_)
         except ValueError as error:
             raise Refused(f"the filter is not understood: {error}") from error
-        self.end("", client)
+        self.serve(client)
         self._filter = patterns
 
-    def end(self, _reason: str = "", client: str = "") -> None:
-        """Nobody is served, or another one."""
+    def serve(self, client: str) -> None:
+        """Makes another client the one that is served, or with "" none."""
         self.client = client
         self._changed.set()
         self._changed = asyncio.Event()
@@ -63,7 +63,7 @@ class Subscription:
     def leave(self, client: str) -> None:
         """A client has gone."""
         if self.client == client:
-            self.end()
+            self.serve("")
 
     def _check(self, client: str) -> None:
         if not self.client:

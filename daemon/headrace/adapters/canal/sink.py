@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from headrace.adapters.canal.listener import Listener, at_address
+from headrace.adapters.canal.listener import Listener, at_address, fault
 from headrace.adapters.canal.session import Subscription
 from headrace.adapters.canal.settings import IN_MEMORY, CanalSinkSettings
 from headrace.adapters.canal.store import EntryStore
@@ -50,11 +50,11 @@ class CanalSink(Sink):
 
     async def close(self) -> None:
         self._store.fail(SinkError("the sink has ended"))
-        self._subscription.end("the destination has ended here")
+        self._subscription.serve("")
         listener, self._listener = self._listener, None
         if listener is not None:
             await listener.remove(self._name)
 
     async def check(self) -> list[Finding]:
-        fault = await at_address(self._settings).fault()
-        return [wrong("sink", fault)] if fault else []
+        found = await fault(self._settings)
+        return [wrong("sink", str(found))] if found is not None else []

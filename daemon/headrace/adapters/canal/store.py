@@ -134,8 +134,8 @@ class EntryStore:
         return done
 
     async def take(self, most: int) -> list[bytes]:
-        """The next entries, `most` of them and 32 MiB at most unless one alone is larger; they are given then. None
-        while much was given that is not acknowledged."""
+        """The next entries, `most` of them and 32 MiB at most unless one alone is larger; they are given then. No
+        entries while 128 MiB are given that are not acknowledged."""
         taken: list[bytes] = []
         if self._given_bytes > _GIVEN:
             return taken

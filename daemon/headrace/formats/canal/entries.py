@@ -10,7 +10,8 @@ from binascii import hexlify
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.formats.canal import canal_pb2 as pb
+from headrace.canal_wire import canal_pb2 as pb
+from headrace.canal_wire.wire import field, packet_of, varint
 from headrace.formats.canal.format import INDEX_SQL_TYPES
 from headrace.formats.canal.text import NUMBERS_AND_TIMES, fixed_decimals
 from headrace.model import (
@@ -33,34 +34,16 @@ _BINARY: dict[str, Callable[[bytes], bytes]] = {
     "hex": hexlify,
     "latin1": lambda value: value.decode("latin-1").encode(),
 }
-_SHORT = [bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(1 << 14)]
 _BEFORE, _AFTER = b"\x0a", b"\x12"
 """Which of a row's two lists a column goes into."""
-_UPDATED, _IS_NULL, _IS_NOT_NULL = b"\x28\x01", b"\x30\x01", b"\x30\x00"
+_UPDATED, _IS_NULL = b"\x28\x01", b"\x30\x01"
 _MYSQL, _UTF8 = 2, "UTF-8"
 _OPERATIONS = {Operation.INSERT: pb.INSERT, Operation.UPDATE: pb.UPDATE, Operation.DELETE: pb.DELETE}
-
-
-def varint(number: int) -> bytes:
-    """A number as protobuf writes it; a negative one as that of 64 bits."""
-    if 0 <= number < 1 << 14:
-        return _SHORT[number]
-    number &= (1 << 64) - 1
-    made = bytearray()
-    while number > 127:
-        made.append(number & 127 | 128)
-        number >>= 7
-    made.append(number)
-    return bytes(made)
 
 
 def _written(message: Any) -> bytes:
     written: bytes = message.SerializeToString()
     return written
-
-
-def _field(tag: bytes, value: bytes) -> bytes:
-    return b"%b%b%b" % (tag, varint(len(value)), value)
 
 
 class _Column:
@@ -71,16 +54,8 @@ class _Column:
         self.head = _written(fixed)
         self.tail = _written(pb.Column(mysql_type=column.mysql_type))
         self.text = _text_of(column, binary)
-        self._null = (
-            b"%b%b%b" % (self.head, _IS_NULL, self.tail),
-            b"%b%b%b%b"
-            % (
-                self.head,
-                _UPDATED,
-                _IS_NULL,
-                self.tail,
-            ),
-        )
+        null = self.head, _IS_NULL, self.tail
+        self._null = b"".join(null), b"".join((_UPDATED, *null))
 
     def cell(self, value: Any, updated: bool) -> bytes:
         """A CanalEntry.Column."""
@@ -128,7 +103,7 @@ class _Table:
             image = self._image(_AFTER, row, None, changed=True)
         else:
             image = self._image(_BEFORE, before, None, changed=False) + self._image(_AFTER, row, before, changed=True)
-        return _field(b"\x62", image)
+        return field(b"\x62", image)
 
     def _image(self, tag: bytes, row: Row, before: Row | None, *, changed: bool) -> bytes:
         parts = []
@@ -212,10 +187,10 @@ class EntryFormat(ValueFormat):
             props += b"\x62" + _pair("rowsCount", b"%d" % rows)
         if change.gtid:
             gtid = change.gtid.encode()
-            props += b"\x62" + _pair("curtGtid", gtid) + _field(b"\x6a", gtid)
+            props += b"\x62" + _pair("curtGtid", gtid) + field(b"\x6a", gtid)
         return b"%b%b\x18%b\x20%b\x30%b%b%b" % (
             begin,
-            _field(b"\x12", origin.file.encode()),
+            field(b"\x12", origin.file.encode()),
             varint(origin.offset),
             varint(origin.server_id),
             varint(change.commit_time_us // self._unit_us * self._factor),
@@ -226,9 +201,7 @@ class EntryFormat(ValueFormat):
     def _packet(self, header: bytes, kind: int, store: bytes) -> bytes:
         """The packet of one entry; its number is that of the batch."""
         self.number += 1
-        entry = b"%b\x10%b%b" % (_field(b"\x0a", header), varint(kind), _field(b"\x1a", store))
-        body = b"\x08%b%b" % (varint(self.number), _field(b"\x12", entry))
-        return b"\x10\x01\x18\x07" + _field(b"\x2a", body)
+        return packet_of(self.number, header, kind, store)
 
 
 def _alone(packet: bytes) -> Messages:
@@ -238,21 +211,4 @@ def _alone(packet: bytes) -> Messages:
 
 
 def _pair(key: str, value: bytes) -> bytes:
-    return _field(b"", _field(b"\x0a", key.encode()) + _field(b"\x12", value))
-
-
-_NUMBER_AT = 4
-"""Where a packet's body begins: behind its version and type."""
-
-
-def entry_in(packet: bytes) -> memoryview:
-    """The entry of a packet that EntryFormat made, as a field of Messages: such fields one after the other are a
-    list."""
-    at = _skip_varint(packet, _NUMBER_AT + 1)
-    return memoryview(packet)[_skip_varint(packet, at + 1) :]
-
-
-def _skip_varint(data: bytes, at: int) -> int:
-    while data[at] > 127:
-        at += 1
-    return at + 1
+    return field(b"", field(b"\x0a", key.encode()) + field(b"\x12", value))
