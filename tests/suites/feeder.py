@@ -23,7 +23,7 @@ MARKS = "suites_marks"
 MOST_ROWS = 5_000
 """A larger table is not compared."""
 STATEMENT_SECONDS = 4.0
-TEST_SECONDS = 30.0
+TEST_SECONDS = 15.0
 _DDL = re.compile(
     r"\s*(?:set\s+statement\b.*?\bfor\s+)?(?:create|alter|drop|rename|truncate|optimize|repair|analyze)\b(?!\s+temporary)",
     re.IGNORECASE | re.DOTALL,

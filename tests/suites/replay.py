@@ -161,7 +161,7 @@ class Replay:
             change = message["type"]
             if change != "INSERT":
                 before = {**row, **(old or {})}
-                if not whole and message["pkNames"]:
+                if not self.whole and message["pkNames"]:  # other values that changed are those of after alone
                     before = {column: before[column] for column in message["pkNames"] if column in before}
                 found = table.take(before)
                 if found is None:
