@@ -105,7 +105,7 @@ class Outcome:
             replay, memory = one.replay, [*one.memory, 0]
             places = (len(one.memory) // 10, len(one.memory) // 2, len(one.memory) - 1)
             lines.append(
-                f"  {one.name}: {replay.rows:,} changed rows; compared: {replay.tables_compared:,} tables,"
+                f"  {one.made_by}: {replay.rows:,} changed rows; compared: {replay.tables_compared:,} tables,"
                 f" {replay.rows_compared:,} rows, {replay.cells_compared:,} cells; left out: {replay.left_out};"
                 f" memory {', '.join(f'{memory[place] / 2**20:.0f}' for place in places)} MiB"
             )

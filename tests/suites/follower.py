@@ -29,6 +29,8 @@ class Follower:
         self.replay = Replay(whole=whole)
         self.memory: list[int] = []
         """Resident bytes of the daemon after each test."""
+        self.made_by = ""
+        """What makes the rows, as /health has it."""
         self.reached = 0
         """The last mark that came."""
         self._path = folder / f"{name}.jsonl"
@@ -45,6 +47,7 @@ class Follower:
     def start(self) -> None:
         self.daemon.start()
         self.daemon.wait_state(self.name, "STREAMING", 60)
+        self.made_by = str(self.daemon.health()[1]["native"])
 
     def follow(self, last: int, snapshots: dict[int, Snapshot]) -> None:
         """Replays messages up to a mark, and compares at each mark on the way. Raises Stop when the destination has
