@@ -24,8 +24,14 @@ from tests.suites.feeder import Feeder
 from tests.suites.follower import Follower, Stop
 
 SERVERS = ("mysql", "mariadb")
-DOCUMENTED: tuple[tuple[str, str], ...] = ()
-"""Stops that the documentation names: what their text has, and where it says so."""
+EXPLAINED: tuple[tuple[str, str], ...] = (
+    (
+        r"^t/foreign_key_sql_self\.test: .*: test\.t1: UPDATE of a row that is not there",
+        "MySQL 9.7 writes a row twice that a circle of cascading foreign keys comes back to",
+    ),
+)
+"""Stops and differences that are none of headrace's: what their text has, and the fault of the server or the page that
+names them."""
 GROWTH = 1.1
 """What memory in the last fifth of the tests may be of that in the fifth behind their middle."""
 
@@ -69,15 +75,17 @@ class Outcome:
     tests: int = 0
     seconds: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
-    stops: list[str] = field(default_factory=list)
-    unexplained: list[str] = field(default_factory=list)
-    differences: list[str] = field(default_factory=list)
+    stops: int = 0
+    differences: int = 0
+    unexplained: int = 0
+    """Of these and of what else went wrong."""
     followers: list[Follower] = field(default_factory=list)
 
-    def found(self, kind: list[str], text: str) -> None:
-        """Notes what was found, and prints it at once."""
-        kind.append(text)
-        print(f"  {self.mode}: {text}", flush=True)
+    def found(self, text: str) -> None:
+        """Counts and prints what was found, with the reason where it is known."""
+        reason = next((reason for pattern, reason in EXPLAINED if re.search(pattern, text, re.DOTALL)), "")
+        self.unexplained += not reason
+        print(f"  {self.mode}: {text}{f' [{reason}]' if reason else ''}", flush=True)
 
     @property
     def growth(self) -> dict[str, float]:
@@ -93,7 +101,7 @@ class Outcome:
     def sound(self) -> bool:
         compared = all(one.replay.rows_compared for one in self.followers)
         level = all(growth <= GROWTH for growth in self.growth.values())
-        return compared and level and not self.differences and not self.unexplained
+        return compared and level and not self.unexplained
 
     def report(self) -> str:
         """The figures of a mode, and all that was found."""
@@ -110,8 +118,7 @@ class Outcome:
                 f" memory {', '.join(f'{memory[place] / 2**20:.0f}' for place in places)} MiB"
             )
         lines.append(
-            f"  {len(self.stops)} stops that the documentation names, {len(self.unexplained)} that it does not,"
-            f" {len(self.differences)} differences"
+            f"  {self.stops} stops, {self.differences} differences; {self.unexplained} of all are not explained"
         )
         return "\n".join(lines)
 
@@ -137,7 +144,7 @@ def run_mode(stack: Stack, folder: Path, mode: Mode, tests: list[Path], root: Pa
             try:
                 feeder.run(reader.statements(test, root))
             except pymysql.err.MySQLError as error:
-                outcome.found(outcome.unexplained, f"{name}: the server ended or hung: {error}; {feeder.at}")
+                outcome.found(f"{name}: the server ended or hung: {error}; {feeder.at}")
                 break
             outcome.tests += 1
             if outcome.tests % 100 == 0:
@@ -159,12 +166,12 @@ def _follow(follower: Follower, feeder: Feeder, outcome: Outcome, test: str) -> 
     try:
         follower.follow(feeder.mark, feeder.snapshots)
     except Stop as stop:
-        reason = next((where for text, where in DOCUMENTED if re.search(text, str(stop))), "")
-        kind = outcome.stops if reason else outcome.unexplained
-        outcome.found(kind, f"{test}: {follower.name}: {stop} [{reason}]")
+        outcome.stops += 1
+        outcome.found(f"{test}: {follower.name}: {stop}")
         follower.pass_over(*feeder.end(), feeder.mark)
     for text in follower.replay.differences[known:]:
-        outcome.found(outcome.differences, f"{test}: {follower.name}: {text}")
+        outcome.differences += 1
+        outcome.found(f"{test}: {follower.name}: {text}")
 
 
 def modes(arguments: argparse.Namespace) -> list[Mode]:
