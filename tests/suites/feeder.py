@@ -213,9 +213,11 @@ class Feeder:
                     self._why_not[database, name] = "BLACKHOLE"
                 if table_type == "SYSTEM VERSIONED":
                     self._versioned.add((database, name))
-                    declared = _text(self._say(f"SHOW CREATE TABLE {_quoted(database)}.{_quoted(name)}")[0][1])
-                    if "PERIOD FOR SYSTEM_TIME" not in declared:
-                        self._columns[database, name] += [("row_start", "timestamp(6)"), ("row_end", "timestamp(6)")]
+                    with contextlib.suppress(pymysql.err.MySQLError):  # a table that is broken can't be selected either
+                        declared = _text(self._say(f"SHOW CREATE TABLE {_quoted(database)}.{_quoted(name)}")[0][1])
+                        if "PERIOD FOR SYSTEM_TIME" not in declared:
+                            times = [("row_start", "timestamp(6)"), ("row_end", "timestamp(6)")]
+                            self._columns[database, name] += times
             if self.mariadb:  # InnoDB carries them out by itself, and the binlog does not have them
                 for (table,) in self._say(
                     "SELECT TABLE_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE CONSTRAINT_SCHEMA ="

@@ -63,13 +63,14 @@ class _Alter:
             self._alter()
         elif c.takes("CONVERT"):
             self._convert()
-        elif not self._without_effect():
+        elif c.sees("WITH", "SYSTEM") or not self._without_effect():
             if not table_option(c, self._options):
                 raise c.problem("a part of ALTER TABLE that is not known")
             while table_option(c, self._options):
                 pass
-            if self._options.versioned:
-                raise c.problem("versioning as an option of ALTER TABLE")
+        if self._options.versioned:
+            self._options.versioned = False
+            self._specs.append(actions.Versioning(True))
 
     def _parse_position(self) -> str | None:
         c = self._c
