@@ -92,18 +92,15 @@ class _Reader:
             if skip_to:
                 skip_to = "" if bare.rstrip(";") == skip_to else skip_to
                 continue
-            if not pending:
-                if not bare or bare[0] == "#" or _FLOW.match(bare):
+            ready: list[str] = []
+            if not pending and (not bare or bare[0] == "#" or _FLOW.match(bare)):
+                continue
+            if not pending and bare.startswith("--"):
+                if not _COMMAND.fullmatch(_word(bare[2:].strip())):
                     continue
-                if bare.startswith("--"):
-                    ready, line = [bare[2:].strip()], ""
-                    if not _COMMAND.fullmatch(_word(ready[0])):
-                        continue
-                else:
-                    ready = []
+                ready.append(bare[2:].strip())
             else:
-                ready = []
-            pending += line + "\n" if line else ""
+                pending += line + "\n"
             while (end := _end(pending, delimiter)) is not None:
                 ready.append(pending[:end].strip())
                 pending = pending[end + len(delimiter) :].lstrip()
