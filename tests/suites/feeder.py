@@ -169,7 +169,7 @@ class Feeder:
         for database in self._databases():
             self._say("SET foreign_key_checks = 0")
             self._say(f"DROP DATABASE {_quoted(database)}")
-        self._seen = ("", 0)
+        self._stale, self._seen = True, ("", 0)
         self.look()
 
     def _databases(self) -> list[str]:
@@ -236,9 +236,9 @@ class Feeder:
         except pymysql.err.MySQLError as error:
             if error.args[:1] in ((2006,), (2013,)):
                 raise
-            return Selected(None)
+            return Selected(None, "not readable")
         if len(rows) > MOST_ROWS:
-            return Selected(None)
+            return Selected(None, f"more than {MOST_ROWS:,} rows")
         makers = [(column, comparable(kind, published=False)) for column, kind in columns]
         return Selected(
             [_row(row, makers) for row in rows], self._why_not.get(name, ""), frozenset(self._weak.get(name, ()))

@@ -191,7 +191,7 @@ class Replay:
             table = self._tables.setdefault(name, Table(known=False))
             if selected.rows is None:
                 table.known = False
-                self._left_out("too many rows, or not readable")
+                self._left_out(selected.why_not)
                 continue
             if selected.why_not:
                 self._left_out(selected.why_not)
