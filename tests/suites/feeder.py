@@ -257,6 +257,8 @@ def _expression(name: str, kind: str, mariadb: bool) -> str:
     """What selects a column's value as it is published; ZEROFILL is published without the zeros."""
     number = kind.replace(" zerofill", "")
     column = Column(name, number, 0)
+    if column.kind in ("float", "double") and "," in kind:
+        return _quoted(name)  # with the decimals that are declared
     made = expression(column, mariadb=mariadb)
     if number != kind and column.kind not in ("float", "double"):
         made = f"CAST({made} AS {number if column.kind == 'decimal' else 'UNSIGNED'})".replace(" unsigned", "")

@@ -19,8 +19,8 @@ _BINARY = re.compile(r"(?:var)?binary|\w*blob|geometry|geom\w*collection|(?:mult
 
 @dataclass
 class Selected:
-    """A table as SELECT gave it. `rows` is None when it was too large, or could not be read; `why_not`: why its rows
-    are not those of the binlog."""
+    """A table as SELECT gave it. `rows` is None when there are none to compare; `why_not` says why, and why rows that
+    there are need not be those of the binlog."""
 
     rows: list[Row] | None
     why_not: str = ""
