@@ -29,7 +29,7 @@ _DDL = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _NO_DDL = re.compile(
-    r"\s*(?:insert|update|delete|replace|select|begin|start|commit|rollback|savepoint|use|set\s+(?!statement))",
+    r"\s*(?:insert|update|delete|replace|select|begin\b(?!\s+not)|start|commit|rollback|savepoint|use|set\s+(?!statement))",
     re.IGNORECASE,
 )
 """Another statement, as CALL or EXECUTE, may contain DDL."""

@@ -33,7 +33,7 @@ Snapshot = dict[Name, Selected]
 
 
 def _float(text: str) -> str:
-    return struct.pack("<f", float(text)).hex()
+    return struct.pack("<f", float(text) + 0.0).hex()  # -0 is 0: SELECT has to add 0 to show all digits
 
 
 def _double(text: str) -> str:
@@ -69,8 +69,6 @@ class Table:
         self.known = known
         """Whether the rows are those of the table, or have to be taken from SELECT first."""
         self.weak: frozenset[str] = frozenset()
-        self.primary: tuple[str, ...] = ()
-        """The key that the last message named."""
         self._key: tuple[str, ...] | None = ()
         self._rows: dict[tuple[str | None, ...], list[Row]] = {}
 
@@ -154,8 +152,7 @@ class Replay:
                     if image.get(column) is not None:
                         image[column] = maker(image[column])
             whole = len(row) == len(columns)
-            table.primary = tuple(message["pkNames"] or ())
-            table.keyed(table.primary or tuple(columns))
+            table.keyed(tuple(message["pkNames"] or columns))
             if self.whole and not whole:
                 self._differs(name, f"columns are missing: {_short(row)}")
             change = message["type"]
@@ -206,10 +203,11 @@ class Replay:
     def _compare(self, name: Name, table: Table, wanted: list[Row]) -> None:
         self.tables_compared += 1
         self.rows_compared += len(wanted)
-        whole = self.whole or not wanted or all(len(row) == len(wanted[0]) for row in table.rows)
-        table.keyed(tuple(wanted[0]) if wanted and whole else table.primary)
-        missing: list[Row] = []
         table.weak = frozenset()
+        if wanted:  # by what all rows have, or each would be looked for among all
+            shared = set(wanted[0]).intersection(*table.rows)
+            table.keyed(tuple(name for name in wanted[0] if name in shared))
+        missing: list[Row] = []
         for row in wanted:
             found = table.take(row)
             if found is None or (self.whole and found.keys() != row.keys()):
