@@ -138,3 +138,25 @@ def test_restarts_and_kills_in_mid_way_lose_nothing(
     by_pos: dict[str, Any] = {}
     for message in messages:
         assert by_pos.setdefault(message["_pos"], message["data"]) == message["data"]
+
+
+def test_a_table_whose_history_is_by_transaction_stops_with_what_helps(
+    mariadb: Any, run: Callable[..., list[dict[str, Any]]], daemon: Callable[..., DaemonProcess], tmp_path: Path
+) -> None:
+    """MariaDB writes its changes as statements, whatever binlog_format is."""
+    out = tmp_path / "out.jsonl"
+    process = daemon(
+        all=destination_toml(mariadb, "maria", 'type = "null"'),
+        others=destination_toml(mariadb, "maria", jsonl(out)).replace("[route]", "exclude = 'maria\\.h'\n[route]"),
+    ).start()
+    process.wait_state("all", "STREAMING")
+    process.wait_state("others", "STREAMING")
+    run(
+        "CREATE TABLE h (x INT, s BIGINT UNSIGNED AS ROW START, e BIGINT UNSIGNED AS ROW END,"
+        " PERIOD FOR SYSTEM_TIME (s, e)) WITH SYSTEM VERSIONING ENGINE=InnoDB",
+        "CREATE TABLE t (id INT PRIMARY KEY)",
+        "INSERT INTO h (x) VALUES (1)",
+        "INSERT INTO t VALUES (1)",
+    )
+    assert "[filter] exclude" in process.wait_state("all", "FAILED")["last_error"]
+    eventually(lambda: [message["table"] for message in read_jsonl(out)] == ["t"])

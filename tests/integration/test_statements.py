@@ -112,6 +112,25 @@ def test_rows_that_change_without_events_are_a_trouble_with_what_to_do(
     assert [m["type"] for m in read_messages(out) if m["isDdl"]][-2:] == ["ALTER", "ALTER"]
 
 
+def test_duplicates_that_alter_ignore_removes_are_a_trouble_too(
+    mariadb: Any, tmp_path: Path, start: Callable[..., DaemonProcess], out: Path
+) -> None:
+    site = Site(mariadb, f"ev{abs(hash(tmp_path)) % 10**9}")
+    try:
+        process = start(site)
+        site.run(
+            "CREATE TABLE t (id INT)",
+            "INSERT INTO t VALUES (1), (1)",
+            "ALTER IGNORE TABLE t ADD v INT, ADD KEY (v)",
+            "ALTER IGNORE TABLE t ADD UNIQUE (id)",
+        )
+        found = process.wait("shop", lambda s: "unlogged_rows" in s["troubles"])["troubles"]["unlogged_rows"]
+        assert found.count("ALTER IGNORE") == 1
+        assert "ADD UNIQUE" in found
+    finally:
+        site.close()
+
+
 def test_variables_for_one_statement_do_not_hide_its_ddl(
     mariadb: Any, tmp_path: Path, start: Callable[..., DaemonProcess], out: Path
 ) -> None:

@@ -25,6 +25,7 @@ from headrace_spark.settings import settings as spark_settings
 from tests.chaos import __main__ as chaos
 from tests.collected import collected
 from tests.configured import load
+from tests.suites import __main__ as suites
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -117,6 +118,9 @@ def test_commands_exist_with_their_flags(page: Path) -> None:
             assert script.stat().st_mode & 0o111, words
             if program == "chaos":
                 chaos.make_parser().parse_args(words[1:])
+                continue
+            if words[:2] == ["scripts/test", "suites"]:
+                suites.make_parser().parse_args(words[2:])
                 continue
             if program == "bench":
                 bench.parse(words[1:])

@@ -197,9 +197,11 @@ class StatementFollower:
     def _refuse_dml(self, query: QueryEvent, named: tuple[tuple[str, str], ...] | None) -> None:
         if named is not None and not any(self._captures(schema, table) for schema, table in named):
             return
+        remedy = f"{self._cursor.dialect.setter} binlog_format = 'ROW'; and let old sessions reconnect"
+        if self._cursor.dialect.mariadb:
+            remedy += "; a table whose ROW START is a BIGINT is always written so: leave it out with [filter] exclude"
         raise self._cursor.not_understood(
-            f"a statement in schema '{query.schema}' was written as text, its rows are not in the binlog",
-            f"{self._cursor.dialect.setter} binlog_format = 'ROW'; and let old sessions reconnect",
+            f"a statement in schema '{query.schema}' was written as text, its rows are not in the binlog", remedy
         )
 
     # -- texts ----------------------------------------------------------------------------------------------------

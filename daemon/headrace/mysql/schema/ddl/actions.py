@@ -61,6 +61,8 @@ class ColumnDef:
     virtual: bool = False
     row_time: str = ""
     """START or END of MariaDB's GENERATED ALWAYS AS ROW START or END."""
+    versioned: bool = False
+    """MariaDB's WITH SYSTEM VERSIONING of a column, which makes a new table one with system versioning."""
 
 
 def indexes_of(column: ColumnDef) -> list[Index]:

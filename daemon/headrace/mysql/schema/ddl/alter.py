@@ -29,6 +29,7 @@ class _Alter:
 
     def parse(self) -> actions.AlterTable:
         c = self._c
+        ignores = any(token.upper == "IGNORE" for token in c.tokens[: c.i])
         if_exists = c.takes("IF", "EXISTS")
         name = c.table()
         wait(c)
@@ -43,6 +44,8 @@ class _Alter:
         charset = self._options.final
         if charset is not None:
             self._specs.append(actions.TableCharset(charset))
+        if ignores and any(isinstance(spec, actions.AddIndex) and spec.index.unique for spec in self._specs):
+            self._unlogged = True  # duplicates are removed
         return actions.AlterTable(name, tuple(self._specs), if_exists, tuple(self._others), self._kind, self._unlogged)
 
     def _part(self) -> None:
@@ -63,13 +66,14 @@ class _Alter:
             self._alter()
         elif c.takes("CONVERT"):
             self._convert()
-        elif not self._without_effect():
+        elif c.sees("WITH", "SYSTEM") or not self._without_effect():
             if not table_option(c, self._options):
                 raise c.problem("a part of ALTER TABLE that is not known")
             while table_option(c, self._options):
                 pass
-            if self._options.versioned:
-                raise c.problem("versioning as an option of ALTER TABLE")
+        if self._options.versioned:
+            self._options.versioned = False
+            self._specs.append(actions.Versioning(True))
 
     def _parse_position(self) -> str | None:
         c = self._c

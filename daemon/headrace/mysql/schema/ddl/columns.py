@@ -51,6 +51,8 @@ def _attributes(c: Cursor, made: ColumnDef) -> ColumnDef:
             made = replace(made, unique=True)
         elif c.takes("INVISIBLE"):
             made = replace(made, invisible=True)
+        elif c.takes("WITH", "SYSTEM", "VERSIONING"):
+            made = replace(made, versioned=True)
         elif c.sees("GENERATED") or c.sees("AS"):
             made = _generated(c, made)
         elif not _without_effect(c):

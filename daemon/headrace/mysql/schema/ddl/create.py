@@ -107,9 +107,8 @@ def create_table(c: Cursor) -> CreateTable:
     if c.sees("PARTITION", "BY"):
         partitions(c)
     c.end()
-    return replace(
-        made, charset=options.final or "", versioned=options.versioned, atomic_select=options.start_transaction
-    )
+    versioned = options.versioned or any(column.versioned for column in made.columns)
+    return replace(made, charset=options.final or "", versioned=versioned, atomic_select=options.start_transaction)
 
 
 def _body(c: Cursor, made: CreateTable) -> CreateTable:
