@@ -9,7 +9,7 @@ from headrace.mysql.schema.ddl.actions import ColumnDef, ColumnType
 from headrace.mysql.schema.ddl.cursor import Cursor
 from headrace.mysql.sql.dialect import CODECS, Dialect, charset_named, charset_of_collation
 from headrace.mysql.sql.tokens import NotParsed, tokenize
-from headrace.mysql.values.charsets import NO_CHARACTER, WIDTHS, codec_of
+from headrace.mysql.values.charsets import NO_CHARACTER, WIDTHS, codec_of, single_byte_characters
 from headrace.mysql.values.column_types import java_type
 
 INTS = {"TINYINT": "tinyint", "SMALLINT": "smallint", "MEDIUMINT": "mediumint", "INT": "int", "BIGINT": "bigint"}
@@ -328,8 +328,12 @@ def _encoded(labels: tuple[str, ...], charset: str) -> tuple[str, ...]:
     """The members, if the column's character set has all of their characters: else the server keeps others."""
     if all(label.isascii() for label in labels):
         return labels
-    codec = CODECS.get(charset)
+    codec, known = CODECS.get(charset), single_byte_characters(charset)
     try:
+        if known is not None:
+            if not set(known).issuperset("".join(labels)):
+                raise NotParsed(f"members of an ENUM or SET have characters that {charset} does not have")
+            return labels
         if codec is None:
             raise NotParsed(f"members of an ENUM or SET in character set {charset} are not checked")
         for label in labels:
