@@ -152,7 +152,6 @@ _SINGLE["armscii8"][1].update(
 )
 _ALIASES = {"utf8": "utf8mb3"}
 WIDTHS = {
-    UNKNOWN: 1,
     **{name: width for name, (_, width) in _PYTHON.items()},
     **dict.fromkeys(_SINGLE, 1),
     **{name: width for name, (width, _) in multibyte.DECODERS.items()},

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from headrace.model import Column
 from headrace.mysql.values import mariadb as mariadb_values
 from headrace.mysql.values import old_temporal, values
-from headrace.mysql.values.charsets import WIDTHS, UnknownType, codec_of, single_byte_characters
+from headrace.mysql.values.charsets import UNKNOWN, WIDTHS, UnknownType, codec_of, single_byte_characters
 from headrace.mysql.values.jsonb import json_text
 from headrace.mysql.values.large import MakeLarge, TakesLong, large_binary, large_compressed, large_json, large_text
 from headrace_common import numbers
@@ -347,7 +347,7 @@ def _declared(kind: int, meta: int, charset: str, labels: tuple[str, ...]) -> tu
             raise UnknownType(f"a BLOB has lengths of {meta} bytes")
         return _BLOBS[meta] + ("blob" if binary else "text"), 0, 0
     if kind in (VARCHAR, VAR_STRING, STRING, VARCHAR_COMPRESSED):
-        length = meta if binary else meta // WIDTHS[charset]
+        length = meta if charset in ("binary", UNKNOWN) else meta // WIDTHS[charset]
         if kind == STRING:
             return f"{'binary' if binary else 'char'}({length})", length, 0
         return f"{'varbinary' if binary else 'varchar'}({length})", length, 0
