@@ -36,7 +36,7 @@ OPTIONAL = {
     "rabbitmq_consumer/headrace_consume/seen_redis.py": "redis",
 }
 """Where a further extra is asked for when it is needed."""
-DISTRIBUTIONS = packages_distributions()
+DISTRIBUTIONS = {**packages_distributions(), "google": ["protobuf"]}  # several have parts of this package
 """By the name that is imported."""
 NOT_IMPORTED = {"tzdata": "zoneinfo reads it"}
 
@@ -253,7 +253,7 @@ def test_what_is_shipped_and_what_builds_has_the_versions_that_the_tests_run_wit
 
 def test_the_lock_file_of_the_package_has_all_that_it_needs_and_no_spark() -> None:
     names = locked("requirements.lock").keys()
-    assert declared("canal", "consume", "rabbitmq", "redis", "rocketmq", "uvloop") <= names
+    assert declared("consume", "rabbitmq", "redis", "rocketmq", "uvloop") <= names
     assert names <= locked().keys() - {"pyspark", "py4j", "pytest"}
     assert locked("requirements-build.lock").keys() >= {"hatchling", "setuptools"}
 

@@ -150,8 +150,8 @@ def test_all_problems_of_all_files_at_once(write: Write) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ('type = "kafka"', 'type = "kafak"', "sink.type: should be one of kafka, rabbitmq, rocketmq, jsonl, null"),
-        ('type = "kafka"', "", "sink.type: is missing; one of kafka, rabbitmq, rocketmq, jsonl, null"),
+        ('type = "kafka"', 'type = "kafak"', "sink.type: should be one of kafka, rabbitmq, rocketmq, canal, jsonl, null"),
+        ('type = "kafka"', "", "sink.type: is missing; one of kafka, rabbitmq, rocketmq, canal, jsonl, null"),
         ('topic = "shop"', "", "route.topic: is missing; a kafka sink needs it"),
         ('topic = "shop"', 'topic = ".."', 'route.topic: should not be "." or "..": Kafka has no such topics'),
         ('"127.0.0.1:9092"', "9092", 'sink.bootstrap_servers: should be "host:port", several of them with commas'),
@@ -171,7 +171,7 @@ def test_all_problems_of_all_files_at_once(write: Write) -> None:
         ("${SHOP_PASSWORD}", "${SHOP_PASSWORD", "source.password: `${` has no closing `}`"),
         ("${SHOP_PASSWORD}", "${file:/no/where}", "source.password: the file /no/where can't be read: No such file"),
         ("${SHOP_PASSWORD}", "${file:where}", "source.password: the path in ${file:where} should be absolute"),
-        ("[sink]", '[message]\nformat = "avro"\n[sink]', "message.format: should be one of canal, debezium"),
+        ("[sink]", '[message]\nformat = "avro"\n[sink]', "message.format: should be one of canal, canal-protobuf, debezium"),
         ("[sink]", '[message]\ntime_zone = "Mars"\n[sink]', 'message.time_zone: should be a time zone such as "UTC"'),
         (
             "[sink]",

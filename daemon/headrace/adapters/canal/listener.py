@@ -77,7 +77,7 @@ class Listener:
         task.add_done_callback(self._connections.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = Connection(self, reader, writer)
+        connection = ClientConnection(self, reader, writer)
         try:
             if len(self._connections) > _MOST_CONNECTIONS:
                 await connection.refuse(f"more than {_MOST_CONNECTIONS} clients are connected")
@@ -113,7 +113,7 @@ class Listener:
         return found
 
 
-class Connection:
+class ClientConnection:
     """One client, from the handshake to its end."""
 
     def __init__(self, listener: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
