@@ -1,10 +1,12 @@
-"""`headrace export`: the stored position of a destination as Canal's cursor or Debezium's offset, to go back to them."""
+"""`headrace export`: the stored position of a destination as Canal's cursor or Debezium's offset, to go back."""
 
 from __future__ import annotations
 
 import argparse
 from functools import partial
 from pathlib import Path
+
+import orjson
 
 from headrace.cli.common import (
     CommandRefused,
@@ -23,14 +25,12 @@ from headrace.moving.cursors import (
     cursor_node,
     debezium_key,
     destination_node,
-    made_canal_cursor,
-    made_debezium_offset,
     meta_data,
     node_data,
     offsets_file,
     told_of_inside,
 )
-from headrace.moving.exporting import server_id_of
+from headrace.moving.exporting import as_canal_cursor, as_debezium_offset
 from headrace.settings.destination import DestinationSettings, Settings
 
 DESCRIPTION = (
@@ -76,8 +76,7 @@ async def _canal(settings: Settings, given: argparse.Namespace) -> int:
     if given.zookeeper:
         require_answer(given.yes)
     position = await _position(settings, chosen)
-    source = chosen.source
-    cursor = made_canal_cursor(position, (source.host, source.port), await server_id_of(source))
+    cursor = await as_canal_cursor(position, chosen.source)
     if given.meta:
         _write(given.meta, meta_data(name, cursor))
     else:
@@ -102,14 +101,14 @@ async def _debezium(settings: Settings, given: argparse.Namespace) -> int:
             raise CommandRefused("--offsets needs --bootstrap")
         require_answer(given.yes)
     position = await _position(settings, chosen)
-    offset = made_debezium_offset(position, await server_id_of(chosen.source))
+    offset = await as_debezium_offset(position, chosen.source)
     if given.file:
         _write(given.file, offsets_file(prefix, offset))
     else:
         print(f"{given.offsets}: the offset of {connector} becomes {position.file}:{position.offset}")
         if not await confirmed(given.yes):
             return 1
-        await send_record(given.bootstrap, given.offsets, debezium_key(connector, prefix), offset)
+        await send_record(given.bootstrap, given.offsets, debezium_key(connector, prefix), orjson.dumps(offset))
     print(f"{connector}: Debezium goes on at {position.file}:{position.offset}")
     return 0
 

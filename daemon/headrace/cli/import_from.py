@@ -11,7 +11,7 @@ from headrace.cli.wiring import ADAPTERS, foreign_nodes, topic_records
 from headrace.moving.canal import CanalImport
 from headrace.moving.cursors import cursor_node, meta_cursors, parsed_cursor
 from headrace.moving.debezium import DebeziumImport
-from headrace.moving.importing import ForeignCursor, finish
+from headrace.moving.importing import finish
 from headrace.settings.destination import Settings
 from headrace.settings.load import Loader
 
@@ -77,10 +77,8 @@ async def _debezium(given: argparse.Namespace) -> int:
     problems = list[str]()
     made = DebeziumImport(given.connector, given.bootstrap or "", problems)
     drafts = made.drafts(carried=bool(given.offsets))
-    cursors = dict[str, ForeignCursor]()
-    if given.offsets and not problems:
-        records = await topic_records(made.bootstrap, given.offsets)
-        cursors = {made.name: cursor} if (cursor := made.offset(records, given.offsets)) is not None else {}
+    asked = given.offsets if not problems else None
+    cursors = made.cursors(await topic_records(made.bootstrap, asked), asked) if asked else {}
     for line in await finish(given.out, drafts, cursors, _check, problems):
         print(line)
     print(f"next: headrace check --config {given.out / 'headrace.toml'}")

@@ -106,6 +106,13 @@ async def topic_records(bootstrap: str, topic: str) -> list[Published]:
         await replay.close()
 
 
+async def send_record(bootstrap: str, topic: str, key: bytes, value: bytes) -> None:
+    """Writes one record. Raises SinkError or ConfigError."""
+    from headrace.adapters.kafka.record import write_record
+
+    await write_record(kafka_access(bootstrap), topic, key, value)
+
+
 def sink_routing(destination: DestinationSettings, adapters: Registry = ADAPTERS) -> SinkRouting:
     """What the sink has to know of the destination's other sections."""
     route = destination.route

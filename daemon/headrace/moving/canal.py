@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.moving.canal_table import MODES, PROPERTIES, TLS
-from headrace.moving.counterparts import choice, find, flag, whole
+from headrace.moving.counterparts import choice, flag, notes_of, whole
 from headrace.moving.draft import Draft
 from headrace.moving.properties import Properties, Property, read_properties
 from headrace.settings.load import DESTINATION_NAME
@@ -40,9 +40,7 @@ class CanalImport:
             main.set("zookeeper.hosts", _hosts(hosts.value, 2181), _origin(hosts))
         drafts = [self._destination(name, file, mode) for name, file in self._instances().items()]
         used = {name for one in drafts for name in one[1]} | self._common.taken
-        main.notes += self._notes(self._given.values(), used)
-        if not main.sections:
-            main.notes.insert(0, "Nothing of canal.properties has a counterpart in this file.")
+        main.notes += notes_of(PROPERTIES, self._given.values(), used)
         return [main, *(draft for draft, _ in drafts)]
 
     def _mode(self) -> str:
@@ -99,25 +97,8 @@ class CanalImport:
         draft = Draft(name, str(file))
         made = _Destination(given, draft, mode, self._problems)
         made.fill()
-        draft.notes += self._notes(own.values(), given.taken | self._common.taken)
+        draft.notes += notes_of(PROPERTIES, own.values(), given.taken | self._common.taken)
         return draft, given.taken
-
-    def _notes(self, given: Collection[Property] | Any, taken: Collection[str]) -> list[str]:
-        """A comment for each property without counterpart; none shows a value, which may be a secret."""
-        notes, unused = [], []
-        for one in given:
-            row = find(PROPERTIES, one.name)
-            if one.name in taken:
-                continue
-            if row is None:
-                notes.append(f"{one.name} (line {one.line}): is no property of Canal that is known")
-            elif row[1].keys:
-                unused.append(one.name)
-            elif one.value:
-                notes.append(f"{one.name} (line {one.line}): {row[1].remark}")
-        if unused:
-            notes.append(f"empty, or of no use in this mode: {', '.join(unused)}")
-        return notes
 
 
 class _Destination:
@@ -304,7 +285,9 @@ class _Destination:
     def _rabbitmq(self) -> None:
         draft, given = self._draft, self._given
         draft.set("sink.type", "rabbitmq")
-        if not self._take(self._first("rabbitmq.host", "canal.mq.servers"), "sink.hosts", lambda text: _hosts(text, 5672)):
+        if not self._take(
+            self._first("rabbitmq.host", "canal.mq.servers"), "sink.hosts", lambda text: _hosts(text, 5672)
+        ):
             self._problems.append(f"{draft.origin}: rabbitmq.host: is missing")
         self._take(self._first("rabbitmq.virtual.host", "canal.mq.vhost"), "sink.virtual_host")
         self._take(self._first("rabbitmq.exchange", "canal.mq.exchange"), "sink.exchange")

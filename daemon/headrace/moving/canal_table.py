@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.moving.counterparts import Table, choice, flag, none, opposite, same, several, whole
+from headrace.moving.counterparts import Table, choice, flag, instead, none, opposite, same, several, whole
 
 MODES: dict[str, str] = {"tcp": "canal", "kafka": "kafka", "rocketmq": "rocketmq", "rabbitmq": "rabbitmq"}
 """Kinds of sinks by `canal.serverMode`."""
@@ -36,7 +36,7 @@ COMMON: Table = {
     "canal.destinations": several("a file of `destinations/` each"),
     "canal.destinations.expr": none("write the names out in `canal.destinations`"),
     "canal.auto.scan": several("the folder is always watched", "`true` also reads folders that are not listed"),
-    **_group("canal.auto.scan.interval", "`[daemon] watch` is 2 seconds"),
+    "canal.auto.scan.interval": instead("`[daemon] watch`"),
     **_group("canal.conf.dir", "`[daemon] destinations` is beside headrace.toml"),
     "canal.serverMode": several("`[sink] type`", "tcp, kafka, rocketMQ, rabbitMQ; there is no sink for Pulsar"),
     "canal.ip": several("`[sink] listen`", "with tcp; 127.0.0.1 when it is empty"),
@@ -44,25 +44,30 @@ COMMON: Table = {
     "canal.user": several("`[sink] user`", "with tcp"),
     "canal.passwd": several("`[sink] password`", "with tcp; a hash: write the password itself into the secret"),
     **_group("canal.id canal.register.ip", "daemons are known by `[daemon] node`"),
-    **_group("canal.metrics.pull.port", "`[http] listen`: /metrics has other names, see monitoring.md"),
+    "canal.metrics.pull.port": instead("`[http] listen`"),
     **_group("canal.withoutNetty canal.socketChannel", "there is no such choice"),
     **_group("canal.admin.*", _ADMIN),
     "canal.zkServers": several("`[zookeeper] hosts`", "daemons share the destinations by it"),
-    **_group("canal.zookeeper.flush.period canal.file.flush.period", "`[daemon] checkpoint_interval` is 1 second"),
-    **_group("canal.file.data.dir", "`[state] path`"),
+    "canal.zookeeper.flush.period": instead("`[daemon] checkpoint_interval`"),
+    "canal.file.flush.period": instead("`[daemon] checkpoint_interval`"),
+    "canal.file.data.dir": instead("`[state] path`"),
     **_group("canal.instance.memory.*", _BUFFERS),
     **_group("canal.instance.detecting.*", "`[heartbeat]` writes a row on the source, see running.md"),
     **_group("canal.instance.transaction.size", "large transactions are not cut"),
     **_group("canal.instance.fallbackIntervalInSeconds", "a failover goes by GTIDs, never by the clock"),
     **_group("canal.instance.network.receiveBufferSize canal.instance.network.sendBufferSize", _BUFFERS),
-    "canal.instance.network.soTimeout": none("`[source] stall_after` and `heartbeat`"),
+    "canal.instance.network.soTimeout": instead("`[source] stall_after`"),
     "canal.instance.filter.druid.ddl": none("there is one parser of DDL"),
     "canal.instance.filter.query.ddl": same("filter.ddl", opposite, "the other way round"),
     "canal.instance.filter.query.dcl": same("filter.dcl", opposite, "the other way round"),
-    "canal.instance.filter.query.dml": several("`[filter] dml_queries`", "the other way round; not beside hidden columns"),
+    "canal.instance.filter.query.dml": several(
+        "`[filter] dml_queries`", "the other way round; not beside hidden columns"
+    ),
     "canal.instance.filter.table.error": same("filter.table_errors", choice({"true": "skip", "false": "halt"})),
     "canal.instance.filter.rows": same("filter.rows", opposite, "the other way round"),
-    "canal.instance.filter.transaction.entry": none("flat messages have no such entries, so `[filter] transactions` stays off"),
+    "canal.instance.filter.transaction.entry": none(
+        "flat messages have no such entries, so `[filter] transactions` stays off"
+    ),
     **_group(
         "canal.instance.filter.dml.insert canal.instance.filter.dml.update canal.instance.filter.dml.delete", _NOT_YET
     ),
@@ -78,10 +83,11 @@ COMMON: Table = {
     "canal.instance.global.spring.xml": several("one way", "a group of several sources in one has no counterpart"),
     **_group("canal.instance.global.lazy canal.instance.global.manager.address", _ADMIN),
     "canal.mq.flatMessage": several("JSON always", "there is no key for `false`, Canal's protobuf messages"),
-    "canal.mq.database.hash": same("route.canal_hash_database", flag, "with `hash = \"canal\"`"),
-    **_group("canal.mq.canalBatchSize canal.mq.canalGetTimeout", "`[queue] linger`"),
+    "canal.mq.database.hash": same("route.canal_hash_database", flag, 'with `hash = "canal"`'),
+    "canal.mq.canalBatchSize": instead("`[queue] linger`"),
+    "canal.mq.canalGetTimeout": instead("`[queue] linger`"),
     **_group("canal.mq.send.thread.size canal.mq.build.thread.size", "one event loop, and native code"),
-    **_group("canal.mq.accessChannel canal.aliyun.uid", _ALIYUN),
+    **_group("canal.mq.accessChannel canal.aliyun.uid canal.aliyun.accesskey canal.aliyun.secretkey", _ALIYUN),
     "canal.aliyun.accessKey": several("`[sink] access_key`", "with rocketMQ"),
     "canal.aliyun.secretKey": several("`[sink] secret_key`", "with rocketMQ"),
     "kafka.bootstrap.servers": several("`[sink] bootstrap_servers`"),
@@ -91,16 +97,16 @@ COMMON: Table = {
     "kafka.sasl.jaas.config": several("`[sink] user`, `password`"),
     **_group("kafka.kerberos.*", _KERBEROS),
     **_group("kafka.ssl.*", _JKS),
-    **_group("kafka.max.request.size", "`[sink] max_request_size`; by default what the topic takes"),
-    **_group("kafka.batch.size", "`[sink] batch_bytes`"),
-    **_group("kafka.linger.ms", "`[queue] linger`"),
-    **_group("kafka.buffer.memory", "`[sink] max_in_flight_bytes`"),
+    "kafka.max.request.size": instead("`[sink] max_request_size`, by default what the topic takes,"),
+    "kafka.batch.size": instead("`[sink] batch_bytes`"),
+    "kafka.linger.ms": instead("`[queue] linger`"),
+    "kafka.buffer.memory": instead("`[sink] max_in_flight_bytes`"),
     **_group("kafka.*", _PRODUCER),
     "rocketmq.namesrv.addr": several("`[sink] hosts`", "of the proxies, whose port is 8081 by default"),
     "rocketmq.namespace": several("`[sink] namespace`"),
     "rocketmq.tag": several("`[sink] tag`"),
     **_group("rocketmq.producer.group", "the proxy needs none"),
-    **_group("rocketmq.retry.times.when.send.failed", "`[sink] on_failure` and its keys"),
+    "rocketmq.retry.times.when.send.failed": instead("`[sink] on_failure`"),
     **_group("rocketmq.*", _PRODUCER),
     "rabbitmq.host": several("`[sink] hosts`", "port 5672 when it has none"),
     "rabbitmq.virtual.host": several("`[sink] virtual_host`"),
@@ -109,7 +115,9 @@ COMMON: Table = {
     "rabbitmq.password": several("`[sink] password`"),
     "rabbitmq.queue": several("`[sink] queue`", "with `declare`, where routingKey is given too"),
     "rabbitmq.routingKey": several("`[sink] binding`", "messages go by the topic, as in Canal"),
-    "rabbitmq.deliveryMode": several("`[sink] exchange_type`", "Canal takes a word for that; messages are always persistent"),
+    "rabbitmq.deliveryMode": several(
+        "`[sink] exchange_type`", "Canal takes a word for that; messages are always persistent"
+    ),
     **_group("rabbitmq.*", _ALIYUN),
     **_group("pulsarmq.*", "there is no sink for Pulsar"),
     "canal.mq.servers": several("`[sink]`: as the mode's own property", "until Canal 1.1.4"),
@@ -142,6 +150,9 @@ INSTANCE: Table = {
     "canal.instance.master.sslMode": several("`[source] tls`", "`preferred` when it is missing"),
     "canal.instance.master.tlsVersions": none("TLS 1.2 or later"),
     "canal.instance.master.*": none(_JKS),
+    **_group(
+        "canal.instance.master[12].* canal.instance.standby[12].*", "make a destination of each source of the group"
+    ),
     "canal.instance.standby.address": several("`[[source.standby]]`"),
     "canal.instance.standby.sslMode": none("each address is reached as `[source] tls` says"),
     **_group(
@@ -165,7 +176,7 @@ INSTANCE: Table = {
     "canal.mq.partition": several("`[route] partition`", "0 where partitionHash counts, as in Canal"),
     "canal.mq.partitionsNum": same("route.partitions", whole),
     "canal.mq.dynamicTopicPartitionNum": same("route.dynamic_topic_partitions"),
-    "canal.mq.partitionHash": several("`[route] partition_hash`", "with `hash = \"canal\"`"),
+    "canal.mq.partitionHash": several("`[route] partition_hash`", 'with `hash = "canal"`'),
     "canal.mq.enableDynamicQueuePartition": none("`[route] partitions` is written out"),
 }
 """Those of instance.properties."""

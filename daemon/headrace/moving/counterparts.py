@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from headrace.moving.properties import Property
 
 Read = Callable[[str], Any]
 """Makes a value of TOML out of a property's text. Raises ValueError."""
@@ -42,20 +44,44 @@ def none(reason: str) -> Counterpart:
     return Counterpart("", reason)
 
 
+def instead(keys: str) -> Counterpart:
+    """Returns the row of a property that is not carried over, because its value means nothing to the key that serves
+    for it."""
+    return Counterpart("", f"not carried over; {keys} serves for it")
+
+
 def find(table: Table, name: str) -> tuple[str, Counterpart] | None:
     """The row of a property, with the name that the table has for it; None when the table has none."""
     if name in table:
         return name, table[name]
-    return next(((known, row) for known, row in table.items() if "*" in known and fnmatch.fnmatchcase(name, known)), None)
+    return next(
+        ((known, row) for known, row in table.items() if "*" in known and fnmatch.fnmatchcase(name, known)), None
+    )
 
 
-def rows(table: Table, names: Iterable[str] | None = None) -> str:
-    """The table as Markdown."""
-    lines = ["| Property | Counterpart | Remark |", "|---|---|---|"]
-    for name in names if names is not None else table:
-        row = table[name]
-        lines.append(f"| `{name}` | {row.keys or 'none'} | {row.remark} |")
-    return "\n".join(lines)
+def notes_of(table: Table, given: Iterable[Property], taken: Collection[str]) -> list[str]:
+    """What to say of given properties that became nothing: those without counterpart by their reason, and the others
+    that were not taken. No value is shown: it may be a secret."""
+    reasons, unused = dict[str, list[str]](), list[str]()
+    for one in given:
+        row = find(table, one.name)
+        if one.name in taken:
+            continue
+        if row is not None and row[1].keys:
+            unused.append(one.name)
+        elif one.value:
+            reasons.setdefault(row[1].remark if row is not None else "is not known", []).append(one.name)
+    notes = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    return [*notes, f"{', '.join(unused)}: empty, or of no use here"] if unused else notes
+
+
+def said(table: Table) -> dict[str, list[str]]:
+    """What the documentation says, with the properties that it is said of."""
+    found = dict[str, list[str]]()
+    for name, row in table.items():
+        text = "; ".join(filter(None, (row.keys, row.remark))) if row.keys else f"none: {row.remark}"
+        found.setdefault(text, []).append(name)
+    return found
 
 
 # -- values -------------------------------------------------------------------------------------------------------

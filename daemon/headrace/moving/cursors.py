@@ -133,6 +133,14 @@ def made_debezium_offset(position: Position, server_id: int) -> dict[str, Any]:
     return {**made, "gtids": position.gtid_set} if position.gtid_set else made
 
 
+def offsets_file(prefix: str, offset: dict[str, Any]) -> bytes:
+    """An offset as the body of PATCH /connectors/NAME/offsets."""
+    return orjson.dumps(
+        {"offsets": [{"partition": {"server": prefix}, "offset": offset}]},
+        option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE,
+    )
+
+
 def told_of_inside(position: Position) -> list[str]:
     """What is given up of a position when it is written as another program's: those know no rows of ours."""
     notes = []
@@ -176,9 +184,9 @@ def _text(raw: dict[str, Any], key: str) -> str:
 
 
 def _number(raw: dict[str, Any], key: str) -> int:
-    value = raw.get(key)
+    value: Any = raw.get(key)
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int) or not -1 <= value < 1 << 63:
         raise ValueError(f"`{key}` should be a whole number")
-    return max(0, value)
+    return max(0, int(value))

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from headrace.moving.counterparts import choice, find, flag, whole
+from headrace.moving.counterparts import choice, flag, notes_of, whole
 from headrace.moving.cursors import debezium_cursor
 from headrace.moving.debezium_table import CONNECTORS, PROPERTIES, SNAPSHOTS, TLS
 from headrace.moving.draft import Draft, Entry, Reference
@@ -25,6 +25,7 @@ _FROM_ENVIRONMENT = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 _TRUNCATE = re.compile(r"column\.truncate\.to\.(\d+)\.chars")
 _FIXED = re.compile(r"column\.mask\.with\.(\d+)\.chars")
 _HASH = re.compile(r"column\.mask\.hash\.(?:v2\.)?[^.]+\.with\.salt\.(.+)")
+_BUILTIN = r"(mysql|sys|information_schema|performance_schema)\..*"
 _PRECISIONS = ("adaptive_time_microseconds", "adaptive", "connect")
 
 
@@ -66,25 +67,24 @@ class DebeziumImport:
         self._route()
         draft.set("sink.type", "kafka")
         draft.set("sink.bootstrap_servers", self.bootstrap)
-        self._note_rest()
-        main = Draft("", str(self._file))
-        main.notes.append("Nothing of a connector has a counterpart in this file.")
-        return [main, draft]
+        draft.notes += notes_of(PROPERTIES, self._given.values(), self._taken)
+        return [Draft("", str(self._file)), draft]
 
-    def offset(self, records: Iterable[Published], topic: str) -> ForeignCursor | None:
-        """The connector's offset among the records of Kafka Connect's topic; None, and a problem, without one."""
+    def cursors(self, records: Iterable[Published], topic: str) -> dict[str, ForeignCursor]:
+        """The connector's offset among the records of Kafka Connect's topic, by the destination's name; nothing, and a
+        problem, without one."""
         latest: bytes | None = None
         for record in records:
             if self._is_ours(record.key):
                 latest = record.value
         if latest is None:
             self._problems.append(f"{topic}: has no offset of {self._connector} with the server {self._prefix}")
-            return None
+            return {}
         try:
-            return debezium_cursor(orjson.loads(latest))
+            return {self.name: debezium_cursor(orjson.loads(latest))}
         except ValueError as error:
             self._problems.append(f"{topic}: the offset of {self._connector}: {error}")
-            return None
+            return {}
 
     def _is_ours(self, key: bytes | None) -> bool:
         try:
@@ -222,6 +222,8 @@ class DebeziumImport:
             excluded += _split(without.value)
         if others is not None:
             excluded += [rf"(?:{one})\..*" for one in _split(others.value)]
+        if self._flag("table.ignore.builtin", True):
+            excluded.append(_BUILTIN)
         origin = next((_origin(one) for one in (tables, databases) if one is not None), "")
         if included:
             draft.set("filter.include", ",".join(included), origin)
@@ -321,17 +323,6 @@ class DebeziumImport:
                 "the number of partitions is Kafka's: where topics have several, set [route] partitions to it, and "
                 r"partition_hash = '.*\..*:$pk$' for the partitions that Kafka Connect has chosen"
             )
-
-    def _note_rest(self) -> None:
-        """A comment for each option without counterpart; none shows a value, which may be a secret."""
-        for one in self._given.values():
-            row = find(PROPERTIES, one.name)
-            if one.name in self._taken:
-                continue
-            if row is None:
-                self._draft.notes.append(f"{one.name} (line {one.line}): is no option of the connector that is known")
-            elif not row[1].keys:
-                self._draft.notes.append(f"{one.name} (line {one.line}): {row[1].remark}")
 
 
 def _origin(given: Property) -> str:

@@ -1,10 +1,10 @@
-"""The options of Debezium 3's connectors for MySQL and MariaDB: what each becomes here, or why it has no counterpart."""
+"""The options of Debezium 3's connectors for MySQL and MariaDB: what each becomes here, or why nothing."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from headrace.moving.counterparts import Table, choice, flag, milliseconds, none, same, several, whole
+from headrace.moving.counterparts import Table, choice, flag, instead, milliseconds, none, same, several, whole
 
 CONNECTORS = {
     "io.debezium.connector.mysql.MySqlConnector": "MySQL",
@@ -54,7 +54,9 @@ REQUIRED: Table = {
     "name": several("the file's name", "in lower case"),
     "connector.class": several("`[source]`", "the server says itself which it is"),
     "tasks.max": none("a destination is one stream"),
-    "topic.prefix": several("`[message.debezium] name`, `[route] topic`, `dynamic_topic`", "topics `prefix.database.table`"),
+    "topic.prefix": several(
+        "`[message.debezium] name`, `[route] topic`, `dynamic_topic`", "topics `prefix.database.table`"
+    ),
     "database.hostname": same("source.host"),
     "database.port": same("source.port", whole),
     "database.user": same("source.user"),
@@ -66,12 +68,14 @@ REQUIRED: Table = {
     "table.exclude.list": several("`[filter] exclude`"),
     "column.include.list": several("`[filter] include_columns`", "where the column's name is no pattern"),
     "column.exclude.list": several("`[filter] exclude_columns`", "where the column's name is no pattern"),
-    "column.truncate.to.*": several("`[[filter.mask]]`", "`mask = \"truncate\"`"),
-    "column.mask.with.*": several("`[[filter.mask]]`", "`mask = \"fixed\"`, as many asterisks"),
-    "column.mask.hash.*": several("`[[filter.mask]]`", "`mask = \"hash\"`, whose values are others: HMAC-SHA-256"),
+    "column.truncate.to.*": several("`[[filter.mask]]`", '`mask = "truncate"`'),
+    "column.mask.with.*": several("`[[filter.mask]]`", '`mask = "fixed"`, as many asterisks'),
+    "column.mask.hash.*": several("`[[filter.mask]]`", '`mask = "hash"`, whose values are others: HMAC-SHA-256'),
     "column.propagate.source.type": none("types are in the schema topic"),
     "datatype.propagate.source.type": none("types are in the schema topic"),
-    "time.precision.mode": several("`[message.debezium] time_precision`", "adaptive_time_microseconds, adaptive, connect"),
+    "time.precision.mode": several(
+        "`[message.debezium] time_precision`", "adaptive_time_microseconds, adaptive, connect"
+    ),
     "decimal.handling.mode": same("message.debezium.decimal", str.lower),
     "bigint.unsigned.handling.mode": several("`[message.debezium] bigint_unsigned`", "`long` where it is missing"),
     "binary.handling.mode": same("message.debezium.binary", str.lower),
@@ -105,7 +109,10 @@ ADVANCED: Table = {
     **_group("snapshot.locking.mode snapshot.locking.mode.custom.name snapshot.lock.timeout.ms", _SNAPSHOT),
     **_group("snapshot.delay.ms streaming.delay.ms", "pause the destination instead"),
     **_group("snapshot.include.collection.list", "`headrace resync` names tables"),
-    **_group("snapshot.select.statement.overrides snapshot.select.statement.overrides.*", "`headrace resync` takes a condition"),
+    **_group(
+        "snapshot.select.statement.overrides snapshot.select.statement.overrides.*",
+        "`headrace resync` takes a condition",
+    ),
     **_group("snapshot.query.mode snapshot.query.mode.custom.name", _SNAPSHOT),
     **_group("snapshot.tables.order.by.row.count", _SNAPSHOT),
     **_group("snapshot.mode.custom.name snapshot.mode.configuration.based.*", _SNAPSHOT),
@@ -115,28 +122,40 @@ ADVANCED: Table = {
     "provide.transaction.metadata": several("`[message.debezium] transaction_topic`"),
     "topic.transaction": several("`[message.debezium] transaction_topic`"),
     "topic.delimiter": several("`[route] dynamic_topic`"),
-    **_group("topic.naming.strategy topic.cache.size topic.regex topic.replacement topic.key.*", "`[route] dynamic_topic`"),
+    **_group(
+        "topic.naming.strategy topic.cache.size topic.regex topic.replacement topic.key.*",
+        "topics are as `[route] dynamic_topic` says",
+    ),
     "topic.creation.default.partitions": several("`[route] partitions`, `partition_hash`"),
     "topic.creation.default.replication.factor": same("sink.topic_replication", whole),
     "topic.creation.*": none("topics are made by the brokers, or with `[sink] create_topics`"),
     **_group("topic.heartbeat.prefix topic.heartbeat.name heartbeat.topics.prefix", "there is no topic of heartbeats"),
-    **_group("heartbeat.interval.ms heartbeat.action.query", "`[heartbeat]` writes a row on the source, see running.md"),
+    **_group(
+        "heartbeat.interval.ms heartbeat.action.query", "`[heartbeat]` writes a row on the source, see running.md"
+    ),
     "database.ssl.mode": several("`[source] tls`", "`preferred` where it is missing"),
     **_group(
         "database.ssl.keystore database.ssl.keystore.password database.ssl.truststore database.ssl.truststore.password",
         _JKS,
     ),
     **_group("database.initial.statements", "sessions are set up as reading needs it"),
-    **_group("database.query.timeout.ms connection.validation.timeout.ms", "`[source] connect_timeout`"),
+    "database.query.timeout.ms": instead("`[source] connect_timeout`"),
+    "connection.validation.timeout.ms": instead("`[source] connect_timeout`"),
     **_group("database.server.id.offset multi.partition.mode", "a destination is one stream"),
-    **_group("connect.keep.alive connect.keep.alive.interval.ms use.nongraceful.disconnect", "TCP's keepalive is always on"),
-    **_group("binlog.net.write.timeout binlog.net.read.timeout", "`[source] heartbeat` and `stall_after`"),
+    **_group(
+        "connect.keep.alive connect.keep.alive.interval.ms use.nongraceful.disconnect", "TCP's keepalive is always on"
+    ),
+    "binlog.net.write.timeout": instead("`[source] stall_after`"),
+    "binlog.net.read.timeout": instead("`[source] stall_after`"),
     **_group("binlog.buffer.size", "rows behind a SAVEPOINT wait on disk: `[source] max_spool`"),
     **_group("max.batch.size max.queue.size max.queue.size.in.bytes queue.provider.type query.fetch.size", _BUFFERS),
-    **_group("poll.interval.ms poll.dispatch.interval.ms", "`[queue] linger`"),
-    **_group("errors.max.retries retriable.restart.connector.wait.ms executor.shutdown.timeout.ms", "retries have no end"),
+    "poll.interval.ms": instead("`[queue] linger`"),
+    "poll.dispatch.interval.ms": instead("`[queue] linger`"),
+    **_group(
+        "errors.max.retries retriable.restart.connector.wait.ms executor.shutdown.timeout.ms", "retries have no end"
+    ),
     **_group("errors.*", _CONNECT),
-    **_group("table.ignore.builtin", "tables of the server's own are read only when `[filter] include` names them"),
+    "table.ignore.builtin": several("`[filter] exclude`", "the server's own databases"),
     **_group("enable.time.adjuster", "two digits of a year are stored as four already"),
     **_group("ddl.parser.type", "there is one parser of DDL"),
     **_group("converters post.processors", "there is no code of one's own"),
@@ -158,9 +177,16 @@ ADVANCED: Table = {
     "value.converter.schemas.enable": same("message.debezium.schemas", flag),
     **_group("key.converter.* value.converter.* header.converter header.converter.*", _CONNECT),
     **_group("transforms transforms.* predicates predicates.*", _NOT_YET),
-    **_group("producer.override.* consumer.override.* admin.override.* config.action.reload offsets.storage.topic", _CONNECT),
-    **_group("exactly.once.support transaction.boundary transaction.boundary.interval.ms", '`[sink] delivery = "exactly_once"`'),
-    **_group("log.position.check.enable snapshot.scan.all.columns.force offset.activity.monitor.interval.ms", "internal"),
+    **_group(
+        "producer.override.* consumer.override.* admin.override.* config.action.reload offsets.storage.topic", _CONNECT
+    ),
+    **_group(
+        "exactly.once.support transaction.boundary transaction.boundary.interval.ms",
+        '`[sink] delivery = "exactly_once"`',
+    ),
+    **_group(
+        "log.position.check.enable snapshot.scan.all.columns.force offset.activity.monitor.interval.ms", "internal"
+    ),
     **_group("custom.retriable.exception memory.management.* test.disable.global.locking", "internal"),
 }
 """The others, also those of Kafka Connect itself."""

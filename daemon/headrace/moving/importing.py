@@ -24,9 +24,10 @@ async def finish(
     """Writes the drafts into a folder; `cursors` are those of destinations by name. Returns what an operator should
     know, a sentence each. Raises ConfigError with all `problems` and those of the drafts, or Refusal when a cursor
     is not on its source or a file is there; then nothing is written."""
-    settings, found = checked(drafts, check) if not problems else (None, [])
-    if settings is None:
-        raise ConfigError([*problems, *found])
+    settings, found = checked(drafts, check)
+    if settings is None or problems:
+        # Keys may be missing because of what is wrong: with that, only what a line of the files is to blame for counts.
+        raise ConfigError([*problems, *(one for one in found if not problems or ": line " in one)])
     named = {draft.name: draft for draft in drafts}
     tasks = [_start(settings.destinations[name], cursor) for name, cursor in cursors.items()]
     notes, refused = list[str](), list[str]()

@@ -36,13 +36,13 @@ def read_properties(file: Path, problems: list[str]) -> dict[str, Property]:
         problems.append(f"{file}: the file can't be read: {error.strerror}")
         return {}
     except UnicodeDecodeError as error:
-        line = file.read_bytes()[: error.start].count(b"\n") + 1
-        problems.append(f"{file}: line {line}: is no UTF-8 text")
+        bad = file.read_bytes()[: error.start].count(b"\n") + 1
+        problems.append(f"{file}: line {bad}: is no UTF-8 text")
         return {}
     found = dict[str, Property]()
-    for number, line in _logical_lines(text):
+    for number, logical in _logical_lines(text):
         try:
-            name, value = _split(line)
+            name, value = _split(logical)
         except ValueError as error:
             problems.append(f"{file}: line {number}: {error}")
             continue
