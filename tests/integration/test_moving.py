@@ -3,6 +3,7 @@ written back."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -164,7 +165,6 @@ def test_a_destination_goes_on_exactly_behind_canal_s_cursor_and_canal_behind_it
     conf, client = canal_conf(tmp_path, site), KazooClient(zookeeper.hosts)
     client.start()
     try:
-        client.delete("/otter", recursive=True) if client.exists("/otter") else None
         command = ["import", "canal", str(conf), "--zookeeper", zookeeper.hosts, "--out", str(made)]
         client.create(node, canals(binlog.cursor(binlog.places("xid")[2], 5), site), makepath=True)
         assert main(command) == 1
@@ -218,11 +218,10 @@ async def test_debezium_s_offset_is_read_from_kafka_and_written_back(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import asyncio
-
     site, topic = binlog.site, f"offsets-{binlog.site.schema}"
     await make_topic(kafka.bootstrap_servers, topic, partitions=3)
-    process = start(site, start=f"{binlog.file}:{binlog.groups()[2]}")
+    quiet = "[heartbeat]\nenabled = false"
+    process = start(site, start=f"{binlog.file}:{binlog.groups()[2]}", more=quiet)
     process.wait("shop", lambda status: status["position"]["offset"] == binlog.groups()[-1])
     assert process.terminate() == 0
     monkeypatch.chdir(process.folder)

@@ -300,7 +300,7 @@ def test_cursors_are_read_out_of_a_meta_dat(tmp_path: Path) -> None:
         orjson.dumps({"clientDatas": [{"clientIdentity": identity, "cursor": raw}], "destination": "shop"})
     )
     problems = list[str]()
-    assert meta_cursors(file, problems) == {"shop": parsed_cursor(NODE)}
+    assert meta_cursors(file, {"shop": "shop"}, problems) == {"shop": parsed_cursor(NODE)}
     assert problems == []
 
 
@@ -309,6 +309,10 @@ def test_cursors_are_read_out_of_a_meta_dat(tmp_path: Path) -> None:
     [
         (b"{", "line 1: is no JSON"),
         (b"[]", "is no meta.dat of Canal"),
+        (
+            b'{"clientDatas": [{"clientIdentity": {"clientId": 1001, "destination": "x"}, "cursor": {"postion": {}}}]}',
+            "is about x, which is no destination of the folder",
+        ),
         (b'{"clientDatas": [{}]}', "is no meta.dat of Canal"),
         (
             b'{"clientDatas": [{"clientIdentity": {"clientId": 1001, "destination": "d"}, "cursor": {"postion": {}}}]}',
@@ -319,7 +323,7 @@ def test_cursors_are_read_out_of_a_meta_dat(tmp_path: Path) -> None:
 def test_a_broken_meta_dat_is_told(data: bytes, told: str, tmp_path: Path) -> None:
     (tmp_path / "meta.dat").write_bytes(data)
     problems = list[str]()
-    assert meta_cursors(tmp_path / "meta.dat", problems) == {}
+    assert meta_cursors(tmp_path / "meta.dat", {"d": "d"}, problems) == {}
     assert told in problems[0]
 
 
@@ -329,7 +333,7 @@ def test_a_position_becomes_a_cursor_that_import_reads(tmp_path: Path) -> None:
     read = parsed_cursor(node_data(cursor))
     assert (read.file, read.offset, read.time_ms, read.server_id) == ("b.000003", 1234, 1700000000123, 7)
     (tmp_path / "meta.dat").write_bytes(meta_data("shop", cursor))
-    assert meta_cursors(tmp_path / "meta.dat", []) == {"shop": read}
+    assert meta_cursors(tmp_path / "meta.dat", {"shop": "shop"}, []) == {"shop": read}
 
 
 def test_the_modes_of_canal_are_sinks_that_there_are() -> None:

@@ -52,8 +52,8 @@ async def _canal(given: argparse.Namespace) -> int:
     problems = list[str]()
     made = CanalImport(given.folder, ADAPTERS.names("sink"), os.environ, problems)
     drafts = made.drafts()
-    kept = {name: cursor for file in given.meta for name, cursor in meta_cursors(file, problems).items()}
-    cursors = {name: kept[canals] for name, canals in made.names.items() if canals in kept}
+    kept = [meta_cursors(file, made.names, problems) for file in given.meta]
+    cursors = {name: cursor for found in kept for name, cursor in found.items()}
     if given.zookeeper and not problems:
         async with foreign_nodes(given.zookeeper) as nodes:
             for name, canals in made.names.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,8 @@ def canal_cursor(raw: Any) -> ForeignCursor:
         raise ValueError(f"`position` should be 4 or more beside `journalName`, not {offset}")
     if not (file or gtids or time_ms):
         raise ValueError("has neither journalName nor gtid nor timestamp")
-    return ForeignCursor(file, offset, gtids.replace("\n", ""), time_ms, server_id, inclusive=True)
+    handled = place.get("included") is not True  # Canal would send the event again
+    return ForeignCursor(file, offset, gtids.replace("\n", ""), time_ms, server_id, inclusive=handled)
 
 
 def parsed_cursor(data: bytes) -> ForeignCursor:
@@ -50,22 +52,22 @@ def parsed_cursor(data: bytes) -> ForeignCursor:
     return canal_cursor(_json(data))
 
 
-def meta_cursors(file: Path, problems: list[str]) -> dict[str, ForeignCursor]:
-    """The cursors of a meta.dat by destination; what is wrong with it is added to `problems`."""
+def meta_cursors(file: Path, names: Mapping[str, str], problems: list[str]) -> dict[str, ForeignCursor]:
+    """The cursors of a meta.dat by destination; `names` are Canal's of them. What is wrong is added to `problems`."""
     try:
         data = file.read_bytes()
     except OSError as error:
         problems.append(f"{file}: the file can't be read: {error.strerror}")
         return {}
+    ours, found = {canals: name for name, canals in names.items()}, dict[str, ForeignCursor]()
     try:
-        raw = _json(data)
-        clients = raw["clientDatas"]
-        found = dict[str, ForeignCursor]()
-        for client in clients:
+        for client in _json(data)["clientDatas"]:
             identity = client["clientIdentity"]
             if client.get("cursor") is None or int(identity["clientId"]) != CLIENT:
                 continue
-            found[str(identity["destination"])] = canal_cursor(client["cursor"])
+            if (canals := str(identity["destination"])) not in ours:
+                raise ValueError(f"is about {canals}, which is no destination of the folder")
+            found[ours[canals]] = canal_cursor(client["cursor"])
         return found
     except (KeyError, TypeError, AttributeError) as error:
         problems.append(f"{file}: line 1: is no meta.dat of Canal ({type(error).__name__}: {error})")

@@ -59,7 +59,7 @@ async def start_of(source: SourceSettings, cursor: ForeignCursor) -> ForeignStar
         found = await _by_file(source, inventory, cursor)
     elif cursor.time_ms:
         when = datetime.fromtimestamp(cursor.time_ms / 1000, UTC)
-        moved = await relocate(source, StartTime(when), None, reason="import")
+        moved = await relocate(source, StartTime(when), None, reason="operator")
         found = ForeignStart(StartAt(moved.position.file, moved.position.offset), list(moved.notes))
     else:
         raise PositionError("the cursor says neither a file nor GTIDs nor a time")
@@ -77,7 +77,7 @@ async def start_of(source: SourceSettings, cursor: ForeignCursor) -> ForeignStar
 
 
 async def _by_gtids(source: SourceSettings, inventory: Inventory, cursor: ForeignCursor) -> ForeignStart:
-    moved = await relocate(source, StartGtid(cursor.gtids), None, reason="import")
+    moved = await relocate(source, StartGtid(cursor.gtids), None, reason="operator")
     if inventory.mariadb:  # whose dumps begin by file and offset
         return ForeignStart(StartAt(moved.position.file, moved.position.offset), list(moved.notes))
     return ForeignStart(StartGtid(str(GtidSet(cursor.gtids))), list(moved.notes))
