@@ -21,6 +21,7 @@ from tests.configured import load
 from tests.once import make_topic
 from tests.site import Site
 from tests.support import DaemonProcess, eventually, read_jsonl
+from tests.versions import long
 
 pytestmark = pytest.mark.server
 
@@ -45,11 +46,11 @@ class Binlog:
 
     def places(self, kind: str, text: str = "") -> list[int]:
         """Where events of a kind begin."""
-        return [int(row[1]) for row in self.events if row[2].lower() == kind and text in row[5]]
+        return [int(row[1]) for row in self.events if row[2].lower().startswith(kind) and text in row[5]]
 
     def groups(self) -> list[int]:
         """Where transactions and statements begin: six, the statement among them fourth, and the end."""
-        begins = [int(row[1]) for row in self.events if row[2].lower() == "gtid"]
+        begins = [int(row[1]) for row in self.events if row[2] in ("Gtid", "Anonymous_Gtid")]
         return [*begins, int(self.events[-1][4])]
 
     def cursor(self, offset: int, number: int, **more: Any) -> ForeignCursor:
@@ -64,6 +65,9 @@ class Binlog:
         )
 
 
+both = pytest.mark.parametrize("mysql", ["mysql", *long("mariadb", "mysql56")], indirect=True)
+
+
 @pytest.fixture
 def binlog(mysql_site: Site) -> Binlog:
     return Binlog(mysql_site)
@@ -76,6 +80,7 @@ async def offset_of(binlog: Binlog, cursor: ForeignCursor) -> tuple[int, list[st
     return found.start.offset, found.notes
 
 
+@both
 async def test_behind_an_event_that_ends_its_transaction_the_next_one_is_read(binlog: Binlog) -> None:
     commits, groups = binlog.places("xid"), binlog.groups()
     assert await offset_of(binlog, binlog.cursor(commits[1], 2)) == (groups[2], [])
@@ -84,15 +89,17 @@ async def test_behind_an_event_that_ends_its_transaction_the_next_one_is_read(bi
     assert await offset_of(binlog, binlog.cursor(statement, 3)) == (groups[4], [])
 
 
+@both
 async def test_at_any_other_event_the_transaction_is_read_whole(binlog: Binlog) -> None:
-    for offset in (binlog.places("query", "BEGIN")[2], binlog.places("write_rows")[2]):
+    for offset in (*binlog.places("query", "BEGIN")[2:3], binlog.places("write_rows")[2]):
         begin, notes = await offset_of(binlog, binlog.cursor(offset, 3))
         assert begin == binlog.groups()[2]
         assert "comes again" in notes[0]
 
 
+@both
 async def test_debezium_s_offset_is_where_reading_begins(binlog: Binlog) -> None:
-    begin, second = binlog.places("query", "BEGIN")[2], binlog.groups()[1]
+    begin, second = binlog.places("table_map")[2], binlog.groups()[1]
     assert await offset_of(binlog, ForeignCursor(binlog.file, begin)) == (binlog.groups()[2], [])
     assert await offset_of(binlog, ForeignCursor(binlog.file, second)) == (second, [])
     found, notes = await offset_of(binlog, ForeignCursor(binlog.file, begin, inside=True))
@@ -114,6 +121,7 @@ async def test_a_time_alone_is_the_first_transaction_of_then(binlog: Binlog) -> 
     assert at == binlog.groups()[-1]
 
 
+@both
 async def test_a_cursor_of_another_binlog_is_refused(binlog: Binlog) -> None:
     commit = binlog.places("xid")[1]
     with pytest.raises(PositionError, match="is another file than the cursor's"):

@@ -165,9 +165,11 @@ def test_what_would_no_longer_be_hidden_is_refused(tmp_path: Path, capsys: pytes
         tmp_path,
         capsys,
         column__exclude__list=r"shop\.users\.(phone|mail)",
-        **{"column.mask.hash.SHA-256.with.salt.S4lt": r".*\.secret_.*"},
+        **{"column.mask.hash.SHA-256.with.salt.S4lt": r".*\.secret_.*", "column.mask.hash.with.salt.S4lt": "a.b.c"},
     )
-    assert len(problems) == 2
+    assert len(problems) == 3
+    assert "S4lt" not in "".join(problems)
+    assert problems[2] == "connector.json: line 16: column.mask.*: is no way to hide a column that is known"
     assert problems[0].startswith(r"connector.json: line 14: column.exclude.list: shop\.users\.(phone|mail) should be")
     assert problems[1].startswith(r"connector.json: line 15: column.mask.hash.*: .*\.secret_.* should be a table")
 

@@ -264,6 +264,13 @@ class DebeziumImport:
         elif found := _HASH.fullmatch(given.name):
             shown = "column.mask.hash.*"
             values = {"mask": "hash", "salt": self._draft.secret(f"{self.name}-salt-{number}", found[1])}
+        elif given.name.startswith(("column.mask.", "column.truncate.")):
+            self._taken.add(given.name)
+            shown = ".".join(given.name.split(".")[:2])
+            self._problems.append(
+                f"{given.file}: line {given.line}: {shown}.*: is no way to hide a column that is known"
+            )
+            return
         else:
             return
         self._taken.add(given.name)
