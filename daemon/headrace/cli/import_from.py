@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from headrace.cli.wiring import ADAPTERS, foreign_nodes, topic_records
 from headrace.moving.canal import CanalImport
@@ -14,6 +17,7 @@ from headrace.moving.debezium import DebeziumImport
 from headrace.moving.importing import finish
 from headrace.settings.destination import Settings
 from headrace.settings.load import Loader
+from headrace_common import logs
 
 DESCRIPTION = (
     "Writes headrace.toml, a file for each destination and their secrets, after asking the source whether it has what "
@@ -36,16 +40,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="carry over the cursor of a destination out of its meta.dat; may be given again",
     )
-    canal.set_defaults(run=lambda given: asyncio.run(_canal(given)))
+    canal.set_defaults(run=partial(_run, _canal))
     debezium = commands.add_parser("debezium", help="out of a connector for MySQL or MariaDB", allow_abbrev=False)
     debezium.add_argument("connector", type=Path, metavar="CONNECTOR.json", help="as Kafka Connect is given it")
     debezium.add_argument("--bootstrap", metavar="HOSTS", help="brokers of Kafka, to publish to and to read from")
     debezium.add_argument(
         "--offsets", metavar="TOPIC", help="carry over the offset that Kafka Connect keeps in this topic"
     )
-    debezium.set_defaults(run=lambda given: asyncio.run(_debezium(given)))
+    debezium.set_defaults(run=partial(_run, _debezium))
     for command in (canal, debezium):
         command.add_argument("--out", type=Path, default=Path("."), metavar="DIR", help="where to (default: here)")
+
+
+def _run(call: Callable[[argparse.Namespace], Coroutine[Any, Any, int]], given: argparse.Namespace) -> int:
+    with logs.for_commands():
+        return asyncio.run(call(given))
 
 
 async def _canal(given: argparse.Namespace) -> int:
