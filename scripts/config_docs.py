@@ -1,5 +1,5 @@
-"""Writes docs/configuration.md from the settings models; --check only says whether the file is up to date. Run by
-scripts/gen-config-docs."""
+"""Writes docs/configuration.md from the settings models, and the lists of docs/moving.md from import's tables; --check
+only says whether they are up to date. Run by scripts/gen-config-docs."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from pydantic_core import PydanticUndefined
 
 from headrace.cli.wiring import ADAPTERS
 from headrace.formats.debezium.settings import DebeziumSettings
+from headrace.moving import canal_table, debezium_table
+from headrace.moving.counterparts import said
 from headrace.settings import daemon as main_file
 from headrace.settings import destination as daemon
 from headrace.settings import route
@@ -32,6 +34,7 @@ from headrace_spark.settings import settings as spark
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "configuration.md"
+MOVING = ROOT / "docs" / "moving.md"
 
 HEAD = """\
 # Configuration
@@ -290,17 +293,35 @@ def document() -> str:
     return "\n".join(parts)
 
 
+def moving(page: str) -> str:
+    """docs/moving.md with the lists of properties as import knows them, each between two comments."""
+    for name, table in (
+        ("canal.properties", canal_table.COMMON),
+        ("instance.properties", canal_table.INSTANCE),
+        ("the usual options", debezium_table.REQUIRED),
+        ("the other options", debezium_table.ADVANCED),
+    ):
+        begin, end = f"<!-- {name}: made by scripts/gen-config-docs -->\n", "<!-- end -->"
+        before, _, rest = page.partition(begin)
+        lines = [
+            wrapped(f"- {', '.join(f'`{one}`' for one in names)}: {text}.", "  ") for text, names in said(table).items()
+        ]
+        page = f"{before}{begin}\n{chr(10).join(lines)}\n\n{end}{rest.partition(end)[2]}"
+    return page
+
+
 def main() -> int:
-    """Writes the page, or compares it."""
+    """Writes the pages, or compares them."""
     parser = argparse.ArgumentParser(prog="scripts/gen-config-docs", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 when it is out of date")
     options = parser.parse_args()
-    text = document()
+    pages = {TARGET: document(), MOVING: moving(MOVING.read_text())}
+    old = [page.relative_to(ROOT) for page, text in pages.items() if not page.exists() or page.read_text() != text]
     if options.check:
-        same = TARGET.exists() and TARGET.read_text() == text
-        print(f"{TARGET.relative_to(ROOT)} is {'up to date' if same else 'out of date: run scripts/gen-config-docs'}")
-        return 0 if same else 1
-    TARGET.write_text(text)
+        print(*(f"{page} is out of date: run scripts/gen-config-docs" for page in old), sep="\n")
+        return 1 if old else 0
+    for page, text in pages.items():
+        page.write_text(text)
     return 0
 
 

@@ -8,11 +8,16 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from headrace.cluster.rebalance import rebalance
 from headrace.destination.parts import Parts
+from headrace.errors import ConfigError
 from headrace.lease import Lease
 from headrace.model import TableSchema
 from headrace.pipeline.process_budget import ProcessBudget
@@ -22,7 +27,7 @@ from headrace.ports.documents import DocumentIndex, IndexAccess
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.parking import ParkingStore
 from headrace.ports.registry import Registry
-from headrace.ports.replay import MessageReader
+from headrace.ports.replay import MessageReader, Published
 from headrace.ports.sink import Parking, Sink, SinkRouting, SinkUse, TopicEnds
 from headrace.ports.source import Source
 from headrace.ports.state import StateStore
@@ -31,6 +36,7 @@ from headrace.settings.destination import DestinationSettings, Settings
 from headrace.tasks import cancel
 
 if TYPE_CHECKING:
+    from headrace.adapters.zookeeper.nodes import ForeignNodes
     from headrace.verify.views import TopicView
 
 ADAPTERS = Registry(
@@ -68,6 +74,45 @@ def document_index(access: IndexAccess) -> DocumentIndex:
     from headrace.adapters.elasticsearch.index import ElasticsearchIndex
 
     return ElasticsearchIndex(access)
+
+
+@asynccontextmanager
+async def foreign_nodes(hosts: str) -> AsyncIterator[ForeignNodes]:
+    """Nodes of other programs in a ZooKeeper ensemble. Raises LockServiceError, or ConfigError for what are no
+    hosts."""
+    from headrace.adapters.zookeeper.nodes import ForeignNodes
+    from headrace.adapters.zookeeper.settings import ZooKeeperSettings
+
+    try:
+        settings = ZooKeeperSettings.model_validate({"hosts": hosts})
+    except ValidationError as error:
+        raise ConfigError([f"--zookeeper: {error.errors()[0]['msg'].removeprefix('Value error, ')}"]) from None
+    async with ForeignNodes(settings) as nodes:
+        yield nodes
+
+
+def kafka_access(bootstrap: str) -> Any:
+    """How brokers are reached of which the hosts alone are known. Raises ConfigError."""
+    try:
+        return ADAPTERS.section("sink", "kafka").model_validate({"type": "kafka", "bootstrap_servers": bootstrap})
+    except ValidationError as error:
+        raise ConfigError([f"--bootstrap: {error.errors()[0]['msg'].removeprefix('Value error, ')}"]) from None
+
+
+async def topic_records(bootstrap: str, topic: str) -> list[Published]:
+    """All records of a topic, in the order of each partition. Raises SinkError or ConfigError."""
+    replay = ADAPTERS.sink_adapter("kafka").replay(kafka_access(bootstrap), topic)
+    try:
+        return [record async for block in replay.read() for record in block]
+    finally:
+        await replay.close()
+
+
+async def send_record(bootstrap: str, topic: str, key: bytes, value: bytes) -> None:
+    """Writes one record. Raises SinkError or ConfigError."""
+    from headrace.adapters.kafka.record import write_record
+
+    await write_record(kafka_access(bootstrap), topic, key, value)
 
 
 def sink_routing(destination: DestinationSettings, adapters: Registry = ADAPTERS) -> SinkRouting:

@@ -90,6 +90,34 @@ class At(BinlogScan):
             self.found, self.done = _boundary(self, start), True
 
 
+class Around(BinlogScan):
+    """The event at an offset, and the group that it belongs to."""
+
+    def __init__(self, file: str, offset: int) -> None:
+        super().__init__(file)
+        self._offset = offset
+        self._passed = 0
+        self.begin = TransactionBoundary(file, 4)
+        """Where the group begins; the offset itself when no group is under way there."""
+        self.after: TransactionBoundary | None = None
+        """The next place behind the event where no group is under way, when the event is the last one before it."""
+        self.event_time = 0
+        """When the event was written, in seconds since 1970; 0 when none begins at the offset."""
+
+    def on_event(self, start: int) -> None:
+        if start == self._offset:
+            self.event_time = self.cursor.time
+        elif start > self._offset:
+            self._passed += 1
+            self.done = self._passed > 1
+
+    def on_boundary(self, start: int) -> None:
+        if start <= self._offset:
+            self.begin = _boundary(self, start, 0)
+        elif not self.done:
+            self.after, self.done = _boundary(self, start, 0), True
+
+
 class MariadbAt(BinlogScan):
     """The first position at which a MariaDB server's GTID state is a given one: domain to sequence number."""
 

@@ -134,12 +134,7 @@ class PositionFinder:
         """The place, once a scan of its file has proven that no transaction is under way there. Raises PositionError
         with the nearest positions around it that could be used."""
         inventory = self._inventory
-        if inventory.index(file) is None:
-            listed = f"{inventory.files[0].name} to {inventory.files[-1].name}"
-            raise PositionError(f"the source does not list {file}; it has {listed}")
-        size = inventory.size(file)
-        if offset > size:
-            raise PositionError(f"{file} has {size} bytes, so {file}:{offset} is behind its end")
+        self._require(file, offset)
         if offset == 4:
             return await self.start_of(file)
         scan = scans.At(file, offset)
@@ -155,6 +150,22 @@ class PositionFinder:
         raise PositionError(
             f"{file}:{offset} lies {where}", remedy=f"the nearest positions where reading can begin: {around}"
         )
+
+    async def around(self, file: str, offset: int) -> scans.Around:
+        """What is at a place that another program has named. Raises PositionError."""
+        self._require(file, offset)
+        scan = scans.Around(file, offset)
+        await self._scan(scan)
+        return scan
+
+    def _require(self, file: str, offset: int) -> None:
+        inventory = self._inventory
+        if inventory.index(file) is None:
+            listed = f"{inventory.files[0].name} to {inventory.files[-1].name}"
+            raise PositionError(f"the source does not list {file}; it has {listed}")
+        size = inventory.size(file)
+        if offset > size:
+            raise PositionError(f"{file} has {size} bytes, so {file}:{offset} is behind its end")
 
     async def at_mariadb_gtids(self, text: str, states: Any) -> TransactionBoundary:
         """Where a MariaDB server's GTID state is `text` (`domain-server-sequence`, a domain each). `states` gives the

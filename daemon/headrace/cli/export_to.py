@@ -1,0 +1,124 @@
+"""`headrace export`: the stored position of a destination as Canal's cursor or Debezium's offset, to go back."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from pathlib import Path
+
+import orjson
+
+from headrace.cli.common import (
+    CommandRefused,
+    add_command,
+    confirmed,
+    coordinated,
+    destination,
+    held,
+    open_store,
+    require_answer,
+)
+from headrace.cli.wiring import foreign_nodes, send_record
+from headrace.errors import Refusal
+from headrace.model import Position
+from headrace.moving.cursors import (
+    cursor_node,
+    debezium_key,
+    destination_node,
+    meta_data,
+    node_data,
+    offsets_file,
+    told_of_inside,
+)
+from headrace.moving.exporting import as_canal_cursor, as_debezium_offset
+from headrace.settings.destination import DestinationSettings, Settings
+
+DESCRIPTION = (
+    "Writes the position up to which everything was confirmed for the system that is to go on from there. No daemon "
+    "may run the destination meanwhile. No file is replaced."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
+    add = partial(add_command, parser.add_subparsers(metavar="SYSTEM", required=True))
+    canal = add("canal", "write the cursor of a Canal destination", _canal)
+    canal.add_argument("--as", dest="destination", metavar="NAME", help="Canal's name of it (default: the same)")
+    where = canal.add_mutually_exclusive_group(required=True)
+    where.add_argument("--zookeeper", metavar="HOSTS", help="into the node that Canal's cluster reads")
+    where.add_argument("--meta", type=Path, metavar="FILE", help="as a meta.dat")
+    debezium = add("debezium", "write the offset of a connector", _debezium)
+    debezium.add_argument("--connector", metavar="NAME", help="the connector's name (default: the destination's)")
+    debezium.add_argument("--prefix", metavar="NAME", help="its topic.prefix (default: [message.debezium] name)")
+    where = debezium.add_mutually_exclusive_group(required=True)
+    where.add_argument("--file", type=Path, metavar="FILE", help="as PATCH /connectors/NAME/offsets takes it")
+    where.add_argument("--offsets", metavar="TOPIC", help="into Kafka Connect's topic; with --bootstrap")
+    debezium.add_argument("--bootstrap", metavar="HOSTS", help="brokers of Kafka")
+    for command in (canal, debezium):
+        command.add_argument("--yes", action="store_true", help="do not ask before a cursor or offset is replaced")
+
+
+async def _position(settings: Settings, chosen: DestinationSettings) -> Position:
+    """What is stored, while no daemon runs the destination. Raises CommandRefused."""
+    async with coordinated(settings) as shared:
+        store = await open_store(shared, chosen)
+        async with held(shared, chosen):
+            stored = await store.load(chosen.name)
+    if stored.position is None:
+        raise CommandRefused(f"no position of {chosen.name} is stored")
+    for note in told_of_inside(stored.position):
+        print(f"note: {note}")
+    return stored.position
+
+
+async def _canal(settings: Settings, given: argparse.Namespace) -> int:
+    chosen, name = destination(settings, given.name), given.destination or given.name
+    if given.zookeeper:
+        require_answer(given.yes)
+    position = await _position(settings, chosen)
+    cursor = await as_canal_cursor(position, chosen.source)
+    if given.meta:
+        _write(given.meta, meta_data(name, cursor))
+    else:
+        node = cursor_node(name)
+        async with foreign_nodes(given.zookeeper) as nodes:
+            if await nodes.get(f"{destination_node(name)}/running") is not None:
+                raise CommandRefused(f"Canal runs {name}, and would write its own cursor", remedy="stop it first")
+            before = await nodes.get(node)
+            print(f"{node}:\n  from  {(before or b'nothing').decode('utf-8', 'replace')}\n  to    {position}")
+            if not await confirmed(given.yes):
+                return 1
+            await nodes.put(node, node_data(cursor))
+    print(f"{name}: Canal goes on at {position.file}:{position.offset}")
+    return 0
+
+
+async def _debezium(settings: Settings, given: argparse.Namespace) -> int:
+    chosen, connector = destination(settings, given.name), given.connector or given.name
+    prefix = given.prefix or getattr(getattr(chosen.message, "debezium", None), "name", "") or given.name
+    if given.offsets:
+        if not given.bootstrap:
+            raise CommandRefused("--offsets needs --bootstrap")
+        require_answer(given.yes)
+    position = await _position(settings, chosen)
+    offset = await as_debezium_offset(position, chosen.source)
+    if given.file:
+        _write(given.file, offsets_file(prefix, offset))
+    else:
+        print(f"{given.offsets}: the offset of {connector} becomes {position.file}:{position.offset}")
+        if not await confirmed(given.yes):
+            return 1
+        await send_record(given.bootstrap, given.offsets, debezium_key(connector, prefix), orjson.dumps(offset))
+    print(f"{connector}: Debezium goes on at {position.file}:{position.offset}")
+    return 0
+
+
+def _write(file: Path, data: bytes) -> None:
+    try:
+        with file.open("xb") as out:
+            out.write(data)
+    except FileExistsError:
+        raise Refusal(f"{file} is there already and stays as it is", remedy="give another name") from None
+    except OSError as error:
+        raise Refusal(f"{file}: can't be written: {error.strerror}") from error
+    print(f"{file} is written")

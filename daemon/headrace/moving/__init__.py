@@ -1,0 +1,1 @@
+"""Moving over from Canal and Debezium, and back: their configuration, and their cursors."""

@@ -1,0 +1,37 @@
+"""Writes a position as another program's cursor, after asking the source whether it is the position's server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.errors import Refusal
+from headrace.model import Position
+from headrace.moving.cursors import made_canal_cursor, made_debezium_offset
+from headrace.mysql.position.inventory import identity
+from headrace.mysql.source import addresses
+from headrace.mysql.wire.connection import SourceConnection, address_of
+from headrace.settings.destination import SourceSettings
+
+
+async def as_canal_cursor(position: Position, source: SourceSettings) -> dict[str, Any]:
+    """Canal's cursor, JSON types only. Raises Refusal, or SourceError."""
+    return made_canal_cursor(position, (source.host, source.port), await _server_id(position, source))
+
+
+async def as_debezium_offset(position: Position, source: SourceSettings) -> dict[str, Any]:
+    """Debezium's offset, JSON types only. Raises Refusal, or SourceError."""
+    return made_debezium_offset(position, await _server_id(position, source))
+
+
+async def _server_id(position: Position, source: SourceSettings) -> int:
+    """The server id of the source at its first address, which the other program reads."""
+    first = addresses(source)[0]
+    async with await SourceConnection.open(address_of(first)) as connection:
+        variables = await connection.load_variables()
+        server = identity(variables, connection.is_mariadb)
+    if server != position.server_uuid:
+        raise Refusal(
+            f"the position is one of the server {position.server_uuid}, and {first.host}:{first.port} is {server}",
+            remedy="have [source] host name the server that was read last",
+        )
+    return int(variables.get("server_id", "0"))
