@@ -2,7 +2,7 @@
 
 use headrace_native_core::decimal::Decimal;
 use headrace_native_core::fields::{Binary, Kind, Style};
-use headrace_native_core::table::{Canal, Column, Debezium, Format, Key, Route};
+use headrace_native_core::table::{Canal, Column, Debezium, Format, Key, Operation, Route};
 use headrace_native_core::text;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -144,6 +144,17 @@ pub fn format(spec: &Bound<'_, PyTuple>) -> PyResult<Format> {
         }),
         _ => return Err(unknown("the format", &name)),
     })
+}
+
+/// Operations by the names that Canal has for them.
+pub fn operations(names: &[String]) -> PyResult<Vec<Operation>> {
+    let one = |name: &String| match name.as_str() {
+        "INSERT" => Ok(Operation::Insert),
+        "UPDATE" => Ok(Operation::Update),
+        "DELETE" => Ok(Operation::Delete),
+        _ => Err(unknown("the operation", name)),
+    };
+    names.iter().map(one).collect()
 }
 
 /// Where rows go: ("one", slot), or by a key ("text" with a field, "list" with fields, "record") to one of slots.

@@ -84,9 +84,9 @@ def reason_of_table(
         return f"it does not know the type of column {', '.join(unknown[:_NAMED])}"
     if projection.kept is None:
         return "a column is masked"
-    if not projection.simple and projection.native_key() is None:
+    if projection.conditional or (projection.spreads and projection.native_key() is None):
         return "rows are left out, or spread by Canal's hash"
-    if not projection.simple and (one_log or several):
+    if projection.spreads and (one_log or several):
         return "rows are spread, and messages have several"
     schema = projection.schema
     if fmt.native(schema) is None:
@@ -191,6 +191,8 @@ class NativeOutput(NativeRows):
                 columns,
                 spec.format,
                 route,
+                sorted(projection.left_out),
+                projection.skips_unchanged,
                 projection.deciding_columns,
                 self._two_numbers,
                 self._counter(projection.schema),
@@ -210,7 +212,7 @@ class NativeOutput(NativeRows):
         return counter
 
     def _route(self, projection: TableProjection) -> tuple[Any, ...] | None:
-        if projection.simple:
+        if not projection.spreads:
             return ("one", self._slot(projection, projection.partition))
         key = projection.native_key()
         if key is None or self._one_log or self._rows_per_message > 1:

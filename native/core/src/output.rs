@@ -171,6 +171,9 @@ impl Output {
         stage: &mut Stage,
     ) -> Fit<()> {
         table.stage(change, self.rows_per_message, self.number, stage)?;
+        if stage.messages.is_empty() {
+            return Ok(());
+        }
         self.open_all(stage, opener)?;
         self.name(change, origin);
         let lone = change.rows == 1;

@@ -88,6 +88,14 @@ pub enum Key {
     Record,
 }
 
+/// Which changes are published for what they do.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    pub left_out: Vec<Operation>,
+    /// Updates that change no published column are left out.
+    pub skips_unchanged: bool,
+}
+
 /// One table schema, its format and its route.
 #[derive(Debug)]
 pub struct Table {
@@ -98,6 +106,7 @@ pub struct Table {
     unprinted: Vec<usize>,
     format: Format,
     route: Route,
+    selection: Selection,
     /// Fields that say which row it is: those of the primary key, and those that decide on the partition.
     identity: Vec<usize>,
     /// Whether an updated row takes two numbers.
@@ -126,11 +135,13 @@ pub struct Change<'a> {
 type Image<'a> = &'a [Span];
 
 impl Table {
+    #[allow(clippy::too_many_arguments)]
     pub fn new(
         kinds: Vec<Kind>,
         columns: Vec<Column>,
         format: Format,
         route: Route,
+        selection: Selection,
         identity: Vec<usize>,
         two_numbers: bool,
         counter: usize,
@@ -160,7 +171,7 @@ impl Table {
         let shapes = kinds.iter().map(Kind::shape).collect();
         let printed = |field: usize| columns.iter().any(|one| one.field == field);
         let unprinted = (0..fields).filter(|&field| !printed(field) && !kinds[field].takes_any()).collect();
-        Ok(Self { kinds, shapes, columns, unprinted, format, route, identity, two_numbers, counter })
+        Ok(Self { kinds, shapes, columns, unprinted, format, route, selection, identity, two_numbers, counter })
     }
 
     pub fn shapes(&self) -> &[Shape] {
@@ -177,10 +188,14 @@ impl Table {
         }
     }
 
-    /// Makes the messages of an event, or refuses all of it.
+    fn selects(&self) -> bool {
+        self.selection.skips_unchanged || !self.selection.left_out.is_empty()
+    }
+
+    /// Makes the messages of an event, or refuses all of it. Values of what is left out have to be readable, too.
     pub fn stage(&self, change: &Change, rows_per_message: usize, number: u64, stage: &mut Stage) -> Fit<()> {
         stage.clear();
-        stage.sliced = matches!(self.route, Route::Spread { .. });
+        stage.sliced = matches!(self.route, Route::Spread { .. }) || self.selects();
         self.check_unprinted(change, stage)?;
         if let (Route::Spread { .. }, Operation::Update) = (&self.route, change.operation) {
             self.require_same_identity(change)?;
@@ -188,7 +203,36 @@ impl Table {
         match &self.format {
             Format::Canal(format) => self.stage_canal(format, change, rows_per_message, number, stage),
             Format::Debezium(format) => self.stage_debezium(format, change, stage),
+        }?;
+        if self.selects() && !self.is_published(change, &mut stage.scratch)? {
+            stage.messages.clear();
         }
+        Ok(())
+    }
+
+    /// Whether all rows are published, or none. An event of which some are is Python's.
+    fn is_published(&self, change: &Change, scratch: &mut Vec<u8>) -> Fit<bool> {
+        if self.selection.left_out.contains(&change.operation) {
+            return Ok(false);
+        }
+        if !self.selection.skips_unchanged || change.operation != Operation::Update {
+            return Ok(true);
+        }
+        let mut changed = 0;
+        for row in 0..change.rows {
+            let (before, after) = self.images(change, row);
+            let before = before.ok_or(Unfit)?;
+            for column in &self.columns {
+                if !self.same(column, change.data, before, after, scratch)? {
+                    changed += 1;
+                    break;
+                }
+            }
+        }
+        if changed > 0 && changed < change.rows {
+            return Err(Unfit);
+        }
+        Ok(changed > 0)
     }
 
     /// What is not published has to be readable all the same: else the table is not the one that it is taken for.
@@ -322,17 +366,20 @@ impl Table {
         Ok(())
     }
 
+    fn same(&self, column: &Column, data: &[u8], before: Image, after: Image, scratch: &mut Vec<u8>) -> Fit<bool> {
+        match (before[column.field].of(data), after[column.field].of(data)) {
+            (None, None) => Ok(true),
+            (Some(a), Some(b)) => Ok(a == b || self.kinds[column.field].same(a, b, scratch)?),
+            _ => Ok(false),
+        }
+    }
+
     /// The old values of the columns that changed.
     fn old(&self, data: &[u8], before: Image, after: Image, out: &mut Vec<u8>, scratch: &mut Vec<u8>) -> Fit<()> {
         out.push(b'{');
         let mut begun = false;
         for column in &self.columns {
-            let same = match (before[column.field].of(data), after[column.field].of(data)) {
-                (None, None) => true,
-                (Some(a), Some(b)) => a == b || self.kinds[column.field].same(a, b, scratch)?,
-                _ => false,
-            };
-            if same {
+            if self.same(column, data, before, after, scratch)? {
                 continue;
             }
             if begun {
