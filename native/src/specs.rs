@@ -131,7 +131,13 @@ pub fn format(spec: &Bound<'_, PyTuple>) -> PyResult<Format> {
     let bytes = |at: usize| -> PyResult<Vec<u8>> { Ok(spec.get::<String>(at)?.into_bytes()) };
     let name: String = spec.get(0)?;
     Ok(match name.as_str() {
-        "canal" => Format::Canal(Canal { middle: bytes(1)?, types: bytes(2)?, tail: bytes(3)?, compat: spec.get(4)? }),
+        "canal" => Format::Canal(Canal {
+            middle: bytes(1)?,
+            types: bytes(2)?,
+            tail: bytes(3)?,
+            compat: spec.get(4)?,
+            uniform: spec.get(5)?,
+        }),
         "debezium" => Format::Debezium(Debezium {
             value_head: bytes(1)?,
             key_head: bytes(2)?,

@@ -298,8 +298,7 @@ def test_an_error_names_the_event_that_native_code_left() -> None:
     binlog.gtid(50, 50)
     data = bytearray(binlog.packets)
     data[good + 40] ^= 1
-    config = native_differential.settings(random.Random(1))
-    outcomes = [native_differential.outcome(bytes(data), config, module, WHOLE) for module in (None, MODULE)]
+    outcomes = [native_differential.outcome(bytes(data), plain(), module, WHOLE) for module in (None, MODULE)]
     assert outcomes[0] == outcomes[1]
     assert any("CRC32" in str(one) for one in outcomes[1])
 
@@ -348,7 +347,7 @@ def test_the_last_number_that_a_gtid_may_have_is_no_panic() -> None:
 def test_a_set_of_more_members_than_bits_is_pythons() -> None:
     output = MODULE.Output("uuid", 1, 0, 400, False, False)
     counter, route = output.add_counter(), ("one", output.add_slot())
-    columns, fmt = [(0, '"c":', ("text", "base64"))], ("canal", "", "", "", False)
+    columns, fmt = [(0, '"c":', ("text", "base64"))], ("canal", "", "", "", False, False)
     labels = [f"l{i}" for i in range(65)]
     with pytest.raises(ValueError, match="native"):
         output.table([("set", 8, labels)], columns, fmt, route, [], False, [0], False, counter)
@@ -578,7 +577,7 @@ TINY = Column_(ct.TINY, b"", ct.TINY, 1)
 @needs_native
 @pytest.mark.parametrize(
     "message",
-    [{}, {"rows_per_message": 1}, {"rows_per_message": 2}, {"format": "debezium"}, {"compat": "canal"}],
+    [{}, {"old": "uniform"}, {"rows_per_message": 2, "old": "uniform"}, {"format": "debezium"}, {"compat": "canal"}],
 )
 @pytest.mark.parametrize("kind", ["kafka", "jsonl"])
 def test_what_an_update_does_decides_in_the_same_way_both_ways(message: dict[str, Any], kind: str) -> None:
@@ -591,6 +590,11 @@ def test_what_an_update_does_decides_in_the_same_way_both_ways(message: dict[str
     both = [native_differential.outcome(data, config, one, WHOLE) for one in (MODULE, None)]
     assert both[0] == both[1]
     assert "('shop', 't', 0, 11, 0)" in str(both[0])
+    if message == {"old": "uniform"}:
+        mixed = updates_of(table("t", 1, TINY, TINY), [((1, 1, 1), (1, 1, 2)), ((2, 1, 1), (2, 2, 1))])
+        both = [native_differential.outcome(mixed, settings_of(message), one, WHOLE) for one in (MODULE, None)]
+        assert both[0] == both[1]
+        assert '"old":[{"c1":"1","c2":"1"},{"c1":"1","c2":"1"}]' in str(both[0])
     without = settings_of(message, filter={"operations": ["insert", "delete"]}, **more)
     assert used(data, without) == {("shop", "t"): ""}
     assert [native_differential.outcome(data, without, one, WHOLE) for one in (MODULE, None)] == [

@@ -188,7 +188,9 @@ class TableProjection:
         when a row lacks a column that decides.
         """
         try:
-            return self._slice_plain(change) if change.before is None else self._slice_update(change, change.before)
+            if change.before is None or not (self.spreads or self.conditional or self.skips_unchanged):
+                return self._slice_plain(change)
+            return self._slice_update(change, change.before)
         except ColumnAbsent as error:
             raise self._absent(error.name) from error
 

@@ -43,6 +43,8 @@ pub struct Canal {
     pub tail: Vec<u8>,
     /// Exactly Canal's fields: no `_pos`, and whole seconds.
     pub compat: bool,
+    /// In `old` all rows of a message have the columns that changed in any.
+    pub uniform: bool,
 }
 
 /// The same of Debezium's.
@@ -197,7 +199,8 @@ impl Table {
         stage.clear();
         stage.sliced = matches!(self.route, Route::Spread { .. }) || self.selects();
         self.check_unprinted(change, stage)?;
-        if let (Route::Spread { .. }, Operation::Update) = (&self.route, change.operation) {
+        let cut = self.selection.skips_unchanged || matches!(self.route, Route::Spread { .. });
+        if cut && change.operation == Operation::Update {
             self.require_same_identity(change)?;
         }
         match &self.format {
@@ -374,12 +377,37 @@ impl Table {
         }
     }
 
-    /// The old values of the columns that changed.
-    fn old(&self, data: &[u8], before: Image, after: Image, out: &mut Vec<u8>, scratch: &mut Vec<u8>) -> Fit<()> {
+    /// Of each column whether it changed in any of some rows.
+    fn changed(&self, change: &Change, rows: &[usize], scratch: &mut Vec<u8>) -> Fit<Vec<bool>> {
+        let mut changed = vec![false; self.columns.len()];
+        for &row in rows {
+            let (before, after) = self.images(change, row);
+            let before = before.ok_or(Unfit)?;
+            for (column, known) in self.columns.iter().zip(&mut changed) {
+                *known = *known || !self.same(column, change.data, before, after, scratch)?;
+            }
+        }
+        Ok(changed)
+    }
+
+    /// The old values of the columns that changed, or of those that `chosen` names when it is not empty.
+    fn old(
+        &self,
+        data: &[u8],
+        before: Image,
+        after: Image,
+        chosen: &[bool],
+        out: &mut Vec<u8>,
+        scratch: &mut Vec<u8>,
+    ) -> Fit<()> {
         out.push(b'{');
         let mut begun = false;
-        for column in &self.columns {
-            if self.same(column, data, before, after, scratch)? {
+        for (i, column) in self.columns.iter().enumerate() {
+            let wanted = match chosen.get(i) {
+                Some(&wanted) => wanted,
+                None => !self.same(column, data, before, after, scratch)?,
+            };
+            if !wanted {
                 continue;
             }
             if begun {
@@ -469,13 +497,14 @@ impl Table {
         }
         put!(out, &*head, number + 1 + messages.len() as u64, &format.types);
         if change.operation == Operation::Update {
+            let uniform = if format.uniform { self.changed(change, members, scratch)? } else { Vec::new() };
             out.push(b'[');
             for (i, &row) in members.iter().enumerate() {
                 if i > 0 {
                     out.push(b',');
                 }
                 let (before, after) = self.images(change, row);
-                self.old(change.data, before.ok_or(Unfit)?, after, out, scratch)?;
+                self.old(change.data, before.ok_or(Unfit)?, after, &uniform, out, scratch)?;
             }
             out.push(b']');
         } else {

@@ -56,7 +56,7 @@ fn table(format: Format, route: Route, counter: usize) -> Arc<Table> {
 }
 
 fn canal() -> Format {
-    Format::Canal(Canal { middle: Vec::new(), types: Vec::new(), tail: Vec::new(), compat: false })
+    Format::Canal(Canal { middle: Vec::new(), types: Vec::new(), tail: Vec::new(), compat: false, uniform: false })
 }
 
 fn debezium() -> Format {

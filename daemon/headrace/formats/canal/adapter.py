@@ -16,7 +16,7 @@ class CanalAdapter(FormatAdapter):
         from headrace.formats.canal.format import CanalFormat, CompatFormat
 
         made = CompatFormat if settings.compat == "canal" else CanalFormat
-        return made(settings.binary_text, settings.enum_index)
+        return made(settings.binary_text, settings.enum_index, uniform=settings.old == "uniform")
 
     def reader(self, schema: str, table: str, keys: Sequence[str]) -> MessageReader:
         from headrace.formats.canal.reading import CanalReader

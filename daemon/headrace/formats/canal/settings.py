@@ -33,9 +33,15 @@ class CanalMessageSettings(MessageSettings):
         default="UTC",
         description='The zone that TIMESTAMP is printed in, such as "UTC" or "Asia/Shanghai".',
     )
+    old: Literal["changed", "uniform"] = Field(
+        default="changed",
+        description="In `old` of an UPDATE each row has the columns that changed in it, or all rows of a message have "
+        "those that changed in any of them, as Flink's canal-json wants it.",
+    )
     compat: Literal["none", "canal"] = Field(
         default="none",
-        description='canal: enum = "index" and binary = "latin1" unless given, es in whole seconds, no `_pos`.',
+        description='canal: enum = "index" and binary = "latin1" unless given, es in whole seconds, no `_pos`, no '
+        "message about CREATE VIEW and DROP VIEW.",
     )
 
     @property
