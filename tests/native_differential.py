@@ -42,6 +42,8 @@ _MESSAGES: tuple[dict[str, Any], ...] = (
     {"binary": "latin1"},
     {"compat": "canal", "old": "uniform"},
     {"old": "uniform", "rows_per_message": 2},
+    {"key": ["$pk$"]},
+    {"key": ["c1"], "compat": "canal"},
     {"time_zone": "Asia/Shanghai"},
     {"format": "debezium"},
     {"format": "debezium"},

@@ -137,6 +137,8 @@ pub fn format(spec: &Bound<'_, PyTuple>) -> PyResult<Format> {
             tail: bytes(3)?,
             compat: spec.get(4)?,
             uniform: spec.get(5)?,
+            key_head: bytes(6)?,
+            keys: spec.get(7)?,
         }),
         "debezium" => Format::Debezium(Debezium {
             value_head: bytes(1)?,

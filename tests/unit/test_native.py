@@ -347,7 +347,7 @@ def test_the_last_number_that_a_gtid_may_have_is_no_panic() -> None:
 def test_a_set_of_more_members_than_bits_is_pythons() -> None:
     output = MODULE.Output("uuid", 1, 0, 400, False, False)
     counter, route = output.add_counter(), ("one", output.add_slot())
-    columns, fmt = [(0, '"c":', ("text", "base64"))], ("canal", "", "", "", False, False)
+    columns, fmt = [(0, '"c":', ("text", "base64"))], ("canal", "", "", "", False, False, "", [])
     labels = [f"l{i}" for i in range(65)]
     with pytest.raises(ValueError, match="native"):
         output.table([("set", 8, labels)], columns, fmt, route, [], False, [0], False, counter)
@@ -577,7 +577,7 @@ TINY = Column_(ct.TINY, b"", ct.TINY, 1)
 @needs_native
 @pytest.mark.parametrize(
     "message",
-    [{}, {"old": "uniform"}, {"rows_per_message": 2, "old": "uniform"}, {"format": "debezium"}, {"compat": "canal"}],
+    [{}, {"old": "uniform"}, {"rows_per_message": 2, "old": "uniform"}, {"format": "debezium"}, {"key": ["$pk$"]}],
 )
 @pytest.mark.parametrize("kind", ["kafka", "jsonl"])
 def test_what_an_update_does_decides_in_the_same_way_both_ways(message: dict[str, Any], kind: str) -> None:

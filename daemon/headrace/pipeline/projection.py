@@ -67,6 +67,8 @@ class Projections:
         try:
             route = self.route(schema.schema, schema.table)
             published, project, masked = self._projection(schema)
+            if self._format is not None:
+                self._format.check(published)
             left_out = set(range(len(schema.columns))) - set(self._kept(schema))
             keys, condition = _key_columns(schema, route), self._where_of(schema)
             return TableProjection(
@@ -91,7 +93,7 @@ class Projections:
         except ValueError as error:
             raise NotUnderstood(
                 f"the configuration does not fit the table {schema.name}: {error}",
-                remedy="mend [filter] or [route]; `headrace check` names every rule that does not fit",
+                remedy="mend [filter], [route] or [message]; `headrace check` names every rule that does not fit",
             ) from error
 
     def _record_key(self, schema: TableSchema, route: Route) -> KeyBytes | None:

@@ -45,6 +45,9 @@ pub struct Canal {
     pub compat: bool,
     /// In `old` all rows of a message have the columns that changed in any.
     pub uniform: bool,
+    /// The record's key up to its first column, and its columns, none without a primary key; "" without keys.
+    pub key_head: Vec<u8>,
+    pub keys: Vec<usize>,
 }
 
 /// The same of Debezium's.
@@ -151,7 +154,7 @@ impl Table {
         let fields = kinds.len();
         let keys = match &format {
             Format::Debezium(format) => format.keys.as_slice(),
-            Format::Canal(_) => &[],
+            Format::Canal(format) => format.keys.as_slice(),
         };
         let known = columns.iter().all(|one| one.field < fields)
             && keys.iter().all(|&key| key < columns.len())
@@ -253,10 +256,14 @@ impl Table {
 
     /// A row that moves to another partition, or gets another key, becomes two messages: Python's work.
     fn require_same_identity(&self, change: &Change) -> Fit<()> {
+        self.require_same(change, &self.identity)
+    }
+
+    fn require_same(&self, change: &Change, fields: &[usize]) -> Fit<()> {
         for row in 0..change.rows {
             let (before, after) = self.images(change, row);
             let before = before.ok_or(Unfit)?;
-            if self.identity.iter().any(|&field| before[field].of(change.data) != after[field].of(change.data)) {
+            if fields.iter().any(|&field| before[field].of(change.data) != after[field].of(change.data)) {
                 return Err(Unfit);
             }
         }
@@ -438,6 +445,9 @@ impl Table {
         put!(head, if format.compat { ms / 1000 * 1000 } else { ms }, b",\"gtid\":\"", change.gtid, b"\",\"id\":");
         foot.clear();
         put!(foot, &format.tail, change.now_ms, b",\"type\":\"", change.operation.names().0, b"\"");
+        if !format.key_head.is_empty() {
+            return self.stage_keyed(format, change, number, stage);
+        }
         if let Route::One(slot) = self.route {
             let each = if rows_per_message == 0 { change.rows } else { rows_per_message };
             let mut first = 0;
@@ -445,7 +455,7 @@ impl Table {
                 let end = change.rows.min(first + each);
                 stage.members.clear();
                 stage.members.extend(first..end);
-                self.canal_message(format, change, slot, number, stage)?;
+                self.canal_message(format, change, slot, change.pos + stage.members[0] as i64, number, stage)?;
                 first = end;
             }
             return Ok(());
@@ -455,7 +465,7 @@ impl Table {
                 let slot = self.slot_of(change, row, &mut stage.scratch)?;
                 stage.members.clear();
                 stage.members.push(row);
-                self.canal_message(format, change, slot, number, stage)?;
+                self.canal_message(format, change, slot, change.pos + stage.members[0] as i64, number, stage)?;
             }
             return Ok(());
         }
@@ -464,7 +474,45 @@ impl Table {
             let slot = stage.order[group];
             stage.members.clear();
             stage.members.extend(stage.slots.iter().enumerate().filter(|(_, &of)| of == slot).map(|(row, _)| row));
-            self.canal_message(format, change, slot, number, stage)?;
+            self.canal_message(format, change, slot, change.pos + stage.members[0] as i64, number, stage)?;
+        }
+        Ok(())
+    }
+
+    /// A message a row with its key, and a tombstone behind each delete.
+    fn stage_keyed(&self, format: &Canal, change: &Change, number: u64, stage: &mut Stage) -> Fit<()> {
+        if change.operation == Operation::Update {
+            let fields: Vec<usize> = format.keys.iter().map(|&key| self.columns[key].field).collect();
+            self.require_same(change, &fields)?;
+        }
+        self.group(change, stage)?;
+        for group in 0..stage.order.len() {
+            let slot = stage.order[group];
+            let (mut first, mut nth) = (None, 0);
+            for row in 0..change.rows {
+                if stage.slots[row] != slot {
+                    continue;
+                }
+                // Row i of a part counts as the part's number + i.
+                let pos = change.pos + *first.get_or_insert(row as i64) + nth;
+                nth += 1;
+                stage.members.clear();
+                stage.members.push(row);
+                self.canal_message(format, change, slot, pos, number, stage)?;
+                if format.keys.is_empty() {
+                    continue;
+                }
+                let start = stage.bytes.len();
+                stage.bytes.extend_from_slice(&format.key_head);
+                self.key_of(&format.keys, change, self.images(change, row).1, &mut stage.bytes)?;
+                stage.bytes.extend_from_slice(b"}}");
+                let Some(message) = stage.messages.last_mut() else { return Err(Unfit) };
+                message.key = Some((start, stage.bytes.len()));
+                let tombstone = Message { value: None, rows: 0, again: true, ..*message };
+                if change.operation == Operation::Delete {
+                    stage.messages.push(tombstone);
+                }
+            }
         }
         Ok(())
     }
@@ -484,10 +532,18 @@ impl Table {
     }
 
     /// A message of the rows `stage.members`.
-    fn canal_message(&self, format: &Canal, change: &Change, slot: u32, number: u64, stage: &mut Stage) -> Fit<()> {
-        let Stage { bytes: out, members, scratch, messages, head, foot, .. } = stage;
+    fn canal_message(
+        &self,
+        format: &Canal,
+        change: &Change,
+        slot: u32,
+        pos: i64,
+        number: u64,
+        stage: &mut Stage,
+    ) -> Fit<()> {
+        let Stage { bytes: out, members, scratch, messages, numbered, head, foot, .. } = stage;
         let start = out.len();
-        let pos = change.pos + members[0] as i64;
+        *numbered += 1;
         out.extend_from_slice(b"{\"data\":[");
         for (i, &row) in members.iter().enumerate() {
             if i > 0 {
@@ -495,7 +551,7 @@ impl Table {
             }
             self.row(change.data, self.images(change, row).1, out)?;
         }
-        put!(out, &*head, number + 1 + messages.len() as u64, &format.types);
+        put!(out, &*head, number + *numbered, &format.types);
         if change.operation == Operation::Update {
             let uniform = if format.uniform { self.changed(change, members, scratch)? } else { Vec::new() };
             out.push(b'[');
@@ -629,7 +685,13 @@ impl Table {
 
     fn record_key(&self, format: &Debezium, change: &Change, image: Image, out: &mut Vec<u8>) -> Fit<()> {
         put!(out, &format.key_head, b"{");
-        for (i, &key) in format.keys.iter().enumerate() {
+        self.key_of(&format.keys, change, image, out)?;
+        put!(out, b"}", &format.tail);
+        Ok(())
+    }
+
+    fn key_of(&self, keys: &[usize], change: &Change, image: Image, out: &mut Vec<u8>) -> Fit<()> {
+        for (i, &key) in keys.iter().enumerate() {
             if i > 0 {
                 out.push(b',');
             }
@@ -637,7 +699,6 @@ impl Table {
             out.extend_from_slice(&column.name);
             self.cell(column, change.data, image, out)?;
         }
-        put!(out, b"}", &format.tail);
         Ok(())
     }
 }

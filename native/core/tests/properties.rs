@@ -56,7 +56,15 @@ fn table(format: Format, route: Route, counter: usize) -> Arc<Table> {
 }
 
 fn canal() -> Format {
-    Format::Canal(Canal { middle: Vec::new(), types: Vec::new(), tail: Vec::new(), compat: false, uniform: false })
+    Format::Canal(Canal {
+        middle: Vec::new(),
+        types: Vec::new(),
+        tail: Vec::new(),
+        compat: false,
+        uniform: false,
+        key_head: Vec::new(),
+        keys: Vec::new(),
+    })
 }
 
 fn debezium() -> Format {

@@ -80,7 +80,8 @@ class CanalFormat(ValueFormat):
     def __init__(self, binary: str = "base64", enum_index: bool = False, *, uniform: bool = False) -> None:
         """`uniform`: in `old` all rows of a message have the same columns."""
         texts, self._uniform = Texts(binary), uniform
-        self._table = per_schema(lambda schema: _Table(schema, texts, enum_index, self._keys(schema)))
+        self.table = per_schema(lambda schema: _Table(schema, texts, enum_index, self._keys(schema)))
+        """What is the same in every message of a table schema."""
         self._binary = binary
         self.number = 0
 
@@ -89,7 +90,7 @@ class CanalFormat(ValueFormat):
         return schema.keys
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
-        table = self._table(change.schema)
+        table = self.table(change.schema)
         middle, types, tail = table.bytes
         self.number += 1
         row = table.unusual_row if change.partial or change.large else table.row
@@ -115,7 +116,7 @@ class CanalFormat(ValueFormat):
 
     def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
         """Only the row, its old values, the id and `_pos` differ from message to message."""
-        table = self._table(change.schema)
+        table = self.table(change.schema)
         middle, types, tail = table.bytes
         head = b'],%b%d,"gtid":"%b","id":' % (middle, change.commit_time_us // 1000, change.gtid.encode())
         tail = b'%b%d,"type":"%b","_pos":"' % (tail, now_ms, change.operation.encode())
@@ -138,11 +139,9 @@ class CanalFormat(ValueFormat):
     def native(self, schema: TableSchema) -> NativeTable | None:
         if any(has_fixed_decimals(column) for column in schema.columns):
             return None
-        table = self._table(schema)
-        style = ("text", self._binary)
-        return NativeTable(
-            [(name, style) for name in table.names], ("canal", *table.constants, self._compat, self._uniform)
-        )
+        table = self.table(schema)
+        columns = [(name, ("text", self._binary)) for name in table.names]
+        return NativeTable(columns, ("canal", *table.constants, self._compat, self._uniform, "", []))
 
     def split(self, value: bytes, room: int) -> list[tuple[int, bytes]]:
         """All values of rows are texts, so reading and writing them again changes none."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from headrace.settings.adapters import FormatCapabilities, MessageSettings
 from headrace.settings.values import readable
@@ -38,11 +38,22 @@ class CanalMessageSettings(MessageSettings):
         description="In `old` of an UPDATE each row has the columns that changed in it, or all rows of a message have "
         "those that changed in any of them, as Flink's canal-json wants it.",
     )
+    key: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(),
+        description='The columns of a record key, such as ["id"], or ["$pk$"] for the primary key of each table, so '
+        "that topics can be compacted. A message has one row then, and a tombstone follows a DELETE and a changed key.",
+    )
     compat: Literal["none", "canal"] = Field(
         default="none",
         description='canal: enum = "index" and binary = "latin1" unless given, es in whole seconds, no `_pos`, no '
         "message about CREATE VIEW and DROP VIEW.",
     )
+
+    @model_validator(mode="after")
+    def _check_key(self) -> Self:
+        if self.key and self.rows_per_message > 1:
+            raise ValueError("rows_per_message has no meaning with a key: a message has one row")
+        return self
 
     @property
     def capabilities(self) -> FormatCapabilities:
