@@ -13,6 +13,7 @@ from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.errors import ConfigError
 from headrace.formats.canal.settings import CanalMessageSettings
 from headrace.formats.debezium.settings import DebeziumSettings
+from headrace.formats.maxwell.settings import MaxwellMessageSettings
 from headrace.rules.patterns import compile_filter
 from headrace.settings.destination import Settings
 from headrace.settings.load import derive_server_id
@@ -74,7 +75,8 @@ def test_every_key_is_in_the_shipped_files_and_described() -> None:
     shop = settings.destinations["shop"]
     sections = [(texts[""], settings.daemon), (texts[""], settings.state), (texts[""], settings.http)]
     sections += [(texts[""], settings.log)]  # type: ignore[list-item]
-    for section in (shop.source, shop.filter, shop.message, DebeziumSettings(), shop.route, shop.queue, shop.parking):
+    messages = shop.message, DebeziumSettings(), MaxwellMessageSettings()
+    for section in (shop.source, shop.filter, *messages, shop.route, shop.queue, shop.parking):
         sections.append((texts["shop"].replace("## ", ""), section))  # type: ignore[arg-type]
     sections.append((texts["shop"], shop.sink))  # type: ignore[arg-type]
     sections.append((texts[""].replace("## ", ""), ZooKeeperSettings(hosts="zk:2181")))  # type: ignore[arg-type]

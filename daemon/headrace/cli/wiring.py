@@ -45,6 +45,7 @@ ADAPTERS = Registry(
         "message": {
             "canal": "headrace.formats.canal.adapter:CanalAdapter",
             "debezium": "headrace.formats.debezium.adapter:DebeziumAdapter",
+            "maxwell": "headrace.formats.maxwell.adapter:MaxwellAdapter",
         },
         "cluster": {"zookeeper": "headrace.adapters.zookeeper.adapter:ZooKeeperAdapter"},
         "state": {"sqlite": "headrace.adapters.sqlite.adapter:SqliteAdapter"},

@@ -92,6 +92,8 @@ def reason_of_table(
     if fmt.native(schema) is None:
         alone = [replace(schema, columns=(column,), keys=()) for column in schema.columns]
         names = [one.columns[0].name for one in alone if fmt.native(one) is None]
+        if len(names) == len(alone):
+            return "it does not know this [message] format, or these types in it"
         return f"it does not know how [message] prints column {', '.join(names[:_NAMED])}"
     return ""
 
