@@ -193,6 +193,8 @@ class Wiring:
 
     def message_reader(self, destination: DestinationSettings, schema: TableSchema) -> MessageReader:
         """What understands a destination's messages about a table. Raises LookupError."""
+        if not destination.message.capabilities.readable:
+            raise LookupError("messages without before, op and source can't be read back")
         keys = [schema.columns[i].name for i in schema.keys]
         return self._adapters.format_adapter(destination.message.format).reader(schema.schema, schema.table, keys)
 

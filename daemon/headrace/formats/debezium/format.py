@@ -20,6 +20,8 @@ from headrace.ports.format import KeyedFormat, Messages, NativeTable, per_schema
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 """Headers of the delete and the create that a changed primary key becomes."""
 _NO_VALUE = (None, ABSENT)
+_Value = Callable[[str, str, str, int], bytes]
+"""Prints a message's value: op, both rows as JSON, and which row of the change it is."""
 
 
 class _Table(RowText):
@@ -41,7 +43,10 @@ class _Table(RowText):
                 for (made, _), column in zip(fields, schema.columns, strict=True)
             ]
             key = schemas.struct(f"{prefix}.Key", [columns[i] for i in schema.keys])
-            self.value_head = f'{{"schema":{schemas.dump(schemas.envelope(prefix, columns))},"payload":'
+            value = schemas.envelope(prefix, columns)
+            if settings.unwrap:
+                value = schemas.row_of(prefix, columns, settings.add_fields, deleted="rewrite" in settings.deletes)
+            self.value_head = f'{{"schema":{schemas.dump(value)},"payload":'
             self.key_head, self.tail = f'{{"schema":{schemas.dump(key)},"payload":', "}"
 
     def key(self, row: Row) -> bytes | None:
@@ -58,6 +63,8 @@ class DebeziumFormat(KeyedFormat):
     def __init__(self, settings: DebeziumSettings) -> None:
         self._settings = settings
         self._table = per_schema(lambda schema: _Table(schema, settings))
+        self._tombstones = "tombstone" in settings.deletes if settings.unwrap else settings.tombstones
+        self._writes_deletes = not settings.unwrap or "rewrite" in settings.deletes
         self._counts: dict[str, int] = {}
         """Events of the transaction under way, by table."""
         self._total = 0
@@ -77,7 +84,7 @@ class DebeziumFormat(KeyedFormat):
     def native(self, schema: TableSchema) -> NativeTable | None:
         styles = [native_style(column, self._settings) for column in schema.columns]
         known = [style for style in styles if style is not None]
-        if len(known) < len(styles) or self._settings.transaction_topic:
+        if len(known) < len(styles) or self._settings.transaction_topic or self._settings.unwrap:
             return None
         table = self._table(schema)
         source = (
@@ -112,7 +119,7 @@ class DebeziumFormat(KeyedFormat):
         middle = f',"source":{source}'
         tail = f',"ts_ms":{now_ms},"ts_us":{now_ms * 1000},"ts_ns":{now_ms * 1_000_000}}}{table.tail}'
 
-        def value(op: str, before: str, after: str, i: int) -> bytes:
+        def enveloped(op: str, before: str, after: str, i: int) -> bytes:
             block = self._block(transaction, table.name) if transaction else "null"
             number = i if row_indexes is None else row_indexes[i]
             return (
@@ -120,6 +127,9 @@ class DebeziumFormat(KeyedFormat):
                 f',"op":"{op}"{tail}'
             ).encode()
 
+        value: _Value = enveloped
+        if self._settings.unwrap:
+            value = self._unwrapped(table, change, f"{source}0{thread}", now_ms)
         if change.operation is Operation.INSERT:
             op = "c" if read is None else "r"
             for i, after in enumerate(change.rows):
@@ -147,10 +157,29 @@ class DebeziumFormat(KeyedFormat):
             self._link(made, table, change.rows[0], change.other, gone=change.operation is Operation.DELETE)
         return made
 
+    def _unwrapped(self, table: _Table, change: RowsChange, source: str, now_ms: int) -> _Value:
+        """Prints the row itself, with the fields that are asked for."""
+        event = {"source": orjson.loads(source), "ts_ms": now_ms, "ts_us": now_ms * 1000, "ts_ns": now_ms * 1_000_000}
+        wanted = [schemas.added_field(name) for name in self._settings.add_fields]
+        numbered = change.row_indexes
+
+        def value(op: str, before: str, after: str, i: int) -> bytes:
+            event["op"], event["source"]["row"] = op, i if numbered is None else numbered[i]
+            parts = [
+                f"{quote(field['field'])}:{orjson.dumps((event['source'] if of else event)[name]).decode()}"
+                for of, name, field in wanted
+            ]
+            if self._writes_deletes:
+                parts.append(f'"__deleted":"{"true" if op == "d" else "false"}"')
+            row = (before if op == "d" else after)[1:-1]
+            return f"{table.value_head}{{{','.join(filter(None, (row, *parts)))}}}{table.tail}".encode()
+
+        return value
+
     def _link(self, made: Messages, table: _Table, row: Row, other: Row, *, gone: bool) -> None:
         """Half of an update whose halves go to different partitions: says what the other half's key is."""
         key, name = table.key(_filled(other, row)), NEW_KEY if gone else OLD_KEY
-        if key is not None and key != made.keys[0]:
+        if key is not None and made.keys and key != made.keys[0]:
             made.headers = dict.fromkeys(range(len(made.values)), (name, key))
 
     def record_key(self, schema: TableSchema) -> Callable[[Row], bytes]:
@@ -158,8 +187,9 @@ class DebeziumFormat(KeyedFormat):
         return lambda row: key(row) or b""
 
     def _delete(self, made: Messages, value: bytes, key: bytes | None, i: int) -> None:
-        made.add(value, key, i)
-        if self._settings.tombstones and key is not None:
+        if self._writes_deletes:
+            made.add(value, key, i)
+        if self._tombstones and key is not None:
             made.add(None, key, i)
 
     # -- transactions ---------------------------------------------------------------------------------------------
