@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import os
 import random
+import re
 import struct
 import sys
 import tomllib
@@ -601,3 +602,20 @@ def test_what_an_update_does_decides_in_the_same_way_both_ways(message: dict[str
         native_differential.outcome(data, without, None, WHOLE)
     ] * 2
     assert "headrace-id" not in str(native_differential.outcome(data, without, MODULE, WHOLE))
+
+
+@needs_native
+def test_the_statement_behind_rows_is_in_their_source_when_asked_for() -> None:
+    binlog = Binlog().begin_file()
+    for gno in range(1, 6):
+        binlog.gtid(gno, 1_700_000_000_000_000)
+        binlog.query("BEGIN")
+        if gno != 4:
+            binlog.event(29, b"\x01" + f"INSERT {gno}".encode())
+        binlog.table()
+        binlog.insert((gno, "x"))
+        binlog.event(16, bytes(8))
+    python, native_code = both_ways_of(binlog, {"format": "debezium", "debezium": {"query": True}})
+    assert python == native_code
+    found = re.findall(r'"query":(null|"[^"]*")', str(python))
+    assert found == ['"INSERT 1"', '"INSERT 2"', '"INSERT 3"', "null", '"INSERT 5"']

@@ -14,7 +14,18 @@ from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.formats.debezium.tables import table_changes
 from headrace.formats.debezium.types import field_of, geometry, large_geometry, large_point, native_style, point
 from headrace.formats.row_text import RowText
-from headrace.model import ABSENT, Operation, Origin, Row, RowsChange, SchemaChange, TableSchema, TransactionMark
+from headrace.model import (
+    ABSENT,
+    DdlKind,
+    Operation,
+    Origin,
+    Row,
+    RowsChange,
+    SchemaChange,
+    TableChange,
+    TableSchema,
+    TransactionMark,
+)
 from headrace.ports.format import KeyedFormat, Messages, NativeTable, per_schema
 
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
@@ -68,9 +79,13 @@ class DebeziumFormat(KeyedFormat):
         self._counts: dict[str, int] = {}
         """Events of the transaction under way, by table."""
         self._total = 0
+        self._python = settings.unwrap or settings.query
+        """Whether an option is on that native code does not know."""
+        self._query, self._query_at = "null", ("", 0)
+        """The statement that rows are made by, as JSON, and the transaction that it belongs to."""
 
     def _source(
-        self, origin: Origin, schema: str, table: str, us: int, gtid: str, snapshot: str = "false"
+        self, origin: Origin, schema: str, table: str, us: int, gtid: str, snapshot: str = "false", query: str = "null"
     ) -> tuple[str, str]:
         """The source block in two halves, with the row's number to go between them."""
         return (
@@ -78,13 +93,13 @@ class DebeziumFormat(KeyedFormat):
             f',"snapshot":"{snapshot}","db":{quote(schema)},"sequence":null,"ts_us":{us},"ts_ns":{us * 1000}'
             f',"table":{quote(table) if table else "null"},"server_id":{origin.server_id}'
             f',"gtid":{quote(gtid) if gtid else "null"},"file":{quote(origin.file)},"pos":{origin.offset},"row":',
-            f',"thread":{origin.thread or "null"},"query":null}}',
+            f',"thread":{origin.thread or "null"},"query":{query}}}',
         )
 
     def native(self, schema: TableSchema) -> NativeTable | None:
         styles = [native_style(column, self._settings) for column in schema.columns]
         known = [style for style in styles if style is not None]
-        if len(known) < len(styles) or self._settings.transaction_topic or self._settings.unwrap:
+        if len(known) < len(styles) or self._settings.transaction_topic or self._python:
             return None
         table = self._table(schema)
         source = (
@@ -110,6 +125,7 @@ class DebeziumFormat(KeyedFormat):
             change.commit_time_us,
             change.gtid,
             "false" if read is None else read.marker,
+            self._query_of(change) if self._settings.query and read is None else "null",
         )
         transaction = ""
         if self._settings.transaction_topic and read is None:  # rows of a snapshot belong to none
@@ -182,6 +198,9 @@ class DebeziumFormat(KeyedFormat):
         if key is not None and made.keys and key != made.keys[0]:
             made.headers = dict.fromkeys(range(len(made.values)), (name, key))
 
+    def _query_of(self, change: RowsChange) -> str:
+        return self._query if self._query_at == (change.origin.file, change.origin.transaction) else "null"
+
     def record_key(self, schema: TableSchema) -> Callable[[Row], bytes]:
         key = self._table(schema).key
         return lambda row: key(row) or b""
@@ -219,25 +238,50 @@ class DebeziumFormat(KeyedFormat):
     # -- schema changes -------------------------------------------------------------------------------------------
 
     def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
-        """Only DDL has a place in Debezium's messages."""
+        """Only DDL has messages, one for each table that a RENAME names. The text of DML is that of the rows behind."""
+        if change.category == "dml":
+            self._query, self._query_at = quote(change.sql), (change.origin.file, change.origin.transaction)
         if not self._settings.schema_topic or not change.is_ddl:
             return []
-        head, tail = self._source(change.origin, change.schema, change.table, change.commit_time_us, change.gtid)
-        key = {"databaseName": change.schema}
+        if change.kind is not DdlKind.RENAME or not change.tables:
+            return [self._schema_change(change, change.schema, change.table, change.sql, change.tables, now_ms)]
+        alone, made = change.alters or len(change.tables) == 1, Messages(topic=self._settings.schema_topic)
+        for of in change.tables:
+            sql = change.sql if alone else _rename(of)
+            one = self._schema_change(change, of.schema, of.table, sql, (of,), now_ms)
+            made.add(one.values[0], one.keys[0])
+        return [made]
+
+    def _schema_change(
+        self, change: SchemaChange, schema: str, table: str, sql: str, tables: tuple[TableChange, ...], now_ms: int
+    ) -> Messages:
+        head, tail = self._source(change.origin, schema, table, change.commit_time_us, change.gtid)
+        key = {"databaseName": schema}
         value = {
             "source": orjson.loads(f"{head}0{tail}"),
             "ts_ms": now_ms,
-            "databaseName": change.schema,
+            "databaseName": schema,
             "schemaName": None,
-            "ddl": change.sql,
-            "tableChanges": table_changes(change.tables, alters=change.alters),
+            "ddl": sql,
+            "tableChanges": table_changes(tables, alters=change.alters),
         }
-        return [self._record(self._settings.schema_topic, schemas.SCHEMA_CHANGE, key, value)]
+        return self._record(self._settings.schema_topic, schemas.SCHEMA_CHANGE, key, value)
 
     def _record(self, topic: str, of: tuple[schemas.Schema, schemas.Schema], key: object, value: object) -> Messages:
         if self._settings.schemas:
             key, value = {"schema": of[0], "payload": key}, {"schema": of[1], "payload": value}
         return Messages([orjson.dumps(value)], [orjson.dumps(key)], [0], topic=topic)
+
+
+def _rename(of: TableChange) -> str:
+    """A statement for one of the tables that a RENAME TABLE names."""
+    old, new = (".".join(f"`{part.replace('`', '``')}`" for part in name) for name in _names_of(of))
+    return f"RENAME TABLE {old} TO {new}"
+
+
+def _names_of(of: TableChange) -> tuple[tuple[str, str], tuple[str, str]]:
+    new = of.schema, of.table
+    return of.renamed_from or new, new
 
 
 def _same_key(keys: Iterable[int], before: Row, after: Row) -> bool:

@@ -56,6 +56,11 @@ class DebeziumSettings(Section):
         description='Where schema changes go. Debezium\'s own is "NAME"; "" is off (include.schema.changes).',
     )
 
+    query: bool = Field(
+        default=False,
+        description="The statement's text in source.query, where the source writes it: binlog_rows_query_log_events, "
+        "in MariaDB binlog_annotate_row_events (include.query).",
+    )
     unwrap: bool = Field(
         default=False,
         description="The row itself in place of the envelope (the transformation ExtractNewRecordState).",
@@ -109,5 +114,6 @@ class DebeziumMessageSettings(MessageSettings):
         return FormatCapabilities(
             topics=frozenset(topic for topic in topics if topic),
             marks=bool(self.debezium.transaction_topic),
+            queries=self.debezium.query,
             readable=not self.debezium.unwrap,
         )
