@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import enum
+import json
 import re
 import sys
 import textwrap
@@ -114,6 +115,8 @@ def type_name(kind: Type, metadata: Iterable[object]) -> str:
         kind, *rest = typing.get_args(kind)
         if rest and rest[0] is not ...:
             return "list of two strings"
+        if typing.get_origin(kind) is typing.Literal:
+            return f"list of {type_name(kind, ())}"
         of_tables = isinstance(kind, type) and issubclass(kind, BaseModel)
         return "list of tables" if of_tables else "string or list of strings"
     if origin is dict:
@@ -183,6 +186,8 @@ def default_text(field: FieldInfo) -> str:
         return "`true`" if value else "`false`"
     if value == ():
         return "none"
+    if isinstance(value, tuple):
+        return f"`{json.dumps(value)}`"
     if isinstance(value, StartLatest):
         value = "latest"
     if isinstance(value, str | Path | enum.Enum):

@@ -387,6 +387,8 @@ class SchemaChange:
     origin: Origin = NO_ORIGIN
     alters: bool = False
     """Whether it is an ALTER, whose kind may be another: ADD INDEX is CINDEX."""
+    view: bool = False
+    """Whether it is about a view."""
 
     @property
     def is_ddl(self) -> bool:

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use headrace_native_core as core;
+use headrace_native_core::table::Selection;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -63,13 +64,16 @@ impl Output {
         columns: Vec<(usize, String, Bound<'_, PyTuple>)>,
         format: &Bound<'_, PyTuple>,
         route: &Bound<'_, PyTuple>,
+        left_out: Vec<String>,
+        skips_unchanged: bool,
         identity: Vec<usize>,
         two_numbers: bool,
         counter: usize,
     ) -> PyResult<Table> {
         let kinds = fields.iter().map(specs::kind).collect::<PyResult<Vec<_>>>()?;
         let (columns, format, route) = (specs::columns(&columns)?, specs::format(format)?, specs::route(route)?);
-        let table = core::table::Table::new(kinds, columns, format, route, identity, two_numbers, counter)
+        let selection = Selection { left_out: specs::operations(&left_out)?, skips_unchanged };
+        let table = core::table::Table::new(kinds, columns, format, route, selection, identity, two_numbers, counter)
             .map_err(|_| unfit())?;
         Ok(Table { table: Arc::new(table) })
     }

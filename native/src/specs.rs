@@ -2,7 +2,7 @@
 
 use headrace_native_core::decimal::Decimal;
 use headrace_native_core::fields::{Binary, Kind, Style};
-use headrace_native_core::table::{Canal, Column, Debezium, Format, Key, Route};
+use headrace_native_core::table::{Canal, Column, Debezium, Format, Key, Operation, Route};
 use headrace_native_core::text;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -131,7 +131,15 @@ pub fn format(spec: &Bound<'_, PyTuple>) -> PyResult<Format> {
     let bytes = |at: usize| -> PyResult<Vec<u8>> { Ok(spec.get::<String>(at)?.into_bytes()) };
     let name: String = spec.get(0)?;
     Ok(match name.as_str() {
-        "canal" => Format::Canal(Canal { middle: bytes(1)?, types: bytes(2)?, tail: bytes(3)?, compat: spec.get(4)? }),
+        "canal" => Format::Canal(Canal {
+            middle: bytes(1)?,
+            types: bytes(2)?,
+            tail: bytes(3)?,
+            compat: spec.get(4)?,
+            uniform: spec.get(5)?,
+            key_head: bytes(6)?,
+            keys: spec.get(7)?,
+        }),
         "debezium" => Format::Debezium(Debezium {
             value_head: bytes(1)?,
             key_head: bytes(2)?,
@@ -144,6 +152,17 @@ pub fn format(spec: &Bound<'_, PyTuple>) -> PyResult<Format> {
         }),
         _ => return Err(unknown("the format", &name)),
     })
+}
+
+/// Operations by the names that Canal has for them.
+pub fn operations(names: &[String]) -> PyResult<Vec<Operation>> {
+    let one = |name: &String| match name.as_str() {
+        "INSERT" => Ok(Operation::Insert),
+        "UPDATE" => Ok(Operation::Update),
+        "DELETE" => Ok(Operation::Delete),
+        _ => Err(unknown("the operation", name)),
+    };
+    names.iter().map(one).collect()
 }
 
 /// Where rows go: ("one", slot), or by a key ("text" with a field, "list" with fields, "record") to one of slots.

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.once import make_topic
 from tests.support import DaemonProcess, destination_toml, eventually, read_messages, read_topic
 
 pytestmark = pytest.mark.server
@@ -169,6 +170,81 @@ def test_filters_choose_kinds(mysql: Any, schema: str, execute: Execute, daemon:
     assert len({m["gtid"] for m in found[1:5]}) == 1
     numbers = [int(m["_pos"]) for m in found]
     assert numbers == sorted(set(numbers))
+
+
+def test_what_a_change_does_decides_whether_it_is_published(
+    mysql: Any, schema: str, execute: Execute, daemon: Daemon, tmp_path: Path
+) -> None:
+    kept, changed = tmp_path / "kept.jsonl", tmp_path / "changed.jsonl"
+    process = daemon(
+        kept=toml(mysql, schema, jsonl(kept), message='compat = "canal"', filters='operations = ["insert", "update"]'),
+        changed=toml(
+            mysql, schema, jsonl(changed), filters=f"unchanged_updates = 'skip'\nexclude_columns = '{schema}\\.t:seen'"
+        ),
+    ).start()
+    for name in ("kept", "changed"):
+        process.wait_state(name, "STREAMING")
+    execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(9), seen INT)",
+        "CREATE VIEW v AS SELECT id FROM t",
+        "INSERT INTO t VALUES (1, 'a', 0), (2, 'b', 0)",
+        "UPDATE t SET seen = 1",
+        "UPDATE t SET seen = 2, name = IF(id = 2, 'B', name)",
+        "DELETE FROM t WHERE id = 1",
+        "DROP VIEW v",
+        "INSERT INTO t VALUES (9, 'z', 0)",
+    )
+
+    def told(path: Path, count: int) -> list[tuple[str, list[str]]]:
+        return [(m["type"], [row["id"] for row in m["data"] or ()]) for m in lines(process, path, count)]
+
+    both = ["1", "2"]
+    assert told(kept, 5) == [
+        ("CREATE", []),
+        ("INSERT", both),
+        ("UPDATE", both),
+        ("UPDATE", both),
+        ("INSERT", ["9"]),
+    ]
+    assert told(changed, 7) == [
+        ("CREATE", []),
+        ("QUERY", []),
+        ("INSERT", both),
+        ("UPDATE", ["2"]),
+        ("DELETE", ["1"]),
+        ("QUERY", []),
+        ("INSERT", ["9"]),
+    ]
+
+
+def test_keys_of_canals_messages_let_a_topic_be_compacted(
+    mysql: Any, kafka: Any, schema: str, execute: Execute, daemon: Daemon
+) -> None:
+    # Its broker refuses what has no key.
+    asyncio.run(make_topic(kafka.bootstrap_servers, schema, cleanup_policy="compact"))
+    more = 'key = ["$pk$"]'
+    process = start(daemon, toml(mysql, schema, kafka_sink(kafka), message=more))
+    execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(9))",
+        "INSERT INTO t VALUES (1, 'a'), (2, 'b')",
+        "UPDATE t SET id = 3 WHERE id = 2",
+        "DELETE FROM t WHERE id = 1",
+        "TRUNCATE TABLE t",
+    )
+    found = records(kafka, schema, 8)
+    keys = [(json.loads(one.key).get("key") or {}).get("id") for one in found]
+    assert list(zip(keys, [value and value["type"] for value in map(body, found)], strict=True)) == [
+        (None, "CREATE"),
+        ("1", "INSERT"),
+        ("2", "INSERT"),
+        ("3", "UPDATE"),
+        ("2", None),
+        ("1", "DELETE"),
+        ("1", None),
+        (None, "TRUNCATE"),
+    ]
+    assert len({value for one in found for name, value in one.headers if name == "headrace-id"}) == 8
+    process.wait_state("shop", "STREAMING")
 
 
 @pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from base64 import b64encode
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -276,6 +277,26 @@ def test_canals_own_way_has_whole_seconds_and_no_pos() -> None:
 )
 def test_to_canal_every_statement_is_ddl_that_is_not_dml(sql: str, category: str, is_ddl: bool) -> None:
     assert only(CompatFormat().schema_change(ddl(sql, DdlKind.QUERY, category), 7))["isDdl"] is is_ddl
+
+
+def test_to_canal_a_view_that_is_made_or_dropped_is_no_message() -> None:
+    view = replace(ddl("CREATE VIEW v AS SELECT 1", DdlKind.QUERY), view=True)
+    assert CompatFormat().schema_change(view, 7) == []
+    assert only(CompatFormat().schema_change(replace(view, alters=True), 7))["type"] == "QUERY"
+    assert only(CanalFormat().schema_change(view, 7))["type"] == "QUERY"
+
+
+@pytest.mark.parametrize("made", [CanalFormat, CompatFormat])
+def test_uniform_old_values_have_the_columns_that_changed_in_any_row_of_the_message(made: type[CanalFormat]) -> None:
+    before = [(1, "a", "p"), (2, "b", "q"), (3, None, "r")]
+    updates = change(["id", "x", "y"], [(1, "A", "p"), (2, "b", "Q"), (3, None, "r")], list(before))
+    olds = [{"x": "a", "y": "p"}, {"x": "b", "y": "q"}, {"x": None, "y": "r"}]
+    fmt = made(uniform=True)
+    assert json.loads(fmt.encode(updates, 1))["old"] == olds
+    assert [json.loads(one)["old"] for one in fmt.encode_each(updates, 1)] == [[{"x": "a"}], [{"y": "q"}], [{}]]
+    assert json.loads(made().encode(updates, 1))["old"] == [{"x": "a"}, {"y": "q"}, {}]
+    updates.before = [(1, "a", "p"), (2, ABSENT, "q"), (3, None, "r")]
+    assert json.loads(fmt.encode(updates, 1))["old"] == [olds[0], {"y": "q"}, olds[2]]
 
 
 def settings(**message: Any) -> DestinationSettings:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from headrace import __version__
 from headrace.cli.wiring import new_format
@@ -142,6 +143,66 @@ def test_a_changed_key_is_a_delete_and_a_create_that_name_each_other(tombstones:
         expected[1] = ("__debezium.newkey", new)
     assert made.headers == expected
     assert made.rows == ([0, 0, 0, 1] if tombstones else [0, 0, 1])
+
+
+def test_an_unwrapped_row_has_the_fields_that_are_asked_for() -> None:
+    fmt = debezium(unwrap=True, add_fields=["op", "table", "source.ts_ms", "source.row"])
+    update = change(Operation.UPDATE, BOB, ANNE, before=[(1005, "Rob", None), (1004, "Ann", None)])
+    assert read(fmt.rows(update, 1))[1] == (
+        {"id": 1004},
+        {
+            **dict(zip((column.name for column in CUSTOMERS.columns), ANNE, strict=True)),
+            "__op": "u",
+            "__table": "customers",
+            "__source_ts_ms": US // 1000,
+            "__source_row": 1,
+        },
+    )
+    ((_, plain),) = read(debezium(unwrap=True).rows(change(Operation.INSERT, BOB), 1))
+    assert list(plain.values()) == list(BOB)
+
+
+@pytest.mark.parametrize(
+    ("deletes", "told"),
+    [
+        ("tombstone", [None]),
+        ("rewrite", ["true"]),
+        ("rewrite-with-tombstone", ["true", None]),
+        ("drop", []),
+    ],
+)
+def test_a_delete_is_unwrapped_as_asked_for(deletes: str, told: list[str | None]) -> None:
+    fmt = debezium(unwrap=True, deletes=deletes)
+    gone = read(fmt.rows(change(Operation.DELETE, ANNE), 1))
+    assert [value and value["__deleted"] for _, value in gone] == told
+    assert {key["id"] for key, _ in gone} <= {1004}
+    ((_, made),) = read(fmt.rows(change(Operation.INSERT, ANNE), 1))
+    assert made.get("__deleted") == ("false" if "rewrite" in deletes else None)
+    moved = read(fmt.rows(change(Operation.UPDATE, BOB, before=[ANNE]), 1))
+    assert [(key["id"], value and value["first_name"]) for key, value in moved] == [
+        *[(1004, one and "Anne") for one in told],
+        (1005, "Bob"),
+    ]
+
+
+def test_an_unwrapped_row_fits_the_schema_that_it_carries() -> None:
+    fmt = debezium(unwrap=True, schemas=True, add_fields=["op", "ts_ms", "gtid", "source.snapshot"], deletes="rewrite")
+    for operation in Operation:
+        before = [ANNE] if operation is Operation.UPDATE else None
+        for _, value in read(fmt.rows(change(operation, ANNE, before=before), 1)):
+            assert value["schema"]["name"].endswith("customers.Value")
+            check(value["schema"], value["payload"])
+    ((_, plain),) = read(debezium(unwrap=True, schemas=True).rows(change(Operation.INSERT, ANNE), 1))
+    check(plain["schema"], plain["payload"])
+    assert plain["schema"]["optional"]
+
+
+def test_fields_that_are_not_there_and_options_without_unwrap_are_refused() -> None:
+    for wrong in ({"unwrap": True, "add_fields": ["source.nothing"]}, {"unwrap": True, "add_fields": ["x.y"]}):
+        with pytest.raises(ValidationError, match="is no field of the envelope or of source"):
+            debezium(**wrong)
+    with pytest.raises(ValidationError, match="deletes has no meaning without unwrap"):
+        debezium(deletes="drop")
 
 
 def test_a_table_without_a_primary_key_has_neither_keys_nor_tombstones() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from headrace.model import Column, DdlKind, Operation, SchemaChange, TableChange, TableSchema, TransactionMark
+from headrace.mysql.decoder_options import DecoderOptions
 from headrace.ports.format import Messages
+from tests.streams import daemon_settings, settings
 from tests.unit.test_debezium_format import ANNE, BOB, CUSTOMERS, ORIGIN, US, change, check, debezium, read
 
 # -- transactions -------------------------------------------------------------------------------------------------
@@ -123,6 +126,39 @@ def test_kinds_of_table_changes() -> None:
         ("ALTER", '"a"."new"', False),
         ("ALTER", '"a"."b"', False),
     ]
+
+
+def test_a_rename_is_about_the_new_name_and_of_several_tables_each_has_a_record() -> None:
+    fmt = debezium(schema_topic="s")
+    one = TableChange(DdlKind.RENAME, "arch", "new", CUSTOMERS, ("inventory", "customers"))
+    _, key, value = only(fmt.schema_change(ddl(DdlKind.RENAME, one, sql="RENAME TABLE customers TO arch.new"), 1))
+    assert (key["databaseName"], value["databaseName"], value["source"]["db"]) == ("arch",) * 3
+    assert (value["source"]["table"], value["ddl"]) == ("new", "RENAME TABLE customers TO arch.new")
+    two = TableChange(DdlKind.RENAME, "inventory", "q`b", CUSTOMERS, ("inventory", "b"))
+    (made,) = fmt.schema_change(ddl(DdlKind.RENAME, one, two), 1)
+    assert [value["ddl"] for _, value in read(made)] == [
+        "RENAME TABLE `inventory`.`customers` TO `arch`.`new`",
+        "RENAME TABLE `inventory`.`b` TO `inventory`.`q``b`",
+    ]
+    assert [[of["id"] for of in value["tableChanges"]] for _, value in read(made)] == [
+        ['"arch"."new"'],
+        ['"inventory"."q`b"'],
+    ]
+    assert made.rows == [0, 0], "so that their ids differ"
+
+
+def test_rows_say_which_statement_made_them_when_asked_for() -> None:
+    text = ddl(DdlKind.QUERY, category="dml", sql='INSERT INTO customers VALUES ("x")')
+    for query, expected in ((True, text.sql), (False, None)):
+        fmt = debezium(query=query)
+        assert fmt.schema_change(text, 1) == []
+        ((_, value),) = read(fmt.rows(change(Operation.INSERT, ANNE), 1))
+        assert value["source"]["query"] == expected
+        later = replace(ORIGIN, transaction=ORIGIN.transaction + 1)
+        ((_, value),) = read(fmt.rows(change(Operation.INSERT, ANNE, origin=later), 1))
+        assert value["source"]["query"] is None, "of another transaction"
+    config = settings(message={"format": "debezium", "debezium": {"query": True}})
+    assert DecoderOptions.of(config, daemon_settings()).dml_queries
 
 
 def test_an_index_changes_a_table_only_by_an_alter() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import os
 import random
+import re
 import struct
 import sys
 import tomllib
@@ -229,7 +230,7 @@ def unknown() -> Iterator[None]:
 def test_what_is_found_says_why_it_is_python() -> None:
     assert str(native.find("off")) == 'Python (off: [daemon] native = "off")'
     sys.modules["headrace_native"] = types.ModuleType("headrace_native")
-    assert str(native.find()) == "Python (headrace-native unknown has interface None, not 3)"
+    assert str(native.find()) == "Python (headrace-native unknown has interface None, not 4)"
     native.find.cache_clear()
     old = sys.modules["headrace_native"] = types.ModuleType("headrace_native")
     old.INTERFACE, old.__version__ = native.INTERFACE, "0.0.9"  # type: ignore[attr-defined]
@@ -298,8 +299,7 @@ def test_an_error_names_the_event_that_native_code_left() -> None:
     binlog.gtid(50, 50)
     data = bytearray(binlog.packets)
     data[good + 40] ^= 1
-    config = native_differential.settings(random.Random(1))
-    outcomes = [native_differential.outcome(bytes(data), config, module, WHOLE) for module in (None, MODULE)]
+    outcomes = [native_differential.outcome(bytes(data), plain(), module, WHOLE) for module in (None, MODULE)]
     assert outcomes[0] == outcomes[1]
     assert any("CRC32" in str(one) for one in outcomes[1])
 
@@ -348,11 +348,11 @@ def test_the_last_number_that_a_gtid_may_have_is_no_panic() -> None:
 def test_a_set_of_more_members_than_bits_is_pythons() -> None:
     output = MODULE.Output("uuid", 1, 0, 400, False, False)
     counter, route = output.add_counter(), ("one", output.add_slot())
-    columns, fmt = [(0, '"c":', ("text", "base64"))], ("canal", "", "", "", False)
+    columns, fmt = [(0, '"c":', ("text", "base64"))], ("canal", "", "", "", False, False, "", [])
     labels = [f"l{i}" for i in range(65)]
     with pytest.raises(ValueError, match="native"):
-        output.table([("set", 8, labels)], columns, fmt, route, [0], False, counter)
-    assert output.table([("set", 8, labels[:64])], columns, fmt, route, [0], False, counter)
+        output.table([("set", 8, labels)], columns, fmt, route, [], False, [0], False, counter)
+    assert output.table([("set", 8, labels[:64])], columns, fmt, route, [], False, [0], False, counter)
 
 
 @needs_native
@@ -522,7 +522,7 @@ def test_the_check_says_before_what_a_stream_finds(seed: int) -> None:
         expected = " ".join(one.sentence for one in native_use(DaemonSettings(), config, new_format(config), schemas))
         for name in schemas:
             if name in found:
-                assert (".".join(name) in expected) == bool(found[name]), (found, expected)
+                assert (f"{'.'.join(name)} (" in expected) == bool(found[name]), (found, expected)
 
 
 def test_headrace_and_its_native_code_have_one_version() -> None:
@@ -556,3 +556,66 @@ def test_a_large_event_goes_out_in_the_same_parts_both_ways(kind: int, columns: 
     assert both[0] == both[1]
     messages = [one for one in both[0] if isinstance(one, tuple) and len(one) == 3 and isinstance(one[1], list)]
     assert len(messages) == 9 + 1 + more
+
+
+def updates_of(of: Table, *groups: list[tuple[tuple[int, int, int], tuple[int, int, int]]]) -> bytes:
+    """A binlog of updates of a table with three numbers, each group one event, behind events that make it known."""
+    image = lambda row: b"\0" + struct.pack("<iBB", *row)  # noqa: E731
+    binlog = Binlog().begin_file()
+    known = [[((0, 0, 0), (0, 1, 1))]] * 5
+    for gno, pairs in enumerate([*known, *groups], 1):
+        binlog.gtid(gno, 1_700_000_000_000_000)
+        binlog.query("BEGIN")
+        binlog.event(19, of.body())
+        binlog.event(31, of.event(31, [image(row) for pair in pairs for row in pair]))
+        binlog.event(16, bytes(8))
+    return bytes(binlog.packets)
+
+
+TINY = Column_(ct.TINY, b"", ct.TINY, 1)
+
+
+@needs_native
+@pytest.mark.parametrize(
+    "message",
+    [{}, {"old": "uniform"}, {"rows_per_message": 2, "old": "uniform"}, {"format": "debezium"}, {"key": ["$pk$"]}],
+)
+@pytest.mark.parametrize("kind", ["kafka", "jsonl"])
+def test_what_an_update_does_decides_in_the_same_way_both_ways(message: dict[str, Any], kind: str) -> None:
+    same, other = ((1, 1, 1), (1, 1, 2)), ((2, 1, 1), (2, 2, 1))
+    data = updates_of(table("t", 1, TINY, TINY), [same], [other], [same, same], [same, other, same, other], [other] * 3)
+    filters = {"unchanged_updates": "skip", "exclude_columns": "shop\\.t:c2"}
+    more = {"sink": {"type": "jsonl", "path": "-"}, "route": {}} if kind == "jsonl" else {}
+    config = settings_of(message, filter=filters, **more)
+    assert used(data, config) == {("shop", "t"): ""}
+    both = [native_differential.outcome(data, config, one, WHOLE) for one in (MODULE, None)]
+    assert both[0] == both[1]
+    assert "('shop', 't', 0, 11, 0)" in str(both[0])
+    if message == {"old": "uniform"}:
+        mixed = updates_of(table("t", 1, TINY, TINY), [((1, 1, 1), (1, 1, 2)), ((2, 1, 1), (2, 2, 1))])
+        both = [native_differential.outcome(mixed, settings_of(message), one, WHOLE) for one in (MODULE, None)]
+        assert both[0] == both[1]
+        assert '"old":[{"c1":"1","c2":"1"},{"c1":"1","c2":"1"}]' in str(both[0])
+    without = settings_of(message, filter={"operations": ["insert", "delete"]}, **more)
+    assert used(data, without) == {("shop", "t"): ""}
+    assert [native_differential.outcome(data, without, one, WHOLE) for one in (MODULE, None)] == [
+        native_differential.outcome(data, without, None, WHOLE)
+    ] * 2
+    assert "headrace-id" not in str(native_differential.outcome(data, without, MODULE, WHOLE))
+
+
+@needs_native
+def test_the_statement_behind_rows_is_in_their_source_when_asked_for() -> None:
+    binlog = Binlog().begin_file()
+    for gno in range(1, 6):
+        binlog.gtid(gno, 1_700_000_000_000_000)
+        binlog.query("BEGIN")
+        if gno != 4:
+            binlog.event(29, b"\x01" + f"INSERT {gno}".encode())
+        binlog.table()
+        binlog.insert((gno, "x"))
+        binlog.event(16, bytes(8))
+    python, native_code = both_ways_of(binlog, {"format": "debezium", "debezium": {"query": True}})
+    assert python == native_code
+    found = re.findall(r'"query":(null|"[^"]*")', str(python))
+    assert found == ['"INSERT 1"', '"INSERT 2"', '"INSERT 3"', "null", '"INSERT 5"']

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import NotUnderstood
 from headrace.large_values import LargeValue
-from headrace.model import ABSENT, Column, Operation, Row, RowsChange, TableSchema
+from headrace.model import ABSENT, Column, Operation, Row, RowsChange, SnapshotRows, TableSchema
 from headrace.pipeline.projection import Projections
 from headrace.pipeline.table_projection import Part, TableProjection
 from headrace.rules.hashes import kafka_partition
@@ -123,6 +124,83 @@ def test_a_row_comes_under_the_condition_as_an_insert_and_leaves_it_as_a_delete(
         (0, "INSERT", [1, 3], START)
     ]
     assert made.slice(insert(far)) == []
+
+
+def test_only_the_operations_that_are_asked_for_are_published() -> None:
+    made = plan(operations=["insert", "update"])
+    gone = RowsChange(SCHEMA, Operation.DELETE, [row(1), row(2)], None, START, 5, "g:1")
+    assert made.slice(gone) == []
+    assert told(made.slice(insert(row(1), row(2)))) == [(0, "INSERT", [1, 2], START)]
+    assert told(made.slice(update((row(1), row(1, user=2))))) == [(0, "UPDATE", [1], START)]
+    assert plan(operations=["delete"]).slice(insert(row(1))) == []
+    assert told(plan(operations=["delete"]).slice(gone)) == [(0, "DELETE", [1, 2], START)]
+
+
+def test_an_update_that_a_condition_makes_an_insert_or_a_delete_counts_as_that() -> None:
+    where = [{"tables": r"shop\.orders", "rows": 'city = "北京"'}]
+    near, far = row(1), row(1, city="上海")
+    kept = plan(where=where, operations=["insert", "update"])
+    assert kept.slice(update((near, far))) == []
+    assert told(kept.slice(update((far, near)))) == [(0, "INSERT", [1], START)]
+    only = plan(where=where, operations=["update"])
+    assert only.slice(update((far, near))) == []
+    assert told(only.slice(update((near, row(1, phone="7"))))) == [(0, "UPDATE", [1], START)]
+
+
+def test_both_halves_of_an_update_that_moves_to_another_partition_are_an_update() -> None:
+    new = next(i for i in range(2, 99) if partition_of(i) != partition_of(1))
+    moved = update((row(1), row(new)))
+    halves = [(partition_of(1), "DELETE", [1], START), (partition_of(new), "INSERT", [new], START + 1)]
+    assert told(plan(spread(), operations=["update"]).slice(moved)) == halves
+    assert plan(spread(), operations=["insert", "delete"]).slice(moved) == []
+
+
+def test_rows_of_a_snapshot_are_published_whatever_operations_are() -> None:
+    read = replace(insert(row(1)), snapshot=SnapshotRows("s", "initial", "true"))
+    assert told(plan(operations=["delete"]).slice(read)) == [(0, "INSERT", [1], START)]
+
+
+def test_updates_that_change_no_published_column_are_left_out_when_asked_for() -> None:
+    change = update(
+        (row(1), row(1)),
+        (row(2), row(2, city="上海")),
+        (row(3), row(3, phone="7")),
+        (row(4), row(4, user=9)),
+    )
+    hidden = {"unchanged_updates": "skip", "exclude_columns": r"shop\.orders:phone"}
+    made = plan(**hidden)
+    ((_, part),) = made.slice(change)
+    assert [r[0] for r in part.rows] == [2, 4]
+    assert [r[0] for r in part.before or ()] == [2, 4]
+    assert (part.pos, list(part.row_indexes or ())) == (START + 1, [1, 3])
+    assert made.slice(update((row(1), row(1, phone="7")))) == []
+    assert told(plan(exclude_columns=r"shop\.orders:phone").slice(change))[0][2] == [1, 2, 3, 4]
+    assert told(made.slice(insert(row(1)))) == [(0, "INSERT", [1], START)]
+
+
+def test_what_a_mask_hides_is_compared_as_it_is_published() -> None:
+    mask = {"tables": r"shop\.orders", "columns": "phone", "mask": "truncate", "length": 1}
+    made = plan(unchanged_updates="skip", mask=[mask])
+    assert made.slice(update((row(1, phone="71"), row(1, phone="72")))) == []
+    assert told(made.slice(update((row(1, phone="71"), row(1, phone="81"))))) == [(0, "UPDATE", [1], START)]
+
+
+def test_what_is_not_known_of_an_update_counts_as_a_change() -> None:
+    made = plan(unchanged_updates="skip", exclude_columns=r"shop\.orders:phone")
+    assert made.slice(update((row(1, phone=ABSENT), row(1, phone="7")))) == []
+    for pair in ((row(1, city=ABSENT), row(1, city=ABSENT)), (row(1, city=ABSENT), row(1))):
+        assert told(made.slice(replace(update(pair), partial=True))) == [(0, "UPDATE", [1], START)]
+
+
+def test_a_row_that_moves_or_comes_under_a_condition_is_never_unchanged() -> None:
+    new = next(i for i in range(2, 99) if kafka_partition(b"%d" % i, 4) != kafka_partition(b"1", 4))
+    hidden = {"unchanged_updates": "skip", "exclude_columns": r"shop\.orders:user_id"}
+    made = plan(spread("user_id"), **hidden)
+    assert len(made.slice(update((row(5, user=1), row(5, user=new))))) == 2
+    where = [{"tables": r"shop\.orders", "rows": "user_id = 1"}]
+    made = plan(**hidden, where=where)
+    assert told(made.slice(update((row(1, user=2), row(1, user=1))))) == [(0, "INSERT", [1], START)]
+    assert made.slice(update((row(1), row(1)))) == []
 
 
 def test_the_first_condition_that_names_a_table_counts() -> None:

@@ -64,6 +64,13 @@ def test_what_is_made_in_the_stream_is_known(story: Story) -> None:
     assert story.history.table("shop", "t").keys == (0,)  # type: ignore[union-attr]
 
 
+def test_of_a_statement_it_is_known_whether_it_is_about_a_view(story: Story) -> None:
+    view = "CREATE ALGORITHM=UNDEFINED DEFINER=`root`@`%` SQL SECURITY DEFINER VIEW `v` AS select 1"
+    for statement in (view, "ALTER VIEW v AS SELECT 2", "DROP VIEW IF EXISTS v"):
+        assert story.tell(statement).view
+    assert not story.tell("CREATE TABLE v (id INT)").view
+
+
 def test_an_alter_that_does_not_fit_makes_the_table_unknown(story: Story) -> None:
     effect = story.tell("ALTER TABLE t DROP COLUMN nope")
     assert story.names() is None

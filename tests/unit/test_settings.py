@@ -13,6 +13,7 @@ from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.errors import ConfigError
 from headrace.formats.canal.settings import CanalMessageSettings
 from headrace.formats.debezium.settings import DebeziumSettings
+from headrace.formats.maxwell.settings import MaxwellMessageSettings
 from headrace.rules.patterns import compile_filter
 from headrace.settings.destination import Settings
 from headrace.settings.load import derive_server_id
@@ -74,7 +75,8 @@ def test_every_key_is_in_the_shipped_files_and_described() -> None:
     shop = settings.destinations["shop"]
     sections = [(texts[""], settings.daemon), (texts[""], settings.state), (texts[""], settings.http)]
     sections += [(texts[""], settings.log)]  # type: ignore[list-item]
-    for section in (shop.source, shop.filter, shop.message, DebeziumSettings(), shop.route, shop.queue, shop.parking):
+    messages = shop.message, DebeziumSettings(), MaxwellMessageSettings()
+    for section in (shop.source, shop.filter, *messages, shop.route, shop.queue, shop.parking):
         sections.append((texts["shop"].replace("## ", ""), section))  # type: ignore[arg-type]
     sections.append((texts["shop"], shop.sink))  # type: ignore[arg-type]
     sections.append((texts[""].replace("## ", ""), ZooKeeperSettings(hosts="zk:2181")))  # type: ignore[arg-type]
@@ -150,7 +152,11 @@ def test_all_problems_of_all_files_at_once(write: Write) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ('type = "kafka"', 'type = "kafak"', "sink.type: should be one of kafka, rabbitmq, rocketmq, canal, jsonl, null"),
+        (
+            'type = "kafka"',
+            'type = "kafak"',
+            "sink.type: should be one of kafka, rabbitmq, rocketmq, canal, jsonl, null",
+        ),
         ('type = "kafka"', "", "sink.type: is missing; one of kafka, rabbitmq, rocketmq, canal, jsonl, null"),
         ('topic = "shop"', "", "route.topic: is missing; a kafka sink needs it"),
         ('topic = "shop"', 'topic = ".."', 'route.topic: should not be "." or "..": Kafka has no such topics'),
@@ -171,7 +177,11 @@ def test_all_problems_of_all_files_at_once(write: Write) -> None:
         ("${SHOP_PASSWORD}", "${SHOP_PASSWORD", "source.password: `${` has no closing `}`"),
         ("${SHOP_PASSWORD}", "${file:/no/where}", "source.password: the file /no/where can't be read: No such file"),
         ("${SHOP_PASSWORD}", "${file:where}", "source.password: the path in ${file:where} should be absolute"),
-        ("[sink]", '[message]\nformat = "avro"\n[sink]', "message.format: should be one of canal, canal-protobuf, debezium"),
+        (
+            "[sink]",
+            '[message]\nformat = "avro"\n[sink]',
+            "message.format: should be one of canal, canal-protobuf, debezium",
+        ),
         ("[sink]", '[message]\ntime_zone = "Mars"\n[sink]', 'message.time_zone: should be a time zone such as "UTC"'),
         (
             "[sink]",

@@ -109,15 +109,24 @@ def test_the_example_is_right(tmp_path: Path) -> None:
         ("[[filter.mask]]\ntables = 'shop\\.users'\ncolumns = 'phone'\nmask = 'null'", "mask"),
     ],
 )
-def test_texts_of_statements_can_t_go_out_beside_what_is_hidden(write: Write, hiding: str, key: str) -> None:
+@pytest.mark.parametrize(
+    ("asking", "texts"),
+    [
+        ("[filter]\ndml_queries = true", "filter.dml_queries"),
+        ("[message]\nformat = 'debezium'\ndebezium.query = true\n[filter]", "message.debezium.query"),
+    ],
+)
+def test_texts_of_statements_can_t_go_out_beside_what_is_hidden(
+    write: Write, hiding: str, key: str, asking: str, texts: str
+) -> None:
     path = write(a="-")
     load(path, {})
     file = path.parent / "destinations" / "a.toml"
-    file.write_text(f"{file.read_text()}[filter]\ndml_queries = true\n{hiding}\n")
+    file.write_text(f"{file.read_text()}{asking}\n{hiding}\n")
     with pytest.raises(ConfigError) as caught:
         load(path, {})
     [problem] = caught.value.problems
-    assert problem == f"{file}: filter.dml_queries: the texts of statements hold the values that {key} hides"
+    assert problem == f"{file}: {texts}: the texts of statements hold the values that {key} hides"
 
 
 # -- kafka ------------------------------------------------------------------------------------------------------------

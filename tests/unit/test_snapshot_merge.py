@@ -12,9 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.formats.canal.format import CanalFormat
 from headrace.large_values import numbered
 from headrace.model import POS_ROOM, Column, DdlKind, Operation, Position, Row, RowsChange, TableChange, TableSchema
 from headrace.mysql.values.large import large_text
+from headrace.pipeline.message_builder import MessageBuilder
+from headrace.pipeline.projection import Projections
 from headrace.ports.state_records import Head
 from headrace.ports.tables import Chunk, Key, TableFacts, Watermark
 from headrace.rules.patterns import PatternTooSlow
@@ -24,6 +27,7 @@ from headrace.snapshot.merge import SnapshotMerge
 from headrace.snapshot.stored_keys import StoredKeys
 from headrace.snapshot.table_read import TableRead
 from headrace.snapshots import Snapshot, TableProgress
+from tests.streams import settings
 
 SCHEMA = TableSchema("shop", "item", (Column("id", "int", 4), Column("version", "int", 4)), (0,))
 KEYS = range(6)
@@ -430,6 +434,22 @@ async def test_a_row_whose_key_is_a_large_text_is_known_by_it() -> None:
     list(merge.large(RowsChange(schema, Operation.INSERT, list[Row](row), None, 1, 0, "", large=numbered(row))))
     merge.add(table, Rows([(key(), 1)], 0, last=True, after=None), window, schema)
     assert table.take(1) == []
+
+
+async def test_a_row_is_given_although_the_stream_has_an_update_of_it_that_is_not_published() -> None:
+    out: list[RowsChange] = []
+    hidden = Projections(settings(filter={"exclude_columns": r"shop\.item:version", "unchanged_updates": "skip"}))
+    builder = MessageBuilder(CanalFormat(), hidden)
+    merge = SnapshotMerge(
+        [Snapshot("s", "initial")], lambda *_: True, out.append, lambda: False, published=builder.published
+    )
+    database = Database()
+    table = merge.begin(merge.snapshots[0], ("shop", "item"))
+    window = await _opened(merge, table, database)
+    for old, new in (((1, 1), (1, 2)), ((2, 1), (3, 1))):
+        merge.rows(RowsChange(SCHEMA, Operation.UPDATE, [new], [old], 1, 0, ""))
+    merge.add(table, Rows([(1, 1), (2, 1), (3, 1)], 0, last=True, after=None), window, SCHEMA)
+    assert table.take(3) == [(1, 1)]
 
 
 async def test_no_key_of_a_row_that_a_condition_leaves_out_is_stored_as_it_is() -> None:

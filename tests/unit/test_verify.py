@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +14,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from headrace.cli.wiring import ADAPTERS, new_format
+from headrace.cli.verify import command
+from headrace.cli.wiring import ADAPTERS, Wiring, new_format
+from headrace.errors import ConfigError
 from headrace.model import ABSENT, Column, Operation, Position, Row, RowsChange, TableSchema
 from headrace.pipeline.message_builder import make_builder
 from headrace.pipeline.projection import Projections
@@ -24,6 +29,7 @@ from headrace.verify.image import Image, TooManyRows
 from headrace.verify.result import TableFound
 from headrace.verify.table import Conditions, TableNow
 from headrace.verify.views import TopicView
+from tests.configured import load
 from tests.streams import settings
 
 NAME = Column("name", "varchar(20)", 12, charset="utf8mb4")
@@ -306,3 +312,23 @@ def test_a_tombstone_says_by_its_keys_schema_of_which_table_it_is() -> None:
     assert [(one.key, one.row) for one in reader.read(delete)] == [(b"3", None)]
     assert [(one.key, one.row) for one in reader.read(tombstone)] == [(b"3", None)]
     assert not other.read(tombstone)
+
+
+async def test_a_destination_that_leaves_out_operations_is_not_compared() -> None:
+    chosen = settings(filter={"operations": ["insert", "update"]})
+    given = argparse.Namespace(name="shop", index=None)
+    known: Any = SimpleNamespace(destinations={"shop": chosen})
+    with pytest.raises(ConfigError, match=r"shop: what is published is not the table: .* lacks delete"):
+        await command(known, given)
+
+
+@pytest.mark.parametrize("message", [{"format": "maxwell"}, {"format": "debezium", "debezium": {"unwrap": True}}])
+def test_messages_that_say_too_little_are_not_read_back(message: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "headrace.toml").touch()
+    (tmp_path / "destinations").mkdir()
+    least = '[source]\nhost = "h"\nuser = "u"\npassword = ""\n[sink]\ntype = "jsonl"\npath = "-"\n'
+    (tmp_path / "destinations" / "shop.toml").write_text(least)
+    wiring = Wiring(load(tmp_path / "headrace.toml", {}))
+    schema = TableSchema("shop", "t", (Column("id", "int", 4),), (0,))
+    with pytest.raises(LookupError, match="can't be read back"):
+        wiring.message_reader(settings(message=message), schema)

@@ -80,7 +80,10 @@ async def _answer(
     values = _values(found, row)
     parts = projection.slice(RowsChange(found, Operation.INSERT, [values], None, 0, 0, ""))
     if not parts:
-        return answer | {"published": False, "why": "its [[filter.where]] leaves the row out"}
+        return answer | {
+            "published": False,
+            "why": "its [[filter.where]] leaves the row out, or [filter] operations an insert",
+        }
     ((partition, part),) = parts
     (shown,) = projection.whole(part).rows
     keys = projection.keys(part)[0]

@@ -106,6 +106,9 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
     chosen = destination(settings, given.name)
     if given.index and chosen.message.format != "canal":
         raise ConfigError([f"--index: consumers make documents of Canal's messages, and {chosen.name} has others"])
+    if chosen.filter.left_out:
+        left_out = ", ".join(sorted(chosen.filter.left_out))
+        raise ConfigError([f"{chosen.name}: what is published is not the table: [filter] operations lacks {left_out}"])
     limits = Limits(given.max_rows, given.range_rows, given.settle)
     projections = Projections(chosen, new_format(chosen))
     source = MysqlSource(chosen, settings.daemon, projections.captures, named=False)

@@ -53,6 +53,7 @@ ADAPTERS = Registry(
             "canal": "headrace.formats.canal.adapter:CanalAdapter",
             "canal-protobuf": "headrace.formats.canal.adapter:CanalEntryAdapter",
             "debezium": "headrace.formats.debezium.adapter:DebeziumAdapter",
+            "maxwell": "headrace.formats.maxwell.adapter:MaxwellAdapter",
         },
         "cluster": {"zookeeper": "headrace.adapters.zookeeper.adapter:ZooKeeperAdapter"},
         "state": {"sqlite": "headrace.adapters.sqlite.adapter:SqliteAdapter"},
@@ -241,6 +242,8 @@ class Wiring:
 
     def message_reader(self, destination: DestinationSettings, schema: TableSchema) -> MessageReader:
         """What understands a destination's messages about a table. Raises LookupError."""
+        if not destination.message.capabilities.readable:
+            raise LookupError("messages without before, op and source can't be read back")
         keys = [schema.columns[i].name for i in schema.keys]
         return self._adapters.format_adapter(destination.message.format).reader(schema.schema, schema.table, keys)
 

@@ -285,6 +285,7 @@ class Destination:
                     keys=StoredKeys(self._settings.filter.salts),
                     shows=builder.shows,
                     decides=builder.decides,
+                    published=builder.published,
                 )
                 run = Run(
                     self._context,

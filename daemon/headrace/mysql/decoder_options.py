@@ -48,7 +48,7 @@ class DecoderOptions:
             rows=wanted.rows,
             ddl=wanted.ddl,
             dcl=wanted.dcl,
-            dml_queries=wanted.dml_queries,
+            dml_queries=wanted.dml_queries or message.queries,
             two_numbers=bool(settings.route.partition_hash),
             partial_images=source.row_image == "any",
             skip_broken_tables=wanted.table_errors == "skip",

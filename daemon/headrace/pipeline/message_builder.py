@@ -176,6 +176,15 @@ class MessageBuilder:
         NotUnderstood."""
         return self._projections.of(schema).decides
 
+    def published(self, change: RowsChange) -> Sequence[RowsChange]:
+        """What of a change says anything of its rows, where the operations of [filter] decide on that. Raises
+        NotUnderstood."""
+        projection = self._projections.of(change.schema)
+        if not projection.selective:
+            return (change,)
+        change.settle(projection.looked_at)
+        return [part for _, part in projection.slice(change)]
+
     def emit(self, change: RowsChange) -> None:
         """Formats one change of rows. Raises NotUnderstood when the rules don't fit the table."""
         projection = self._projections.of(change.schema)

@@ -84,14 +84,16 @@ def reason_of_table(
         return f"it does not know the type of column {', '.join(unknown[:_NAMED])}"
     if projection.kept is None:
         return "a column is masked"
-    if not projection.simple and projection.native_key() is None:
+    if projection.conditional or (projection.spreads and projection.native_key() is None):
         return "rows are left out, or spread by Canal's hash"
-    if not projection.simple and (one_log or several):
+    if projection.spreads and (one_log or several):
         return "rows are spread, and messages have several"
     schema = projection.schema
     if fmt.native(schema) is None:
         alone = [replace(schema, columns=(column,), keys=()) for column in schema.columns]
         names = [one.columns[0].name for one in alone if fmt.native(one) is None]
+        if len(names) == len(alone):
+            return "it does not know this [message] format, or these types in it"
         return f"it does not know how [message] prints column {', '.join(names[:_NAMED])}"
     return ""
 
@@ -191,6 +193,8 @@ class NativeOutput(NativeRows):
                 columns,
                 spec.format,
                 route,
+                sorted(projection.left_out),
+                projection.skips_unchanged,
                 projection.deciding_columns,
                 self._two_numbers,
                 self._counter(projection.schema),
@@ -210,7 +214,7 @@ class NativeOutput(NativeRows):
         return counter
 
     def _route(self, projection: TableProjection) -> tuple[Any, ...] | None:
-        if projection.simple:
+        if not projection.spreads:
             return ("one", self._slot(projection, projection.partition))
         key = projection.native_key()
         if key is None or self._one_log or self._rows_per_message > 1:

@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from headrace.errors import NotUnderstood
-from headrace.model import Column, Row, TableSchema
+from headrace.model import Column, Operation, Row, TableSchema
 from headrace.pipeline.table_projection import KeyBytes, Route, TableProjection
 from headrace.ports.format import KeyedFormat, ValueFormat, per_schema
 from headrace.rules.columns import parse_columns
@@ -56,6 +56,8 @@ class Projections:
         self._exclude = parse_columns(wanted.exclude_columns, "filter.exclude_columns")
         self._where = [(compile_filter(one.tables, "filter.where"), parse_condition(one.rows)) for one in wanted.where]
         self._masks = [(compile_filter(one.tables, "filter.mask"), one.columns, one.rule) for one in wanted.mask]
+        self._left_out = frozenset(Operation(one.upper()) for one in wanted.left_out)
+        self._skips_unchanged = wanted.unchanged_updates == "skip"
         self._secret = wanted.salts
         """Makes hashes of hidden keys, where there is one."""
         self.of = per_schema(self.project)
@@ -65,6 +67,8 @@ class Projections:
         try:
             route = self.route(schema.schema, schema.table)
             published, project, masked = self._projection(schema)
+            if self._format is not None:
+                self._format.check(published)
             left_out = set(range(len(schema.columns))) - set(self._kept(schema))
             keys, condition = _key_columns(schema, route), self._where_of(schema)
             return TableProjection(
@@ -83,11 +87,13 @@ class Projections:
                 condition=frozenset(columns_of(condition)) if condition is not None else frozenset(),
                 kept=None if masked else self._kept(schema),
                 looked_at=[*self._compared(schema, condition), *self._read_by_masks(schema, masked)],
+                left_out=self._left_out,
+                skips_unchanged=self._skips_unchanged,
             )
         except ValueError as error:
             raise NotUnderstood(
                 f"the configuration does not fit the table {schema.name}: {error}",
-                remedy="mend [filter] or [route]; `headrace check` names every rule that does not fit",
+                remedy="mend [filter], [route] or [message]; `headrace check` names every rule that does not fit",
             ) from error
 
     def _record_key(self, schema: TableSchema, route: Route) -> KeyBytes | None:

@@ -71,10 +71,13 @@ class TableProjection:
         condition: frozenset[str] = frozenset(),
         kept: Sequence[int] | None = (),
         looked_at: Iterable[int] = (),
+        left_out: frozenset[Operation] = frozenset(),
+        skips_unchanged: bool = False,
     ) -> None:
         """`kept`: the columns of `source` that are published as they are, by number; None where values are changed.
         `condition`: those that `keeps` looks at, by name in lower case. `looked_at`: those whose values a condition or
-        a mask needs."""
+        a mask needs. `left_out`: the operations that are not published. `skips_unchanged`: nor are updates that change
+        no published column."""
         self.route, self.source, self.schema, self.kept = route, source, schema, kept
         self.counted: TableRows | None = None
         """What the message builder has of the table that nobody has taken; None: nothing."""
@@ -101,7 +104,11 @@ class TableProjection:
                 self._spread = lambda rows: [canal_partition(text(row), n, database=database) for row in rows]
             else:
                 self._spread = lambda rows: kafka_partitions(map(key, rows), n)
-        self.simple = self._spread is None and keeps is None
+        self.left_out, self.skips_unchanged = left_out, skips_unchanged
+        self.selective = bool(left_out or skips_unchanged)
+        """Whether what a change does decides if it is published."""
+        self.spreads = self._spread is not None
+        self.simple = not self.spreads and keeps is None and not self.selective
         self.looked_at = frozenset((*self.deciding_columns, *looked_at))
         """The columns of `source` whose values are looked at: large ones of them are decoded as a whole."""
 
@@ -160,7 +167,7 @@ class TableProjection:
         """Each row's partition, when every row goes out as it is; None when the change has to be cut. Raises
         NotUnderstood."""
         spread, before = self._spread, change.before
-        if spread is None or self._keeps is not None or change.row_indexes is not None:
+        if spread is None or self._keeps is not None or self.selective or change.row_indexes is not None:
             return None
         if before is not None:
             for same in (self._key_columns, self._primary_key):
@@ -175,12 +182,15 @@ class TableProjection:
         """The parts of a change, for each partition in the order of its rows.
 
         A row whose key is another one afterwards, and whose partition is, becomes a DELETE there and an INSERT here;
-        one that comes under the filter's condition an INSERT, one that leaves it a DELETE. `pos` of a part is its
+        one that comes under the filter's condition an INSERT, one that leaves it a DELETE. Operations that are left out
+        are looked for behind the condition, and before partitions. `pos` of a part is its
         first row's; a row that becomes two parts takes two numbers, the DELETE the lower one. Raises NotUnderstood
         when a row lacks a column that decides.
         """
         try:
-            return self._slice_plain(change) if change.before is None else self._slice_update(change, change.before)
+            if change.before is None or not (self.spreads or self.conditional or self.skips_unchanged):
+                return self._slice_plain(change)
+            return self._slice_update(change, change.before)
         except ColumnAbsent as error:
             raise self._absent(error.name) from error
 
@@ -212,6 +222,8 @@ class TableProjection:
 
     def _slice_plain(self, change: RowsChange) -> list[Part]:
         rows, keeps, spread = change.rows, self._keeps, self._spread
+        if change.operation in self.left_out and change.snapshot is None:
+            return []
         kept: Sequence[int] = range(len(rows))
         if keeps is not None:
             kept = [i for i in kept if keeps(rows[i])]
@@ -233,6 +245,7 @@ class TableProjection:
 
     def _slice_update(self, change: RowsChange, before: list[Row]) -> list[Part]:
         keeps, spread, same, name = self._keeps, self._spread, self._key_columns, self._primary_key
+        selective = self.selective
         parts: list[tuple[int, Operation, list[int], int]] = []
         runs: dict[int, list[int]] = {}
         """By partition: the rows of the last part there, as long as it is one of updates. Row i of a part counts as
@@ -240,6 +253,9 @@ class TableProjection:
         number = change.pos
         for i, (old, new) in enumerate(zip(before, change.rows, strict=True)):
             was, now = keeps is None or bool(keeps(old)), keeps is None or bool(keeps(new))
+            if selective and (was or now) and self._drops(old, new, was, now):
+                number += 1
+                continue
             here = self.partition if spread is None or not now else spread((new,))[0]
             there = here if spread is None or not was or (now and same(old) == same(new)) else spread((old,))[0]
             if was and now and here == there:
@@ -265,6 +281,19 @@ class TableProjection:
             (partition, self._made(change, operation, row_indexes, pos))
             for partition, operation, row_indexes, pos in parts
         ]
+
+    def _drops(self, old: Row, new: Row, was: bool, now: bool) -> bool:
+        """Whether an update is not published for what it does; `was` and `now`: whether the condition is met."""
+        operation = Operation.UPDATE if was and now else Operation.INSERT if now else Operation.DELETE
+        return operation in self.left_out or (self.skips_unchanged and was and now and self._unchanged(old, new))
+
+    def _unchanged(self, old: Row, new: Row) -> bool:
+        """Whether an update changes no published column, as far as the images show, and no partition."""
+        if self.spreads and self._key_columns(old) != self._key_columns(new):
+            return False
+        if self._project is not None:
+            old, new = self._project(old), self._project(new)
+        return old == new and ABSENT not in new
 
     def _made(self, change: RowsChange, operation: Operation, row_indexes: Sequence[int], pos: int) -> RowsChange:
         """Some rows of a change; or, with another operation than its own, half of what one row's update became."""

@@ -58,6 +58,10 @@ class Format(ABC):
         """How native code makes the messages about a table's rows; None when it can't."""
         return None
 
+    def check(self, schema: TableSchema) -> None:
+        """Raises ValueError for a published table that the options do not fit."""
+        return
+
     @abstractmethod
     def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
         """The messages of a statement, by topic; none when the format has no place for it."""
@@ -92,8 +96,9 @@ class KeyedFormat(Format):
         """The messages of a change of rows."""
 
     @abstractmethod
-    def record_key(self, schema: TableSchema) -> Callable[[Row], bytes]:
-        """Prints the key of the messages about a row, for a table with a primary key."""
+    def record_key(self, schema: TableSchema) -> Callable[[Row], bytes] | None:
+        """Prints the key of the messages about a row, for a table with a primary key; None where partitions do not go
+        by that key."""
 
 
 class FormatAdapter(ABC):

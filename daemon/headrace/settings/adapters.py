@@ -80,6 +80,10 @@ class FormatCapabilities:
     """Whether ENUM and SET come as numbers."""
     time_zone: str = "UTC"
     """The zone of TIMESTAMP values."""
+    queries: bool = False
+    """Whether changes of rows say which statement made them."""
+    readable: bool = True
+    """Whether the messages say enough to be read back."""
 
 
 class MessageSettings(Section):

@@ -82,8 +82,9 @@ def _parking_problems(destination: DestinationSettings, service: str) -> list[st
 def _filter_problems(destination: DestinationSettings) -> list[str]:
     wanted = destination.filter
     hiding = [key for key in ("include_columns", "exclude_columns", "where", "mask") if getattr(wanted, key)]
-    if wanted.dml_queries and hiding:
-        return [f"filter.dml_queries: the texts of statements hold the values that {', '.join(hiding)} hides"]
+    texts = "filter.dml_queries" if wanted.dml_queries else f"message.{destination.message.format}.query"
+    if hiding and (wanted.dml_queries or destination.message.capabilities.queries):
+        return [f"{texts}: the texts of statements hold the values that {', '.join(hiding)} hides"]
     return []
 
 

@@ -112,6 +112,17 @@ class FilterSettings(Section):
     rows: bool = Field(
         default=True, description="Changes of rows (Canal: canal.instance.filter.rows, the other way round)."
     )
+    operations: Annotated[tuple[Literal["insert", "update", "delete"], ...], Field(min_length=1)] = Field(
+        default=("insert", "update", "delete"),
+        description="Which changes of rows are published (Canal: canal.instance.filter.dml.insert, .update, .delete, "
+        "the other way round; Debezium: skipped.operations). An update that [[filter.where]] makes an insert or "
+        "a delete counts as that. Rows of a snapshot always are.",
+    )
+    unchanged_updates: Literal["publish", "skip"] = Field(
+        default="publish",
+        description="skip: updates that change none of the published columns are left out (Debezium: "
+        "skip.messages.without.change). A column that a row image lacks counts as changed.",
+    )
     transactions: bool = Field(
         default=False,
         description="A message at the begin and one at the end of each transaction that changes these tables (Canal: "
@@ -143,6 +154,11 @@ class FilterSettings(Section):
     def salts(self) -> bytes:
         """Those of all masks: a secret of the destination, where it has any."""
         return "".join(one.salt.get_secret_value() for one in self.mask).encode()
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """The operations that are not published."""
+        return frozenset(("insert", "update", "delete")) - set(self.operations)
 
     @cached_property
     def _columns(self) -> tuple[Rules[ColumnRule], Rules[ColumnRule]]:

@@ -46,6 +46,8 @@ _MOST_TOUCHED = 1_000_000
 Emit = Callable[[RowsChange], None]
 Shows = Callable[[TableSchema], Callable[[Row], bool] | None]
 """Of a table, what says of a row whether it is published; None where all are."""
+Published = Callable[[RowsChange], Sequence[RowsChange]]
+"""What of a change goes out as rows that are newer than those that were read."""
 Decides = Callable[[TableSchema], frozenset[str]]
 """The columns of a table, in lower case, that say whether and where a row is published: no row may be read without."""
 
@@ -73,8 +75,10 @@ class SnapshotMerge:
         keys: StoredKeys | None = None,
         shows: Shows = lambda schema: None,
         decides: Decides = lambda schema: frozenset(),
+        published: Published = lambda change: (change,),
     ) -> None:
         self._keys, self._shows, self._decides = keys or StoredKeys(), shows, decides
+        self._published = published
         self.snapshots = tuple(snapshots)
         """As they are stored with what was given so far."""
         self.snapshot_pos, self._rows = snapshot_pos, rows
@@ -133,7 +137,8 @@ class SnapshotMerge:
         if (table := self.tables.get((change.schema.schema, change.schema.table))) is not None:
             try:
                 change.settle(change.schema.keys)
-                table.touched.note(change)
+                for part in self._published(change):
+                    table.touched.note(part)
                 if change.large and not change.schema.keys:  # a row is told by all of it, which is not decoded
                     table.forget()
             except LookupError:

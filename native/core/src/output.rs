@@ -27,6 +27,8 @@ pub struct Message {
 pub struct Stage {
     pub bytes: Vec<u8>,
     pub messages: Vec<Message>,
+    /// How many of them have a number of Canal's.
+    pub numbered: u64,
     pub members: Vec<usize>,
     pub slots: Vec<u32>,
     pub order: Vec<u32>,
@@ -42,6 +44,7 @@ impl Stage {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.messages.clear();
+        self.numbered = 0;
     }
 }
 
@@ -171,6 +174,9 @@ impl Output {
         stage: &mut Stage,
     ) -> Fit<()> {
         table.stage(change, self.rows_per_message, self.number, stage)?;
+        if stage.messages.is_empty() {
+            return Ok(());
+        }
         self.open_all(stage, opener)?;
         self.name(change, origin);
         let lone = change.rows == 1;
@@ -187,7 +193,7 @@ impl Output {
             batch.commit_us = change.commit_us;
             batch.told = batch.values.count();
         }
-        self.number += stage.messages.len() as u64;
+        self.number += stage.numbered;
         self.count_rows(table.counter, change);
         Ok(())
     }

@@ -43,6 +43,11 @@ pub struct Canal {
     pub tail: Vec<u8>,
     /// Exactly Canal's fields: no `_pos`, and whole seconds.
     pub compat: bool,
+    /// In `old` all rows of a message have the columns that changed in any.
+    pub uniform: bool,
+    /// The record's key up to its first column, and its columns, none without a primary key; "" without keys.
+    pub key_head: Vec<u8>,
+    pub keys: Vec<usize>,
 }
 
 /// The same of Debezium's.
@@ -88,6 +93,14 @@ pub enum Key {
     Record,
 }
 
+/// Which changes are published for what they do.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    pub left_out: Vec<Operation>,
+    /// Updates that change no published column are left out.
+    pub skips_unchanged: bool,
+}
+
 /// One table schema, its format and its route.
 #[derive(Debug)]
 pub struct Table {
@@ -98,6 +111,7 @@ pub struct Table {
     unprinted: Vec<usize>,
     format: Format,
     route: Route,
+    selection: Selection,
     /// Fields that say which row it is: those of the primary key, and those that decide on the partition.
     identity: Vec<usize>,
     /// Whether an updated row takes two numbers.
@@ -126,11 +140,13 @@ pub struct Change<'a> {
 type Image<'a> = &'a [Span];
 
 impl Table {
+    #[allow(clippy::too_many_arguments)]
     pub fn new(
         kinds: Vec<Kind>,
         columns: Vec<Column>,
         format: Format,
         route: Route,
+        selection: Selection,
         identity: Vec<usize>,
         two_numbers: bool,
         counter: usize,
@@ -138,7 +154,7 @@ impl Table {
         let fields = kinds.len();
         let keys = match &format {
             Format::Debezium(format) => format.keys.as_slice(),
-            Format::Canal(_) => &[],
+            Format::Canal(format) => format.keys.as_slice(),
         };
         let known = columns.iter().all(|one| one.field < fields)
             && keys.iter().all(|&key| key < columns.len())
@@ -160,7 +176,7 @@ impl Table {
         let shapes = kinds.iter().map(Kind::shape).collect();
         let printed = |field: usize| columns.iter().any(|one| one.field == field);
         let unprinted = (0..fields).filter(|&field| !printed(field) && !kinds[field].takes_any()).collect();
-        Ok(Self { kinds, shapes, columns, unprinted, format, route, identity, two_numbers, counter })
+        Ok(Self { kinds, shapes, columns, unprinted, format, route, selection, identity, two_numbers, counter })
     }
 
     pub fn shapes(&self) -> &[Shape] {
@@ -177,18 +193,52 @@ impl Table {
         }
     }
 
-    /// Makes the messages of an event, or refuses all of it.
+    fn selects(&self) -> bool {
+        self.selection.skips_unchanged || !self.selection.left_out.is_empty()
+    }
+
+    /// Makes the messages of an event, or refuses all of it. Values of what is left out have to be readable, too.
     pub fn stage(&self, change: &Change, rows_per_message: usize, number: u64, stage: &mut Stage) -> Fit<()> {
         stage.clear();
-        stage.sliced = matches!(self.route, Route::Spread { .. });
+        stage.sliced = matches!(self.route, Route::Spread { .. }) || self.selects();
         self.check_unprinted(change, stage)?;
-        if let (Route::Spread { .. }, Operation::Update) = (&self.route, change.operation) {
+        let cut = self.selection.skips_unchanged || matches!(self.route, Route::Spread { .. });
+        if cut && change.operation == Operation::Update {
             self.require_same_identity(change)?;
         }
         match &self.format {
             Format::Canal(format) => self.stage_canal(format, change, rows_per_message, number, stage),
             Format::Debezium(format) => self.stage_debezium(format, change, stage),
+        }?;
+        if self.selects() && !self.is_published(change, &mut stage.scratch)? {
+            stage.messages.clear();
         }
+        Ok(())
+    }
+
+    /// Whether all rows are published, or none. An event of which some are is Python's.
+    fn is_published(&self, change: &Change, scratch: &mut Vec<u8>) -> Fit<bool> {
+        if self.selection.left_out.contains(&change.operation) {
+            return Ok(false);
+        }
+        if !self.selection.skips_unchanged || change.operation != Operation::Update {
+            return Ok(true);
+        }
+        let mut changed = 0;
+        for row in 0..change.rows {
+            let (before, after) = self.images(change, row);
+            let before = before.ok_or(Unfit)?;
+            for column in &self.columns {
+                if !self.same(column, change.data, before, after, scratch)? {
+                    changed += 1;
+                    break;
+                }
+            }
+        }
+        if changed > 0 && changed < change.rows {
+            return Err(Unfit);
+        }
+        Ok(changed > 0)
     }
 
     /// What is not published has to be readable all the same: else the table is not the one that it is taken for.
@@ -206,10 +256,14 @@ impl Table {
 
     /// A row that moves to another partition, or gets another key, becomes two messages: Python's work.
     fn require_same_identity(&self, change: &Change) -> Fit<()> {
+        self.require_same(change, &self.identity)
+    }
+
+    fn require_same(&self, change: &Change, fields: &[usize]) -> Fit<()> {
         for row in 0..change.rows {
             let (before, after) = self.images(change, row);
             let before = before.ok_or(Unfit)?;
-            if self.identity.iter().any(|&field| before[field].of(change.data) != after[field].of(change.data)) {
+            if fields.iter().any(|&field| before[field].of(change.data) != after[field].of(change.data)) {
                 return Err(Unfit);
             }
         }
@@ -322,17 +376,45 @@ impl Table {
         Ok(())
     }
 
-    /// The old values of the columns that changed.
-    fn old(&self, data: &[u8], before: Image, after: Image, out: &mut Vec<u8>, scratch: &mut Vec<u8>) -> Fit<()> {
+    fn same(&self, column: &Column, data: &[u8], before: Image, after: Image, scratch: &mut Vec<u8>) -> Fit<bool> {
+        match (before[column.field].of(data), after[column.field].of(data)) {
+            (None, None) => Ok(true),
+            (Some(a), Some(b)) => Ok(a == b || self.kinds[column.field].same(a, b, scratch)?),
+            _ => Ok(false),
+        }
+    }
+
+    /// Of each column whether it changed in any of some rows.
+    fn changed(&self, change: &Change, rows: &[usize], scratch: &mut Vec<u8>) -> Fit<Vec<bool>> {
+        let mut changed = vec![false; self.columns.len()];
+        for &row in rows {
+            let (before, after) = self.images(change, row);
+            let before = before.ok_or(Unfit)?;
+            for (column, known) in self.columns.iter().zip(&mut changed) {
+                *known = *known || !self.same(column, change.data, before, after, scratch)?;
+            }
+        }
+        Ok(changed)
+    }
+
+    /// The old values of the columns that changed, or of those that `chosen` names when it is not empty.
+    fn old(
+        &self,
+        data: &[u8],
+        before: Image,
+        after: Image,
+        chosen: &[bool],
+        out: &mut Vec<u8>,
+        scratch: &mut Vec<u8>,
+    ) -> Fit<()> {
         out.push(b'{');
         let mut begun = false;
-        for column in &self.columns {
-            let same = match (before[column.field].of(data), after[column.field].of(data)) {
-                (None, None) => true,
-                (Some(a), Some(b)) => a == b || self.kinds[column.field].same(a, b, scratch)?,
-                _ => false,
+        for (i, column) in self.columns.iter().enumerate() {
+            let wanted = match chosen.get(i) {
+                Some(&wanted) => wanted,
+                None => !self.same(column, data, before, after, scratch)?,
             };
-            if same {
+            if !wanted {
                 continue;
             }
             if begun {
@@ -363,6 +445,9 @@ impl Table {
         put!(head, if format.compat { ms / 1000 * 1000 } else { ms }, b",\"gtid\":\"", change.gtid, b"\",\"id\":");
         foot.clear();
         put!(foot, &format.tail, change.now_ms, b",\"type\":\"", change.operation.names().0, b"\"");
+        if !format.key_head.is_empty() {
+            return self.stage_keyed(format, change, number, stage);
+        }
         if let Route::One(slot) = self.route {
             let each = if rows_per_message == 0 { change.rows } else { rows_per_message };
             let mut first = 0;
@@ -370,7 +455,7 @@ impl Table {
                 let end = change.rows.min(first + each);
                 stage.members.clear();
                 stage.members.extend(first..end);
-                self.canal_message(format, change, slot, number, stage)?;
+                self.canal_message(format, change, slot, change.pos + stage.members[0] as i64, number, stage)?;
                 first = end;
             }
             return Ok(());
@@ -380,7 +465,7 @@ impl Table {
                 let slot = self.slot_of(change, row, &mut stage.scratch)?;
                 stage.members.clear();
                 stage.members.push(row);
-                self.canal_message(format, change, slot, number, stage)?;
+                self.canal_message(format, change, slot, change.pos + stage.members[0] as i64, number, stage)?;
             }
             return Ok(());
         }
@@ -389,7 +474,45 @@ impl Table {
             let slot = stage.order[group];
             stage.members.clear();
             stage.members.extend(stage.slots.iter().enumerate().filter(|(_, &of)| of == slot).map(|(row, _)| row));
-            self.canal_message(format, change, slot, number, stage)?;
+            self.canal_message(format, change, slot, change.pos + stage.members[0] as i64, number, stage)?;
+        }
+        Ok(())
+    }
+
+    /// A message a row with its key, and a tombstone behind each delete.
+    fn stage_keyed(&self, format: &Canal, change: &Change, number: u64, stage: &mut Stage) -> Fit<()> {
+        if change.operation == Operation::Update {
+            let fields: Vec<usize> = format.keys.iter().map(|&key| self.columns[key].field).collect();
+            self.require_same(change, &fields)?;
+        }
+        self.group(change, stage)?;
+        for group in 0..stage.order.len() {
+            let slot = stage.order[group];
+            let (mut first, mut nth) = (None, 0);
+            for row in 0..change.rows {
+                if stage.slots[row] != slot {
+                    continue;
+                }
+                // Row i of a part counts as the part's number + i.
+                let pos = change.pos + *first.get_or_insert(row as i64) + nth;
+                nth += 1;
+                stage.members.clear();
+                stage.members.push(row);
+                self.canal_message(format, change, slot, pos, number, stage)?;
+                if format.keys.is_empty() {
+                    continue;
+                }
+                let start = stage.bytes.len();
+                stage.bytes.extend_from_slice(&format.key_head);
+                self.key_of(&format.keys, change, self.images(change, row).1, &mut stage.bytes)?;
+                stage.bytes.extend_from_slice(b"}}");
+                let Some(message) = stage.messages.last_mut() else { return Err(Unfit) };
+                message.key = Some((start, stage.bytes.len()));
+                let tombstone = Message { value: None, rows: 0, again: true, ..*message };
+                if change.operation == Operation::Delete {
+                    stage.messages.push(tombstone);
+                }
+            }
         }
         Ok(())
     }
@@ -409,10 +532,18 @@ impl Table {
     }
 
     /// A message of the rows `stage.members`.
-    fn canal_message(&self, format: &Canal, change: &Change, slot: u32, number: u64, stage: &mut Stage) -> Fit<()> {
-        let Stage { bytes: out, members, scratch, messages, head, foot, .. } = stage;
+    fn canal_message(
+        &self,
+        format: &Canal,
+        change: &Change,
+        slot: u32,
+        pos: i64,
+        number: u64,
+        stage: &mut Stage,
+    ) -> Fit<()> {
+        let Stage { bytes: out, members, scratch, messages, numbered, head, foot, .. } = stage;
         let start = out.len();
-        let pos = change.pos + members[0] as i64;
+        *numbered += 1;
         out.extend_from_slice(b"{\"data\":[");
         for (i, &row) in members.iter().enumerate() {
             if i > 0 {
@@ -420,15 +551,16 @@ impl Table {
             }
             self.row(change.data, self.images(change, row).1, out)?;
         }
-        put!(out, &*head, number + 1 + messages.len() as u64, &format.types);
+        put!(out, &*head, number + *numbered, &format.types);
         if change.operation == Operation::Update {
+            let uniform = if format.uniform { self.changed(change, members, scratch)? } else { Vec::new() };
             out.push(b'[');
             for (i, &row) in members.iter().enumerate() {
                 if i > 0 {
                     out.push(b',');
                 }
                 let (before, after) = self.images(change, row);
-                self.old(change.data, before.ok_or(Unfit)?, after, out, scratch)?;
+                self.old(change.data, before.ok_or(Unfit)?, after, &uniform, out, scratch)?;
             }
             out.push(b']');
         } else {
@@ -553,7 +685,13 @@ impl Table {
 
     fn record_key(&self, format: &Debezium, change: &Change, image: Image, out: &mut Vec<u8>) -> Fit<()> {
         put!(out, &format.key_head, b"{");
-        for (i, &key) in format.keys.iter().enumerate() {
+        self.key_of(&format.keys, change, image, out)?;
+        put!(out, b"}", &format.tail);
+        Ok(())
+    }
+
+    fn key_of(&self, keys: &[usize], change: &Change, image: Image, out: &mut Vec<u8>) -> Fit<()> {
+        for (i, &key) in keys.iter().enumerate() {
             if i > 0 {
                 out.push(b',');
             }
@@ -561,7 +699,6 @@ impl Table {
             out.extend_from_slice(&column.name);
             self.cell(column, change.data, image, out)?;
         }
-        put!(out, b"}", &format.tail);
         Ok(())
     }
 }

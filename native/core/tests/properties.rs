@@ -8,7 +8,7 @@ use headrace_native_core::fields::{Binary, Kind, Style};
 use headrace_native_core::json::json_text;
 use headrace_native_core::output::{lock, Opener, Output};
 use headrace_native_core::reader::{Frame, Reader, State, Stop};
-use headrace_native_core::table::{Canal, Column, Debezium, Format, Key, Route, Table};
+use headrace_native_core::table::{Canal, Column, Debezium, Format, Key, Route, Selection, Table};
 use headrace_native_core::text::escape;
 use headrace_native_core::{records, Fit};
 use proptest::prelude::*;
@@ -52,11 +52,19 @@ fn table(format: Format, route: Route, counter: usize) -> Arc<Table> {
     let (kinds, styles): (Vec<_>, Vec<_>) = kinds().into_iter().unzip();
     let column = |(field, style)| Column { field, name: b"\"c\":".to_vec(), style };
     let columns = styles.into_iter().enumerate().map(column).collect();
-    Arc::new(Table::new(kinds, columns, format, route, vec![0], true, counter).unwrap())
+    Arc::new(Table::new(kinds, columns, format, route, Selection::default(), vec![0], true, counter).unwrap())
 }
 
 fn canal() -> Format {
-    Format::Canal(Canal { middle: Vec::new(), types: Vec::new(), tail: Vec::new(), compat: false })
+    Format::Canal(Canal {
+        middle: Vec::new(),
+        types: Vec::new(),
+        tail: Vec::new(),
+        compat: false,
+        uniform: false,
+        key_head: Vec::new(),
+        keys: Vec::new(),
+    })
 }
 
 fn debezium() -> Format {

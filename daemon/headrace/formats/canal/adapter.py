@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.formats.canal.settings import CanalEntrySettings, CanalMessageSettings
-from headrace.ports.format import FormatAdapter, ValueFormat
+from headrace.ports.format import FormatAdapter, KeyedFormat, ValueFormat
 from headrace.ports.replay import MessageReader
 
 
 class CanalAdapter(FormatAdapter):
     section = CanalMessageSettings
 
-    def format(self, settings: CanalMessageSettings, destination: str) -> ValueFormat:
+    def format(self, settings: CanalMessageSettings, destination: str) -> ValueFormat | KeyedFormat:
         from headrace.formats.canal.format import CanalFormat, CompatFormat
 
         made = CompatFormat if settings.compat == "canal" else CanalFormat
-        return made(settings.binary_text, settings.enum_index)
+        plain = made(settings.binary_text, settings.enum_index, uniform=settings.old == "uniform")
+        if not settings.key:
+            return plain
+        from headrace.formats.canal.keyed import KeyedCanalFormat
+
+        return KeyedCanalFormat(plain, settings.key)
 
     def reader(self, schema: str, table: str, keys: Sequence[str]) -> MessageReader:
         from headrace.formats.canal.reading import CanalReader

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from json.encoder import encode_basestring as quote
 from typing import Any, TypeVar
 
@@ -51,6 +52,20 @@ class _Table(RowText):
         ]
         return "{" + ",".join(changed) + "}"
 
+    def olds(self, before: Sequence[Row], after: Sequence[Row]) -> list[str]:
+        """The old values of each row, of the columns that changed in any, as far as they are known."""
+        changed = [
+            i
+            for i in range(len(self.names))
+            if any(a[i] is not b[i] and a[i] != b[i] and a[i] is not ABSENT for a, b in zip(before, after, strict=True))
+        ]
+        return [
+            "{"
+            + ",".join(self.names[i] + self.cell(self.printers[i], row[i]) for i in changed if row[i] is not ABSENT)
+            + "}"
+            for row in before
+        ]
+
 
 def _json(value: object) -> str:
     return orjson.dumps(value).decode()
@@ -62,9 +77,11 @@ class CanalFormat(ValueFormat):
     _compat = False
     """Whether messages have exactly Canal's fields."""
 
-    def __init__(self, binary: str = "base64", enum_index: bool = False) -> None:
-        texts = Texts(binary)
-        self._table = per_schema(lambda schema: _Table(schema, texts, enum_index, self._keys(schema)))
+    def __init__(self, binary: str = "base64", enum_index: bool = False, *, uniform: bool = False) -> None:
+        """`uniform`: in `old` all rows of a message have the same columns."""
+        texts, self._uniform = Texts(binary), uniform
+        self.table = per_schema(lambda schema: _Table(schema, texts, enum_index, self._keys(schema)))
+        """What is the same in every message of a table schema."""
         self._binary = binary
         self.number = 0
 
@@ -73,14 +90,16 @@ class CanalFormat(ValueFormat):
         return schema.keys
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
-        table = self._table(change.schema)
+        table = self.table(change.schema)
         middle, types, tail = table.bytes
         self.number += 1
         row = table.unusual_row if change.partial or change.large else table.row
         rows = row(change.rows[0]) if len(change.rows) == 1 else ",".join(map(row, change.rows))
         old = b"null"
         if change.before is not None:
-            old = b"[%b]" % ",".join(map(table.old, change.before, change.rows)).encode()
+            several = self._uniform and len(change.rows) > 1
+            olds = table.olds if several else partial(map, table.old)
+            old = b"[%b]" % ",".join(olds(change.before, change.rows)).encode()
         return b'{"data":[%b],%b%d,"gtid":"%b","id":%d%b%b%b%d,"type":"%b","_pos":"%d"}' % (
             rows.encode(),
             middle,
@@ -97,7 +116,7 @@ class CanalFormat(ValueFormat):
 
     def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
         """Only the row, its old values, the id and `_pos` differ from message to message."""
-        table = self._table(change.schema)
+        table = self.table(change.schema)
         middle, types, tail = table.bytes
         head = b'],%b%d,"gtid":"%b","id":' % (middle, change.commit_time_us // 1000, change.gtid.encode())
         tail = b'%b%d,"type":"%b","_pos":"' % (tail, now_ms, change.operation.encode())
@@ -120,9 +139,9 @@ class CanalFormat(ValueFormat):
     def native(self, schema: TableSchema) -> NativeTable | None:
         if any(has_fixed_decimals(column) for column in schema.columns):
             return None
-        table = self._table(schema)
-        style = ("text", self._binary)
-        return NativeTable([(name, style) for name in table.names], ("canal", *table.constants, self._compat))
+        table = self.table(schema)
+        columns = [(name, ("text", self._binary)) for name in table.names]
+        return NativeTable(columns, ("canal", *table.constants, self._compat, self._uniform, "", []))
 
     def split(self, value: bytes, room: int) -> list[tuple[int, bytes]]:
         """All values of rows are texts, so reading and writing them again changes none."""
@@ -183,7 +202,8 @@ _Change = TypeVar("_Change", bound=RowsChange | SchemaChange | TransactionMark)
 
 
 class CompatFormat(CanalFormat):
-    """Exactly Canal's fields: no `_pos`, `es` in whole seconds, statements about rights as `isDdl`, its `pkNames`."""
+    """Exactly Canal's fields: no `_pos`, `es` in whole seconds, statements about rights as `isDdl`, its `pkNames`, and
+    nothing of CREATE VIEW and DROP VIEW."""
 
     _compat = True
 
@@ -193,6 +213,10 @@ class CompatFormat(CanalFormat):
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
         return _without_pos(super().encode(_whole_seconds(change), now_ms))
+
+    def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
+        """Canal reads CREATE VIEW and DROP VIEW, and has nothing to say of them."""
+        return [] if change.view and not change.alters else super().schema_change(change, now_ms)
 
     def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
         return [_without_pos(value) for value in super().encode_each(_whole_seconds(change), now_ms)]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from headrace.settings.adapters import FormatCapabilities, MessageSettings
 from headrace.settings.values import readable
@@ -18,8 +18,8 @@ def _check_zone(value: str) -> None:
         raise ValueError('should be a time zone such as "UTC" or "Asia/Shanghai"') from error
 
 
-class CanalMessageSettings(MessageSettings):
-    """[message] format = "canal": Canal's flat JSON, which is the default."""
+class CanalValueSettings(MessageSettings):
+    """How both of Canal's formats print values."""
 
     enum: Literal["label", "index"] = Field(
         default="label", description="ENUM and SET as their labels, or as numbers as in Canal."
@@ -35,7 +35,8 @@ class CanalMessageSettings(MessageSettings):
     )
     compat: Literal["none", "canal"] = Field(
         default="none",
-        description='canal: enum = "index" and binary = "latin1" unless given, es in whole seconds, no `_pos`.',
+        description='canal: enum = "index" and binary = "latin1" unless given, es in whole seconds, no `_pos`, no '
+        "message about CREATE VIEW and DROP VIEW.",
     )
 
     @property
@@ -58,7 +59,28 @@ class CanalMessageSettings(MessageSettings):
         return str(getattr(self, key)) if given else canals
 
 
-class CanalEntrySettings(CanalMessageSettings):
+class CanalMessageSettings(CanalValueSettings):
+    """[message] format = "canal": Canal's flat JSON, which is the default."""
+
+    old: Literal["changed", "uniform"] = Field(
+        default="changed",
+        description="In `old` of an UPDATE each row has the columns that changed in it, or all rows of a message have "
+        "those that changed in any of them, as Flink's canal-json wants it.",
+    )
+    key: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(),
+        description='The columns of a record key, such as ["id"], or ["$pk$"] for the primary key of each table, so '
+        "that topics can be compacted. A message has one row then, and a tombstone follows a DELETE and a changed key.",
+    )
+
+    @model_validator(mode="after")
+    def _check_key(self) -> Self:
+        if self.key and self.rows_per_message > 1:
+            raise ValueError("rows_per_message has no meaning with a key: a message has one row")
+        return self
+
+
+class CanalEntrySettings(CanalValueSettings):
     """[message] format = "canal-protobuf": Canal's protobuf messages, as its clients and flatMessage = false have
     them."""
 

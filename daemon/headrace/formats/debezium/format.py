@@ -14,12 +14,25 @@ from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.formats.debezium.tables import table_changes
 from headrace.formats.debezium.types import field_of, geometry, large_geometry, large_point, native_style, point
 from headrace.formats.row_text import RowText
-from headrace.model import ABSENT, Operation, Origin, Row, RowsChange, SchemaChange, TableSchema, TransactionMark
+from headrace.model import (
+    ABSENT,
+    DdlKind,
+    Operation,
+    Origin,
+    Row,
+    RowsChange,
+    SchemaChange,
+    TableChange,
+    TableSchema,
+    TransactionMark,
+)
 from headrace.ports.format import KeyedFormat, Messages, NativeTable, per_schema
 
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 """Headers of the delete and the create that a changed primary key becomes."""
 _NO_VALUE = (None, ABSENT)
+_Value = Callable[[str, str, str, int], bytes]
+"""Prints a message's value: op, both rows as JSON, and which row of the change it is."""
 
 
 class _Table(RowText):
@@ -41,7 +54,10 @@ class _Table(RowText):
                 for (made, _), column in zip(fields, schema.columns, strict=True)
             ]
             key = schemas.struct(f"{prefix}.Key", [columns[i] for i in schema.keys])
-            self.value_head = f'{{"schema":{schemas.dump(schemas.envelope(prefix, columns))},"payload":'
+            value = schemas.envelope(prefix, columns)
+            if settings.unwrap:
+                value = schemas.row_of(prefix, columns, settings.add_fields, deleted="rewrite" in settings.deletes)
+            self.value_head = f'{{"schema":{schemas.dump(value)},"payload":'
             self.key_head, self.tail = f'{{"schema":{schemas.dump(key)},"payload":', "}"
 
     def key(self, row: Row) -> bytes | None:
@@ -58,12 +74,18 @@ class DebeziumFormat(KeyedFormat):
     def __init__(self, settings: DebeziumSettings) -> None:
         self._settings = settings
         self._table = per_schema(lambda schema: _Table(schema, settings))
+        self._tombstones = "tombstone" in settings.deletes if settings.unwrap else settings.tombstones
+        self._writes_deletes = not settings.unwrap or "rewrite" in settings.deletes
         self._counts: dict[str, int] = {}
         """Events of the transaction under way, by table."""
         self._total = 0
+        self._python = settings.unwrap or settings.query
+        """Whether an option is on that native code does not know."""
+        self._query, self._query_at = "null", ("", 0)
+        """The statement that rows are made by, as JSON, and the transaction that it belongs to."""
 
     def _source(
-        self, origin: Origin, schema: str, table: str, us: int, gtid: str, snapshot: str = "false"
+        self, origin: Origin, schema: str, table: str, us: int, gtid: str, snapshot: str = "false", query: str = "null"
     ) -> tuple[str, str]:
         """The source block in two halves, with the row's number to go between them."""
         return (
@@ -71,13 +93,13 @@ class DebeziumFormat(KeyedFormat):
             f',"snapshot":"{snapshot}","db":{quote(schema)},"sequence":null,"ts_us":{us},"ts_ns":{us * 1000}'
             f',"table":{quote(table) if table else "null"},"server_id":{origin.server_id}'
             f',"gtid":{quote(gtid) if gtid else "null"},"file":{quote(origin.file)},"pos":{origin.offset},"row":',
-            f',"thread":{origin.thread or "null"},"query":null}}',
+            f',"thread":{origin.thread or "null"},"query":{query}}}',
         )
 
     def native(self, schema: TableSchema) -> NativeTable | None:
         styles = [native_style(column, self._settings) for column in schema.columns]
         known = [style for style in styles if style is not None]
-        if len(known) < len(styles) or self._settings.transaction_topic:
+        if len(known) < len(styles) or self._settings.transaction_topic or self._python:
             return None
         table = self._table(schema)
         source = (
@@ -103,6 +125,7 @@ class DebeziumFormat(KeyedFormat):
             change.commit_time_us,
             change.gtid,
             "false" if read is None else read.marker,
+            self._query_of(change) if self._settings.query and read is None else "null",
         )
         transaction = ""
         if self._settings.transaction_topic and read is None:  # rows of a snapshot belong to none
@@ -112,7 +135,7 @@ class DebeziumFormat(KeyedFormat):
         middle = f',"source":{source}'
         tail = f',"ts_ms":{now_ms},"ts_us":{now_ms * 1000},"ts_ns":{now_ms * 1_000_000}}}{table.tail}'
 
-        def value(op: str, before: str, after: str, i: int) -> bytes:
+        def enveloped(op: str, before: str, after: str, i: int) -> bytes:
             block = self._block(transaction, table.name) if transaction else "null"
             number = i if row_indexes is None else row_indexes[i]
             return (
@@ -120,6 +143,9 @@ class DebeziumFormat(KeyedFormat):
                 f',"op":"{op}"{tail}'
             ).encode()
 
+        value: _Value = enveloped
+        if self._settings.unwrap:
+            value = self._unwrapped(table, change, f"{source}0{thread}", now_ms)
         if change.operation is Operation.INSERT:
             op = "c" if read is None else "r"
             for i, after in enumerate(change.rows):
@@ -147,19 +173,42 @@ class DebeziumFormat(KeyedFormat):
             self._link(made, table, change.rows[0], change.other, gone=change.operation is Operation.DELETE)
         return made
 
+    def _unwrapped(self, table: _Table, change: RowsChange, source: str, now_ms: int) -> _Value:
+        """Prints the row itself, with the fields that are asked for."""
+        event = {"source": orjson.loads(source), "ts_ms": now_ms, "ts_us": now_ms * 1000, "ts_ns": now_ms * 1_000_000}
+        wanted = [schemas.added_field(name) for name in self._settings.add_fields]
+        numbered = change.row_indexes
+
+        def value(op: str, before: str, after: str, i: int) -> bytes:
+            event["op"], event["source"]["row"] = op, i if numbered is None else numbered[i]
+            parts = [
+                f"{quote(field['field'])}:{orjson.dumps((event['source'] if of else event)[name]).decode()}"
+                for of, name, field in wanted
+            ]
+            if self._writes_deletes:
+                parts.append(f'"__deleted":"{"true" if op == "d" else "false"}"')
+            row = (before if op == "d" else after)[1:-1]
+            return f"{table.value_head}{{{','.join(filter(None, (row, *parts)))}}}{table.tail}".encode()
+
+        return value
+
     def _link(self, made: Messages, table: _Table, row: Row, other: Row, *, gone: bool) -> None:
         """Half of an update whose halves go to different partitions: says what the other half's key is."""
         key, name = table.key(_filled(other, row)), NEW_KEY if gone else OLD_KEY
-        if key is not None and key != made.keys[0]:
+        if key is not None and made.keys and key != made.keys[0]:
             made.headers = dict.fromkeys(range(len(made.values)), (name, key))
+
+    def _query_of(self, change: RowsChange) -> str:
+        return self._query if self._query_at == (change.origin.file, change.origin.transaction) else "null"
 
     def record_key(self, schema: TableSchema) -> Callable[[Row], bytes]:
         key = self._table(schema).key
         return lambda row: key(row) or b""
 
     def _delete(self, made: Messages, value: bytes, key: bytes | None, i: int) -> None:
-        made.add(value, key, i)
-        if self._settings.tombstones and key is not None:
+        if self._writes_deletes:
+            made.add(value, key, i)
+        if self._tombstones and key is not None:
             made.add(None, key, i)
 
     # -- transactions ---------------------------------------------------------------------------------------------
@@ -189,25 +238,50 @@ class DebeziumFormat(KeyedFormat):
     # -- schema changes -------------------------------------------------------------------------------------------
 
     def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
-        """Only DDL has a place in Debezium's messages."""
+        """Only DDL has messages, one for each table that a RENAME names. The text of DML is that of the rows behind."""
+        if change.category == "dml":
+            self._query, self._query_at = quote(change.sql), (change.origin.file, change.origin.transaction)
         if not self._settings.schema_topic or not change.is_ddl:
             return []
-        head, tail = self._source(change.origin, change.schema, change.table, change.commit_time_us, change.gtid)
-        key = {"databaseName": change.schema}
+        if change.kind is not DdlKind.RENAME or not change.tables:
+            return [self._schema_change(change, change.schema, change.table, change.sql, change.tables, now_ms)]
+        alone, made = change.alters or len(change.tables) == 1, Messages(topic=self._settings.schema_topic)
+        for of in change.tables:
+            sql = change.sql if alone else _rename(of)
+            one = self._schema_change(change, of.schema, of.table, sql, (of,), now_ms)
+            made.add(one.values[0], one.keys[0])
+        return [made]
+
+    def _schema_change(
+        self, change: SchemaChange, schema: str, table: str, sql: str, tables: tuple[TableChange, ...], now_ms: int
+    ) -> Messages:
+        head, tail = self._source(change.origin, schema, table, change.commit_time_us, change.gtid)
+        key = {"databaseName": schema}
         value = {
             "source": orjson.loads(f"{head}0{tail}"),
             "ts_ms": now_ms,
-            "databaseName": change.schema,
+            "databaseName": schema,
             "schemaName": None,
-            "ddl": change.sql,
-            "tableChanges": table_changes(change.tables, alters=change.alters),
+            "ddl": sql,
+            "tableChanges": table_changes(tables, alters=change.alters),
         }
-        return [self._record(self._settings.schema_topic, schemas.SCHEMA_CHANGE, key, value)]
+        return self._record(self._settings.schema_topic, schemas.SCHEMA_CHANGE, key, value)
 
     def _record(self, topic: str, of: tuple[schemas.Schema, schemas.Schema], key: object, value: object) -> Messages:
         if self._settings.schemas:
             key, value = {"schema": of[0], "payload": key}, {"schema": of[1], "payload": value}
         return Messages([orjson.dumps(value)], [orjson.dumps(key)], [0], topic=topic)
+
+
+def _rename(of: TableChange) -> str:
+    """A statement for one of the tables that a RENAME TABLE names."""
+    old, new = (".".join(f"`{part.replace('`', '``')}`" for part in name) for name in _names_of(of))
+    return f"RENAME TABLE {old} TO {new}"
+
+
+def _names_of(of: TableChange) -> tuple[tuple[str, str], tuple[str, str]]:
+    new = of.schema, of.table
+    return of.renamed_from or new, new
 
 
 def _same_key(keys: Iterable[int], before: Row, after: Row) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -87,6 +88,30 @@ def envelope(prefix: str, columns: list[Schema]) -> Schema:
         ],
         version=2,
     )
+
+
+_SOURCE_FIELDS = {one["field"]: one for one in SOURCE["fields"]}
+_ENVELOPE_FIELDS = {one["field"]: one for one in fields("op:string ts_ms:int64? ts_us:int64? ts_ns:int64?")}
+
+
+def added_field(name: str) -> tuple[str, str, Schema]:
+    """A field that rows without an envelope get: which struct has it ("" for the envelope), its name there, and its
+    schema under the name that it gets. A bare name is looked for in the envelope first. Raises LookupError."""
+    struct_, _, field = name.rpartition(".")
+    if struct_ not in ("", "source"):
+        raise LookupError(name)
+    if not struct_ and field not in _ENVELOPE_FIELDS:
+        return "source", field, {**_SOURCE_FIELDS[field], "field": f"__{field}"}
+    known = _SOURCE_FIELDS if struct_ else _ENVELOPE_FIELDS
+    return struct_, field, {**known[field], "field": f"__{name.replace('.', '_')}"}
+
+
+def row_of(prefix: str, columns: list[Schema], names: Sequence[str], *, deleted: bool) -> Schema:
+    """The value of a row without an envelope."""
+    added = [added_field(name)[2] for name in names]
+    if deleted:
+        added.append({"type": "string", "optional": True, "field": "__deleted"})
+    return struct(f"{prefix}.Value", columns + added, optional=not added)
 
 
 TRANSACTION = (

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from headrace.formats.debezium.schemas import added_field
 from headrace.settings.adapters import FormatCapabilities, MessageSettings
 from headrace_common.section import Section, Topic
 
@@ -55,6 +56,43 @@ class DebeziumSettings(Section):
         description='Where schema changes go. Debezium\'s own is "NAME"; "" is off (include.schema.changes).',
     )
 
+    query: bool = Field(
+        default=False,
+        description="The statement's text in source.query, where the source writes it: binlog_rows_query_log_events, "
+        "in MariaDB binlog_annotate_row_events (include.query).",
+    )
+    unwrap: bool = Field(
+        default=False,
+        description="The row itself in place of the envelope (the transformation ExtractNewRecordState).",
+    )
+    deletes: Literal["tombstone", "rewrite", "rewrite-with-tombstone", "drop"] = Field(
+        default="tombstone",
+        description="With unwrap, what a delete becomes: tombstone: that alone; rewrite: the row before, and "
+        "`__deleted` in all rows; drop: nothing (delete.tombstone.handling.mode). `tombstones` says nothing then.",
+    )
+    add_fields: tuple[str, ...] = Field(
+        default=(),
+        description='With unwrap, fields of the envelope that rows get: ["op", "table", "source.ts_ms"] are `__op`, '
+        "`__table` and `__source_ts_ms` (add.fields).",
+    )
+
+    @field_validator("add_fields")
+    @classmethod
+    def _check_fields(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            try:
+                added_field(name)
+            except LookupError as error:
+                raise ValueError(f"{name!r} is no field of the envelope or of source") from error
+        return value
+
+    @model_validator(mode="after")
+    def _check_unwrap(self) -> Self:
+        strange = sorted(self.model_fields_set & {"deletes", "add_fields"})
+        if strange and not self.unwrap:
+            raise ValueError(f"{', '.join(strange)} has no meaning without unwrap")
+        return self
+
 
 class DebeziumMessageSettings(MessageSettings):
     """[message] format = "debezium": Debezium's change events, in JSON. A message has one row."""
@@ -74,5 +112,8 @@ class DebeziumMessageSettings(MessageSettings):
     def capabilities(self) -> FormatCapabilities:
         topics = self.debezium.transaction_topic, self.debezium.schema_topic
         return FormatCapabilities(
-            topics=frozenset(topic for topic in topics if topic), marks=bool(self.debezium.transaction_topic)
+            topics=frozenset(topic for topic in topics if topic),
+            marks=bool(self.debezium.transaction_topic),
+            queries=self.debezium.query,
+            readable=not self.debezium.unwrap,
         )

@@ -183,6 +183,7 @@ class StatementFollower:
                     of.gtid,
                     origin=of.origin(),
                     alters=effect.alters,
+                    view=effect.view,
                 )
             )
 

@@ -65,6 +65,8 @@ class DdlEffect:
     """Why the statement was not understood; "" when it was."""
     alters: bool = False
     """Whether its first word is ALTER."""
+    view: bool = False
+    """Whether it is about a view."""
     secret: bool = False
     """Whether it carries a password: then it is told to nobody."""
     unlogged: bool = False
@@ -271,6 +273,7 @@ class SchemaHistory:
             named=named,
             problem=info.problem,
             alters=info.alters,
+            view=info.view,
             secret=info.secret,
             unlogged=isinstance(info.action, AlterTable) and info.action.unlogged and not query.error,
         )

@@ -278,5 +278,7 @@ class StatementInfo:
     """Whether it is about temporary tables: then it changes nothing that is in the binlog's rows."""
     alters: bool = False
     """Whether its first word is ALTER."""
+    view: bool = False
+    """Whether it is about a view."""
     secret: bool = False
     """Whether it carries a password, or what stands for one: its text goes nowhere."""

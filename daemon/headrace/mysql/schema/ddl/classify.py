@@ -201,7 +201,7 @@ def _classify(sql: str, schema: str, dialect: Dialect) -> StatementInfo:
     ddl = replace(other, category="ddl", alters=word == "ALTER", secret=secret)
     retyped = any(token.upper == "AS" for token in c.tokens)
     if thing in _HARMLESS or (thing == "SEQUENCE" and word == "ALTER" and not retyped):
-        return replace(ddl, tables=_one_table(c) if thing == "VIEW" else ())
+        return replace(ddl, tables=_one_table(c), view=True) if thing == "VIEW" else replace(ddl, tables=())
     kind = _READERS[word, thing][0] if (word, thing) in _READERS else DdlKind.QUERY
     return _ddl(c, sql, replace(ddl, kind=kind, temporary=temporary), (word, thing))
 
