@@ -76,6 +76,13 @@ def test_a_destination_reads_the_source_and_tables_that_canal_read(tmp_path: Pat
     assert (made.route.topic, made.sink.type, made.message.format) == ("shop", "kafka", "canal")
 
 
+def test_operations_and_protobuf_messages_are_as_canal_had_them(tmp_path: Path) -> None:
+    more = "canal.instance.filter.dml.delete=true\ncanal.instance.filter.dml.insert=false\n"
+    made = shop(tmp_path, more, "canal.mq.flatMessage = false\n")
+    assert made.filter.operations == ("insert", "update")
+    assert made.message.format == "canal-protobuf"
+
+
 def test_a_password_is_in_a_file_of_its_own_that_only_its_owner_reads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -67,6 +67,13 @@ def test_rows_go_to_the_connector_s_topics(tmp_path: Path) -> None:
     assert (made.route.topic, made.sink.model_dump()["bootstrap_servers"]) == ("fulfillment", ("127.0.0.1:9092",))
 
 
+def test_operations_that_were_skipped_are(tmp_path: Path) -> None:
+    more = {"skipped__operations": "c, t", "skip__messages__without__change": "true", "include__query": "true"}
+    made = imported(tmp_path, **more)
+    assert (made.filter.operations, made.filter.unchanged_updates) == (("update", "delete"), "skip")
+    assert made.message.model_dump()["debezium"]["query"]
+
+
 def test_what_a_connector_has_by_default_is_written_out(tmp_path: Path) -> None:
     made = imported(tmp_path)
     assert isinstance(made.message, DebeziumMessageSettings)

@@ -235,6 +235,11 @@ class _Destination:
             self._problems.append((wrong or draft_property(draft)).problem(str(error)))
 
     def _filter(self) -> None:
+        operations = [one for one in _OPERATIONS if not self._flag(f"canal.instance.filter.dml.{one}")]
+        if not operations:
+            self._problems.append(f"{self._draft.origin}: canal.instance.filter.dml leaves out every change of rows")
+        elif len(operations) < len(_OPERATIONS):
+            self._draft.set("filter.operations", operations)
         hidden = self._draft.get("filter.include_columns") or self._draft.get("filter.exclude_columns")
         if not self._flag("canal.instance.filter.query.dml") and not hidden:
             self._draft.set("filter.dml_queries", True)
@@ -244,10 +249,7 @@ class _Destination:
     def _proto(self) -> None:
         given = self._given.get("canal.mq.flatMessage")
         if given is not None and not self._flag("canal.mq.flatMessage"):
-            self._draft.notes.append(
-                "canal.mq.flatMessage = false: Canal sent its protobuf messages; these are JSON, which its consumers "
-                "have to be told"
-            )
+            self._draft.set("message.format", "canal-protobuf", _origin(given))
 
     def _route(self) -> None:
         given, draft = self._given, self._draft
@@ -321,6 +323,9 @@ class _Destination:
         if self._take("canal.user", "sink.user"):
             comment = "Canal keeps a hash of it: write the password itself, which clients give, into the secret's file."
             self._secret("canal.passwd", "sink.password", "sink-password", comment)
+
+
+_OPERATIONS = ("insert", "update", "delete")
 
 
 def draft_property(draft: Draft) -> Property:

@@ -68,9 +68,10 @@ COMMON: Table = {
     "canal.instance.filter.transaction.entry": none(
         "flat messages have no such entries, so `[filter] transactions` stays off"
     ),
-    **_group(
-        "canal.instance.filter.dml.insert canal.instance.filter.dml.update canal.instance.filter.dml.delete", _NOT_YET
-    ),
+    **{
+        f"canal.instance.filter.dml.{one}": several("`[filter] operations`", "what is not left out")
+        for one in ("insert", "update", "delete")
+    },
     "canal.instance.binlog.format": none("ROW alone: a change that was written as a statement stops the destination"),
     "canal.instance.binlog.image": several("`[source] row_image`", "`any` unless FULL stands alone"),
     **_group("canal.instance.get.ddl.isolation", "a schema change is always a message of its own"),
@@ -82,7 +83,7 @@ COMMON: Table = {
     "canal.instance.global.mode": several("one way", "`manager`: get the files from Canal Admin first"),
     "canal.instance.global.spring.xml": several("one way", "a group of several sources in one has no counterpart"),
     **_group("canal.instance.global.lazy canal.instance.global.manager.address", _ADMIN),
-    "canal.mq.flatMessage": several("JSON always", "there is no key for `false`, Canal's protobuf messages"),
+    "canal.mq.flatMessage": several("`[message] format`", "`canal-protobuf` for `false`"),
     "canal.mq.database.hash": same("route.canal_hash_database", flag, 'with `hash = "canal"`'),
     "canal.mq.canalBatchSize": instead("`[queue] linger`"),
     "canal.mq.canalGetTimeout": instead("`[queue] linger`"),

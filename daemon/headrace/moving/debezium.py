@@ -230,6 +230,12 @@ class DebeziumImport:
         if excluded:
             origin = next((_origin(one) for one in (without, others, databases) if one is not None), "")
             draft.set("filter.exclude", ",".join(excluded), origin)
+        skipped = {one.strip() for one in self._text("skipped.operations", "t").split(",")}
+        operations = [name for letter, name in _OPERATIONS.items() if letter not in skipped]
+        if not operations:
+            self._problems.append(self._given["skipped.operations"].problem("leaves out every change of rows"))
+        elif len(operations) < len(_OPERATIONS):
+            draft.set("filter.operations", operations)
         self._columns("column.include.list", "filter.include_columns", "Tables without a rule are published whole.")
         self._columns("column.exclude.list", "filter.exclude_columns")
         for number, given in enumerate(list(self._given.values())):
@@ -330,6 +336,9 @@ class DebeziumImport:
                 "the number of partitions is Kafka's: where topics have several, set [route] partitions to it, and "
                 r"partition_hash = '.*\..*:$pk$' for the partitions that Kafka Connect has chosen"
             )
+
+
+_OPERATIONS = {"c": "insert", "u": "update", "d": "delete"}
 
 
 def _origin(given: Property) -> str:

@@ -81,10 +81,10 @@ REQUIRED: Table = {
     "binary.handling.mode": same("message.debezium.binary", str.lower),
     "include.schema.changes": several("`[message.debezium] schema_topic`"),
     "include.schema.comments": none(_NOT_YET),
-    "include.query": none(_NOT_YET),
+    "include.query": same("message.debezium.query", flag),
     "tombstones.on.delete": same("message.debezium.tombstones", flag),
     "message.key.columns": none(_NOT_YET),
-    "skip.messages.without.change": none(_NOT_YET),
+    "skip.messages.without.change": same("filter.unchanged_updates", choice({"true": "skip", "false": "publish"})),
     "schema.name.adjustment.mode": none("names of schemas are as they are"),
     "field.name.adjustment.mode": none("names of columns are as they are"),
     "gtid.source.includes": none(_GTIDS),
@@ -102,7 +102,7 @@ REQUIRED: Table = {
 }
 """The usual ones."""
 ADVANCED: Table = {
-    "skipped.operations": none(f"{_NOT_YET}; TRUNCATE is a schema change, and no record of its topic"),
+    "skipped.operations": several("`[filter] operations`", "what is not skipped; TRUNCATE is a schema change"),
     "snapshot.mode": several("`[source] snapshot`", "`never` where an offset is carried over"),
     "snapshot.max.threads": same("source.snapshot_parallelism", whole),
     **_group("snapshot.max.threads.multiplier legacy.snapshot.max.threads snapshot.fetch.size", _SNAPSHOT),
