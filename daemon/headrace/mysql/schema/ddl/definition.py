@@ -124,7 +124,8 @@ def created(action: CreateTable, schema_charset: str, dialect: Dialect) -> Table
         ends = tuple(column.name for column in action.columns if column.row_time == "END")
         if not ends:
             columns += row_times(dialect)
-        primary += (ends or ("row_end",)) if primary else ()  # old rows need a key of their own
+        named = {name.lower() for name in primary}
+        primary += tuple(end for end in ends or ("row_end",) if primary and end.lower() not in named)  # for old rows
     return _finish(columns, primary, in_order(indexes, columns), charset)
 
 
