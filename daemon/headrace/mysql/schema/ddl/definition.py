@@ -157,6 +157,11 @@ def row_times(dialect: Dialect) -> list[Column]:
     ]
 
 
+def is_row_time(column: Column) -> bool:
+    """Whether it is a ROW START or ROW END: another generated column of MariaDB can't be NOT NULL."""
+    return column.generated and not column.nullable and column.mysql_type == "timestamp(6)"
+
+
 def has_row_times(columns: Sequence[Column]) -> bool:
     """Whether the table ends in the columns that row_times() gives."""
     return [c.name for c in columns[-2:] if c.invisible and c.generated] == ["row_start", "row_end"]
@@ -323,7 +328,7 @@ class _Change:
 
     def _version(self, spec: Versioning, hidden: bool) -> None:
         if spec.add:
-            if any(c.generated and c.mysql_type == "timestamp(6)" for c in self._columns):
+            if any(map(is_row_time, self._columns)):
                 raise NotParsed("versioning with columns of its own")
             self._columns += row_times(self._dialect)
             if self._primary:
@@ -331,7 +336,7 @@ class _Change:
         elif hidden:
             del self._columns[-2:]
             self._primary = [name for name in self._primary if name != "row_end"]
-        elif self._primary and any(c.generated and c.mysql_type == "timestamp(6)" for c in self._columns):
+        elif self._primary and any(map(is_row_time, self._columns)):
             raise NotParsed("the end of versioning with columns of its own")
 
     def _drop_indexes(self, names: dict[str, str]) -> None:
