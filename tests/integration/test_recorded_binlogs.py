@@ -25,6 +25,11 @@ pytestmark = [pytest.mark.server, pytest.mark.long]
 VERSIONS = ("5.1.", "5.6.", "5.7.", "8.0.", "8.3.", "9.0.", "10.0.", "10.3.")
 """Of the servers whose files have rows."""
 _TEXT = re.compile(r"headrace: at (\S+:\d+): a statement in schema '[^']*' was written as text")
+_ON_PURPOSE = re.compile(
+    r"a transaction begins before the one at|the CRC32 of an event|was prepared before headrace began to read"
+    r"|event type 17 "
+)
+"""What stops decoding in files that are damaged on purpose, or have LOAD DATA as a statement."""
 _ROW = re.compile(r"### (INSERT INTO|UPDATE|DELETE FROM) `(.*)`\.`(.*)`")
 _KINDS = {"INSERT INTO": "INSERT", "UPDATE": "UPDATE", "DELETE FROM": "DELETE"}
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
@@ -156,6 +161,8 @@ def test_rows_of_old_versions_are_what_the_servers_own_programs_print() -> None:
             messages, error = decoded(path)
             found = list(rows_of(messages))
             what = f"{path.relative_to(root)} ({path.read_bytes()[25:40]!r}, {len(expected)} rows, {error})"
+            if error and not _ON_PURPOSE.search(error):
+                wrong.append(what)
             if len(found) != len(expected) and not error:
                 wrong.append(f"{what}: {len(found)} rows")
             for at, (row, (kind, table, before, after)) in enumerate(zip(expected, found, strict=False)):

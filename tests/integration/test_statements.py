@@ -127,6 +127,11 @@ def test_duplicates_that_alter_ignore_removes_are_a_trouble_too(
         found = process.wait("shop", lambda s: "unlogged_rows" in s["troubles"])["troubles"]["unlogged_rows"]
         assert found.count("ALTER IGNORE") == 1
         assert "ADD UNIQUE" in found
+        again = "INSERT INTO t (id, v) VALUES (2, 3), (4, NULL)"
+        site.run(again, "ALTER IGNORE TABLE t MODIFY v INT UNIQUE")
+        process.wait("shop", lambda s: "MODIFY v" in s["troubles"]["unlogged_rows"])
+        site.run("DELETE FROM t", again, "ALTER IGNORE TABLE t ADD w INT DEFAULT 1 UNIQUE")
+        process.wait("shop", lambda s: "ADD w" in s["troubles"]["unlogged_rows"])
     finally:
         site.close()
 

@@ -134,6 +134,9 @@ def test_columns_without_names_come_by_position_and_members_by_number(
     (message,) = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert message["data"] == [{"@1": "-1", "@2": "a\\xff\\", "@3": "2", "@4": "3"}]
     assert message["pkNames"] is None
+    assert main(["decode", "--positional", "--format", "debezium", str(nameless(tmp_path))]) == 0
+    (event,) = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert event["after"] == {"@1": -1, "@2": "a\\xff\\", "@3": 2, "@4": 3}
 
 
 SCRIPT = """\ufeff-- MySQL dump
@@ -148,7 +151,7 @@ CREATE TABLE `orders` (
 INSERT INTO orders VALUES (1, 'CREATE TABLE no (');
 DELIMITER ;;
 CREATE TRIGGER t BEFORE INSERT ON orders FOR EACH ROW BEGIN CREATE TABLE nothing; END;;
-DELIMITER ;
+DELIMITER ; -- back
 CREATE VIEW v AS SELECT 1"""
 
 
@@ -168,7 +171,8 @@ def test_a_script_says_what_tables_are_before_a_file(capsys: pytest.CaptureFixtu
         ("CREATE TABLE orders (id BIGINT)", "line 1: orders has no schema -> put `USE schema;` before the statement"),
         ("USE shop;\nCREATE TABLE orders LIKE others", "line 2: shop.orders is not understood"),
         ("USE shop;\nCREATE TABLE orders (name TEXT)", "line 2: shop.orders is not understood"),
-        ("USE shop;\nCREATE TABLE orders (name 'TEXT)", "can't be divided into statements: a string has no end"),
+        ("USE shop;\nCREATE TABLE\norders (name 'TEXT)", "divided into statements behind line 3: a string has no end"),
+        ("\nUSE shop\nCREATE TABLE orders (id BIGINT);", "line 2: the statement is not understood -> write it as `USE"),
         (b"USE shop;\n\xff", "is not UTF-8: byte 10 is 0xff"),
         (b" " * (16 << 20) + b";", "is larger than 16 MiB -> dump the tables without rows (--no-data)"),
         (None, "can't be read: No such file"),
@@ -184,6 +188,14 @@ def test_a_script_that_is_not_understood(
     assert status == 1
     assert sentence in error
     assert str(script) in error
+
+
+def test_a_script_that_does_not_fit_the_rows(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    script = tmp_path / "shop.sql"
+    script.write_text("USE shop; CREATE TABLE orders (id BIGINT)")
+    status, error = said(capsys, "--schema", script, nameless(tmp_path))
+    assert status == 1
+    assert "it has 1 columns, the binlog's rows have 4" in error
 
 
 def test_positions_lie_in_the_files_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -28,9 +28,9 @@ from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 
 _NO_SCHEMA = (
-    "the binlog does not say its column names (binlog_row_metadata is not FULL), and its CREATE TABLE is not in what "
-    "was read. Begin with the file that has it, give its CREATE TABLE with --schema, have columns by position with "
-    "--positional, leave the table out with --table, or read from the server with --host"
+    "The binlog does not say its column names (binlog_row_metadata is not FULL). Begin with the file that has its "
+    "CREATE TABLE, give its CREATE TABLE with --schema, have columns by position with --positional, leave the table "
+    "out with --table, or read from the server with --host"
 )
 
 
@@ -102,22 +102,24 @@ def read_files(
         if isinstance(bound, tuple) and bound[0] not in window.files:
             raise NotUnderstood(f"{bound[0]} is none of the files given")
     decoder: Decoder | None = None
+    history: SchemaHistory | None = None
     for path in paths:
         _refuse_encrypted(path)
         begun = False
         for chunk in packets(path):
-            if decoder is None:
+            if decoder is None or history is None:
+                history = _history(path, chunk, settings, script)
                 decoder = Decoder(
                     DumpStart(Position("", path.name, 4), checksums=False),
                     window.receiver(output),
                     captures=Projections(settings).captures,
-                    history=_history(path, chunk, settings, script),
+                    history=history,
                     options=replace(DecoderOptions.of(settings, DaemonSettings(spool=spool)), positional=positional),
                 )
             elif not begun:
                 chunk = _rotate(path.name, decoder.cursor.checksums) + chunk
             begun = True
-            _feed(decoder, chunk, output)
+            _feed(decoder, history, chunk, output)
             done += len(chunk)
             told(done)
             if window.over(decoder.position()):
@@ -133,7 +135,7 @@ def _refuse_encrypted(path: Path) -> None:
             )
 
 
-def _feed(decoder: Decoder, data: bytes, output: Output) -> None:
+def _feed(decoder: Decoder, history: SchemaHistory, data: bytes, output: Output) -> None:
     at, more = 0, True
     while more:
         try:
@@ -142,7 +144,7 @@ def _feed(decoder: Decoder, data: bytes, output: Output) -> None:
             # What came before something unreadable is true.
             output.write(decoder.transactions.count, decoder.cutter.events)
         if decoder.described.wanted is not None:
-            decoder.described.learned(_NO_SCHEMA)
+            decoder.described.learned(f"{history.unknown_because(*decoder.described.wanted)}. {_NO_SCHEMA}")
             more = True
 
 

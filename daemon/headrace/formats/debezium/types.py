@@ -41,6 +41,8 @@ def field_of(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printe
         return _TEMPORAL[kind](column, settings)
     if kind in _BYTES:
         return _binary(settings.binary)
+    if _is_numbered(column):
+        return {"type": "int64"}, str
     if kind in ("enum", "set"):
         allowed = ",".join(label.replace("\\", "\\\\").replace(",", "\\,") for label in column.labels)
         name = "io.debezium.data.Enum" if kind == "enum" else "io.debezium.data.EnumSet"
@@ -53,7 +55,7 @@ def native_style(column: Column, settings: DebeziumSettings) -> tuple[Any, ...] 
     kind, text = column.kind, ("text", "base64")
     if kind in _INTS and kind == "bigint" and column.unsigned:
         return ("unscaled",) if settings.bigint_unsigned == "precise" else ("wrapped",)
-    if kind in _INTS or kind in ("float", "double"):
+    if kind in _INTS or kind in ("float", "double") or _is_numbered(column):
         return ("number",)
     if kind == "decimal":
         return {"string": text, "double": ("real",)}.get(settings.decimal, ("unscaled",))
@@ -72,6 +74,11 @@ def native_style(column: Column, settings: DebeziumSettings) -> tuple[Any, ...] 
     if kind == "year":
         return ("year",)
     return text if kind in _TEXTS or kind in ("enum", "set", "json") else None
+
+
+def _is_numbered(column: Column) -> bool:
+    """Whether it is an ENUM or SET whose members nobody knows: its values are numbers."""
+    return column.kind in ("enum", "set") and not column.labels
 
 
 def _named(kind: str, name: str, **parameters: str) -> Schema:

@@ -16,7 +16,7 @@ from headrace.mysql.sql.tokens import NotParsed, first_tokens, tokenize
 _MOST = 16 << 20
 _UTF8MB4 = 45
 """A collation of the text's character set."""
-_DELIMITER = re.compile(r"^[ \t]*DELIMITER[ \t]+(\S+)[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+_DELIMITER = re.compile(r"^[ \t]*DELIMITER[ \t]+(\S+)[^\n]*$", re.IGNORECASE | re.MULTILINE)
 
 
 def apply_script(path: Path, history: SchemaHistory, dialect: Dialect) -> None:
@@ -27,18 +27,23 @@ def apply_script(path: Path, history: SchemaHistory, dialect: Dialect) -> None:
     Raises Refusal, with the line, for a statement about tables that is not understood, and for a file that is not
     UTF-8 or larger than 16 MiB; OSError.
     """
-    if path.stat().st_size > _MOST:
+    with path.open("rb") as file:
+        raw = file.read(_MOST + 1)  # a pipe does not say its size
+    if len(raw) > _MOST:
         raise Refusal(f"{path} is larger than {_MOST >> 20} MiB", remedy="dump the tables without rows (--no-data)")
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Refusal(f"{path} is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from None
     history.adopt(Reading(listed=True))
-    schema = ""
+    schema, line, seen = "", 1, 0
     for at, statement in _statements(path, text, dialect):
-        where = f"{path}, line {text.count(chr(10), 0, at) + 1}"
-        words = first_tokens(statement, dialect, 2)
-        if len(words) == 2 and words[0].upper == "USE":
+        line, seen = line + text.count("\n", seen, at), at
+        where = f"{path}, line {line}"
+        words = first_tokens(statement, dialect, 3)
+        if words and words[0].upper == "USE":
+            if len(words) != 2:
+                raise Refusal(f"{where}: the statement is not understood", remedy="write it as `USE schema;`")
             schema = words[1].value
             continue
         _apply(QueryEvent(schema, statement.encode(), client_collation=_UTF8MB4), where, history)
@@ -75,7 +80,9 @@ def _split(path: Path, text: str, begin: int, end: int, dialect: Dialect) -> Ite
     try:
         tokens = tokenize(part, dialect, len(part))
     except NotParsed as error:
-        raise Refusal(f"{path} can't be divided into statements: {error}") from None
+        read = first_tokens(part, dialect, len(part))
+        line = text.count("\n", 0, begin + (read[-1].at if read else 0)) + 1
+        raise Refusal(f"{path} can't be divided into statements behind line {line}: {error}") from None
     last = 0
     for token in tokens:
         if token.kind == "op" and token.value == ";":

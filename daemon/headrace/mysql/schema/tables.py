@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.mysql.schema.apply import require_sound_labels
 from headrace.mysql.schema.ddl.actions import PRIMARY, ColumnDef, Index, TableName
-from headrace.mysql.schema.ddl.definition import TableDefinition, in_order, row_times
+from headrace.mysql.schema.ddl.definition import TableDefinition, in_order, is_row_time, row_times
 from headrace.mysql.schema.ddl.types import make_column, parse_type
 from headrace.mysql.sql.dialect import Dialect, charset_named, charset_of_collation
 from headrace.mysql.sql.tokens import NotParsed
@@ -130,7 +130,7 @@ def _definition(rows: Sequence[Row], keys: Sequence[Row], table: Row, dialect: D
     indexes = list(_indexes(keys))
     primary = [name for index in indexes if index.name == PRIMARY for name, _ in index.parts]
     versioned = _text(table["kind"]) == "SYSTEM VERSIONED"
-    if versioned and not any(c.generated and c.mysql_type == "timestamp(6)" for c in columns):
+    if versioned and not any(map(is_row_time, columns)):
         columns += row_times(dialect)
         primary += ["row_end"] if primary else []
     numbers = {column.name: i for i, column in enumerate(columns)}

@@ -124,7 +124,8 @@ def created(action: CreateTable, schema_charset: str, dialect: Dialect) -> Table
         ends = tuple(column.name for column in action.columns if column.row_time == "END")
         if not ends:
             columns += row_times(dialect)
-        primary += (ends or ("row_end",)) if primary else ()  # old rows need a key of their own
+        named = {name.lower() for name in primary}
+        primary += tuple(end for end in ends or ("row_end",) if primary and end.lower() not in named)  # for old rows
     return _finish(columns, primary, in_order(indexes, columns), charset)
 
 
@@ -154,6 +155,11 @@ def row_times(dialect: Dialect) -> list[Column]:
         make_column(ColumnDef(name, stamp, False, generated=True, invisible=True), "", dialect)
         for name in ("row_start", "row_end")
     ]
+
+
+def is_row_time(column: Column) -> bool:
+    """Whether it is a ROW START or ROW END: another generated column of MariaDB can't be NOT NULL."""
+    return column.generated and not column.nullable and column.mysql_type == "timestamp(6)"
 
 
 def has_row_times(columns: Sequence[Column]) -> bool:
@@ -322,7 +328,7 @@ class _Change:
 
     def _version(self, spec: Versioning, hidden: bool) -> None:
         if spec.add:
-            if any(c.generated and c.mysql_type == "timestamp(6)" for c in self._columns):
+            if any(map(is_row_time, self._columns)):
                 raise NotParsed("versioning with columns of its own")
             self._columns += row_times(self._dialect)
             if self._primary:
@@ -330,7 +336,7 @@ class _Change:
         elif hidden:
             del self._columns[-2:]
             self._primary = [name for name in self._primary if name != "row_end"]
-        elif self._primary and any(c.generated and c.mysql_type == "timestamp(6)" for c in self._columns):
+        elif self._primary and any(map(is_row_time, self._columns)):
             raise NotParsed("the end of versioning with columns of its own")
 
     def _drop_indexes(self, names: dict[str, str]) -> None:
