@@ -6,7 +6,9 @@ which finds a fixture by its name (`fixture("kafka")` is a server from devstack)
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import threading
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,6 +20,7 @@ import pytest
 
 from devstack.servers.rabbitmq import PASSWORD, USER
 from headrace.adapters.local.lock import FileLock
+from headrace.canal_wire.wire import packet_of
 from headrace.cli.wiring import ADAPTERS
 from headrace.lease import Guard, Lease
 from headrace.ports.cluster import Cluster, Lock, Member
@@ -27,6 +30,8 @@ from headrace.ports.sink import Sink, SinkRouting, SinkUse
 from headrace.ports.state import StateStore
 from headrace.settings.daemon import StateSettings
 from headrace.settings.load import Loader
+from tests.canal_client import CanalClient, Refused
+from tests.support import free_port
 
 TOYS = Registry(
     {
@@ -97,8 +102,11 @@ SINKS: dict[str, Section] = {
     "kafka": kafka_sink,
     "rabbitmq": rabbitmq_sink,
     "rocketmq": rocketmq_sink,
+    "canal": lambda fixture, topic: {"listen": f"127.0.0.1:{fixture('canal_port')}"},
 }
 """By type, the section [sink] of a sink that publishes to a topic."""
+VALUES: dict[str, Callable[[int], bytes]] = {"canal": lambda number: packet_of(number, b"", 2, b"")}
+"""Values for a sink that takes one format only."""
 CLUSTERS: dict[str, Section] = {"toy": lambda fixture, name: {"room": name}, "zookeeper": zookeeper_cluster}
 """By the name of its section, the section of a cluster service. Its locks are tried with LOCKS."""
 LOCKS: dict[str, Callable[[Fixture, str], Callable[[str], Lock]]] = {"file": file_lock}
@@ -116,6 +124,35 @@ def name() -> str:
     return f"contract{uuid.uuid4().hex[:8]}"
 
 
+class Acknowledging(threading.Thread):
+    """A client of Canal's protocol that acknowledges whatever comes, as long as somebody listens."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self.port, self._stop_it = port, threading.Event()
+
+    def run(self) -> None:
+        while not self._stop_it.wait(0.02):
+            with contextlib.suppress(OSError, EOFError, Refused), CanalClient("127.0.0.1", self.port, "shop") as client:
+                client.subscribe()
+                while not self._stop_it.wait(0.005):
+                    batch = client.get()
+                    client.ack(batch.id)
+
+    def end(self) -> None:
+        self._stop_it.set()
+        self.join(30)
+
+
+@pytest.fixture
+def canal_port() -> Iterator[int]:
+    """A port whose listener has a client."""
+    client = Acknowledging(free_port())
+    client.start()
+    yield client.port
+    client.end()
+
+
 @pytest.fixture(params=[*SINKS])
 def make_sink(request: pytest.FixtureRequest, name: str) -> MakeSink:
     """Makes sinks of one kind as wiring does, by the registered adapter; `topic` is where their messages go to."""
@@ -126,6 +163,7 @@ def make_sink(request: pytest.FixtureRequest, name: str) -> MakeSink:
         settings = adapter.section.model_validate(section)
         made = adapter.sink(settings, SinkUse("shop", lease or Lease(), SinkRouting(("shop",))))
         made.topic = name  # type: ignore[attr-defined]
+        made.value = VALUES.get(request.param, lambda number: b"value %d" % number)  # type: ignore[attr-defined]
         return made
 
     return make

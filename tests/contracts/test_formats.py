@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from headrace.canal_wire import canal_pb2
 from headrace.model import (
     Column,
     DdlKind,
@@ -71,7 +72,8 @@ def test_rows_become_messages_with_id_and_number(fmt: str, operation: Operation,
     ids = [one["headrace-id"] for one in headers]
     assert len(set(ids)) == len(ids), "an id tells a message from all others"
     assert all(one["headrace-pos"].isdigit() and one["headrace-epoch"] == b"3" for one in headers)
-    assert all(value is None or value.decode() for value in batch.values)
+    read = {"canal-protobuf": canal_pb2.Packet.FromString}.get(fmt, bytes.decode)
+    assert all(value is None or read(value) for value in batch.values)
 
 
 @pytest.mark.parametrize("fmt", FORMATS)

@@ -17,7 +17,7 @@ def batch(sink: Any, *numbers: int) -> MessageBatch:
     return MessageBatch(
         sink.topic,
         0,
-        [b"value %d" % number for number in numbers],
+        [sink.value(number) for number in numbers],
         [[("headrace-id", b"id#%d" % number), ("headrace-pos", b"%d" % number)] for number in numbers],
         size=400 * len(numbers),
         rows=len(numbers),

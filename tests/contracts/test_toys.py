@@ -51,7 +51,7 @@ def test_their_sections_are_read_and_checked(write: Any) -> None:
     ("main", "sink", "more", "problem"),
     [
         ("", 'type = "toy"', "", "sink.shelf: is missing"),
-        ("", 'type = "toys"', "", "sink.type: should be one of kafka, rabbitmq, rocketmq, jsonl, null, toy"),
+        ("", 'type = "toys"', "", "sink.type: should be one of kafka, rabbitmq, rocketmq, canal, jsonl, null, toy"),
         ("", 'type = "null"\nshelf = "s"', "", 'sink.shelf: has no meaning with type = "null"'),
         ("", 'type = "null"', "[message]\nloud = true", 'message.loud: has no meaning with format = "canal"'),
         ("[toy]", 'type = "null"', "", "toy.room: is missing"),

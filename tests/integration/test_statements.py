@@ -121,7 +121,7 @@ def test_duplicates_that_alter_ignore_removes_are_a_trouble_too(
         site.run(
             "CREATE TABLE t (id INT)",
             "INSERT INTO t VALUES (1), (1)",
-            "ALTER IGNORE TABLE t ADD v INT, ADD KEY (v)",
+            "ALTER TABLE t ADD v INT, ADD KEY (v)",
             "ALTER IGNORE TABLE t ADD UNIQUE (id)",
         )
         found = process.wait("shop", lambda s: "unlogged_rows" in s["troubles"])["troubles"]["unlogged_rows"]

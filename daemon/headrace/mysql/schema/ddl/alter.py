@@ -44,8 +44,8 @@ class _Alter:
         charset = self._options.final
         if charset is not None:
             self._specs.append(actions.TableCharset(charset))
-        if ignores and any(map(_makes_unique, self._specs)):
-            self._unlogged = True  # duplicates are removed
+        # Rows that do not fit a key, a check, a partition or a new type go, and which keys there are is not looked at.
+        self._unlogged |= ignores
         return actions.AlterTable(name, tuple(self._specs), if_exists, tuple(self._others), self._kind, self._unlogged)
 
     def _part(self) -> None:
@@ -263,12 +263,6 @@ class _Alter:
     def _ends_column(self, ahead: int) -> bool:
         token = self._c.peek(ahead)
         return token.kind == "end" or token.value == "," or token.upper in ("ASC", "DESC")
-
-
-def _makes_unique(spec: actions.AlterSpec) -> bool:
-    if isinstance(spec, (actions.AddColumn, actions.ChangeColumn)):
-        return bool(actions.indexes_of(spec.column))
-    return isinstance(spec, actions.AddIndex) and spec.index.unique
 
 
 def _kind_of(c: Cursor) -> DdlKind:
