@@ -114,6 +114,21 @@ def test_a_file_is_printed_whatever_its_metadata(server: Any, run: Run, metadata
     assert messages[3]["sql"] == CHANGES[3]
 
 
+def test_rows_that_an_outer_join_has_updated_fit_their_table(server: Any, run: Run) -> None:
+    """MariaDB, and MySQL up to 5.7, say of all columns of such a table that they may be NULL."""
+    (before,) = run("SELECT @@global.binlog_row_metadata")[0]
+    lowest = "MINIMAL" if server.name.startswith("mysql") else "NO_LOG"
+    run(f"SET GLOBAL binlog_row_metadata = '{lowest}'")
+    try:
+        run("CREATE TABLE t (n INT NOT NULL PRIMARY KEY, d INT)", "CREATE TABLE u (n INT NOT NULL PRIMARY KEY, d INT)")
+        run("INSERT INTO t VALUES (1, 1), (3, 3)", "INSERT INTO u VALUES (1, 10), (2, 20)")
+        run("UPDATE u LEFT OUTER JOIN t ON t.n = u.n SET t.d = u.d")
+    finally:
+        run(f"SET GLOBAL binlog_row_metadata = '{before}'")
+    updated = lines(newest(server, run), "--table", "decoded\\.t")[-1]
+    assert (updated["type"], updated["data"], updated["old"]) == ("UPDATE", [{"n": "1", "d": "10"}], [{"d": "1"}])
+
+
 def test_tables_that_a_file_does_not_create_come_from_a_script_or_by_position(
     server: Any, run: Run, tmp_path: Path
 ) -> None:

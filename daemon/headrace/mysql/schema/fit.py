@@ -22,12 +22,14 @@ _GEOMETRIES |= {"multipolygon", "geometrycollection", "geomcollection"}
 def misfit(schema: TableSchema, types: Sequence[tuple[int, int]], nulls: int) -> str:
     """Why a table schema does not fit a TABLE_MAP's (type, metadata) pairs, as column_types.real_type gives them, and
     NULL bits; "" when it fits. Names, signs and character sets of one width can't be seen this way."""
+    every = (1 << len(types)) - 1
+    joined = nulls & every == every  # so servers call all columns of a table that an outer join brings into an UPDATE
     if len(types) != len(schema.columns):
         return f"it has {len(schema.columns)} columns, the binlog's rows have {len(types)}"
     for i, (column, (kind, meta)) in enumerate(zip(schema.columns, types, strict=True)):
         if not _fits(column, kind, meta):
             return f"column `{column.name}` is {column.mysql_type}, the binlog has type {kind} with metadata {meta}"
-        if column.nullable != bool(nulls >> i & 1) and not column.auto_increment:
+        if column.nullable != bool(nulls >> i & 1) and not (column.auto_increment or joined):
             # MariaDB takes AUTO_INCREMENT NULL, and shows it as NOT NULL
             may = "may" if nulls >> i & 1 else "may not"
             return f"column `{column.name}` {may} be NULL in the binlog"
