@@ -484,7 +484,8 @@ def test_positions_in_later_files_are_later() -> None:
 
 def test_a_schema_fits_only_its_own_types(story: Story) -> None:
     story.tell(
-        "CREATE TABLE u (a int NOT NULL, b varchar(10) NOT NULL, c decimal(5,2), d enum('x'), e text, f datetime(3), g bit(9))"
+        "CREATE TABLE u (a int NOT NULL, b varchar(10) NOT NULL, c decimal(5,2), d enum('x'), e text, f datetime(3),"
+        " g bit(9))"
     )
     known = story.history.table("shop", "u")
     assert known is not None
