@@ -91,7 +91,7 @@ def test_a_deleted_row_is_no_heartbeat_and_its_transaction_still_our_own() -> No
     [
         lambda log: (own_table(log), own_rows(log, image(BEAT), columns=b"\x0f")),
         lambda log: (own_table(log), own_rows(log, image(BEAT), count=4)),
-        lambda log: (own_table(log, nulls=b"\x1f"), own_rows(log, image(BEAT))),
+        lambda log: (own_table(log, nulls=b"\x0f"), own_rows(log, image(BEAT))),
         lambda log: (own_table(log, b"other"), own_rows(log, b"whatever")),
         lambda log: (own_table(log), own_rows(log, image(BEAT)[:-3])),
         lambda log: (own_table(log), own_rows(log, image(BEAT).replace(b"node", b"n\xe9de"))),
