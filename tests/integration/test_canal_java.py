@@ -72,4 +72,6 @@ def test_the_java_client_gets_every_row_in_order_through_take_overs(
             assert number <= newest, f"{newest + 1} to {number - 1} are missing"
             again += 1
     assert newest == rows
-    assert again <= kills * 10_000, "what was acknowledged comes again only if its position was not stored"
+    # The position moves with whole batches of messages: 512 KiB, which are some 13,000 of these rows. Beside the one in
+    # which the client was, what it had acknowledged since the last checkpoint comes again.
+    assert again <= kills * 20_000
