@@ -103,7 +103,9 @@ def remember_jars(settings: SparkSettings, found: str, more: Sequence[str] = ())
     resolved = [Path(jar).name for jar in found.split(",") if jar]
     # Ivy puts the organisation before the name. What pyspark carries itself must not be loaded a second time.
     needed = [name for name in resolved if name.split("_", 1)[-1] not in bundled]
-    listed.write_text("\n".join(needed) + "\n", encoding="utf-8")
+    fresh = listed.with_name(f"{listed.name}.{os.getpid()}")  # another process may read the list meanwhile
+    fresh.write_text("\n".join(needed) + "\n", encoding="utf-8")
+    fresh.replace(listed)
 
 
 def open_session(
