@@ -54,20 +54,25 @@ class Listener:
                     raise _taken(self._settings, error) from error
             self._destinations[name] = subscription
 
+    @property
+    def idle(self) -> bool:
+        """Whether no destination is served here."""
+        return not self._destinations and not self._opening.locked()
+
     def serves_as(self, settings: CanalSinkSettings) -> bool:
         """Whether the same may connect."""
         return (settings.user, settings.password) == (self._settings.user, self._settings.password)
 
-    async def remove(self, name: str) -> None:
+    async def remove(self, name: str, subscription: Subscription) -> None:
         """Serves a destination no more; the last one closes the port and all connections."""
         async with self._opening:
-            self._destinations.pop(name, None)
+            if self._destinations.get(name) is subscription:
+                del self._destinations[name]
             if self._destinations or self._server is None:
                 return
             server, self._server = self._server, None
             server.close()
             await cancel(*self._connections, limit=_HANDSHAKE_LIMIT)
-            _LISTENERS.pop((self._host, self._port), None)
 
     # -- connections ----------------------------------------------------------------------------------------------
 
@@ -277,11 +282,14 @@ async def _speaks(host: str, port: int) -> bool:
 
 
 _LISTENERS: dict[tuple[str, int], Listener] = {}
+"""By address. One that serves nobody is replaced by the next who asks."""
 
 
 def at_address(settings: CanalSinkSettings) -> Listener:
     """The process's listener at an address. Raises SinkRejected when it asks for another user."""
-    listener = _LISTENERS.setdefault(settings.listen, Listener(settings))
+    listener = _LISTENERS.get(settings.listen)
+    if listener is None or listener.idle:
+        listener = _LISTENERS[settings.listen] = Listener(settings)
     if not listener.serves_as(settings):
         host, port = settings.listen
         raise SinkRejected(

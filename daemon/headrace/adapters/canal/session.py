@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from headrace.adapters.canal.store import EntryStore
 from headrace.canal_wire import canal_pb2 as pb
@@ -18,12 +18,24 @@ _LONGEST_WAIT = 3600.0
 """Seconds of one GET."""
 _MOST_BATCHES = 1_000
 """That may be unacknowledged."""
+_MOST_BYTES = 128 << 20
+"""Of the batches that are not acknowledged, which are in memory: beyond that a client gets no other."""
 _MOST_ENTRIES = 100_000
+"""Of one batch."""
 _EVERYTHING = frozenset({"", ".*", ".*\\..*", ".*\\\\..*"})
 
 
 class Refused(Exception):
     """What the client asked for can't be; the text is for it."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The entries from the number `begin` to before `end`, of `size` bytes."""
+
+    begin: int
+    end: int
+    size: int
 
 
 class Subscription:
@@ -37,12 +49,10 @@ class Subscription:
         self.given_at = 0.0
         """When entries were given last, on the monotonic clock."""
         self._filter: Sequence[Pattern] = ()
-        self._batches: dict[int, tuple[int, int]] = {}
-        """By id, in order: the entries that are in each, from a number up to another one."""
+        self._batches: dict[int, _Batch] = {}
+        """By id, in order: those that are not acknowledged."""
         self._number = time.time_ns() // 1_000_000
         """Ids go on over restarts and take-overs, so that no acknowledgement can mean another batch."""
-        self._changed = asyncio.Event()
-        """Set when the client is another one, or none."""
 
     def subscribe(self, client: str, filter_: str) -> None:
         """Makes `client` the one that is served. Raises Refused for a filter that is none."""
@@ -56,9 +66,8 @@ class Subscription:
     def serve(self, client: str) -> None:
         """Makes another client the one that is served, or with "" none."""
         self.client = client
-        self._changed.set()
-        self._changed = asyncio.Event()
         self._back_to(0)
+        self._store.grown.set()
 
     def leave(self, client: str) -> None:
         """A client has gone."""
@@ -78,48 +87,41 @@ class Subscription:
         timeout = request.timeout if request.HasField("timeout") else -1
         if timeout >= 0 and self._store.end - self._store.given < most:
             await self._wait(client, most, _seconds(timeout, request.unit if request.HasField("unit") else 2))
-        self._check(client)
-        if len(self._batches) >= _MOST_BATCHES:
+        if len(self._batches) >= _MOST_BATCHES or sum(one.size for one in self._batches.values()) > _MOST_BYTES:
             return -1, []
+        await self._store.load(most)
+        self._check(client)  # from here on nothing waits, so nobody else can subscribe
         try:
             self._lease.check()
         except LeaseLapsed as error:
             raise Refused(f"{self.destination} can't be served: {error}") from error
-        begin, entries = self._store.given, list[memoryview]()
-        changed = self._changed
-        packets = await self._store.take(most)
-        if changed is not self._changed:  # somebody else subscribed meanwhile
-            self._check(client)
-            raise Refused("ask again")
+        begin = self._store.given
+        packets = self._store.take(most)
         entries = [entry for entry in map(entry_in, packets) if self._wanted(entry)]
-        end = self._store.given
-        if not packets:
-            return -1, []
         if not entries:
-            self._pass(begin, end)
+            self._pass()
             return -1, []
         self._number += 1
-        self._batches[self._number] = begin, end
+        self._batches[self._number] = _Batch(begin, self._store.given, sum(map(len, packets)))
         self.given_at = time.monotonic()
         return self._number, entries
 
     async def _wait(self, client: str, most: int, seconds: float) -> None:
         """Until there are `most` entries, the time is over, or somebody else is the client."""
-        changed, deadline = self._changed, time.monotonic() + seconds
-        while self._store.end - self._store.given < most and changed is self._changed:
+        deadline = time.monotonic() + seconds
+        while self._store.end - self._store.given < most and self.client == client:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 return
             self._store.grown.clear()
             await set_within(self._store.grown, remaining)
 
-    def _pass(self, begin: int, end: int) -> None:
+    def _pass(self) -> None:
         """Entries that the filter leaves out are acknowledged with those before them."""
-        if not self._batches:
-            self._store.acknowledge(end)
-            return
-        last = next(reversed(self._batches))
-        self._batches[last] = self._batches[last][0], end
+        if self._batches:
+            self._batches[next(reversed(self._batches))].end = self._store.given
+        else:
+            self._store.acknowledge(self._store.given)
 
     def _wanted(self, entry: memoryview) -> bool:
         if not self._filter:
@@ -140,8 +142,7 @@ class Subscription:
             raise Refused(f"batch {number} of {self.destination} is not known: it was acknowledged or rolled back")
         if number != first:
             raise Refused(f"batch {number} of {self.destination} comes before its turn: {first} is the first")
-        _, end = self._batches.pop(number)
-        self._store.acknowledge(end)
+        self._store.acknowledge(self._batches.pop(number).end)
 
     def roll_back(self, client: str, number: int) -> None:
         """What was given comes again: from a batch on, or with 0 all that is not acknowledged."""
@@ -151,8 +152,8 @@ class Subscription:
         self._back_to(number)
 
     def _back_to(self, number: int) -> None:
-        begin = self._batches[number][0] if number else self._store.acknowledged
-        self._batches = {id_: entries for id_, entries in self._batches.items() if number and id_ < number}
+        begin = self._batches[number].begin if number else self._store.acknowledged
+        self._batches = {id_: one for id_, one in self._batches.items() if id_ < number}
         self._store.back(begin)
 
 

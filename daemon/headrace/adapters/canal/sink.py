@@ -26,9 +26,8 @@ class CanalSink(Sink):
         self._listener: Listener | None = None
 
     async def start(self) -> None:
-        listener = at_address(self._settings)
-        await listener.add(self._name, self._subscription)
-        self._listener = listener
+        self._listener = at_address(self._settings)
+        await self._listener.add(self._name, self._subscription)
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
         self._lease.check()
@@ -53,7 +52,7 @@ class CanalSink(Sink):
         self._subscription.serve("")
         listener, self._listener = self._listener, None
         if listener is not None:
-            await listener.remove(self._name)
+            await listener.remove(self._name, self._subscription)
 
     async def check(self) -> list[Finding]:
         found = await fault(self._settings)

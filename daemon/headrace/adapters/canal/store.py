@@ -1,4 +1,4 @@
-"""What lies between the stream and a client: entries in order, in memory and behind that on disk, until they are
+"""Entries between the stream and a client, in order: in memory, and on disk when there are many, until they are
 acknowledged."""
 
 from __future__ import annotations
@@ -6,11 +6,13 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 from headrace.errors import SinkError, SinkRejected
 from headrace.model import MessageBatch
@@ -20,8 +22,6 @@ _SEGMENT = 64 << 20
 """Bytes of one file."""
 _ANSWER = 32 << 20
 """Bytes of one batch, unless one entry alone is larger."""
-_GIVEN = 4 * _ANSWER
-"""Bytes of entries that may be given and not acknowledged: they are in memory."""
 
 
 class Segment:
@@ -31,9 +31,11 @@ class Segment:
         try:
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
-            self.file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed with the last reference
+            with tempfile.TemporaryFile(dir=folder) as file:
+                self._descriptor = os.dup(file.fileno())
         except OSError as error:
             raise _disk(error) from error
+        weakref.finalize(self, os.close, self._descriptor)
         self.size = 0
 
     def write(self, values: Sequence[bytes]) -> int:
@@ -41,7 +43,7 @@ class Segment:
         at, rest = self.size, memoryview(b"".join(values))
         try:
             while rest:
-                written = os.pwrite(self.file.fileno(), rest, self.size)
+                written = os.pwrite(self._descriptor, rest, self.size)
                 self.size, rest = self.size + written, rest[written:]
         except OSError as error:
             raise _disk(error) from error
@@ -49,7 +51,7 @@ class Segment:
 
     def read(self, at: int, size: int) -> bytes:
         """What was written there."""
-        return os.pread(self.file.fileno(), size, at)
+        return os.pread(self._descriptor, size, at)
 
 
 def _disk(error: OSError) -> SinkError:
@@ -79,7 +81,7 @@ class OnDisk:
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A batch of the stream that is not acknowledged. `end` is the number of the entry behind its last."""
+    """A batch of the stream that is not acknowledged. `end` is the number of the entry after its last."""
 
     batch: MessageBatch
     end: int
@@ -100,11 +102,10 @@ class EntryStore:
         self._segment: Segment | None = None
         self.memory = self.disk = 0
         """Bytes of entries that are not acknowledged, by where they are."""
-        self._given_bytes = 0
         self.given = self.acknowledged = self.end = 0
-        """The numbers behind the last entry that was given to the client, that it has acknowledged, that came."""
+        """The number after the last entry that was given to the client, that it has acknowledged, and that came."""
         self.grown, self._room = asyncio.Event(), asyncio.Event()
-        """Set by each append()."""
+        """Set by each append(), and when somebody else is to look."""
 
     async def append(self, batch: MessageBatch) -> asyncio.Future[None]:
         """Waits for room; the result is done once all entries of the batch are acknowledged. What goes to disk is
@@ -133,27 +134,43 @@ class EntryStore:
         self.grown.set()
         return done
 
-    async def take(self, most: int) -> list[bytes]:
-        """The next entries, `most` of them and 32 MiB at most unless one alone is larger; they are given then. No
-        entries while 128 MiB are given that are not acknowledged."""
+    async def load(self, most: int) -> None:
+        """Reads what of the next `most` entries is on disk, as far as take() gives it."""
+        while (held := self._next_on_disk(most)) is not None:
+            values: Any = held.batch.values
+            held.read = await asyncio.to_thread(list, values)
+
+    def _next_on_disk(self, most: int) -> _Held | None:
+        count = size = 0
+        for held in self._held:
+            if held.end <= self.given:
+                continue
+            if count >= most or size > _ANSWER:
+                return None
+            if not held.read:
+                if isinstance(held.batch.values, OnDisk):
+                    return held
+                held.read = cast(list[bytes], held.batch.values)
+            count += min(len(held.read), held.end - self.given)
+            size += held.batch.value_bytes
+        return None
+
+    def take(self, most: int) -> list[bytes]:
+        """The next entries, as far as load() has read them: `most` of them, and 32 MiB at most unless one alone is
+        larger. They are given then. Nobody else can come in between."""
         taken: list[bytes] = []
-        if self._given_bytes > _GIVEN:
-            return taken
         size = 0
-        for held in list(self._held):
+        for held in self._held:
             if held.end <= self.given:
                 continue
             if not held.read:
-                values: Any = held.batch.values
-                held.read = await asyncio.to_thread(list, values) if isinstance(values, OnDisk) else list(values)
-            begin = held.end - len(held.read)
-            for value in held.read[self.given - begin :]:
+                break
+            for value in islice(held.read, self.given - (held.end - len(held.read)), None):
                 if len(taken) >= most or (taken and size + len(value) > _ANSWER):
                     return taken
                 taken.append(value)
                 size += len(value)
                 self.given += 1
-                self._given_bytes += len(value)
         return taken
 
     def acknowledge(self, number: int) -> None:
@@ -169,20 +186,14 @@ class EntryStore:
             settle(held.done)
         if not self._held:
             self._segment = None
-        self._count_given()
         self._room.set()
 
     def back(self, number: int) -> None:
         """What was given from `number` on is given again."""
         self.given = number
-        self._count_given()
         for held in self._held:
             if held.end - len(held.read) >= number and isinstance(held.batch.values, OnDisk):
                 held.read = []
-
-    def _count_given(self) -> None:
-        """By batches, of which the first may be acknowledged in part."""
-        self._given_bytes = sum(held.batch.value_bytes for held in self._held if held.end - len(held.read) < self.given)
 
     def fail(self, error: BaseException) -> None:
         """Nothing more is acknowledged."""
