@@ -17,6 +17,7 @@ from tests.support import DaemonProcess, destination_toml, eventually, free_port
 pytestmark = pytest.mark.server
 
 Connect = Callable[..., CanalClient]
+Serve = Callable[..., DaemonProcess]
 
 
 @pytest.fixture
@@ -42,14 +43,22 @@ def connect(port: int) -> Iterator[Connect]:
 
 
 @pytest.fixture
-def served(
+def serve(
     mysql: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess], port: int
-) -> DaemonProcess:
-    """A daemon that streams a table t (id, name)."""
-    execute("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(20)) CHARSET utf8mb4")
-    process = daemon(shop=destination_toml(mysql, schema, sink(port))).start()
-    process.wait_state("shop", "STREAMING")
-    return process
+) -> Serve:
+    def serve(more: str = "", column: str = "name VARCHAR(20)") -> DaemonProcess:
+        """A daemon that streams a table t of an id and a column; `more` is of its [sink]."""
+        execute(f"CREATE TABLE t (id INT PRIMARY KEY, {column}) CHARSET utf8mb4")
+        process = daemon(shop=destination_toml(mysql, schema, sink(port, more))).start()
+        process.wait_state("shop", "STREAMING")
+        return process
+
+    return serve
+
+
+@pytest.fixture
+def served(serve: Serve) -> DaemonProcess:
+    return serve()
 
 
 def following(client: CanalClient, size: int) -> Batch:
@@ -193,17 +202,9 @@ def test_a_filter_leaves_tables_out_and_holds_up_nothing(
 
 
 def test_users_destinations_and_packets_that_are_wrong(
-    mysql: Any,
-    schema: str,
-    execute: Callable[..., Any],
-    daemon: Callable[..., DaemonProcess],
-    port: int,
-    connect: Connect,
+    serve: Serve, connect: Connect, execute: Callable[..., Any]
 ) -> None:
-    execute("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(20))")
-    text = destination_toml(mysql, schema, sink(port, 'user = "reader"\npassword = "secret"'))
-    process = daemon(shop=text).start()
-    process.wait_state("shop", "STREAMING")
+    process = serve('user = "reader"\npassword = "secret"')
     right = {"user": "reader", "password": "secret"}
     for wrong in ({"user": "reader", "password": "other"}, {"user": "nobody", "password": "secret"}, {}):
         with pytest.raises(Refused, match="auth failed"):
@@ -244,17 +245,9 @@ def test_more_connections_than_are_served_are_told_so(served: DaemonProcess, con
 
 
 def test_a_client_that_never_acknowledges_costs_no_memory_and_is_named(
-    mysql: Any,
-    schema: str,
-    execute: Callable[..., Any],
-    daemon: Callable[..., DaemonProcess],
-    port: int,
-    connect: Connect,
+    serve: Serve, connect: Connect, execute: Callable[..., Any]
 ) -> None:
-    execute("CREATE TABLE t (id INT PRIMARY KEY, b LONGTEXT)")
-    text = destination_toml(mysql, schema, sink(port, 'max_store = "100MiB"'))
-    process = daemon(shop=text).start()
-    process.wait_state("shop", "STREAMING")
+    process = serve('max_store = "100MiB"', "b LONGTEXT")
     for i in range(90):
         execute(f"INSERT INTO t VALUES ({i}, REPEAT('x', 2000000))")
     eventually(lambda: "no client is subscribed" in str(process.health()[1]), 30, lambda: str(process.health()))

@@ -46,7 +46,7 @@ EXPLAINED: tuple[tuple[str, str], ...] = (
 """Stops and differences that are none of headrace's: what their text has, and the fault of the server or the page that
 names them."""
 GROWTH = 1.1
-"""What memory in the last fifth of the tests may be of that in the fifth behind their middle."""
+"""What memory in the last fifth of the tests may be of that in the fifth after their middle."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Outcome:
 
     @property
     def growth(self) -> dict[str, float]:
-        """Memory at the end, as a share of that behind the middle; of runs that are long enough to tell."""
+        """Memory at the end, as a share of that after the middle; of runs that are long enough to tell."""
         found = {}
         for one in self.followers:
             fifth = len(one.memory) // 5

@@ -110,7 +110,7 @@ class Feeder:
             ddl = bool(_DDL.match(sql))
             if ddl:
                 if session.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS:
-                    self._sent(session, "COMMIT")  # as the statement does itself, but behind the snapshot
+                    self._sent(session, "COMMIT")  # as the statement does itself, but after the snapshot
                 self.look()
             accepted = self._sent(session, sql)
             self.counts["accepted" if accepted else "refused"] += 1

@@ -69,7 +69,7 @@ class Follower:
         self.memory.append(resident(self.daemon.pid))
 
     def pass_over(self, file: str, offset: int, mark: int) -> None:
-        """Goes on at a place of the binlog, which is behind this mark."""
+        """Continues at a position of the binlog, which is after this mark."""
         code, said = self.daemon.command("position", "set", self.name, f"{file}:{offset}", "--yes", "--read-schemas")
         assert code == 0, said
         while lines := self._lines():

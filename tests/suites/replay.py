@@ -26,7 +26,7 @@ class Selected:
     why_not: str = ""
     weak: frozenset[str] = frozenset()
     """Columns whose value in a before image need not be the one that was written: MySQL computes those of virtual TEXT
-    and BLOB columns anew, and not always to the same text."""
+    and BLOB columns again, and not always to the same text."""
 
 
 Snapshot = dict[Name, Selected]
@@ -171,7 +171,7 @@ class Replay:
 
     def _statement(self, name: Name, kind: str, sql: str) -> None:
         """A new table is empty. Of what another statement did to which table nothing is said here: a snapshot before it
-        has compared all, and one after it gives the rows anew."""
+        has compared all, and one after it gives the rows again."""
         words = sql.lower().split(None, 6)
         if "temporary" in words[:4] or (kind in ("CINDEX", "DINDEX") and words[0] in ("create", "drop")):
             return  # ALTER TABLE ... ADD PRIMARY KEY may make '' of NULL, and with IGNORE remove rows

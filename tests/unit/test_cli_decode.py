@@ -171,7 +171,7 @@ def test_a_script_says_what_tables_are_before_a_file(capsys: pytest.CaptureFixtu
         ("CREATE TABLE orders (id BIGINT)", "line 1: orders has no schema -> put `USE schema;` before the statement"),
         ("USE shop;\nCREATE TABLE orders LIKE others", "line 2: shop.orders is not understood"),
         ("USE shop;\nCREATE TABLE orders (name TEXT)", "line 2: shop.orders is not understood"),
-        ("USE shop;\nCREATE TABLE\norders (name 'TEXT)", "divided into statements behind line 3: a string has no end"),
+        ("USE shop;\nCREATE TABLE\norders (name 'TEXT)", "divided into statements after line 3: a string has no end"),
         ("\nUSE shop\nCREATE TABLE orders (id BIGINT);", "line 2: the statement is not understood -> write it as `USE"),
         (b"USE shop;\n\xff", "is not UTF-8: byte 10 is 0xff"),
         (b" " * (16 << 20) + b";", "is larger than 16 MiB -> dump the tables without rows (--no-data)"),

@@ -32,7 +32,7 @@ def packet_of(number: int, header: bytes, kind: int, store: bytes) -> bytes:
 
 
 def packet_head(number: int, size: int) -> bytes:
-    """What stands before `size` bytes of entries in a Packet of the type MESSAGES."""
+    """What comes before `size` bytes of entries in a Packet of the type MESSAGES."""
     batch = b"\x08" + varint(number)
     return b"%b%b%b%b" % (_MESSAGES, _BODY, varint(len(batch) + size), batch)
 

@@ -37,7 +37,7 @@ COMMON: Table = {
     "canal.destinations.expr": none("write the names out in `canal.destinations`"),
     "canal.auto.scan": several("the folder is always watched", "`true` also reads folders that are not listed"),
     "canal.auto.scan.interval": instead("`[daemon] watch`"),
-    **_group("canal.conf.dir", "`[daemon] destinations` is beside headrace.toml"),
+    **_group("canal.conf.dir", "`[daemon] destinations` is next to headrace.toml"),
     "canal.serverMode": several("`[sink] type`", "tcp, kafka, rocketMQ, rabbitMQ; there is no sink for Pulsar"),
     "canal.ip": several("the address of a sink for Canal's clients", "127.0.0.1 when it is empty"),
     "canal.port": several("the address of a sink for Canal's clients"),
@@ -61,7 +61,7 @@ COMMON: Table = {
     "canal.instance.filter.query.ddl": same("filter.ddl", opposite, "the other way round"),
     "canal.instance.filter.query.dcl": same("filter.dcl", opposite, "the other way round"),
     "canal.instance.filter.query.dml": several(
-        "`[filter] dml_queries`", "the other way round; not beside hidden columns"
+        "`[filter] dml_queries`", "the other way round; not with hidden columns"
     ),
     "canal.instance.filter.table.error": same("filter.table_errors", choice({"true": "skip", "false": "halt"})),
     "canal.instance.filter.rows": same("filter.rows", opposite, "the other way round"),
@@ -73,7 +73,7 @@ COMMON: Table = {
         for one in ("insert", "update", "delete")
     },
     "canal.instance.binlog.format": none("ROW alone: a change that was written as a statement stops the destination"),
-    "canal.instance.binlog.image": several("`[source] row_image`", "`any` unless FULL stands alone"),
+    "canal.instance.binlog.image": several("`[source] row_image`", "`any` unless FULL is the only one"),
     **_group("canal.instance.get.ddl.isolation", "a schema change is always a message of its own"),
     **_group("canal.instance.parser.*", "`[daemon] processes` uses several cores"),
     **_group("canal.instance.tsdb.*", _HISTORY),

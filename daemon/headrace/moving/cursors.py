@@ -34,16 +34,16 @@ def canal_cursor(raw: Any) -> ForeignCursor:
     """A cursor as Canal prints it, LogPosition or the position within. Raises ValueError."""
     if not isinstance(raw, dict):
         raise ValueError("a cursor should be a JSON object")
-    place = raw.get("postion", raw)  # Canal's own spelling
-    if not isinstance(place, dict):
+    position = raw.get("postion", raw)  # Canal's own spelling
+    if not isinstance(position, dict):
         raise ValueError("`postion` should be a JSON object")
-    file, gtids = _text(place, "journalName"), _text(place, "gtid")
-    offset, time_ms, server_id = (_number(place, key) for key in ("position", "timestamp", "serverId"))
+    file, gtids = _text(position, "journalName"), _text(position, "gtid")
+    offset, time_ms, server_id = (_number(position, key) for key in ("position", "timestamp", "serverId"))
     if file and offset < 4:
         raise ValueError(f"`position` should be 4 or more beside `journalName`, not {offset}")
     if not (file or gtids or time_ms):
         raise ValueError("has neither journalName nor gtid nor timestamp")
-    handled = place.get("included") is not True  # Canal would send the event again
+    handled = position.get("included") is not True  # Canal would send the event again
     return ForeignCursor(file, offset, gtids.replace("\n", ""), time_ms, server_id, inclusive=handled)
 
 

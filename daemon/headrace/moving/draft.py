@@ -79,7 +79,7 @@ class Draft:
         return Reference(f"${{credential:{name}}}")
 
     def origin_of(self, key: str) -> str:
-        """Where what is wrong with a key can be mended; a key may go on, as `filter.mask[0].columns`."""
+        """Where what is wrong with a key can be fixed; a key may go on, as `filter.mask[0].columns`."""
         section, _, name = key.rpartition(".")
         entry = self.sections.get(section, {}).get(name)
         for table, entries in self.tables:

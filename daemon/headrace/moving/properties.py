@@ -16,7 +16,7 @@ _INNERMOST = re.compile(r"\$\{([^${}]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One property, and where it stands."""
+    """One property, with its file and line."""
 
     name: str
     value: str
@@ -24,7 +24,7 @@ class Property:
     line: int
 
     def problem(self, sentence: str) -> str:
-        """The sentence with the place before it."""
+        """The sentence after the file, the line and the name."""
         return f"{self.file}: line {self.line}: {self.name}: {sentence}"
 
 

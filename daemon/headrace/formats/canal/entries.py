@@ -12,12 +12,11 @@ from typing import Any
 
 from headrace.canal_wire import canal_pb2 as pb
 from headrace.canal_wire.wire import field, packet_of, varint
-from headrace.formats.canal.format import INDEX_SQL_TYPES
+from headrace.formats.canal.format import INDEX_SQL_TYPES, named_by
 from headrace.formats.canal.text import NUMBERS_AND_TIMES, fixed_decimals
 from headrace.model import (
     ABSENT,
     Column,
-    DdlKind,
     Operation,
     Origin,
     Row,
@@ -136,32 +135,28 @@ class EntryFormat(ValueFormat):
         return () if schema.promoted else schema.keys
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
-        table = self._table(change.schema)
-        before: Sequence[Row | None] = change.before or [None] * len(change.rows)
-        rows = [table.row(change.operation, row, old) for row, old in zip(change.rows, before, strict=True)]
-        return self._rows(table, change, change.pos, rows)
+        return self._rows(change, change.pos, self._row_datas(change))
 
     def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
+        return [self._rows(change, change.pos + i, [row]) for i, row in enumerate(self._row_datas(change))]
+
+    def _row_datas(self, change: RowsChange) -> list[bytes]:
         table = self._table(change.schema)
         before: Sequence[Row | None] = change.before or [None] * len(change.rows)
-        rows = [table.row(change.operation, row, old) for row, old in zip(change.rows, before, strict=True)]
-        return [self._rows(table, change, change.pos + i, [row]) for i, row in enumerate(rows)]
+        return [table.row(change.operation, row, old) for row, old in zip(change.rows, before, strict=True)]
 
-    def _rows(self, table: _Table, change: RowsChange, pos: int, rows: list[bytes]) -> bytes:
+    def _rows(self, change: RowsChange, pos: int, rows: list[bytes]) -> bytes:
         kind = _OPERATIONS[change.operation]
         store = b"\x10%b\x50\x00%b" % (varint(kind), b"".join(rows))
-        header = self._header(table.header, kind, change, pos, len(rows))
+        header = self._header(self._table(change.schema).header, kind, change, pos, len(rows))
         return self._packet(header, pb.ROWDATA, store)
 
     def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
-        where = change.schema, change.table
-        if change.kind is DdlKind.RENAME:
-            where = next(((of.schema, of.table) for of in change.tables if of.renamed_from == where), where)
         kind = pb.EventType.Value(str(change.kind))
         store = pb.RowChange(
             event_type=kind, is_ddl=change.category != "dml", sql=change.sql, ddl_schema_name=change.schema
         )
-        header = self._header(_header_of(*where), kind, change, change.pos)
+        header = self._header(_header_of(*named_by(change)), kind, change, change.pos)
         return [_alone(self._packet(header, pb.ROWDATA, _written(store)))]
 
     def mark(self, mark: TransactionMark, now_ms: int) -> list[Messages]:

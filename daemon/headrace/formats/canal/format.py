@@ -166,10 +166,7 @@ class CanalFormat(ValueFormat):
 
     def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
         """A message like those of rows, without rows, keys and types. A RENAME has the new name."""
-        where = (change.schema, change.table)
-        if change.kind is DdlKind.RENAME:
-            where = next(((of.schema, of.table) for of in change.tables if of.renamed_from == where), where)
-        text = self._bare(*where, str(change.kind), change.is_ddl, change.sql, change, now_ms)
+        text = self._bare(*named_by(change), str(change.kind), change.is_ddl, change.sql, change, now_ms)
         return [Messages([text], [None], [0])]
 
     def mark(self, mark: TransactionMark, now_ms: int) -> list[Messages]:
@@ -186,6 +183,14 @@ class CanalFormat(ValueFormat):
             f',"id":{self.number},"isDdl":{"true" if ddl else "false"},"mysqlType":null,"old":null,"pkNames":null'
             f',"sql":{quote(sql)},"sqlType":null,"table":{quote(table)},"ts":{now_ms},"type":"{kind}","_pos":"{of.pos}"}}'
         ).encode()
+
+
+def named_by(change: SchemaChange) -> tuple[str, str]:
+    """Schema and table that a message about a statement names: of a RENAME the new ones."""
+    where = (change.schema, change.table)
+    if change.kind is DdlKind.RENAME:
+        return next(((of.schema, of.table) for of in change.tables if of.renamed_from == where), where)
+    return where
 
 
 def _part(message: dict[str, Any], first: int, end: int) -> bytes:

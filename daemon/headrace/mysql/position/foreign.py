@@ -1,4 +1,4 @@
-"""Where a destination has to begin that goes on behind the cursor of another program, such as Canal or Debezium."""
+"""Where a destination has to begin that continues after the cursor of another program, such as Canal or Debezium."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class ForeignStart:
 
 
 async def start_of(source: SourceSettings, cursor: ForeignCursor) -> ForeignStart:
-    """Finds the place on the source and proves that it is the cursor's. By GTIDs where both have them, else by file and
-    offset, else by time. Raises PositionError when the source does not have it, or another SourceError."""
+    """Finds the position on the source and proves that it is the cursor's: by GTIDs where both have them, else by file
+    and offset, else by time. Raises PositionError when the source does not have it, or another SourceError."""
     async with await SourceConnection.open(address_of(source)) as connection:
         inventory = await take_inventory(connection)
         server_id = int((await connection.query("SELECT @@global.server_id AS i"))[0]["i"])

@@ -82,7 +82,7 @@ def _split(path: Path, text: str, begin: int, end: int, dialect: Dialect) -> Ite
     except NotParsed as error:
         read = first_tokens(part, dialect, len(part))
         line = text.count("\n", 0, begin + (read[-1].at if read else 0)) + 1
-        raise Refusal(f"{path} can't be divided into statements behind line {line}: {error}") from None
+        raise Refusal(f"{path} can't be divided into statements after line {line}: {error}") from None
     last = 0
     for token in tokens:
         if token.kind == "op" and token.value == ";":
