@@ -12,7 +12,9 @@ import pytest
 from devstack import Stack
 from headrace.adapters.kafka.producer import build_records
 from headrace.adapters.kafka.state import KafkaStore
+from headrace.adapters.kafka.transactor import Transactor
 from headrace.errors import Fenced, SinkError, StateStoreError
+from headrace.ports.state import StateChange
 from tests.once import Cluster, Run, cluster, consumed, make_topic, neighbour_of, new_name, position, run, written
 
 pytestmark = pytest.mark.server
@@ -147,6 +149,27 @@ async def test_the_open_transaction_of_a_neighbour_hides_nothing(kafka: Cluster)
     async with run(kafka.settings(), name) as second:
         assert second.stored.position == position(100)
     assert await consumed(kafka.direct, name) == [b"1"]
+
+
+async def test_what_a_command_has_written_is_shown_to_whoever_reads_next(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers confirm a commit before they show it; a neighbour's transaction makes that moment a long one."""
+    name = new_name()
+    commit = Transactor.commit
+    async with run(kafka.settings(transaction_timeout=1.0), neighbour_of(name)) as neighbour:
+
+        async def commit_behind_a_neighbour(transactor: Transactor, change: StateChange) -> None:
+            await leave_open(neighbour)
+            await commit(transactor, change)
+
+        command = KafkaStore(kafka.settings(), name)
+        guard = await command.begin_epoch(name)
+        monkeypatch.setattr(Transactor, "commit", commit_behind_a_neighbour)
+        await command.commit(name, guard, StateChange(position(100), ({"n": 1},)))
+        for one in (command, KafkaStore(kafka.settings(), name)):
+            assert (await one.load(name)).position == position(100)
+            assert await one.schema_entries(name) == [{"n": 1}]
 
 
 async def test_a_reading_that_was_not_whole_is_noticed_before_the_first_commit(kafka: Cluster) -> None:

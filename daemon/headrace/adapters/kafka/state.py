@@ -41,8 +41,6 @@ class KafkaStore(StateStore):
         self._topic = StateTopic(settings, destination)
         self._content: Content | None = None
         """What load() read, until the epoch begins."""
-        self._written: Head | None = None
-        """What the last write without a transactor left: brokers may show it to readers only a moment later."""
 
     async def load(self, destination: str) -> Stored:
         self._check_name(destination)
@@ -114,12 +112,14 @@ class KafkaStore(StateStore):
         transactor = self._transactor or Transactor(self._settings, self._destination, self._lease)
         try:
             if self._transactor is None:
-                check(self._written or (await self._topic.read(settled=False)).head)
+                check((await self._topic.read(settled=False)).head)
                 await transactor.start()
             if not transactor.known:
                 await transactor.read()
             yield transactor
-            self._written = transactor.head
+            if self._transactor is None:
+                # Brokers confirm a commit a moment before they show it to readers; whoever is asked next is to know it.
+                await self._topic.read(settled=True)
         except SinkError as error:
             raise StateStoreError(str(error), retriable=error.retriable) from error
         finally:
