@@ -13,6 +13,7 @@ from headrace.adapters.jsonl.settings import JsonlSinkSettings
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.cli.wiring import ADAPTERS, sink_routing
 from headrace.errors import ConfigError
+from headrace.pipeline.projection import Projections
 from headrace.settings.destination import DestinationSettings
 from headrace.settings.load import Loader
 from headrace.supervisor.reload import Reloader
@@ -192,6 +193,44 @@ def test_a_sink_is_told_its_topics_and_their_partitions() -> None:
     assert plan.topics == ("shop", "ddl", "tx", "orders")
     assert [plan.partitions(topic) for topic in ("shop", "ddl", "tx")] == [8, 1, 1]
     assert plan.split(b'{"data":[1,2]}', 5) == []
+
+
+def test_a_prefix_is_before_every_topic_and_rules_are_for_names_without_it(tmp_path: Path) -> None:
+    (tmp_path / "destinations").mkdir()
+    (tmp_path / "headrace.toml").write_text('[daemon]\nnode = "n"\n')
+    (tmp_path / "destinations" / "shop.toml").write_text(
+        """
+        [source]
+        host = "h"
+        user = "u"
+        password = ""
+        [message]
+        format = "debezium"
+        debezium = { transaction_topic = "tx", schema_topic = "ddl" }
+        [route]
+        topic = "shop"
+        topic_prefix = "beside."
+        dynamic_topic = 'orders:shop\\.orders,{table}-topic:shop\\.x.*,shop\\.y'
+        dynamic_topic_partitions = "orders:4"
+        partitions = 2
+        partition_hash = '.*\\..*:$pk$'
+        [sink]
+        type = "kafka"
+        bootstrap_servers = "h:9092"
+        """
+    )
+    made = load(tmp_path / "headrace.toml", {}).destinations["shop"]
+    plan, projections = sink_routing(made), Projections(made)
+    assert plan.topics == ("beside.shop", "beside.ddl", "beside.tx", "beside.orders")
+    assert [plan.partitions(topic) for topic in plan.topics] == [2, 1, 1, 4]
+    routes = {table: projections.route("shop", table) for table in ("orders", "xy", "y", "else")}
+    assert [one.topic for one in routes.values()] == [
+        "beside.orders",
+        "beside.xy-topic",
+        "beside.shop_y",
+        "beside.shop",
+    ]
+    assert [one.partitions for one in routes.values()] == [4, 2, 2, 2]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from headrace.cli.common import add_config, coordinated, destination, positive, print_json
+from headrace.cli.common import add_config, coordinated, destination, duration, positive, print_json
 from headrace.cli.terminal import progress
 from headrace.cli.verify_output import Told, print_table, write_extra
 from headrace.cli.wiring import Wiring, document_index, new_format
@@ -32,7 +32,6 @@ from headrace.verify.table import Conditions, TableNow
 from headrace.verify.views import IndexView, View
 from headrace_common.files import secrets_beside
 from headrace_common.references import Expander
-from headrace_common.values import parse_duration
 
 DESCRIPTION = (
     "Reads tables and what was published of them, and says which rows a consumer lacks, has otherwise, or has beyond "
@@ -78,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--index-ca", metavar="FILE", type=Path, help="CA certificates of the server")
     parser.add_argument(
         "--settle",
-        type=_duration,
+        type=duration,
         default=10.0,
         metavar="DURATION",
         help="a difference counts once the consumer got nothing of the row for so long (default: 10s)",
@@ -249,13 +248,3 @@ def _secret(reference: str, option: str, secrets: Path) -> str:
     if problems:
         raise ConfigError(problems)
     return found
-
-
-def _duration(text: str) -> float:
-    try:
-        seconds = float(parse_duration(text))
-    except (TypeError, ValueError) as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if not 0 < seconds <= 86_400:
-        raise argparse.ArgumentTypeError("should be longer than nothing, and a day at most")
-    return seconds

@@ -27,7 +27,7 @@ from headrace.ports.documents import DocumentIndex, IndexAccess
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.parking import ParkingStore
 from headrace.ports.registry import Registry
-from headrace.ports.replay import MessageReader, Published
+from headrace.ports.replay import MessageReader, Published, Replay
 from headrace.ports.sink import Parking, Sink, SinkRouting, SinkUse, TopicEnds
 from headrace.ports.source import Source
 from headrace.ports.state import StateStore
@@ -125,11 +125,11 @@ def sink_routing(destination: DestinationSettings, adapters: Registry = ADAPTERS
     def partitions(topic: str) -> int:
         if topic in apart:  # [route] does not count there
             return 1
-        count = counts.first(topic)
+        count = counts.first(topic.removeprefix(route.topic_prefix))
         return max(count.partitions if count is not None else route.partitions, route.partition + 1)
 
     fmt = new_format(destination, adapters)
-    named = TopicRules.parse(route.dynamic_topic, names=ANY_NAME).topics
+    named = TopicRules.parse(route.dynamic_topic, names=ANY_NAME, prefix=route.topic_prefix).topics
     topics = tuple(dict.fromkeys((route.topic, *sorted(apart), *named)))
     return SinkRouting(topics, partitions, fmt.split)
 
@@ -237,8 +237,11 @@ class Wiring:
         """What a destination has published of a table, whose published schema this is. Raises LookupError."""
         from headrace.verify.views import TopicView
 
-        replay = self._adapters.sink_adapter(destination.sink.type).replay(destination.sink, topic)
-        return TopicView(replay, self.message_reader(destination, schema))
+        return TopicView(self.replay(destination, topic), self.message_reader(destination, schema))
+
+    def replay(self, destination: DestinationSettings, topic: str, since_ms: int = 0) -> Replay:
+        """The messages of a topic in the destination's sink; see SinkAdapter.replay(). Raises LookupError."""
+        return self._adapters.sink_adapter(destination.sink.type).replay(destination.sink, topic, since_ms)
 
     def message_reader(self, destination: DestinationSettings, schema: TableSchema) -> MessageReader:
         """What understands a destination's messages about a table. Raises LookupError."""

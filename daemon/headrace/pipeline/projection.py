@@ -43,7 +43,9 @@ class Projections:
         self._tables = compile_filter(wanted.include, "filter.include")
         self._not_tables = compile_filter(wanted.exclude, "filter.exclude")
         self._default = route = settings.route
-        self._topics = TopicRules.parse(route.dynamic_topic, names=settings.sink.capabilities.topic_names)
+        self._topics = TopicRules.parse(
+            route.dynamic_topic, names=settings.sink.capabilities.topic_names, prefix=route.topic_prefix
+        )
         self._keys = parse_keys(route.partition_hash)
         self._counts = parse_partitions(route.dynamic_topic_partitions)
         self._address = settings.sink.capabilities.address
@@ -165,7 +167,7 @@ class Projections:
     def _route(self, schema: str, table: str) -> Route:
         """Of a table, or with "" of what is about the whole schema, or about none."""
         topic, rule = self._topics.choose(schema, table) or (self._default.topic, "")
-        count, name = self._counts.first(topic), f"{schema}.{table}"
+        count, name = self._counts.first(topic.removeprefix(self._default.topic_prefix)), f"{schema}.{table}"
         partitions = count.partitions if count is not None else self._default.partitions
         key = self._keys.first(name) if table and partitions > 1 else None
         partition = self._default.partition

@@ -72,7 +72,8 @@ def _idle_routes(settings: DestinationSettings, projections: Projections, captur
     keys = parse_keys(route.partition_hash).rules
     found += [_idle("route.partition_hash", rule) for rule in keys if rule not in used]
     counts = parse_partitions(route.dynamic_topic_partitions)
-    used = {count.rule for one in chosen if (count := counts.first(one.topic)) is not None}
+    named = {one.topic.removeprefix(route.topic_prefix) for one in chosen}
+    used = {count.rule for topic in named if (count := counts.first(topic)) is not None}
     return found + [_idle("route.dynamic_topic_partitions", rule) for rule in counts.rules if rule not in used]
 
 

@@ -24,6 +24,8 @@ class Published(NamedTuple):
     """`_pos` of its first row, where the sink keeps it beside the value."""
     partial: bool = False
     """Whether it is known that its rows lack columns."""
+    stored_ms: int = 0
+    """When it was published, in milliseconds since 1970 by the publisher's clock; 0 where the sink does not say so."""
 
 
 class RowTold(NamedTuple):

@@ -193,7 +193,8 @@ class SinkAdapter(ABC):
         """Where its parked messages are, for a sink that is capable of exactly once."""
         raise LookupError(f"a {settings.type} sink keeps no parked messages")
 
-    def replay(self, settings: Any, topic: str) -> Replay:
-        """Reads back what was published to a topic, where the sink has topics. Raises LookupError for a sink whose
+    def replay(self, settings: Any, topic: str, since_ms: int = 0) -> Replay:
+        """Reads back what was published to a topic, where the sink has topics; with `since_ms` only what was published
+        then or later, in milliseconds since 1970, as far as the sink can say so. Raises LookupError for a sink whose
         messages can't be read a second time."""
         raise LookupError(f"what a {settings.type} sink was given can't be read back")

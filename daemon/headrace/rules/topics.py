@@ -72,12 +72,17 @@ class TopicRules:
 
     _entries: tuple[_Entry, ...]
     _names: TopicNames = KAFKA
+    _prefix: str = ""
 
     @classmethod
-    def parse(cls, text: str, key: str = "route.dynamic_topic", names: TopicNames = KAFKA) -> TopicRules:
-        """`names` are those that the sink takes. Raises ValueError with the rule's number and position."""
+    def parse(
+        cls, text: str, key: str = "route.dynamic_topic", names: TopicNames = KAFKA, *, prefix: str = ""
+    ) -> TopicRules:
+        """`names` are those that the sink takes; each topic begins with `prefix`. Raises ValueError with the rule's
+        number and position."""
         parts = split_patterns(text, ",;")
-        return cls(tuple(_entry(part, at, f"rule {n}", key, names) for n, (at, part) in enumerate(parts, 1)), names)
+        entries = tuple(_entry(part, at, f"rule {n}", key, names) for n, (at, part) in enumerate(parts, 1))
+        return cls(entries, names, prefix)
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -87,8 +92,8 @@ class TopicRules:
     @property
     def topics(self) -> tuple[str, ...]:
         """Those that are named as a whole, in order."""
-        templates = [entry.template for entry in self._entries]
-        return tuple(template.render() for template in templates if template is not None and not template.names)
+        templates = [entry.template for entry in self._entries if entry.template is not None]
+        return tuple(self._prefix + template.render() for template in templates if not template.names)
 
     def choose(self, schema: str, table: str) -> tuple[str, str] | None:
         """The topic of a table, and the text of the rule that says so; None: the default topic, as also without a
@@ -109,6 +114,7 @@ class TopicRules:
             topic = matched.lower().replace(".", "_")
         else:
             topic = entry.template.render(schema=schema, table=table)
+        topic = self._prefix + topic
         if fault := self._names.fault(topic):
             raise TopicNotAllowed(
                 f"the rule {entry.rule!r} for {schema}.{table}: {fault}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 
 from pydantic import Field
 
@@ -98,6 +98,10 @@ class MessageSettings(Section):
     @abstractmethod
     def capabilities(self) -> FormatCapabilities:
         """What the format asks of others under these settings."""
+
+    def with_topic_prefix(self, prefix: str) -> Self:
+        """The same with `prefix` before each topic that the section itself names."""
+        return self
 
 
 class ParkingSettings(Section):

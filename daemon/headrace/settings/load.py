@@ -103,6 +103,11 @@ class Loader:
             if destination.sink.capabilities.needs_topic:
                 problems.append(f"{file}: route.topic: is missing; a {destination.sink.type} sink needs it")
             route = route.model_copy(update={"topic": name})
+        if route.topic_prefix:
+            route = route.model_copy(update={"topic": route.topic_prefix + route.topic})
+            destination = destination.model_copy(
+                update={"message": destination.message.with_topic_prefix(route.topic_prefix)}
+            )
         if not source.server_id:
             source = source.model_copy(update={"server_id": derive_server_id(node, name)})
         return destination.model_copy(update={"source": source, "route": route})

@@ -203,6 +203,11 @@ class RouteSettings(Section):
     topic: Topic = Field(
         default="", description="The topic; required for Kafka, else by default the destination's name."
     )
+    topic_prefix: Topic = Field(
+        default="",
+        description="Put before the name of every topic, also of those in [message.debezium]: for topics of one's own "
+        "beside another system that still publishes (`headrace shadow`). Rules and patterns are for names without it.",
+    )
     # Which names the sink takes is looked at with the sink.
     dynamic_topic: Annotated[str, readable(partial(TopicRules.parse, names=ANY_NAME))] = Field(
         default="",

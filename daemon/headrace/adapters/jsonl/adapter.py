@@ -15,9 +15,9 @@ class JsonlAdapter(SinkAdapter):
 
         return JsonlSink(settings.path, use.lease, settings.rotate_bytes, settings.keep_files)
 
-    def replay(self, settings: JsonlSinkSettings, topic: str) -> Replay:
+    def replay(self, settings: JsonlSinkSettings, topic: str, since_ms: int = 0) -> Replay:
         if settings.path == "-":
-            return super().replay(settings, topic)
+            return super().replay(settings, topic, since_ms)
         from headrace.adapters.jsonl.replay import JsonlReplay
 
         return JsonlReplay(settings)

@@ -48,7 +48,7 @@ class KafkaAdapter(SinkAdapter):
 
         return KafkaParkingStore(settings, destination, settings.parked_topic)
 
-    def replay(self, settings: KafkaSinkSettings, topic: str) -> Replay:
+    def replay(self, settings: KafkaSinkSettings, topic: str, since_ms: int = 0) -> Replay:
         from headrace.adapters.kafka.replay import KafkaReplay
 
-        return KafkaReplay(settings, topic)
+        return KafkaReplay(settings, topic, since_ms)

@@ -30,8 +30,8 @@ _FETCH, _FETCH_PARTITION = 4 << 20, 1 << 20
 class KafkaReplay(Replay):
     """One consumer without a group: it commits nothing and disturbs nobody."""
 
-    def __init__(self, settings: KafkaSinkSettings, topic: str) -> None:
-        self._settings, self._topic = settings, topic
+    def __init__(self, settings: KafkaSinkSettings, topic: str, since_ms: int = 0) -> None:
+        self._settings, self._topic, self._since_ms = settings, topic, since_ms
         self._consumer: Any = None
         self._partitions: list[TopicPartition] = []
         self._notes: list[str] = []
@@ -95,6 +95,9 @@ class KafkaReplay(Replay):
             raise error()
         self._partitions = [TopicPartition(self._topic, number) for number in range(count)]
         consumer.assign(self._partitions)
+        if self._since_ms:
+            await self._seek(consumer)
+            return
         begins: dict[TopicPartition, int] = await consumer.beginning_offsets(self._partitions)
         self._notes = []
         if any(begins.values()):
@@ -102,6 +105,16 @@ class KafkaReplay(Replay):
                 f"the topic {self._topic} does not have its first messages any more (retention): rows that only they "
                 "had are missing"
             ]
+
+    async def _seek(self, consumer: Any) -> None:
+        """To the first message of each partition that was published at the time that was asked for, or later."""
+        self._notes = []
+        found = await consumer.offsets_for_times(dict.fromkeys(self._partitions, self._since_ms))
+        later = [one for one in self._partitions if found[one] is None]
+        for partition in set(self._partitions) - set(later):
+            consumer.seek(partition, found[partition].offset)
+        if later:
+            await consumer.seek_to_end(*later)
 
     async def _position(self, partition: TopicPartition) -> int:
         async with asyncio.timeout(self._settings.request_timeout):
@@ -132,4 +145,4 @@ def _published(record: Any) -> Published:
             version = int(value)
         elif name == "headrace-image":
             partial = value == b"partial"
-    return Published(record.value, record.key, version, partial)
+    return Published(record.value, record.key, version, partial, record.timestamp)

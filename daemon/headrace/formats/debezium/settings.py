@@ -108,6 +108,11 @@ class DebeziumMessageSettings(MessageSettings):
             raise ValueError('has no meaning with format = "debezium": a message has one row')
         return value
 
+    def with_topic_prefix(self, prefix: str) -> Self:
+        topics = {key: getattr(self.debezium, key) for key in ("transaction_topic", "schema_topic")}
+        named = {key: prefix + topic for key, topic in topics.items() if topic}
+        return self.model_copy(update={"debezium": self.debezium.model_copy(update=named)})
+
     @property
     def capabilities(self) -> FormatCapabilities:
         topics = self.debezium.transaction_topic, self.debezium.schema_topic

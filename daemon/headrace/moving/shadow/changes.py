@@ -1,0 +1,149 @@
+"""Reads messages of either system as single changes, with all that is compared of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from headrace.errors import NotUnderstood
+from headrace.ports.replay import Published, parsed
+
+ABSENT = "(absent)"
+"""The value of a field that a change does not have."""
+DELETE, INSERT, TOMBSTONE = "DELETE", "INSERT", "TOMBSTONE"
+
+
+@dataclass(slots=True)
+class Change:
+    """One row's change, one statement, or one mark of a transaction."""
+
+    table: str
+    """`schema.table`; of a statement that is about neither, what there is."""
+    key: str
+    """The values of the row's key, as JSON; "" without a key."""
+    kind: str
+    """INSERT, UPDATE, DELETE, TOMBSTONE, or what a statement or mark is."""
+    fields: dict[str, Any]
+    """What is compared, by name; nested ones have dots, as `data.name`."""
+    committed_ms: int
+    """In milliseconds since 1970 by the source's clock, 0 where the message does not say it."""
+    stored_ms: int
+    """When the message was published, in milliseconds since 1970."""
+    rows: int = 1
+    """How many the message has."""
+    version: int | None = None
+    """headrace's own number of a row."""
+
+    @property
+    def lane(self) -> tuple[str, str]:
+        """Within which order counts: the row, or the table where it has no key."""
+        return self.table, self.key
+
+
+Reader = Callable[[Published, dict[str, list[str]]], Iterator[Change]]
+"""Yields the changes in a message. The dictionary has the key's columns of tables, as headrace publishes them: Canal
+names none where a table has a unique key alone, and both sides have to be compared by the same key. Raises
+NotUnderstood."""
+
+
+def canal_changes(message: Published, keys_of: dict[str, list[str]]) -> Iterator[Change]:
+    """The changes in a flat message of Canal's format; see Reader."""
+    if message.value is None:
+        return
+    raw = parsed(message.value)
+    try:
+        table = f"{raw['database']}.{raw['table']}"
+        rows, old, keys = raw.get("data") or [], raw.get("old"), sorted(raw.get("pkNames") or [])
+        if rows and message.version is not None:
+            keys_of[table] = keys
+        keys = keys_of.get(table, keys)
+        kind, committed = str(raw["type"]), int(raw.get("es") or 0)
+        common = {name: raw.get(name) for name in ("isDdl", "gtid", "sql", "pkNames", "es")}
+        for name in ("mysqlType", "sqlType"):
+            common |= {f"{name}.{column}": value for column, value in (raw.get(name) or {}).items()}
+        if not rows:
+            fields = {**common, "database": raw["database"]}
+            yield Change(raw["table"] or raw["database"], "", kind, fields, committed, message.stored_ms)
+        for number, row in enumerate(rows):
+            fields = {**common, **{f"data.{column}": value for column, value in row.items()}}
+            before = (old[number] or {}) if old else {}
+            fields |= {f"old.{column}": value for column, value in before.items()}
+            version = None if message.version is None else message.version + number
+            key = _key([row.get(name) for name in keys])
+            one = Change(table, key, kind, fields, committed, message.stored_ms, len(rows), version)
+            yield from _halves(one, [before.get(name, row.get(name)) for name in keys]) if before else (one,)
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        raise NotUnderstood(f"a message is no flat message of Canal ({type(error).__name__}: {error})") from error
+
+
+def _halves(update: Change, key_before: list[Any]) -> Iterator[Change]:
+    """An UPDATE that changes the key as a DELETE and an INSERT, which is what it is to the two rows."""
+    before = _key(key_before)
+    if before == update.key:
+        yield update
+        return
+    kept = {name: value for name, value in update.fields.items() if not name.startswith("old.")}
+    old = {f"data.{name[4:]}": value for name, value in update.fields.items() if name.startswith("old.")}
+    for key, kind, fields in ((before, DELETE, {**kept, **old}), (update.key, INSERT, kept)):
+        # Both halves have the UPDATE's number, and are in different lanes.
+        of = update.committed_ms, update.stored_ms, update.rows, update.version
+        yield Change(update.table, key, kind, fields, *of)
+
+
+_KINDS = {"c": "INSERT", "u": "UPDATE", "d": "DELETE", "r": "READ", "t": "TRUNCATE"}
+
+
+def debezium_changes(message: Published, keys_of: dict[str, list[str]]) -> Iterator[Change]:
+    """The change in a message of Debezium's format: a row, a tombstone, a mark of a transaction or a statement; see
+    Reader."""
+    try:
+        yield _debezium_change(message)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise NotUnderstood(
+            f"a message is no change event of Debezium ({type(error).__name__}: {error})",
+            remedy="messages that a transformation has flattened (unwrap) can't be compared",
+        ) from error
+
+
+def _debezium_change(message: Published) -> Change:
+    key_schema, key = _unwrapped(None if message.key is None else parsed(message.key))
+    lane, of = "" if key is None else orjson.dumps(key).decode(), (message.stored_ms, 1, message.version)
+    if message.value is None:
+        return Change("", lane, TOMBSTONE, {}, 0, *of)
+    schema, raw = _unwrapped(parsed(message.value))
+    fields: dict[str, Any] = {"key": key, "schema": [key_schema, schema]}
+    if "status" in raw:
+        fields |= _flat("", {name: value for name, value in raw.items() if not name.startswith("ts_")})
+        return Change(str(raw["id"]), "", str(raw["status"]), fields, int(raw["ts_ms"]), message.stored_ms)
+    source = raw["source"]
+    fields |= _flat("source.", {name: value for name, value in source.items() if name not in _CLOCKS})
+    committed, table = int(source["ts_ms"]), f"{source['db']}.{source['table']}"
+    if "ddl" in raw:
+        fields |= _flat("", {name: raw.get(name) for name in ("databaseName", "schemaName", "ddl", "tableChanges")})
+        return Change(str(raw["databaseName"]), lane, "DDL", fields, committed, message.stored_ms)
+    kind = _KINDS[raw["op"]]
+    for side in ("before", "after"):
+        fields |= _flat(f"{side}.", raw[side]) if raw[side] is not None else {side: None}
+    fields["transaction"] = raw.get("transaction")
+    return Change(table, lane, kind, fields, committed, *of)
+
+
+_CLOCKS = frozenset({"ts_ms", "ts_us", "ts_ns"})
+
+
+def _unwrapped(raw: Any) -> tuple[Any, Any]:
+    """Schema and payload; the converter's schemas may be off."""
+    if isinstance(raw, dict) and raw.keys() == {"schema", "payload"}:
+        return raw["schema"], raw["payload"]
+    return None, raw
+
+
+def _flat(prefix: str, raw: dict[str, Any]) -> dict[str, Any]:
+    return {prefix + name: value for name, value in raw.items()}
+
+
+def _key(values: list[Any]) -> str:
+    return orjson.dumps(values).decode() if values else ""

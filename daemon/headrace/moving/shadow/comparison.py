@@ -1,0 +1,263 @@
+"""Pairs the changes of two systems, row by row and in order, and counts what differs."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from zlib import crc32
+
+import orjson
+
+from headrace.moving.shadow.changes import ABSENT, Change
+
+Explain = Callable[[str, Any, Any, Change, Change], str | None]
+"""Says by which rule of the page on differences a field of the old system's change (its value, the third argument is
+ours) differs; None: no rule does. "" is for what is never the same and says nothing."""
+Alone = Callable[[Change, bool], str | None]
+"""The same for a change that one side alone has; the flag says whether that is headrace."""
+
+_LOOK = 16
+"""Changes of one row that are looked at for a partner, on either side."""
+_RECENT = 200_000
+"""Changes of the old system that are remembered, so that one which it sends again is known."""
+PENDING = 1_000_000
+"""Changes that wait for the other side at most."""
+_EXAMPLE = 300
+"""Characters of a value in an example."""
+MISSING, SURPLUS = "missing in headrace's topics", "missing in the old system's topics"
+
+
+class TooFarApart(Exception):
+    """One system is so far ahead that its changes can't be kept until the other one's come."""
+
+
+@dataclass(slots=True)
+class Finding:
+    """Differences of one kind."""
+
+    rule: str | None
+    """The rule that explains them; None: unexplained."""
+    what: str
+    """The field, or that a change is missing."""
+    table: str
+    count: int = 0
+    example: str = ""
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The changes of one row that have no partner yet, in order."""
+
+    old: deque[Change] = field(default_factory=deque)
+    new: deque[Change] = field(default_factory=deque)
+    paired: bool = False
+    """Whether a pair was found: before that the old system has changes that headrace began behind."""
+    version: int = -1
+    """headrace's number of the last one."""
+
+
+class _Recent:
+    """Checksums of the changes that had a partner, of the last ones."""
+
+    def __init__(self) -> None:
+        self._order: deque[int] = deque()
+        self._counts: Counter[int] = Counter()
+
+    def __contains__(self, change: Change) -> bool:
+        return _checksum(change) in self._counts
+
+    def add(self, change: Change) -> None:
+        number = _checksum(change)
+        self._order.append(number)
+        self._counts[number] += 1
+        if len(self._order) > _RECENT:
+            first = self._order.popleft()
+            self._counts[first] -= 1
+            if not self._counts[first]:
+                del self._counts[first]
+
+
+class Comparison:
+    """Takes changes of both sides in the order of their topics; see the module."""
+
+    def __init__(self, explain: Explain, alone: Alone) -> None:
+        self._explain, self._alone = explain, alone
+        self._lanes: dict[tuple[str, str], _Lane] = {}
+        self._of_old, self._of_new = _Recent(), _Recent()
+        self._findings: dict[tuple[str | None, str, str], Finding] = {}
+        self.begin_ms: int | None = None
+        """When headrace's first change was committed."""
+        self.counts: Counter[str] = Counter()
+        """By what: old, new (changes read), pairs, equal, before, after, again."""
+        self.pending = 0
+        """Changes that wait for the other side."""
+        self.latencies: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
+        """How many pairs took so many milliseconds from commit to publication, in the old system and in headrace."""
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All differences, those that no rule explains first."""
+        return sorted(self._findings.values(), key=lambda one: (one.rule is not None, -one.count, one.what))
+
+    @property
+    def unexplained(self) -> int:
+        return sum(one.count for one in self._findings.values() if one.rule is None)
+
+    # -- input ----------------------------------------------------------------------------------------------------
+
+    def add_old(self, change: Change) -> None:
+        """One more of the old system. Raises TooFarApart."""
+        self.counts["old"] += 1
+        self._lane(change).old.append(change)
+        self._added(change)
+
+    def add_new(self, change: Change) -> None:
+        """One more of headrace. Raises TooFarApart."""
+        self.counts["new"] += 1
+        lane = self._lane(change)
+        if change.version is not None:
+            if change.version <= lane.version:  # after a take-over: its numbers are the same
+                self.counts["again"] += 1
+                return
+            lane.version = change.version
+        if self.begin_ms is None or 0 < change.committed_ms < self.begin_ms:
+            self.begin_ms = change.committed_ms
+        lane.new.append(change)
+        self._added(change)
+
+    def _lane(self, change: Change) -> _Lane:
+        found = self._lanes.get(change.lane)
+        if found is None:
+            found = self._lanes[change.lane] = _Lane()
+        return found
+
+    def _added(self, change: Change) -> None:
+        self.pending += 1
+        if self.pending > PENDING:
+            raise TooFarApart
+        lane = self._lanes[change.lane]
+        if lane.old and lane.new:
+            self._match(lane, ended=False)
+
+    def finish(self, end_ms: int) -> None:
+        """No more comes; what was committed at `end_ms` or later (milliseconds since 1970) and has no partner is not
+        compared."""
+        for lane in self._lanes.values():
+            self._match(lane, ended=True)
+            while lane.old:
+                self._only_old(lane, lane.old.popleft(), end_ms)
+            while lane.new:
+                self._only_new(lane.new.popleft(), end_ms)
+
+    # -- pairs ----------------------------------------------------------------------------------------------------
+
+    def _match(self, lane: _Lane, *, ended: bool) -> None:
+        while lane.old and lane.new:
+            if (found := self._differences(lane.old[0], lane.new[0])) is not None:
+                self._pair(lane, found)
+                continue
+            of_old = self._partner(lane.old[0], lane.new, old=True)
+            of_new = self._partner(lane.new[0], lane.old, old=False)
+            if of_new is not None and (of_old is None or of_new <= of_old):
+                for _ in range(of_new):
+                    self._only_old(lane, lane.old.popleft(), None)
+            elif of_old is not None:
+                for _ in range(of_old):
+                    self._only_new(lane.new.popleft(), None)
+            elif lane.old[0] in self._of_old:
+                self._only_old(lane, lane.old.popleft(), None)
+            elif not ended and min(len(lane.old), len(lane.new)) < _LOOK:
+                return
+            elif len(lane.old) > len(lane.new) and self._is_before(lane, lane.old[0]):
+                self._only_old(lane, lane.old.popleft(), None)
+            else:
+                self._pair(lane, self._differences(lane.old[0], lane.new[0], anyway=True) or [])
+
+    def _partner(self, one: Change, others: deque[Change], *, old: bool) -> int | None:
+        for number, other in enumerate(others):
+            if number >= _LOOK:
+                break
+            if self._differences(*((one, other) if old else (other, one))) is not None:
+                return number
+        return None
+
+    def _differences(
+        self, old: Change, new: Change, *, anyway: bool = False
+    ) -> list[tuple[str, Any, Any, str | None]] | None:
+        """Fields that differ, with both values and the rule. None when some have no rule, unless `anyway`."""
+        if old.fields == new.fields and old.kind == new.kind:
+            return []
+        found = list[tuple[str, Any, Any, str | None]]()
+        pairs = [("type", old.kind, new.kind)]
+        pairs += [(name, old.fields.get(name, ABSENT), new.fields.get(name, ABSENT)) for name in old.fields]
+        pairs += [(name, ABSENT, value) for name, value in new.fields.items() if name not in old.fields]
+        for name, theirs, ours in pairs:
+            if theirs == ours:
+                continue
+            rule = self._explain(name, theirs, ours, old, new)
+            if rule is None and not anyway:
+                return None
+            if rule != "":
+                found.append((name, theirs, ours, rule))
+        return found
+
+    def _pair(self, lane: _Lane, differences: list[tuple[str, Any, Any, str | None]]) -> None:
+        old, new = lane.old.popleft(), lane.new.popleft()
+        self.pending -= 2
+        self.counts["pairs"] += 1
+        self.counts["equal"] += not differences
+        lane.paired = True
+        for name, theirs, ours, rule in differences:
+            self._note(rule, name, old, f"{old.key}: {_short(theirs)} by the old system, {_short(ours)} by headrace")
+        committed = max(old.committed_ms, new.committed_ms)  # one of them may have whole seconds
+        if committed and old.stored_ms and new.stored_ms:
+            for values, stored in zip(self.latencies, (old.stored_ms, new.stored_ms), strict=True):
+                values[stored - committed] += 1
+        self._of_old.add(old)
+        if new.version is None:
+            self._of_new.add(new)
+
+    # -- changes of one side --------------------------------------------------------------------------------------
+
+    def _is_before(self, lane: _Lane, old: Change) -> bool:
+        """Whether headrace may have begun behind it: times of the old system may be whole seconds."""
+        begin = self.begin_ms
+        return not lane.paired and (begin is None or old.committed_ms // 1000 <= begin // 1000)
+
+    def _only_old(self, lane: _Lane, old: Change, end_ms: int | None) -> None:
+        self.pending -= 1
+        if old in self._of_old:
+            self.counts["again"] += 1
+        elif self._is_before(lane, old):
+            self.counts["before"] += 1
+        elif end_ms is not None and old.committed_ms >= end_ms:
+            self.counts["after"] += 1
+        elif (rule := self._alone(old, False)) != "":
+            self._note(rule, MISSING, old, f"{old.kind} {old.key} {_short(old.fields)}")
+
+    def _only_new(self, new: Change, end_ms: int | None) -> None:
+        self.pending -= 1
+        if new.version is None and new in self._of_new:
+            self.counts["again"] += 1
+        elif end_ms is not None and new.committed_ms >= end_ms:
+            self.counts["after"] += 1
+        elif (rule := self._alone(new, True)) != "":
+            self._note(rule, SURPLUS, new, f"{new.kind} {new.key} {_short(new.fields)}")
+
+    def _note(self, rule: str | None, what: str, change: Change, example: str) -> None:
+        key = rule, what, change.table
+        found = self._findings.get(key)
+        if found is None:
+            found = self._findings[key] = Finding(rule, what, change.table, example=example)
+        found.count += 1
+
+
+def _checksum(change: Change) -> int:
+    return crc32(orjson.dumps([change.table, change.key, change.kind, change.fields]))
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    return text if len(text) <= _EXAMPLE else f"{text[:_EXAMPLE]}..."

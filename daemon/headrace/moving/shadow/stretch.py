@@ -1,0 +1,106 @@
+"""Reads the topics of both systems over a stretch of live traffic, in step, and has them compared."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from headrace.errors import NotUnderstood, Refusal
+from headrace.moving.shadow.changes import Reader
+from headrace.moving.shadow.comparison import PENDING, Comparison, TooFarApart
+from headrace.ports.replay import Published, Replay
+
+OpenTopic = Callable[[str, int], Replay]
+"""Opens a topic, for what was published since a time in milliseconds since 1970; 0: for all of it."""
+_PAUSE = 0.5
+"""Seconds between two looks at what has come."""
+_EARLIER_MS = 60_000
+"""The old system's messages are read from so long before headrace's first change: its clock may be another one."""
+
+
+@dataclass(slots=True)
+class _Side:
+    """One topic of one system."""
+
+    topic: str
+    ours: bool
+    replay: Replay
+    name: str
+    """Of the old system's topic, by which both sides of a pair are known."""
+    keys_of: dict[str, list[str]]
+    """Shared by the two sides of a pair; see Reader."""
+    reached_ms: int = 0
+    """When the last change that was read was committed."""
+
+
+class Stretch:
+    """Compares pairs of topics (the old system's, headrace's) with each other."""
+
+    def __init__(
+        self, pairs: Sequence[tuple[str, str]], open_topic: OpenTopic, reader: Reader, comparison: Comparison
+    ) -> None:
+        self._open, self._reader, self._comparison = open_topic, reader, comparison
+        self._ours = [_Side(ours, True, open_topic(ours, 0), old, {}) for old, ours in pairs]
+        self._theirs: list[_Side] = []
+        """None as long as headrace has published nothing: its first change says from when on they are read."""
+
+    async def follow(self, now_ms: Callable[[], Awaitable[int]], duration: float, settle: float) -> None:
+        """Compares all that headrace's topics have, and what is published within `duration` seconds more; `settle`
+        seconds are left for both systems to publish what was committed before. `now_ms` is the source's clock. Raises
+        Refusal and SinkError."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + duration
+        while True:
+            await self._catch_up()
+            if (left := deadline - loop.time()) <= 0:
+                break
+            await asyncio.sleep(min(_PAUSE, left))
+        end_ms = await now_ms()
+        await asyncio.sleep(settle)
+        await self._catch_up()
+        self._comparison.finish(end_ms)
+
+    async def close(self) -> None:
+        """Closes all topics. Safe to call twice."""
+        for side in (*self._ours, *self._theirs):
+            await side.replay.close()
+
+    async def _catch_up(self) -> None:
+        """Reads up to the present ends of all topics."""
+        if not self._theirs:
+            await self._read(self._ours)
+            if (begin := self._comparison.begin_ms) is None:
+                return
+            since = max(1, begin - _EARLIER_MS)
+            for side in self._ours:
+                self._theirs.append(_Side(side.name, False, self._open(side.name, since), side.name, side.keys_of))
+        await self._read([*self._ours, *self._theirs])
+
+    async def _read(self, sides: Sequence[_Side]) -> None:
+        """Takes a block at a time of the topic that is least far, so that little has to wait for its partner."""
+        blocks: dict[int, AsyncIterator[Sequence[Published]]] = {n: one.replay.read() for n, one in enumerate(sides)}
+        while blocks:
+            number = min(blocks, key=lambda n: sides[n].reached_ms)
+            block = await anext(blocks[number], None)
+            if block is None:
+                del blocks[number]
+                continue
+            try:
+                for message in block:
+                    self._take(sides[number], message)
+            except TooFarApart:
+                raise Refusal(
+                    f"more than {PENDING:,} changes of one system wait for the other's: {sides[number].topic} is far "
+                    "ahead",
+                    remedy="compare again when both are near the end of the binlog",
+                ) from None
+
+    def _take(self, side: _Side, message: Published) -> None:
+        try:
+            for change in self._reader(message, side.keys_of):
+                change.table = change.table or f"topic {side.name}"  # a tombstone names no table
+                side.reached_ms = max(side.reached_ms, change.committed_ms)
+                (self._comparison.add_new if side.ours else self._comparison.add_old)(change)
+        except NotUnderstood as error:
+            raise NotUnderstood(f"the topic {side.topic}: {error.args[0]}", remedy=error.remedy) from error

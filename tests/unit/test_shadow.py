@@ -1,0 +1,235 @@
+"""The comparison behind `headrace shadow`: pairs, differences and the rules that explain them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import NotUnderstood
+from headrace.moving.shadow import canal_rules, comparison, debezium_rules
+from headrace.moving.shadow.canal_rules import CanalRules
+from headrace.moving.shadow.changes import Reader, canal_changes, debezium_changes
+from headrace.moving.shadow.comparison import MISSING, SURPLUS, Comparison, TooFarApart
+from headrace.ports.replay import Published
+from tests.unit import test_canal_recorded, test_debezium_recorded
+
+DOCS = Path(__file__).parents[2] / "docs"
+END = 1 << 60
+
+
+def row(id_: int, name: str, *, at: int = 5_000, kind: str = "INSERT", **more: Any) -> dict[str, Any]:
+    """A flat message of one row."""
+    message: dict[str, Any] = {"database": "shop", "table": "t", "type": kind, "isDdl": False, "gtid": "", "sql": ""}
+    message |= {"es": at, "pkNames": ["id"], "mysqlType": {"id": "int", "name": "varchar(9)"}, "old": None}
+    return {**message, "sqlType": {"id": 4, "name": 12}, "data": [{"id": str(id_), "name": name}], **more}
+
+
+def compared(
+    old: Iterable[Any],
+    new: Iterable[Any],
+    *,
+    end_ms: int = END,
+    rules: CanalRules | None = None,
+    versions: Iterable[int] | None = None,
+) -> Comparison:
+    """Flat messages of both sides, compared."""
+    of = rules or CanalRules()
+    made, keys_of = Comparison(of.explain, of.alone), dict[str, list[str]]()
+    numbers = iter(versions or range(1, 1 << 20))
+    for message in new:
+        for change in canal_changes(Published(json.dumps(message).encode(), version=next(numbers)), keys_of):
+            made.add_new(change)
+    for message in old:
+        for change in canal_changes(Published(json.dumps(message).encode(), stored_ms=6_000), keys_of):
+            made.add_old(change)
+    made.finish(end_ms)
+    return made
+
+
+def whats(found: Comparison) -> list[tuple[str | None, str, int]]:
+    return [(one.rule, one.what, one.count) for one in found.findings]
+
+
+# -- pairs ------------------------------------------------------------------------------------------------------------
+
+
+def test_equal_messages_have_no_differences() -> None:
+    messages = [row(1, "a"), row(2, "b"), row(1, "c", kind="UPDATE")]
+    found = compared(messages, messages)
+    assert (found.counts["pairs"], found.counts["equal"], found.findings) == (3, 3, [])
+
+
+def test_rows_are_compared_one_by_one_however_messages_are_split() -> None:
+    both = row(1, "a") | {"data": [{"id": "1", "name": "a"}, {"id": "2", "name": "b"}]}
+    found = compared([both], [row(1, "a"), row(2, "b")])
+    assert (found.counts["pairs"], found.findings) == (2, [])
+
+
+def test_a_row_that_headrace_lacks_is_unexplained_and_those_after_it_are_compared() -> None:
+    old = [row(1, "a"), row(1, "b", kind="UPDATE"), row(1, "c", kind="UPDATE"), row(1, "d", kind="DELETE")]
+    found = compared(old, [old[0], *old[2:]])
+    assert whats(found) == [(None, MISSING, 1)]
+    assert '"data.name":"b"' in found.findings[0].example
+    assert found.counts["pairs"] == 3
+
+
+def test_a_row_that_the_old_system_lacks_is_unexplained() -> None:
+    new = [row(1, "a"), row(1, "b", kind="UPDATE"), row(2, "c")]
+    assert whats(compared([new[0], new[2]], new)) == [(None, SURPLUS, 1)]
+
+
+def test_another_order_of_one_row_s_changes_is_unexplained() -> None:
+    new = [row(1, "a"), row(1, "b", kind="UPDATE"), row(1, "c", kind="UPDATE")]
+    found = compared([new[0], new[2], new[1]], new)
+    assert found.unexplained > 0
+
+
+def test_another_value_is_unexplained_with_both_values_in_the_example() -> None:
+    found = compared([row(1, "a"), row(2, "old")], [row(1, "a"), row(2, "new")])
+    assert whats(found) == [(None, "data.name", 1)]
+    assert found.findings[0].example == '["2"]: old by the old system, new by headrace'
+
+
+def test_what_the_old_system_published_before_headrace_began_is_left_out() -> None:
+    old = [row(1, "before", at=4_000), row(2, "same second", at=5_000), row(1, "a", at=5_000), row(3, "c", at=9_000)]
+    found = compared(old, [row(1, "a", at=5_400, kind="INSERT"), row(3, "c", at=9_000)])
+    assert found.counts["before"] == 2
+    assert whats(found) == [(canal_rules.ES, "es", 1)]
+
+
+def test_what_was_committed_at_the_end_may_come_later() -> None:
+    messages = [row(1, "a"), row(2, "b", at=9_000)]
+    assert compared(messages, messages[:1], end_ms=9_000).counts["after"] == 1
+    assert compared(messages[:1], messages, end_ms=9_000).counts["after"] == 1
+    assert compared(messages, messages[:1], end_ms=9_001).unexplained == 1
+
+
+def test_what_either_system_sends_again_is_counted_and_no_difference() -> None:
+    first, second = row(1, "a"), row(1, "b", kind="UPDATE")
+    found = compared([first, second, first, second], [first, second])
+    assert (found.findings, found.counts["again"]) == ([], 2)
+    found = compared([first, second], [first, second, first, second], versions=[7, 8, 7, 8])
+    assert (found.findings, found.counts["again"]) == ([], 2)
+
+
+def test_a_changed_key_is_the_same_as_one_message_or_two() -> None:
+    update = row(2, "a", kind="UPDATE") | {"old": [{"id": "1"}]}
+    halves = [row(1, "a", kind="DELETE"), row(2, "a")]
+    assert compared([row(1, "a"), update], [row(1, "a"), *halves]).findings == []
+
+
+def test_one_system_that_is_far_ahead_is_an_error_before_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "PENDING", 10)
+    with pytest.raises(TooFarApart):
+        compared([], [row(i, "a") for i in range(11)])
+
+
+def test_latencies_are_counted_from_the_more_exact_commit_time() -> None:
+    found = compared([row(1, "a", at=5_000)], [row(1, "a", at=5_700)])
+    assert found.latencies[0] == {}, "the messages of headrace have no time here"
+
+
+@pytest.mark.parametrize("value", [b"no json", b"[1]", b'{"database":"shop"}'])
+@pytest.mark.parametrize("reader", [canal_changes, debezium_changes])
+def test_messages_of_another_kind_are_refused(reader: Reader, value: bytes) -> None:
+    with pytest.raises(NotUnderstood):
+        list(reader(Published(value), {}))
+
+
+# -- rules ------------------------------------------------------------------------------------------------------------
+
+
+def titles(page: str) -> set[str]:
+    return set(re.findall(r"^- \*\*(.+?)\*\*$", (DOCS / page).read_text(), re.MULTILINE))
+
+
+def test_each_rule_is_a_title_of_its_page() -> None:
+    assert set(canal_rules.RULES) <= titles("canal-differences.md")
+    assert set(debezium_rules.RULES) <= titles("debezium-format.md")
+
+
+def test_what_canal_recorded_is_explained_by_the_page() -> None:
+    recorded, made = test_canal_recorded.ours()
+    found = compared(recorded, made, rules=CanalRules("latin1"))
+    assert [one for one in found.findings if one.rule is None] == []
+    assert found.counts["pairs"] > 30
+    assert {canal_rules.TEXT, canal_rules.DECIMAL, canal_rules.BINARY_N} <= {one.rule for one in found.findings}
+
+
+def as_recorded(part: dict[str, Any]) -> dict[str, Any]:
+    """Without schemas, of which the recording has each once, and without what depends on the moment of recording."""
+    payload: dict[str, Any] = part["payload"]
+    if "source" in payload:
+        kept = {name: of for name, of in payload["source"].items() if name not in ("version", "server_id", "thread")}
+        payload = payload | {"source": kept}
+    return payload
+
+
+@pytest.mark.parametrize("name", test_debezium_recorded.SETTINGS)
+def test_what_debezium_recorded_is_explained_by_the_page(name: str) -> None:
+    begin, recorded = test_debezium_recorded.theirs(name)
+    made, keys_of = Comparison(debezium_rules.explain, debezium_rules.alone), dict[str, list[str]]()
+    sides: list[tuple[Callable[..., None], Any]] = [
+        (made.add_new, test_debezium_recorded.ours(name, begin)),
+        (made.add_old, recorded),
+    ]
+    for add, records in sides:
+        for _, key, value, _ in records:
+            parts = [None if part is None else json.dumps(as_recorded(part)).encode() for part in (value, key)]
+            for change in debezium_changes(Published(parts[0], parts[1]), keys_of):
+                change.table = change.table or "a tombstone"
+                add(change)
+    made.finish(END)
+    assert [one for one in made.findings if one.rule is None] == []
+    assert made.counts["pairs"] > 15
+
+
+@pytest.mark.parametrize(
+    ("type_", "theirs", "ours", "rule"),
+    [
+        ("enum('a','b''c')", "2", "b'c", canal_rules.ENUM),
+        ("enum('a','b')", "1", "b", None),
+        ("set('x','y','z')", "5", "x,z", canal_rules.ENUM),
+        ("varbinary(9)", "\xe9\x00", "6QA=", canal_rules.BINARY),
+        ("varbinary(9)", "\xe9", "6QA=", None),
+        ("binary(2)", "\xe9", "6QA=", canal_rules.BINARY_N),
+        ("double", "1.0E20", "1e20", canal_rules.FLOAT),
+        ("double", "1.0E20", "1e21", None),
+        ("decimal(9,2)", "0.0", "0.00", canal_rules.DECIMAL),
+        ("decimal(9,2)", "0.1", "0.10", None),
+        ("time(3)", "00:00:01.500", "-00:00:01.500", canal_rules.TIME),
+        ("timestamp", "2026-01-01 08:00:00", "2026-01-01 00:00:00", canal_rules.TIMESTAMP),
+        ("timestamp", "2026-01-01 08:00:01", "2026-01-01 00:00:00", None),
+        ("datetime", "2026-01-01 08:00:00", "2026-01-01 00:00:00", None),
+        ("varchar(9)", "???", "广州", canal_rules.TEXT),
+        ("varchar(9)", "abc", "abd", None),
+        ("int", "1", "2", None),
+    ],
+)
+def test_a_value_is_explained_by_its_type_alone(type_: str, theirs: str, ours: str, rule: str | None) -> None:
+    types: Any = {"mysqlType": {"id": "int", "name": type_}}
+    found = compared([row(1, theirs, **types)], [row(1, ours, **types)])
+    assert whats(found) == [(rule, "data.name", 1)]
+
+
+@pytest.mark.parametrize(
+    ("field", "theirs", "ours", "rule"),
+    [
+        ("es", 5_000, 5_900, canal_rules.ES),
+        ("es", 6_000, 5_900, None),
+        ("gtid", "", "a:1", canal_rules.GTID),
+        ("gtid", "a:1", "", None),
+        ("pkNames", None, ["id"], canal_rules.KEYS),
+        ("sqlType", {"id": 4, "name": 12}, {"id": -5, "name": 12}, None),
+        ("mysqlType", {"id": "int", "name": "varchar(9)"}, {"id": "int", "name": "varchar(10)"}, canal_rules.TYPE_TEXT),
+        ("mysqlType", {"id": "int", "name": "varchar(9)"}, {"id": "int", "name": "text"}, None),
+    ],
+)
+def test_a_field_is_explained_where_the_page_says_so(field: str, theirs: Any, ours: Any, rule: str | None) -> None:
+    found = compared([row(1, "a") | {field: theirs}], [row(1, "a") | {field: ours}])
+    assert [(one.rule, one.what.partition(".")[0]) for one in found.findings] == [(rule, field)]
