@@ -18,6 +18,9 @@ _NOWHERE = Position("", "", 0)
 class Output:
     """Takes the changes that are read. What is left to this base does nothing."""
 
+    done = False
+    """Whether nothing more is wanted."""
+
     def emit(self, change: RowsChange) -> None:
         """Changes of rows."""
 

@@ -196,7 +196,7 @@ async def read_server(
     to = None if follow else _bytes_to(files, window.last if isinstance(window.last, tuple) else files[-1])
     begin = _bytes_to(files, (opened.start.file, opened.start.offset))
     try:
-        while not window.over(stream.position()) and (end is None or not stream.has_reached(end)):
+        while not output.done and not window.over(stream.position()) and (end is None or not stream.has_reached(end)):
             try:
                 await stream.read()
             finally:

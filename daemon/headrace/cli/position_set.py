@@ -7,7 +7,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from headrace.cli import control
 from headrace.cli.common import (
@@ -28,13 +29,16 @@ from headrace.destination.operator import PAUSED, RESUME_FIRST, moved
 from headrace.lease import Term
 from headrace.model import Gap, Position
 from headrace.mysql.position.by_hand import move_by_hand
-from headrace.mysql.position.move import position_text
+from headrace.mysql.position.move import Where, position_text
 from headrace.mysql.schema.entries import back_entry
 from headrace.mysql.source import addresses
 from headrace.ports.state import WHOLE_HISTORY, StateChange, StateStore, Stored
-from headrace.settings.destination import Settings
+from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.values import start_text
 from headrace.tasks import beside
+
+if TYPE_CHECKING:
+    from headrace.cli.wiring import Wiring
 
 _LOOK = 0.2
 """Seconds between two looks at how far the daemon is."""
@@ -50,29 +54,49 @@ async def move(settings: Settings, given: argparse.Namespace) -> int:
     if await control.runs(settings, name):
         return await _by_daemon(settings, given, {"to": text, "read_schemas": given.read_schemas})
     async with coordinated(settings) as shared:
-        store = await open_store(shared, chosen)
-        # Not held while somebody thinks about it: the daemon would take that for another one that runs it.
-        async with held(shared, chosen):
-            stored = await store.load(name)
-            entries, history = await store.schema_entries(name), await store.history(name, WHOLE_HISTORY)
-            with progress("searching") as work:
-                made = await move_by_hand(
-                    addresses(chosen.source),
-                    where,
-                    stored,
-                    entries,
-                    history,
-                    read_schemas=given.read_schemas,
-                    told=lambda file, done, total: work.at(done, total, f"reading {file}"),
-                )
-        print(_shown(name, _position_text(stored.position), position_text(made.position), made.gap, made.notes))
-        if not await confirmed(given.yes):
-            return 1
-        change = moved(stored, made.position, made.entries, made.gap, text, operator())
-        async with held(shared, chosen) as term:
-            await _commit(store, name, term, stored, change)
-    print(f"{name}: the position is {position_text(made.position)}")
-    return 0
+        done = await move_to(shared, chosen, where, text, yes=given.yes, read_schemas=given.read_schemas)
+        return 0 if done else 1
+
+
+async def move_to(
+    shared: Wiring,
+    chosen: DestinationSettings,
+    where: Where,
+    text: str,
+    *,
+    yes: bool,
+    read_schemas: bool = False,
+    events_done: int = 0,
+    notes: Sequence[str] = (),
+) -> bool:
+    """Moves the position of a destination that no daemon runs, after showing what that means, with further `notes`,
+    and asking unless `yes`; whether it was done. `text` says where to for the history, and `events_done` rows events
+    of the transaction there are published already. Raises HeadraceError."""
+    name, store = chosen.name, await open_store(shared, chosen)
+    # Not held while somebody thinks about it: the daemon would take that for another one that runs it.
+    async with held(shared, chosen):
+        stored = await store.load(name)
+        entries, history = await store.schema_entries(name), await store.history(name, WHOLE_HISTORY)
+        with progress("searching") as work:
+            made = await move_by_hand(
+                addresses(chosen.source),
+                where,
+                stored,
+                entries,
+                history,
+                read_schemas=read_schemas,
+                told=lambda file, done, total: work.at(done, total, f"reading {file}"),
+            )
+    position = replace(made.position, events_done=events_done)
+    shown = position_text(position) + (f", {events_done} events done" if events_done else "")
+    print(_shown(name, _position_text(stored.position), shown, made.gap, (*made.notes, *notes)))
+    if not await confirmed(yes):
+        return False
+    change = moved(stored, position, made.entries, made.gap, text, operator())
+    async with held(shared, chosen) as term:
+        await _commit(store, name, term, stored, change)
+    print(f"{name}: the position is {shown}")
+    return True
 
 
 async def reset(settings: Settings, given: argparse.Namespace) -> int:

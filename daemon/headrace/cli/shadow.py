@@ -58,11 +58,11 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
         raise ConfigError(
             [f"{chosen.name}: route.topic_prefix is empty, so the destination publishes into the old system's topics"]
         )
-    reader, explain, alone = _forms(chosen)
+    reader, explain, alone = rules_of(chosen)
     comparison = Comparison(explain, alone)
     source = MysqlSource(chosen, settings.daemon, Projections(chosen).captures, named=False)
     now = await source.now_ms()
-    pairs = await _pairs(chosen, source)
+    pairs = await pairs_of(chosen, source)
     wiring = Wiring(settings, command=True)
     try:
         stretch = Stretch(pairs, lambda topic, since: wiring.replay(chosen, topic, since), reader, comparison)
@@ -80,8 +80,8 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
     return 0 if comparison.counts["pairs"] and not comparison.unexplained else 1
 
 
-def _forms(chosen: DestinationSettings) -> tuple[Reader, Explain, Alone]:
-    """Raises ConfigError."""
+def rules_of(chosen: DestinationSettings) -> tuple[Reader, Explain, Alone]:
+    """What reads messages of the destination's format, and explains differences. Raises ConfigError."""
     match chosen.message.format:
         case "canal":
             rules = canal_rules.CanalRules(getattr(chosen.message, "binary", "base64"))
@@ -91,7 +91,7 @@ def _forms(chosen: DestinationSettings) -> tuple[Reader, Explain, Alone]:
     raise ConfigError([f"{chosen.name}: messages of format {chosen.message.format} can't be compared with others"])
 
 
-async def _pairs(chosen: DestinationSettings, source: MysqlSource) -> list[tuple[str, str]]:
+async def pairs_of(chosen: DestinationSettings, source: MysqlSource) -> list[tuple[str, str]]:
     """The topics of both systems, (old, ours), that captured tables and the format's own messages go to."""
     projections = Projections(chosen, new_format(chosen))
     tables = await schemas_now(source.settings, projections.captures)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import orjson
 from headrace.errors import Refusal
 from headrace.model import Position
 from headrace.mysql.position.foreign import ForeignCursor
+from headrace.ports.replay import Published
 
 CLIENT = 1001
 """The id of a Canal client, which nobody changes."""
@@ -125,7 +126,30 @@ def debezium_cursor(raw: Any) -> ForeignCursor:
     if file and offset < 4:
         raise ValueError(f"`pos` should be 4 or more beside `file`, not {offset}")
     inside = bool(_number(raw, "event") or _number(raw, "row"))
-    return ForeignCursor(file, offset, gtids.replace("\n", ""), server_id=_number(raw, "server_id"), inside=inside)
+    time_ms, server_id = _number(raw, "ts_sec") * 1000, _number(raw, "server_id")
+    return ForeignCursor(file, offset, gtids.replace("\n", ""), time_ms, server_id, inside=inside)
+
+
+def stored_offset(records: Iterable[Published], connector: str, prefix: str) -> ForeignCursor:
+    """The offset of a connector among the records of Kafka Connect's topic of offsets. Raises ValueError."""
+    latest: bytes | None = None
+    for record in records:
+        if _is_offset_of(connector, prefix, record.key):
+            latest = record.value
+    if latest is None:
+        raise ValueError(f"has no offset of {connector} with the server {prefix}")
+    try:
+        return debezium_cursor(_json(latest))
+    except ValueError as error:
+        raise ValueError(f"the offset of {connector}: {error}") from None
+
+
+def _is_offset_of(connector: str, prefix: str, key: bytes | None) -> bool:
+    try:
+        named, partition = orjson.loads(key or b"")
+        return bool(named == connector and partition["server"] == prefix)
+    except (ValueError, TypeError, KeyError):
+        return False
 
 
 def made_debezium_offset(position: Position, server_id: int) -> dict[str, Any]:

@@ -8,10 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from headrace.moving.counterparts import choice, flag, notes_of, whole
-from headrace.moving.cursors import debezium_cursor
+from headrace.moving.cursors import stored_offset
 from headrace.moving.debezium_table import CONNECTORS, PROPERTIES, SNAPSHOTS, TLS
 from headrace.moving.draft import Draft, Entry, Reference
 from headrace.moving.properties import Property
@@ -73,25 +71,11 @@ class DebeziumImport:
     def cursors(self, records: Iterable[Published], topic: str) -> dict[str, ForeignCursor]:
         """The connector's offset among the records of Kafka Connect's topic, by the destination's name; nothing, and a
         problem, without one."""
-        latest: bytes | None = None
-        for record in records:
-            if self._is_ours(record.key):
-                latest = record.value
-        if latest is None:
-            self._problems.append(f"{topic}: has no offset of {self._connector} with the server {self._prefix}")
-            return {}
         try:
-            return {self.name: debezium_cursor(orjson.loads(latest))}
+            return {self.name: stored_offset(records, self._connector, self._prefix)}
         except ValueError as error:
-            self._problems.append(f"{topic}: the offset of {self._connector}: {error}")
+            self._problems.append(f"{topic}: {error}")
             return {}
-
-    def _is_ours(self, key: bytes | None) -> bool:
-        try:
-            connector, partition = orjson.loads(key or b"")
-            return bool(connector == self._connector and partition["server"] == self._prefix)
-        except (ValueError, TypeError, KeyError):
-            return False
 
     # -- the file -------------------------------------------------------------------------------------------------
 

@@ -183,6 +183,10 @@ class Comparison:
                 return number
         return None
 
+    def same(self, old: Change, new: Change) -> bool:
+        """Whether two changes are equal but for what rules explain."""
+        return self._differences(old, new) is not None
+
     def _differences(
         self, old: Change, new: Change, *, anyway: bool = False
     ) -> list[tuple[str, Any, Any, str | None]] | None:

@@ -1,0 +1,286 @@
+"""`headrace adopt`: a destination goes on where Canal or Debezium has stopped, after the last change that it
+published."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from headrace.cli.common import (
+    CommandRefused,
+    add_command,
+    coordinated,
+    destination,
+    duration,
+    held,
+    require_answer,
+)
+from headrace.cli.decode_output import Output
+from headrace.cli.decode_read import Window, read_server
+from headrace.cli.position_set import move_to
+from headrace.cli.shadow import pairs_of, rules_of
+from headrace.cli.wiring import Wiring, foreign_nodes, new_format, topic_records
+from headrace.errors import ConfigError, Refusal
+from headrace.model import Origin, Position, RowsChange, SchemaChange
+from headrace.moving.adopting import Handover, Resume
+from headrace.moving.cursors import cursor_node, destination_node, meta_cursors, parsed_cursor, stored_offset
+from headrace.moving.shadow.changes import Change, Reader
+from headrace.moving.shadow.comparison import Comparison
+from headrace.mysql.position.foreign import ForeignCursor, start_of
+from headrace.mysql.position.move import relocate
+from headrace.mysql.schema.states import reached
+from headrace.mysql.source import MysqlSource
+from headrace.pipeline.message_builder import MessageBuilder
+from headrace.pipeline.projection import Projections
+from headrace.ports.replay import Published, Replay
+from headrace.settings.destination import DestinationSettings, Settings
+from headrace.settings.values import Start, StartAt, StartTime
+
+DESCRIPTION = (
+    "Sets the position of a destination to where Canal or Debezium has stopped. The cursor of the other system may be "
+    "older than its last message, so its last messages are looked up in the binlog: what it published is not "
+    "published again. Both systems have to be stopped."
+)
+_EARLIER_MS = 5_000
+"""So long before the cursor the comparison begins: repeated contents of a row are told apart by their order."""
+_CLOCKS_MS = 60_000
+"""The clocks of the source and of the other system may be so far apart."""
+_LOOK = 0.5
+_QUIET = 2.0
+"""Seconds in which neither the cursor nor the topics may move."""
+_NOWHERE = Position("", "", 0)
+ReadCursor = Callable[[], Awaitable[ForeignCursor]]
+"""Reads the other system's cursor. Raises Refusal."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
+    add = partial(add_command, parser.add_subparsers(metavar="SYSTEM", required=True))
+    canal = add("canal", "go on where a Canal destination has stopped", _canal)
+    canal.add_argument("--as", dest="destination", metavar="NAME", help="Canal's name of it (default: the same)")
+    where = canal.add_mutually_exclusive_group(required=True)
+    where.add_argument("--zookeeper", metavar="HOSTS", help="the ensemble that Canal keeps its cursor in")
+    where.add_argument("--meta", type=Path, metavar="FILE", help="its meta.dat")
+    debezium = add("debezium", "go on where a connector has stopped", _debezium)
+    debezium.add_argument("--offsets", required=True, metavar="TOPIC", help="Kafka Connect's offset.storage.topic")
+    debezium.add_argument("--bootstrap", metavar="HOSTS", help="its brokers (default: those of the destination)")
+    debezium.add_argument("--connector", metavar="NAME", help="the connector's name (default: the destination's)")
+    debezium.add_argument("--prefix", metavar="NAME", help="its topic.prefix (default: [message.debezium] name)")
+    for command in (canal, debezium):
+        command.add_argument(
+            "--wait",
+            type=duration,
+            default=60.0,
+            metavar="DURATION",
+            help="how long the other system may take to stop (default: 1m)",
+        )
+        command.add_argument("--yes", action="store_true", help="do not ask before the position is set")
+
+
+async def _canal(settings: Settings, given: argparse.Namespace) -> int:
+    canals = given.destination or given.name
+
+    async def from_file() -> ForeignCursor:
+        problems = list[str]()
+        found = meta_cursors(given.meta, {given.name: canals}, problems)
+        if problems:
+            raise ConfigError(problems)
+        if given.name not in found:
+            raise Refusal(f"{given.meta} has no cursor of {canals}")
+        return found[given.name]
+
+    if given.meta:
+        return await _adopt(settings, given, from_file)
+    async with foreign_nodes(given.zookeeper) as nodes:
+
+        async def from_node() -> ForeignCursor:
+            try:
+                async with asyncio.timeout(given.wait):
+                    while await nodes.get(f"{destination_node(canals)}/running") is not None:  # noqa: ASYNC110
+                        await asyncio.sleep(_LOOK)
+            except TimeoutError:
+                raise CommandRefused(
+                    f"Canal still runs {canals} after {given.wait:g} s", remedy="stop it, and try again"
+                ) from None
+            node = cursor_node(canals)
+            try:
+                return parsed_cursor(await nodes.get(node) or b"")
+            except ValueError as error:
+                raise Refusal(f"{node}: {error}") from error
+
+        return await _adopt(settings, given, from_node)
+
+
+async def _debezium(settings: Settings, given: argparse.Namespace) -> int:
+    chosen, connector = destination(settings, given.name), given.connector or given.name
+    prefix = given.prefix or getattr(getattr(chosen.message, "debezium", None), "name", "") or given.name
+    bootstrap = given.bootstrap or ",".join(getattr(chosen.sink, "bootstrap_servers", ()))
+    if not bootstrap:
+        raise ConfigError([f"--bootstrap is needed: a {chosen.sink.type} sink has no brokers"])
+
+    async def from_topic() -> ForeignCursor:
+        try:
+            return stored_offset(await topic_records(bootstrap, given.offsets), connector, prefix)
+        except ValueError as error:
+            raise Refusal(f"{given.offsets}: {error}") from error
+
+    return await _adopt(settings, given, from_topic)
+
+
+async def _adopt(settings: Settings, given: argparse.Namespace, read_cursor: ReadCursor) -> int:
+    chosen = destination(settings, given.name)
+    if chosen.route.topic_prefix:
+        raise ConfigError(
+            [f"{chosen.name}: route.topic_prefix: take it out, so that it publishes into the old system's topics"]
+        )
+    require_answer(given.yes)
+    async with coordinated(settings) as shared:
+        async with held(shared, chosen):  # before the search, which takes time
+            pass
+        cursor = await read_cursor()
+        start = await start_of(chosen.source, cursor)
+        search = _Search(shared, settings, chosen, cursor)
+        try:
+            resume, notes = await search.run(start.start)
+            await asyncio.sleep(_QUIET)
+            if await search.moved() or await read_cursor() != cursor:
+                raise CommandRefused(
+                    "the other system still publishes, or moves its cursor", remedy="stop it, and try again"
+                )
+        finally:
+            await search.close()
+        notes = [f"the cursor of the other system is {cursor}", *notes]
+        where, done = (StartAt(resume.file, resume.offset), resume.events_done) if resume else (start.start, 0)
+        text = f"adopt {cursor}"
+        return 0 if await move_to(shared, chosen, where, text, yes=given.yes, events_done=done, notes=notes) else 1
+
+
+class _Search:
+    """Finds the last change that the other system has published."""
+
+    def __init__(self, shared: Wiring, settings: Settings, chosen: DestinationSettings, cursor: ForeignCursor) -> None:
+        self._shared, self._settings, self._chosen, self._cursor = shared, settings, chosen, cursor
+        self._replays: list[tuple[str, Replay]] = []
+
+    async def run(self, start: Start) -> tuple[Resume | None, list[str]]:
+        """Where to go on, and what an operator should know; None: at `start`, where the cursor is."""
+        chosen, cursor = self._chosen, self._cursor
+        reader, explain, alone = rules_of(chosen)
+        source = MysqlSource(chosen, self._settings.daemon, Projections(chosen).captures, named=False)
+        await source.now_ms()
+        at_cursor = (await relocate(source.settings, start, None, reason="operator")).position
+        since = max(1, cursor.time_ms - _CLOCKS_MS - _EARLIER_MS) if cursor.time_ms else 0
+        try:
+            for topic, _ in await pairs_of(chosen, source):
+                self._replays.append((topic, self._shared.replay(chosen, topic, since)))
+        except LookupError:
+            return None, ["what it published after its cursor can't be read back, and comes again"]
+        keys_of = dict[str, list[str]]()
+        published = [one async for one in self._changes(reader, keys_of)]
+        begin = await self._begin(source, at_cursor)
+
+        def handled(origin: Origin) -> bool:
+            if not reached((origin.file, origin.transaction), (at_cursor.file, at_cursor.offset)):
+                return True
+            return cursor.inclusive and origin.file == cursor.file and origin.offset <= cursor.offset
+
+        handover = Handover(published, handled, Comparison(explain, alone))
+        wanted = chosen.model_copy(update={"source": chosen.source.model_copy(update={"start": begin})})
+        until = max((one.stored_ms for one in published), default=0) + _CLOCKS_MS
+        output = _Events(wanted, handover, reader, keys_of, until)
+        with TemporaryDirectory(prefix="headrace-") as folder:
+            await read_server(wanted, Path(folder), Window([], None, None), output, follow=False)
+        return await self._decided(handover)
+
+    async def _begin(self, source: MysqlSource, at_cursor: Position) -> Start:
+        """Where the comparison begins: a little before the cursor, where its time is known."""
+        where = StartAt(at_cursor.file, at_cursor.offset)
+        if self._cursor.time_ms and self._cursor.inclusive:
+            earlier = StartTime(datetime.fromtimestamp((self._cursor.time_ms - _EARLIER_MS) / 1000, UTC))
+            found = (await relocate(source.settings, earlier, None, reason="operator")).position
+            if reached((where.file, where.offset), (found.file, found.offset)):
+                where = StartAt(found.file, found.offset)
+        return where
+
+    async def _decided(self, handover: Handover) -> tuple[Resume | None, list[str]]:
+        # A message of Debezium names its event. One of Canal does not: sent twice it could be taken for a later one.
+        exact = self._chosen.message.format == "debezium"
+        if not exact and (left := handover.left_over(self._cursor.time_ms)):
+            return None, [
+                f"{left:,} of the last messages belong to no change after the cursor, as when they were sent twice: "
+                "so all that was published after the cursor comes again"
+            ]
+        notes = [f"{handover.found:,} changes after it are published already, as the last messages show"]
+        if handover.resume is None and handover.last is not None:
+            return await self._after(handover.last), notes
+        if handover.again:
+            notes.append(f"{handover.again:,} changes come again: they were published out of the binlog's order")
+        return handover.resume, notes
+
+    async def _after(self, last: Origin) -> Resume:
+        """The position after the last event that was published."""
+        if last.ordinal:
+            return Resume(last.file, last.transaction, last.ordinal)
+        cursor = ForeignCursor(last.file, last.offset, inclusive=True)
+        start = (await start_of(self._chosen.source, cursor)).start
+        return Resume(start.file, start.offset) if isinstance(start, StartAt) else Resume(last.file, last.transaction)
+
+    async def _changes(self, reader: Reader, keys_of: dict[str, list[str]]) -> AsyncIterator[Change]:
+        """What the topics have that was not read yet."""
+        for topic, replay in self._replays:
+            async for block in replay.read():
+                for message in block:
+                    for change in reader(message._replace(version=None), keys_of):
+                        change.table = change.table or f"topic {topic}"
+                        yield change
+
+    async def moved(self) -> bool:
+        """Whether more was published since run()."""
+        async for _ in self._changes(rules_of(self._chosen)[0], {}):
+            return True
+        return False
+
+    async def close(self) -> None:
+        for _, replay in self._replays:
+            await replay.close()
+
+
+class _Events(Output):
+    """Makes the destination's messages of each event of the binlog, and hands their changes over."""
+
+    def __init__(
+        self,
+        settings: DestinationSettings,
+        handover: Handover,
+        reader: Reader,
+        keys_of: dict[str, list[str]],
+        until_ms: int,
+    ) -> None:
+        fmt = new_format(settings)
+        self._builder = MessageBuilder(fmt, Projections(settings, fmt), one_log=True)
+        self._builder.tick()
+        self._handover, self._reader, self._keys_of, self._until_ms = handover, reader, keys_of, until_ms
+
+    def emit(self, change: RowsChange) -> None:
+        self._builder.emit(change)
+        self._take(change, change.origin.ordinal - 1)
+
+    def emit_schema(self, change: SchemaChange) -> None:
+        self._builder.emit_schema(change)
+        self._take(change, change.origin.ordinal)
+
+    def _take(self, change: RowsChange | SchemaChange, done: int) -> None:
+        changes = list[Change]()
+        for batch in self._builder.take(_NOWHERE, 0.0):
+            keys = batch.keys or [None] * len(batch.values)
+            for value, key in zip(batch.values, keys, strict=True):
+                for one in self._reader(Published(value, key, version=0), self._keys_of):
+                    one.table = one.table or f"topic {batch.topic}"
+                    changes.append(one)
+        self._handover.take(change.origin, changes, done)
+        self.done = change.commit_time_us // 1000 > self._until_ms

@@ -1,0 +1,83 @@
+"""Finds how far another system has published what its cursor does not say: its last messages, beside the binlog."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from headrace.model import Origin
+from headrace.moving.shadow.changes import Change
+from headrace.moving.shadow.comparison import Comparison
+
+_MARKS = frozenset({"BEGIN", "END", "TRANSACTIONBEGIN", "TRANSACTIONEND"})
+"""What is not compared: begin and end of a transaction of which a part was published come again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where publishing goes on: the transaction (or statement) at `file`:`offset`, after `events_done` of its rows
+    events."""
+
+    file: str
+    offset: int
+    events_done: int = 0
+
+
+@dataclass(slots=True)
+class Handover:
+    """Is given the events of the binlog in order, each with the messages that headrace makes of it, and looks for those
+    among what the other system has `published`.
+
+    `handled` says of an event whether the cursor itself covers it. Events count as published up to the first one after
+    the cursor of which a message is missing.
+    """
+
+    published: Iterable[Change]
+    handled: Callable[[Origin], bool]
+    comparison: Comparison
+    """Says whether a change of the other system and one of ours are the same."""
+    resume: Resume | None = None
+    """Where the first event is that was not published; None as long as there is none."""
+    last: Origin | None = None
+    """Of the last event after the cursor that was published."""
+    found: int = 0
+    """Changes after the cursor that are published."""
+    again: int = 0
+    """Changes after `resume` that are published already, and come again."""
+    _lanes: dict[tuple[str, str], deque[Change]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for change in self.published:
+            if change.kind not in _MARKS:
+                self._lanes.setdefault(change.lane, deque()).append(change)
+
+    def take(self, origin: Origin, changes: Sequence[Change], done: int) -> None:
+        """One more event, with the changes in its messages, none when it is not published at all; `done` rows events of
+        its transaction are before it."""
+        changes = [one for one in changes if one.kind not in _MARKS]
+        there = [self._found(one) for one in changes]
+        if self.resume is not None:
+            self.again += sum(there)
+        elif not self.handled(origin):
+            if not all(there):
+                self.resume = Resume(origin.file, origin.transaction, done)
+                self.again += sum(there)
+            elif there:
+                self.found += len(there)
+                self.last = origin
+
+    def _found(self, ours: Change) -> bool:
+        """Takes the published change away that is the same, and those of its row before it."""
+        lane = self._lanes.get(ours.lane, deque())
+        for number, theirs in enumerate(lane):
+            if self.comparison.same(theirs, ours):
+                for _ in range(number + 1):
+                    lane.popleft()
+                return True
+        return False
+
+    def left_over(self, since_ms: int) -> int:
+        """Published changes that were committed then or later, and belong to no event: the other system sent them more
+        than once, or headrace does not publish them."""
+        return sum(one.committed_ms >= since_ms for lane in self._lanes.values() for one in lane)
