@@ -14,10 +14,11 @@ from benchmarks import others
 from devstack import canal, maven
 from devstack.cache import Cache
 from devstack.progress import say
-from devstack.servers import elasticsearch, jvm, kafka, opensearch, rocketmq, zookeeper
+from devstack.servers import connect, elasticsearch, jvm, kafka, opensearch, rocketmq, zookeeper
 
 WANTED = [
-    *(module.COORDINATES for module in (kafka, zookeeper, elasticsearch, opensearch, rocketmq, others, canal)),
+    *(module.COORDINATES for module in (kafka, zookeeper, elasticsearch, opensearch, rocketmq, connect, others, canal)),
+    *((coordinate,) for coordinate in connect.PLUGINS.values()),
     (jvm.COMPILER,),
 ]
 
