@@ -36,6 +36,7 @@ from devstack.servers import (
 from devstack.servers.base import Tls
 from devstack.servers.canal import CanalServer, Properties
 from devstack.servers.chromium import ChromiumServer
+from devstack.servers.connect import ConnectWorker, worker
 from devstack.servers.elasticsearch import ElasticsearchServer
 from devstack.servers.kafka import Advertise, KafkaCluster
 from devstack.servers.mariadb import MariadbServer
@@ -121,6 +122,17 @@ class Stack:
         """Start a Kafka cluster; `settings` go into each server.properties and override the defaults; for `listeners`
         see devstack.servers.kafka."""
         return self._launch(name, lambda n, d: KAFKA.cluster(self.cache, n, d, port, brokers, settings, listeners))
+
+    def connect(
+        self,
+        kafka: KafkaCluster,
+        port: int | None = None,
+        *,
+        plugins: Sequence[str] = ("mysql",),
+        name: str = "connect",
+    ) -> ConnectWorker:
+        """Start a worker of Kafka Connect on a Kafka cluster, with connectors of devstack.servers.connect.PLUGINS."""
+        return self._launch(name, lambda n, d: worker(self.cache, n, d, port, kafka, plugins))
 
     def zookeeper(
         self, nodes: int = 1, port: int | None = None, *, name: str = "zookeeper", tls: Tls | None = None

@@ -15,13 +15,12 @@ from devstack import canal, maven
 from devstack.cache import Cache
 from devstack.progress import say
 from devstack.servers import canal as canal_server
-from devstack.servers import elasticsearch, jvm, kafka, opensearch, rocketmq, zookeeper
+from devstack.servers import connect, elasticsearch, jvm, kafka, opensearch, rocketmq, zookeeper
 
+_SERVERS = (kafka, zookeeper, elasticsearch, opensearch, rocketmq, connect, canal_server)
 WANTED = [
-    *(
-        module.COORDINATES
-        for module in (kafka, zookeeper, elasticsearch, opensearch, rocketmq, others, canal, canal_server)
-    ),
+    *(module.COORDINATES for module in (*_SERVERS, others, canal)),
+    *((coordinate,) for coordinate in connect.PLUGINS.values()),
     (jvm.COMPILER,),
 ]
 

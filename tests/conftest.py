@@ -88,6 +88,12 @@ def kafka(stack: Stack) -> Any:
 
 
 @pytest.fixture(scope="session")
+def connect(stack: Stack, kafka: Any) -> Any:
+    """A worker of Kafka Connect with Debezium's connectors for MySQL and MariaDB, on the shared Kafka."""
+    return stack.connect(kafka, plugins=("mysql", "mariadb"))
+
+
+@pytest.fixture(scope="session")
 def zookeeper(stack: Stack) -> Any:
     return stack.zookeeper()
 
