@@ -45,9 +45,9 @@ class ForeignNodes:
         await self._client.stop()
 
     async def get(self, path: str) -> bytes | None:
-        """What a node holds; None when it is not there."""
+        """What a node holds; None when it is not there. One without data, as Canal's client makes them, holds b""."""
         node = await self._client.get(path, _LIMIT)
-        return node.data if node is not None else None
+        return (node.data or b"") if node is not None else None
 
     async def put(self, path: str, data: bytes) -> None:
         """Sets what a node holds, and makes it and those above it when they are missing."""
