@@ -198,9 +198,20 @@ def test_a_destination_goes_on_exactly_behind_canal_s_cursor_and_canal_behind_it
         client.create("/otter/canal/destinations/shop/running", b"{}")
         assert main(export) == 1
         assert "Canal runs shop" in capsys.readouterr().err
+        adopt = ["adopt", "canal", "shop", "--zookeeper", zookeeper.hosts, "--wait", "100ms", "--yes", *export[-2:]]
+        assert main(adopt) == 1
+        assert "Canal still runs shop after 0.1 s" in capsys.readouterr().err
         client.delete("/otter/canal/destinations/shop/running")
         assert main(export) == 0
         written = json.loads(client.get(node)[0])
+        client.set(node, canals(binlog.cursor(binlog.places("xid")[2], 3), site))
+        for published, offset in ((True, binlog.groups()[-2]), (False, binlog.groups()[3])):
+            if not published:
+                out.unlink()
+            assert main(adopt) == 0
+            printed = capsys.readouterr().out
+            assert f"{4 if published else 0} changes after it are published already" in printed
+            assert f"the position is {binlog.file}:{offset}" in printed
     finally:
         client.stop()
         client.close()

@@ -181,7 +181,7 @@ class OldDebezium:
         yield {"c": "INSERT", "u": "UPDATE", "d": "DELETE"}[payload["op"]], row["id"], row["n"]
 
 
-OLD = {"canal": OldCanal, "debezium": OldDebezium}
+OLD: dict[str, type[OldCanal | OldDebezium]] = {"canal": OldCanal, "debezium": OldDebezium}
 
 
 def configured(process: DaemonProcess, out: Path, name: str, prefix: str) -> None:

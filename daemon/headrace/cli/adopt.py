@@ -23,7 +23,7 @@ from headrace.cli.common import (
 from headrace.cli.decode_output import Output
 from headrace.cli.decode_read import Window, read_server
 from headrace.cli.position_set import move_to
-from headrace.cli.shadow import pairs_of, rules_of
+from headrace.cli.shadow import rules_of, topics_of
 from headrace.cli.wiring import Wiring, foreign_nodes, new_format, topic_records
 from headrace.errors import ConfigError, Refusal
 from headrace.model import Origin, Position, RowsChange, SchemaChange
@@ -53,6 +53,9 @@ _CLOCKS_MS = 60_000
 _LOOK = 0.5
 _QUIET = 2.0
 """Seconds in which neither the cursor nor the topics may move."""
+_EVER = 1 << 62
+_MOST = 300_000
+"""Changes after the cursor that are looked up: they are kept in memory."""
 _NOWHERE = Position("", "", 0)
 ReadCursor = Callable[[], Awaitable[ForeignCursor]]
 """Reads the other system's cursor. Raises Refusal."""
@@ -154,8 +157,12 @@ async def _adopt(settings: Settings, given: argparse.Namespace, read_cursor: Rea
                 )
         finally:
             await search.close()
-        notes = [f"the cursor of the other system is {cursor}", *notes]
-        where, done = (StartAt(resume.file, resume.offset), resume.events_done) if resume else (start.start, 0)
+        where: Start = start.start
+        if resume is None:
+            notes = [*start.notes, *notes]
+        else:
+            where = StartAt(resume.file, resume.offset)
+        notes, done = [f"the cursor of the other system is {cursor}", *notes], resume.events_done if resume else 0
         text = f"adopt {cursor}"
         return 0 if await move_to(shared, chosen, where, text, yes=given.yes, events_done=done, notes=notes) else 1
 
@@ -170,18 +177,25 @@ class _Search:
     async def run(self, start: Start) -> tuple[Resume | None, list[str]]:
         """Where to go on, and what an operator should know; None: at `start`, where the cursor is."""
         chosen, cursor = self._chosen, self._cursor
-        reader, explain, alone = rules_of(chosen)
         source = MysqlSource(chosen, self._settings.daemon, Projections(chosen).captures, named=False)
         await source.now_ms()
         at_cursor = (await relocate(source.settings, start, None, reason="operator")).position
         since = max(1, cursor.time_ms - _CLOCKS_MS - _EARLIER_MS) if cursor.time_ms else 0
         try:
-            for topic, _ in await pairs_of(chosen, source):
+            reader, explain, alone = rules_of(chosen)
+            topics, keys_of = await topics_of(chosen, source)
+            for topic, _ in topics:
                 self._replays.append((topic, self._shared.replay(chosen, topic, since)))
-        except LookupError:
+        except (LookupError, ConfigError):
             return None, ["what it published after its cursor can't be read back, and comes again"]
-        keys_of = dict[str, list[str]]()
-        published = [one async for one in self._changes(reader, keys_of)]
+        published = list[Change]()
+        async for one in self._changes(reader, keys_of):
+            if one.committed_ms >= since + _CLOCKS_MS:
+                published.append(one)
+            if len(published) > _MOST:
+                return None, [
+                    f"more than {_MOST:,} changes after it are published, too many to look up; they come again"
+                ]
         begin = await self._begin(source, at_cursor)
 
         def handled(origin: Origin) -> bool:
@@ -191,7 +205,8 @@ class _Search:
 
         handover = Handover(published, handled, Comparison(explain, alone))
         wanted = chosen.model_copy(update={"source": chosen.source.model_copy(update={"start": begin})})
-        until = max((one.stored_ms for one in published), default=0) + _CLOCKS_MS
+        times = [one.stored_ms for one in published]
+        until = max(times, default=0) + _CLOCKS_MS if all(times) else _EVER
         output = _Events(wanted, handover, reader, keys_of, until)
         with TemporaryDirectory(prefix="headrace-") as folder:
             await read_server(wanted, Path(folder), Window([], None, None), output, follow=False)

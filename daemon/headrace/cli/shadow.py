@@ -16,6 +16,7 @@ from headrace.moving.shadow.stretch import Stretch
 from headrace.mysql.schema.current import schemas_now
 from headrace.mysql.source import MysqlSource
 from headrace.pipeline.projection import Projections
+from headrace.ports.replay import Replay
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace_common.printable import printable_lines
 
@@ -62,10 +63,14 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
     comparison = Comparison(explain, alone)
     source = MysqlSource(chosen, settings.daemon, Projections(chosen).captures, named=False)
     now = await source.now_ms()
-    pairs = await pairs_of(chosen, source)
+    pairs, keys_of = await topics_of(chosen, source)
     wiring = Wiring(settings, command=True)
+
+    def open_topic(topic: str, since_ms: int) -> Replay:
+        return wiring.replay(chosen, topic, since_ms)
+
     try:
-        stretch = Stretch(pairs, lambda topic, since: wiring.replay(chosen, topic, since), reader, comparison)
+        stretch = Stretch(pairs, open_topic, lambda message: reader(message, keys_of), comparison)
     except LookupError as error:
         raise ConfigError([f"{chosen.name}: {error.args[0]}"]) from error
     try:
@@ -91,13 +96,17 @@ def rules_of(chosen: DestinationSettings) -> tuple[Reader, Explain, Alone]:
     raise ConfigError([f"{chosen.name}: messages of format {chosen.message.format} can't be compared with others"])
 
 
-async def pairs_of(chosen: DestinationSettings, source: MysqlSource) -> list[tuple[str, str]]:
-    """The topics of both systems, (old, ours), that captured tables and the format's own messages go to."""
+async def topics_of(
+    chosen: DestinationSettings, source: MysqlSource
+) -> tuple[list[tuple[str, str]], dict[str, list[str]]]:
+    """The topics of both systems, (old, ours), that captured tables and the format's own messages go to; and the keys
+    of these tables, as a Reader needs them."""
     projections = Projections(chosen, new_format(chosen))
     tables = await schemas_now(source.settings, projections.captures)
     topics = {projections.route(*name).topic for name in tables} | chosen.message.capabilities.topics
     topics.add(chosen.route.topic)
-    return [(topic.removeprefix(chosen.route.topic_prefix), topic) for topic in sorted(topics)]
+    keys_of = {one.name: [one.columns[i].name for i in one.keys] for one in tables.values()}
+    return [(topic.removeprefix(chosen.route.topic_prefix), topic) for topic in sorted(topics)], keys_of
 
 
 # -- output -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,23 +43,20 @@ class Change:
         return self.table, self.key
 
 
-Reader = Callable[[Published, dict[str, list[str]]], Iterator[Change]]
-"""Yields the changes in a message. The dictionary has the key's columns of tables, as headrace publishes them: Canal
-names none where a table has a unique key alone, and both sides have to be compared by the same key. Raises
-NotUnderstood."""
+Reader = Callable[[Published, Mapping[str, list[str]]], Iterator[Change]]
+"""Yields the changes in a message. The mapping has the key's columns of tables as headrace knows them: Canal names none
+where a table has a unique key alone, and both sides have to be compared by the same key. Raises NotUnderstood."""
 
 
-def canal_changes(message: Published, keys_of: dict[str, list[str]]) -> Iterator[Change]:
+def canal_changes(message: Published, keys_of: Mapping[str, list[str]]) -> Iterator[Change]:
     """The changes in a flat message of Canal's format; see Reader."""
     if message.value is None:
         return
     raw = parsed(message.value)
     try:
         table = f"{raw['database']}.{raw['table']}"
-        rows, old, keys = raw.get("data") or [], raw.get("old"), sorted(raw.get("pkNames") or [])
-        if rows and message.version is not None:
-            keys_of[table] = keys
-        keys = keys_of.get(table, keys)
+        rows, old, keys = raw.get("data") or [], raw.get("old"), raw.get("pkNames") or []
+        keys = sorted(keys_of.get(table, keys))
         kind, committed = str(raw["type"]), int(raw.get("es") or 0)
         common = {name: raw.get(name) for name in ("isDdl", "gtid", "sql", "pkNames", "es")}
         for name in ("mysqlType", "sqlType"):
@@ -96,7 +93,7 @@ def _halves(update: Change, key_before: list[Any]) -> Iterator[Change]:
 _KINDS = {"c": "INSERT", "u": "UPDATE", "d": "DELETE", "r": "READ", "t": "TRUNCATE"}
 
 
-def debezium_changes(message: Published, keys_of: dict[str, list[str]]) -> Iterator[Change]:
+def debezium_changes(message: Published, keys_of: Mapping[str, list[str]]) -> Iterator[Change]:
     """The change in a message of Debezium's format: a row, a tombstone, a mark of a transaction or a statement; see
     Reader."""
     try:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from headrace.errors import NotUnderstood, Refusal
-from headrace.moving.shadow.changes import Reader
+from headrace.moving.shadow.changes import Change
 from headrace.moving.shadow.comparison import PENDING, Comparison, TooFarApart
 from headrace.ports.replay import Published, Replay
 
@@ -28,8 +28,6 @@ class _Side:
     replay: Replay
     name: str
     """Of the old system's topic, by which both sides of a pair are known."""
-    keys_of: dict[str, list[str]]
-    """Shared by the two sides of a pair; see Reader."""
     reached_ms: int = 0
     """When the last change that was read was committed."""
 
@@ -38,10 +36,14 @@ class Stretch:
     """Compares pairs of topics (the old system's, headrace's) with each other."""
 
     def __init__(
-        self, pairs: Sequence[tuple[str, str]], open_topic: OpenTopic, reader: Reader, comparison: Comparison
+        self,
+        pairs: Sequence[tuple[str, str]],
+        open_topic: OpenTopic,
+        read: Callable[[Published], Iterable[Change]],
+        comparison: Comparison,
     ) -> None:
-        self._open, self._reader, self._comparison = open_topic, reader, comparison
-        self._ours = [_Side(ours, True, open_topic(ours, 0), old, {}) for old, ours in pairs]
+        self._open, self._changes, self._comparison = open_topic, read, comparison
+        self._ours = [_Side(ours, True, open_topic(ours, 0), old) for old, ours in pairs]
         self._theirs: list[_Side] = []
         """None as long as headrace has published nothing: its first change says from when on they are read."""
 
@@ -74,7 +76,7 @@ class Stretch:
                 return
             since = max(1, begin - _EARLIER_MS)
             for side in self._ours:
-                self._theirs.append(_Side(side.name, False, self._open(side.name, since), side.name, side.keys_of))
+                self._theirs.append(_Side(side.name, False, self._open(side.name, since), side.name))
         await self._read([*self._ours, *self._theirs])
 
     async def _read(self, sides: Sequence[_Side]) -> None:
@@ -98,7 +100,7 @@ class Stretch:
 
     def _take(self, side: _Side, message: Published) -> None:
         try:
-            for change in self._reader(message, side.keys_of):
+            for change in self._changes(message):
                 change.table = change.table or f"topic {side.name}"  # a tombstone names no table
                 side.reached_ms = max(side.reached_ms, change.committed_ms)
                 (self._comparison.add_new if side.ours else self._comparison.add_old)(change)
