@@ -233,6 +233,7 @@ def test_a_system_that_is_replaced_and_comes_back_loses_and_repeats_no_change(
         done = process.run("shadow", schema, "--for", "3s", "--settle", "4s")
         assert done.returncode == 0, done.stdout + done.stderr
         assert "nothing is unexplained" in done.stdout
+        print(done.stdout)
         old.stop(crash=crash)
         assert process.terminate() == 0
         configured(process, out, schema, "")
