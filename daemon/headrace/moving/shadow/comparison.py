@@ -14,7 +14,7 @@ from headrace.moving.shadow.changes import ABSENT, Change
 
 Explain = Callable[[str, Any, Any, Change, Change], str | None]
 """Says by which rule of the page on differences a field of the old system's change (its value, the third argument is
-ours) differs; None: no rule does. "" is for what is never the same and says nothing."""
+ours) differs; None: no rule does."""
 Alone = Callable[[Change, bool], str | None]
 """The same for a change that one side alone has; the flag says whether that is headrace."""
 
@@ -52,10 +52,6 @@ class _Lane:
 
     old: deque[Change] = field(default_factory=deque)
     new: deque[Change] = field(default_factory=deque)
-    paired: bool = False
-    """Whether a pair was found: before that the old system has changes that headrace began behind."""
-    version: int = -1
-    """headrace's number of the last one."""
 
 
 class _Recent:
@@ -85,6 +81,10 @@ class Comparison:
     def __init__(self, explain: Explain, alone: Alone) -> None:
         self._explain, self._alone = explain, alone
         self._lanes: dict[tuple[str, str], _Lane] = {}
+        self._versions: dict[tuple[str, str], int] = {}
+        """headrace's number of the last change of each row."""
+        self._paired: set[tuple[str, str]] = set()
+        """Rows of which a pair was found: before that the old system has changes from before headrace began."""
         self._of_old, self._of_new = _Recent(), _Recent()
         self._findings: dict[tuple[str | None, str, str], Finding] = {}
         self.begin_ms: int | None = None
@@ -110,36 +110,30 @@ class Comparison:
     def add_old(self, change: Change) -> None:
         """One more of the old system. Raises TooFarApart."""
         self.counts["old"] += 1
-        self._lane(change).old.append(change)
-        self._added(change)
+        self._lanes.setdefault(change.lane, _Lane()).old.append(change)
+        self._added(change.lane)
 
     def add_new(self, change: Change) -> None:
         """One more of headrace. Raises TooFarApart."""
         self.counts["new"] += 1
-        lane = self._lane(change)
         if change.version is not None:
-            if change.version <= lane.version:  # after a take-over: its numbers are the same
+            if change.version <= self._versions.get(change.lane, -1):  # after a take-over: its numbers are the same
                 self.counts["again"] += 1
                 return
-            lane.version = change.version
+            self._versions[change.lane] = change.version
         if self.begin_ms is None or 0 < change.committed_ms < self.begin_ms:
             self.begin_ms = change.committed_ms
-        lane.new.append(change)
-        self._added(change)
+        self._lanes.setdefault(change.lane, _Lane()).new.append(change)
+        self._added(change.lane)
 
-    def _lane(self, change: Change) -> _Lane:
-        found = self._lanes.get(change.lane)
-        if found is None:
-            found = self._lanes[change.lane] = _Lane()
-        return found
-
-    def _added(self, change: Change) -> None:
+    def _added(self, name: tuple[str, str]) -> None:
         self.pending += 1
         if self.pending > PENDING:
             raise TooFarApart
-        lane = self._lanes[change.lane]
-        if lane.old and lane.new:
-            self._match(lane, ended=False)
+        lane = self._lanes[name]
+        self._match(lane, ended=False)
+        if not lane.old and not lane.new:
+            del self._lanes[name]
 
     def finish(self, end_ms: int) -> None:
         """No more comes; what was committed at `end_ms` or later (milliseconds since 1970) and has no partner is not
@@ -147,7 +141,7 @@ class Comparison:
         for lane in self._lanes.values():
             self._match(lane, ended=True)
             while lane.old:
-                self._only_old(lane, lane.old.popleft(), end_ms)
+                self._only_old(lane.old.popleft(), end_ms)
             while lane.new:
                 self._only_new(lane.new.popleft(), end_ms)
 
@@ -162,16 +156,16 @@ class Comparison:
             of_new = self._partner(lane.new[0], lane.old, old=False)
             if of_new is not None and (of_old is None or of_new <= of_old):
                 for _ in range(of_new):
-                    self._only_old(lane, lane.old.popleft(), None)
+                    self._only_old(lane.old.popleft(), None)
             elif of_old is not None:
                 for _ in range(of_old):
                     self._only_new(lane.new.popleft(), None)
             elif lane.old[0] in self._of_old:
-                self._only_old(lane, lane.old.popleft(), None)
+                self._only_old(lane.old.popleft(), None)
             elif not ended and min(len(lane.old), len(lane.new)) < _LOOK:
                 return
-            elif len(lane.old) > len(lane.new) and self._is_before(lane, lane.old[0]):
-                self._only_old(lane, lane.old.popleft(), None)
+            elif len(lane.old) > len(lane.new) and self._is_before(lane.old[0]):
+                self._only_old(lane.old.popleft(), None)
             else:
                 self._pair(lane, self._differences(lane.old[0], lane.new[0], anyway=True) or [])
 
@@ -203,8 +197,7 @@ class Comparison:
             rule = self._explain(name, theirs, ours, old, new)
             if rule is None and not anyway:
                 return None
-            if rule != "":
-                found.append((name, theirs, ours, rule))
+            found.append((name, theirs, ours, rule))
         return found
 
     def _pair(self, lane: _Lane, differences: list[tuple[str, Any, Any, str | None]]) -> None:
@@ -212,7 +205,7 @@ class Comparison:
         self.pending -= 2
         self.counts["pairs"] += 1
         self.counts["equal"] += not differences
-        lane.paired = True
+        self._paired.add(old.lane)
         for name, theirs, ours, rule in differences:
             self._note(rule, name, old, f"{old.key}: {_short(theirs)} by the old system, {_short(ours)} by headrace")
         committed = max(old.committed_ms, new.committed_ms)  # one of them may have whole seconds
@@ -225,21 +218,21 @@ class Comparison:
 
     # -- changes of one side --------------------------------------------------------------------------------------
 
-    def _is_before(self, lane: _Lane, old: Change) -> bool:
+    def _is_before(self, old: Change) -> bool:
         """Whether headrace may have begun behind it: times of the old system may be whole seconds."""
         begin = self.begin_ms
-        return not lane.paired and (begin is None or old.committed_ms // 1000 <= begin // 1000)
+        return old.lane not in self._paired and (begin is None or old.committed_ms // 1000 <= begin // 1000)
 
-    def _only_old(self, lane: _Lane, old: Change, end_ms: int | None) -> None:
+    def _only_old(self, old: Change, end_ms: int | None) -> None:
         self.pending -= 1
         if old in self._of_old:
             self.counts["again"] += 1
-        elif self._is_before(lane, old):
+        elif self._is_before(old):
             self.counts["before"] += 1
         elif end_ms is not None and old.committed_ms >= end_ms:
             self.counts["after"] += 1
-        elif (rule := self._alone(old, False)) != "":
-            self._note(rule, MISSING, old, f"{old.kind} {old.key} {_short(old.fields)}")
+        else:
+            self._note(self._alone(old, False), MISSING, old, f"{old.kind} {old.key} {_short(old.fields)}")
 
     def _only_new(self, new: Change, end_ms: int | None) -> None:
         self.pending -= 1
@@ -247,8 +240,8 @@ class Comparison:
             self.counts["again"] += 1
         elif end_ms is not None and new.committed_ms >= end_ms:
             self.counts["after"] += 1
-        elif (rule := self._alone(new, True)) != "":
-            self._note(rule, SURPLUS, new, f"{new.kind} {new.key} {_short(new.fields)}")
+        else:
+            self._note(self._alone(new, True), SURPLUS, new, f"{new.kind} {new.key} {_short(new.fields)}")
 
     def _note(self, rule: str | None, what: str, change: Change, example: str) -> None:
         key = rule, what, change.table
