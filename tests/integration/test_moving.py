@@ -20,7 +20,7 @@ from headrace.settings.values import StartAt, StartGtid, start_text
 from tests.configured import load
 from tests.once import make_topic
 from tests.site import Site
-from tests.support import DaemonProcess, eventually, read_jsonl
+from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
 from tests.versions import long
 
 pytestmark = pytest.mark.server
@@ -268,3 +268,29 @@ async def test_debezium_s_offset_is_read_from_kafka_and_written_back(
     assert await run("import", "debezium", str(file), *kafka_options, "--out", str(tmp_path / "made")) == 0
     found = load(tmp_path / "made/headrace.toml", {}).destinations["inventory"].source
     assert (start_text(found.start), found.snapshot) == (made["offset"]["gtids"], "never")
+
+
+def test_without_messages_to_read_back_adopt_goes_on_after_the_event_of_canal_s_cursor(
+    mysql_site: Site,
+    daemon: Callable[..., DaemonProcess],
+    tmp_path: Path,
+) -> None:
+    """Within the transaction: what Canal's client has acknowledged does not come again."""
+    site = mysql_site
+    process = daemon(shop=destination_toml(site.server, site.schema, 'type = "null"')).start()
+    process.wait_state("shop", "STREAMING")
+    assert process.terminate() == 0
+    site.run("CREATE TABLE t (id INT PRIMARY KEY)")
+    session = site.session()
+    session("BEGIN", *(f"INSERT INTO t VALUES ({number})" for number in (1, 2, 3)), "COMMIT")
+    file = session("SHOW BINARY LOGS")[-1][0]
+    events = session(f"SHOW BINLOG EVENTS IN '{file}'")
+    begin = [int(row[1]) for row in events if row[2] in ("Gtid", "Anonymous_Gtid")][-1]
+    second = [int(row[1]) for row in events if row[2].startswith("Write_rows")][-2]
+    cursor, meta = ForeignCursor(file, second, inclusive=True), tmp_path / "meta.dat"
+    client = {"clientIdentity": {"clientId": 1001, "destination": "old"}, "cursor": json.loads(canals(cursor, site))}
+    meta.write_text(json.dumps({"clientDatas": [client], "destination": "old"}))
+    status, said = process.command("adopt", "canal", "shop", "--as", "old", "--meta", str(meta), "--yes")
+    assert status == 0, said
+    assert "can't be read back: what was published after the cursor comes again" in said
+    assert f"the position is {file}:{begin}, 2 events done" in said

@@ -20,7 +20,7 @@ def change(id_: int, value: str, *, at: int = 5_000, kind: str = "UPDATE") -> Ch
 
 def handed(published: list[Change], events: list[tuple[Origin, list[Change]]]) -> Handover:
     rules = CanalRules()
-    made = Handover(published, lambda origin: origin.offset <= CURSOR, Comparison(rules.explain, rules.alone))
+    made = Handover(published, lambda origin: origin.offset <= CURSOR, Comparison(rules.explain, rules.alone).same)
     for origin, changes in events:
         made.take(origin, changes, origin.ordinal - 1)
     return made

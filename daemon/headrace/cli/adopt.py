@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from headrace.errors import ConfigError, Refusal
 from headrace.model import Origin, Position, RowsChange, SchemaChange
 from headrace.moving.adopting import Handover, Resume
 from headrace.moving.cursors import cursor_node, destination_node, meta_cursors, parsed_cursor, stored_offset
-from headrace.moving.shadow.changes import Change, Reader
+from headrace.moving.shadow.changes import Change
 from headrace.moving.shadow.comparison import Comparison
 from headrace.mysql.position.foreign import ForeignCursor, start_of
 from headrace.mysql.position.move import relocate
@@ -57,6 +58,8 @@ _EVER = 1 << 62
 _MOST = 300_000
 """Changes after the cursor that are looked up: they are kept in memory."""
 _NOWHERE = Position("", "", 0)
+ReadMessage = Callable[[Published], Iterator[Change]]
+"""See Reader."""
 ReadCursor = Callable[[], Awaitable[ForeignCursor]]
 """Reads the other system's cursor. Raises Refusal."""
 
@@ -167,12 +170,26 @@ async def _adopt(settings: Settings, given: argparse.Namespace, read_cursor: Rea
         return 0 if await move_to(shared, chosen, where, text, yes=given.yes, events_done=done, notes=notes) else 1
 
 
+class _CursorAlone(Exception):
+    """The last messages can't be looked up, and the text says why."""
+
+
+@dataclass(slots=True)
+class _LastMessages:
+    """What the other system has published since a little before its cursor."""
+
+    read: ReadMessage
+    comparison: Comparison
+    published: list[Change] = field(default_factory=list)
+
+
 class _Search:
     """Finds the last change that the other system has published."""
 
     def __init__(self, shared: Wiring, settings: Settings, chosen: DestinationSettings, cursor: ForeignCursor) -> None:
         self._shared, self._settings, self._chosen, self._cursor = shared, settings, chosen, cursor
         self._replays: list[tuple[str, Replay]] = []
+        self._read_message: ReadMessage | None = None
 
     async def run(self, start: Start) -> tuple[Resume | None, list[str]]:
         """Where to go on, and what an operator should know; None: at `start`, where the cursor is."""
@@ -180,37 +197,49 @@ class _Search:
         source = MysqlSource(chosen, self._settings.daemon, Projections(chosen).captures, named=False)
         await source.now_ms()
         at_cursor = (await relocate(source.settings, start, None, reason="operator")).position
-        since = max(1, cursor.time_ms - _CLOCKS_MS - _EARLIER_MS) if cursor.time_ms else 0
-        try:
-            reader, explain, alone = rules_of(chosen)
-            topics, keys_of = await topics_of(chosen, source)
-            for topic, _ in topics:
-                self._replays.append((topic, self._shared.replay(chosen, topic, since)))
-        except (LookupError, ConfigError):
-            return None, ["what it published after its cursor can't be read back, and comes again"]
-        published = list[Change]()
-        async for one in self._changes(reader, keys_of):
-            if one.committed_ms >= since + _CLOCKS_MS:
-                published.append(one)
-            if len(published) > _MOST:
-                return None, [
-                    f"more than {_MOST:,} changes after it are published, too many to look up; they come again"
-                ]
-        begin = await self._begin(source, at_cursor)
+        begin: Start = StartAt(at_cursor.file, at_cursor.offset)
 
         def handled(origin: Origin) -> bool:
             if not reached((origin.file, origin.transaction), (at_cursor.file, at_cursor.offset)):
                 return True
             return cursor.inclusive and origin.file == cursor.file and origin.offset <= cursor.offset
 
-        handover = Handover(published, handled, Comparison(explain, alone))
-        wanted = chosen.model_copy(update={"source": chosen.source.model_copy(update={"start": begin})})
-        times = [one.stored_ms for one in published]
-        until = max(times, default=0) + _CLOCKS_MS if all(times) else _EVER
-        output = _Events(wanted, handover, reader, keys_of, until)
+        try:
+            last = await self._last_messages(source)
+        except _CursorAlone as why:
+            handover = Handover((), handled, lambda *_: False)
+            await self._read(begin, _Events(handover))
+            return handover.resume, [f"{why}: what was published after the cursor comes again"]
+        handover = Handover(last.published, handled, last.comparison.same)
+        await self._read(await self._begin(source, at_cursor), _EventsWithMessages(chosen, handover, last))
+        return await self._decided(handover)
+
+    async def _last_messages(self, source: MysqlSource) -> _LastMessages:
+        """Raises _CursorAlone where they can't be read back."""
+        chosen, cursor = self._chosen, self._cursor
+        begin_ms = cursor.time_ms - _EARLIER_MS if cursor.time_ms else 0
+        try:
+            reader, explain, alone = rules_of(chosen)
+            topics, keys_of = await topics_of(chosen, source)
+            for topic, _ in topics:
+                self._replays.append((topic, self._shared.replay(chosen, topic, max(0, begin_ms - _CLOCKS_MS))))
+        except (LookupError, ConfigError):
+            raise _CursorAlone("the messages of the other system can't be read back") from None
+        found = _LastMessages(lambda message: reader(message, keys_of), Comparison(explain, alone))
+        async for one in self._changes(found.read):
+            if one.committed_ms >= begin_ms:
+                found.published.append(one)
+            if len(found.published) > _MOST:
+                raise _CursorAlone(f"the topics have more than {_MOST:,} changes after the cursor, too many to look up")
+        self._read_message = found.read
+        return found
+
+    async def _read(self, begin: Start, output: Output) -> None:
+        """Gives the events of the binlog from a position on to an output."""
+        source = self._chosen.source.model_copy(update={"start": begin})
+        wanted = self._chosen.model_copy(update={"source": source})
         with TemporaryDirectory(prefix="headrace-") as folder:
             await read_server(wanted, Path(folder), Window([], None, None), output, follow=False)
-        return await self._decided(handover)
 
     async def _begin(self, source: MysqlSource, at_cursor: Position) -> Start:
         """Where the comparison begins: a little before the cursor, where its time is known."""
@@ -245,19 +274,20 @@ class _Search:
         start = (await start_of(self._chosen.source, cursor)).start
         return Resume(start.file, start.offset) if isinstance(start, StartAt) else Resume(last.file, last.transaction)
 
-    async def _changes(self, reader: Reader, keys_of: dict[str, list[str]]) -> AsyncIterator[Change]:
+    async def _changes(self, read: ReadMessage) -> AsyncIterator[Change]:
         """What the topics have that was not read yet."""
         for topic, replay in self._replays:
             async for block in replay.read():
                 for message in block:
-                    for change in reader(message._replace(version=None), keys_of):
+                    for change in read(message):
                         change.table = change.table or f"topic {topic}"
                         yield change
 
     async def moved(self) -> bool:
         """Whether more was published since run()."""
-        async for _ in self._changes(rules_of(self._chosen)[0], {}):
-            return True
+        if self._read_message is not None:
+            async for _ in self._changes(self._read_message):
+                return True
         return False
 
     async def close(self) -> None:
@@ -266,35 +296,49 @@ class _Search:
 
 
 class _Events(Output):
-    """Makes the destination's messages of each event of the binlog, and hands their changes over."""
+    """Hands over the events of the binlog up to the first one that the cursor does not cover."""
 
-    def __init__(
-        self,
-        settings: DestinationSettings,
-        handover: Handover,
-        reader: Reader,
-        keys_of: dict[str, list[str]],
-        until_ms: int,
-    ) -> None:
-        fmt = new_format(settings)
-        self._builder = MessageBuilder(fmt, Projections(settings, fmt), one_log=True)
-        self._builder.tick()
-        self._handover, self._reader, self._keys_of, self._until_ms = handover, reader, keys_of, until_ms
+    def __init__(self, handover: Handover) -> None:
+        self._handover = handover
 
     def emit(self, change: RowsChange) -> None:
-        self._builder.emit(change)
         self._take(change, change.origin.ordinal - 1)
 
     def emit_schema(self, change: SchemaChange) -> None:
-        self._builder.emit_schema(change)
         self._take(change, change.origin.ordinal)
+
+    def _take(self, change: RowsChange | SchemaChange, done: int) -> None:
+        self._handover.take(change.origin, None, done)
+        self.done = self._handover.resume is not None
+
+
+class _EventsWithMessages(_Events):
+    """Hands over the events with the changes in the destination's messages of them, as long as the other system may
+    have published them."""
+
+    def __init__(self, settings: DestinationSettings, handover: Handover, last: _LastMessages) -> None:
+        super().__init__(handover)
+        fmt = new_format(settings)
+        self._builder = MessageBuilder(fmt, Projections(settings, fmt), one_log=True)
+        self._builder.tick()
+        self._read = last.read
+        times = [one.stored_ms for one in last.published]
+        self._until_ms = max(times, default=0) + _CLOCKS_MS if all(times) else _EVER
+
+    def emit(self, change: RowsChange) -> None:
+        self._builder.emit(change)
+        super().emit(change)
+
+    def emit_schema(self, change: SchemaChange) -> None:
+        self._builder.emit_schema(change)
+        super().emit_schema(change)
 
     def _take(self, change: RowsChange | SchemaChange, done: int) -> None:
         changes = list[Change]()
         for batch in self._builder.take(_NOWHERE, 0.0):
             keys = batch.keys or [None] * len(batch.values)
             for value, key in zip(batch.values, keys, strict=True):
-                for one in self._reader(Published(value, key, version=0), self._keys_of):
+                for one in self._read(Published(value, key)):
                     one.table = one.table or f"topic {batch.topic}"
                     changes.append(one)
         self._handover.take(change.origin, changes, done)

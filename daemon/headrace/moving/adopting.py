@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from headrace.model import Origin
 from headrace.moving.shadow.changes import Change
-from headrace.moving.shadow.comparison import Comparison
 
 _MARKS = frozenset({"BEGIN", "END", "TRANSACTIONBEGIN", "TRANSACTIONEND"})
 """What is not compared: begin and end of a transaction of which a part was published come again."""
@@ -35,7 +34,7 @@ class Handover:
 
     published: Iterable[Change]
     handled: Callable[[Origin], bool]
-    comparison: Comparison
+    same: Callable[[Change, Change], bool]
     """Says whether a change of the other system and one of ours are the same."""
     resume: Resume | None = None
     """Where the first event is that was not published; None as long as there is none."""
@@ -52,9 +51,13 @@ class Handover:
             if change.kind not in _MARKS:
                 self._lanes.setdefault(change.lane, deque()).append(change)
 
-    def take(self, origin: Origin, changes: Sequence[Change], done: int) -> None:
-        """One more event, with the changes in its messages, none when it is not published at all; `done` rows events of
-        its transaction are before it."""
+    def take(self, origin: Origin, changes: Sequence[Change] | None, done: int) -> None:
+        """One more event, with the changes in its messages: none when it is not published at all, None when messages
+        can't be looked up. `done` rows events of its transaction are before it."""
+        if changes is None:
+            if self.resume is None and not self.handled(origin):
+                self.resume = Resume(origin.file, origin.transaction, done)
+            return
         changes = [one for one in changes if one.kind not in _MARKS]
         there = [self._found(one) for one in changes]
         if self.resume is not None:
@@ -71,7 +74,7 @@ class Handover:
         """Takes the published change away that is the same, and those of its row before it."""
         lane = self._lanes.get(ours.lane, deque())
         for number, theirs in enumerate(lane):
-            if self.comparison.same(theirs, ours):
+            if self.same(theirs, ours):
                 for _ in range(number + 1):
                     lane.popleft()
                 return True
