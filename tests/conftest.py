@@ -89,8 +89,8 @@ def kafka(stack: Stack) -> Any:
 
 @pytest.fixture(scope="session")
 def connect(stack: Stack, kafka: Any) -> Any:
-    """A worker of Kafka Connect with Debezium's connectors for MySQL and MariaDB, on the shared Kafka."""
-    return stack.connect(kafka, plugins=("mysql", "mariadb"))
+    """A worker of Kafka Connect with Debezium's connectors for MySQL and MariaDB and its sink, on the shared Kafka."""
+    return stack.connect(kafka, plugins=("mysql", "mariadb", "jdbc"))
 
 
 @pytest.fixture(scope="session")
