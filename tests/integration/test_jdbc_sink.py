@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from devstack.servers.connect import JDBC_SINK, ConnectWorker
+from tests import pages
 from tests.support import DaemonProcess, destination_toml, eventually
 
 pytestmark = pytest.mark.server
@@ -33,19 +35,14 @@ def copied(
     process = daemon(shop=text.replace(f'{schema}\\\\..*"', f'{schema}\\\\.t"')).start()
     process.wait_state("shop", "STREAMING")
     login = mysql.connection("root")
+    [example] = pages.blocks("consumers.md", "json", JDBC_SINK)
     config = {
-        "connector.class": JDBC_SINK,
+        **json.loads(example),
         "topics": schema,
         "connection.url": f"jdbc:mysql://{login['host']}:{login['port']}/{schema}?allowPublicKeyRetrieval=true",
         "connection.username": login["user"],
         "connection.password": login["password"],
-        "insert.mode": "upsert",
-        "delete.enabled": "true",
-        "primary.key.mode": "record_key",
-        "schema.evolution": "basic",
         "collection.name.format": "copy",
-        # By default the headers with a changed key are taken for maps, which the sink refuses.
-        "header.converter": "org.apache.kafka.connect.storage.StringConverter",
         "consumer.override.auto.offset.reset": "earliest",
         "consumer.override.metadata.max.age.ms": "500",
     }
@@ -81,7 +78,9 @@ def test_the_sink_keeps_a_copy_of_the_table(
     execute("UPDATE t SET price = 9.99, txt = NULL WHERE id = 1", "UPDATE t SET id = 3 WHERE id = 2")
     execute("ALTER TABLE t ADD COLUMN added INT", "UPDATE t SET added = id")
     columns += ", added"
-    eventually(lambda: bool(execute(f"SHOW COLUMNS FROM {copied} LIKE 'added'")), 15, lambda: str(connect.status(schema)))
+    eventually(
+        lambda: bool(execute(f"SHOW COLUMNS FROM {copied} LIKE 'added'")), 15, lambda: str(connect.status(schema))
+    )
     wait_same()
     execute("DELETE FROM t WHERE id = 1")
     wait_same()
