@@ -11,13 +11,14 @@ import tempfile
 from pathlib import Path
 
 from benchmarks import others
-from devstack import canal, maven
+from devstack import canal, flink, maven
 from devstack.cache import Cache
 from devstack.progress import say
 from devstack.servers import connect, elasticsearch, jvm, kafka, opensearch, rocketmq, zookeeper
 
 WANTED = [
-    *(module.COORDINATES for module in (kafka, zookeeper, elasticsearch, opensearch, rocketmq, connect, others, canal)),
+    *(module.COORDINATES for module in (kafka, zookeeper, elasticsearch, opensearch, rocketmq, connect)),
+    *(module.COORDINATES for module in (others, canal, flink)),
     *((coordinate,) for coordinate in connect.PLUGINS.values()),
     (jvm.COMPILER,),
 ]

@@ -349,7 +349,18 @@ def test_debezium_json_refuses_days_for_a_date(published: Published) -> None:
     assert "could not be parsed" in str(found[0]), found[0]
 
 
-def test_maxwell_json_refuses_the_rows_of_a_snapshot(published: Published) -> None:
-    first = published.messages["maxwell"][0].replace('"insert"', '"bootstrap-insert"')
-    found = Published(published.stack, {"one": [first]}).read("one", "maxwell-json", MAXWELL)
-    assert [sort for sort, _ in found] == ["!"]
+@pytest.mark.parametrize(
+    ("form", "columns", "streamed", "read", "seen"),
+    [
+        ("debezium", DEBEZIUM, '"op":"c"', '"op":"r"', "+I"),
+        ("maxwell", MAXWELL, '"type":"insert"', '"type":"bootstrap-insert"', "!"),
+    ],
+)
+def test_maxwell_json_alone_refuses_the_rows_of_a_snapshot(
+    published: Published, form: str, columns: dict[str, Column], streamed: str, read: str, seen: str
+) -> None:
+    first = published.messages["payload" if form == "debezium" else form][0]
+    assert streamed in first
+    found = Published(published.stack, {"one": [first.replace(streamed, read)]})
+    options = ["timestamp-format.standard=ISO-8601"] if form == "debezium" else []
+    assert [sort for sort, _ in found.read("one", f"{form}-json", columns, *options)] == [seen]

@@ -18,43 +18,49 @@ MESSAGES = {
     "envelope": 'format = "debezium"',
     "row": 'format = "debezium"\n[message.debezium]\nunwrap = true',
 }
+CONNECT = "org.apache.kafka.connect"
+WITHOUT_SCHEMAS = {"key_converter_schemas_enable": "false", "value_converter_schemas_enable": "false"}
+Copy = Callable[..., str]
 
 
-@pytest.fixture(params=MESSAGES)
-def copied(
-    request: pytest.FixtureRequest,
-    connect: ConnectWorker,
-    mysql: Any,
-    kafka: Any,
-    schema: str,
-    daemon: Callable[..., DaemonProcess],
-) -> Iterator[str]:
-    """The name of the table into which the sink writes what headrace publishes of the table `t`."""
-    sink = f'type = "kafka"\nbootstrap_servers = "{kafka.bootstrap_servers}"'
-    text = destination_toml(mysql, schema, sink, more=f"[message]\n{MESSAGES[request.param]}")
-    process = daemon(shop=text.replace(f'{schema}\\\\..*"', f'{schema}\\\\.t"')).start()
-    process.wait_state("shop", "STREAMING")
-    login = mysql.connection("root")
-    [example] = pages.blocks("consumers.md", "json", JDBC_SINK)
-    config = {
-        **json.loads(example),
-        "topics": schema,
-        "connection.url": f"jdbc:mysql://{login['host']}:{login['port']}/{schema}?allowPublicKeyRetrieval=true",
-        "connection.username": login["user"],
-        "connection.password": login["password"],
-        "collection.name.format": "copy",
-        "consumer.override.auto.offset.reset": "earliest",
-        "consumer.override.metadata.max.age.ms": "500",
-    }
-    connect.configure(schema, config)
-    connect.wait_running(schema)
-    yield "copy"
+@pytest.fixture
+def copy(
+    connect: ConnectWorker, mysql: Any, kafka: Any, schema: str, daemon: Callable[..., DaemonProcess]
+) -> Iterator[Copy]:
+    """Has the page's connector write what headrace publishes of the table `t` into a table, and gives its name."""
+
+    def begin(message: str, **changed: str) -> str:
+        sink = f'type = "kafka"\nbootstrap_servers = "{kafka.bootstrap_servers}"'
+        text = destination_toml(mysql, schema, sink, more=f"[message]\n{message}")
+        process = daemon(shop=text.replace(f'{schema}\\\\..*"', f'{schema}\\\\.t"')).start()
+        process.wait_state("shop", "STREAMING")
+        login = mysql.connection("root")
+        [example] = pages.blocks("consumers.md", "json", JDBC_SINK)
+        config = {
+            **json.loads(example),
+            "topics": schema,
+            "connection.url": f"jdbc:mysql://{login['host']}:{login['port']}/{schema}?allowPublicKeyRetrieval=true",
+            "connection.username": login["user"],
+            "connection.password": login["password"],
+            "collection.name.format": "copy",
+            "consumer.override.auto.offset.reset": "earliest",
+            "consumer.override.metadata.max.age.ms": "500",
+            **{name.replace("_", "."): value for name, value in changed.items()},
+        }
+        connect.configure(schema, config)
+        connect.wait_running(schema)
+        return "copy"
+
+    yield begin
     connect.delete_connector(schema)
 
 
+@pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES)
 def test_the_sink_keeps_a_copy_of_the_table(
-    copied: str, connect: ConnectWorker, schema: str, execute: Callable[..., Any]
+    copy: Copy, connect: ConnectWorker, schema: str, execute: Callable[..., Any], message: str
 ) -> None:
+    copied = copy(message)
+
     def same() -> bool:
         tables = {name for (name,) in execute("SHOW TABLES")}
         return copied in tables and execute(f"SELECT {columns} FROM {copied} ORDER BY id") == execute(
@@ -84,3 +90,40 @@ def test_the_sink_keeps_a_copy_of_the_table(
     wait_same()
     execute("DELETE FROM t WHERE id = 1")
     wait_same()
+    [(_, kind, *_)] = execute(f"SHOW COLUMNS FROM {copied} LIKE 'name'")
+    assert kind == "longtext"
+
+
+@pytest.mark.parametrize(
+    ("message", "changed", "why"),
+    [
+        (f"{MESSAGES['envelope']}\n[message.debezium]\nschemas = false", WITHOUT_SCHEMAS, "cannot have null schema"),
+        (MESSAGES["envelope"], {"header_converter": f"{CONNECT}.storage.SimpleHeaderConverter"}, "__debezium.newkey"),
+        (MESSAGES["envelope"], {"header_converter": f"{CONNECT}.json.JsonConverter"}, "toConnectHeader"),
+    ],
+    ids=["no-schemas", "headers-as-maps", "headers-as-json"],
+)
+def test_other_settings_stop_the_sink(
+    copy: Copy,
+    connect: ConnectWorker,
+    schema: str,
+    execute: Callable[..., Any],
+    message: str,
+    changed: dict[str, str],
+    why: str,
+) -> None:
+    copy(message, **changed)
+    execute("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(9))", "INSERT INTO t VALUES (1, 'a')")
+    execute("UPDATE t SET id = 2")
+    eventually(lambda: connect.status(schema)["tasks"][0]["state"] == "FAILED", 30, lambda: str(connect.status(schema)))
+    assert why in connect.status(schema)["tasks"][0]["trace"]
+
+
+def test_a_table_without_a_key_is_appended_to(copy: Copy, schema: str, execute: Callable[..., Any]) -> None:
+    copied = copy(MESSAGES["envelope"], primary_key_mode="none", insert_mode="insert", delete_enabled="false")
+    execute("CREATE TABLE t (id INT, name VARCHAR(9))", "INSERT INTO t VALUES (1, 'a')", "UPDATE t SET name = 'b'")
+
+    def rows() -> Any:
+        return execute("SHOW TABLES LIKE 'copy'") and execute(f"SELECT id, name FROM {copied} ORDER BY name")
+
+    eventually(lambda: rows() == ((1, "a"), (1, "b")), 30, lambda: str(rows()))
