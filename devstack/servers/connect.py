@@ -180,7 +180,11 @@ class ConnectWorker(Server):
         self._wait(connector, _runs, limit)
 
     def wait_streaming(self, connector: str, limit: float = 60) -> None:
-        """Return when a source connector reads the binlog, after its snapshot; raise StartFailed when it has failed."""
+        """Return when a source connector reads the binlog, after its snapshot; raise StartFailed when it has failed.
+
+        Counts what it did since it was last configured or resumed, or the worker started. A configuration that is
+        the one of before starts no task again, so there is nothing to wait for then.
+        """
         prefix = self.request("GET", f"/connectors/{connector}/config")["topic.prefix"]
         line = re.compile(
             rf"connector-{re.escape(prefix)}-change-event-source-coordinator\] .* Keepalive thread is run"
