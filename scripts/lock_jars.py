@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks import others
-from devstack import canal, maven
+from devstack import canal, flink, maven
 from devstack.cache import Cache
 from devstack.progress import say
 from devstack.servers import canal as canal_server
@@ -19,7 +19,7 @@ from devstack.servers import connect, elasticsearch, jvm, kafka, opensearch, roc
 
 _SERVERS = (kafka, zookeeper, elasticsearch, opensearch, rocketmq, connect, canal_server)
 WANTED = [
-    *(module.COORDINATES for module in (*_SERVERS, others, canal)),
+    *(module.COORDINATES for module in (*_SERVERS, others, canal, flink)),
     *((coordinate,) for coordinate in connect.PLUGINS.values()),
     (jvm.COMPILER,),
 ]

@@ -25,9 +25,11 @@ TOGETHER = {
     "tests/contracts/test_sinks.py": "rocketmq",
     "tests/integration/test_devstack_queues.py": "rocketmq",
     "tests/integration/test_rocketmq.py": "rocketmq",
+    "tests/integration/test_real_debezium.py": "connect",
+    "tests/integration/test_jdbc_sink.py": "connect",
 }
 """What runs in one worker, by the beginning of a test's path: the heavy ones keep two cores busy each and share
-Elasticsearch; RocketMQ takes long to start."""
+Elasticsearch; RocketMQ and Kafka Connect take long to start."""
 
 
 class Scheduling(LoadFileScheduling):
@@ -89,8 +91,8 @@ def kafka(stack: Stack) -> Any:
 
 @pytest.fixture(scope="session")
 def connect(stack: Stack, kafka: Any) -> Any:
-    """A worker of Kafka Connect with Debezium's connectors for MySQL and MariaDB, on the shared Kafka."""
-    return stack.connect(kafka, plugins=("mysql", "mariadb"))
+    """A worker of Kafka Connect with Debezium's connectors for MySQL and MariaDB and its sink, on the shared Kafka."""
+    return stack.connect(kafka, plugins=("mysql", "mariadb", "jdbc"))
 
 
 @pytest.fixture(scope="session")

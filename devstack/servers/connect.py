@@ -21,16 +21,24 @@ VERSION = "4.3.0"
 COORDINATES = (f"org.apache.kafka:connect-runtime:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
 PLUGINS = {
     "mysql": "io.debezium:debezium-connector-mysql:3.6.1.Final",
-    # The newest one that Maven's repository has.
+    # The newest ones that Maven's repository has with all that they need.
     "mariadb": "io.debezium:debezium-connector-mariadb:3.5.0.Final",
+    "jdbc": "io.debezium:debezium-connector-jdbc:3.5.0.Final",
 }
-"""Connectors by the name of the system that they read."""
+"""Connectors by the name of what they read or, jdbc, write."""
 MYSQL_CONNECTOR = "io.debezium.connector.mysql.MySqlConnector"
 MARIADB_CONNECTOR = "io.debezium.connector.mariadb.MariaDbConnector"
+JDBC_SINK = "io.debezium.connector.jdbc.JdbcSinkConnector"
 
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _BUSY = 409
 """The worker's answer while its group shares the connectors out again."""
+
+
+def _without_jackson(prefix: Path) -> None:
+    """As in Debezium's own archives: the worker's Jackson has modules that fit no other copy of it."""
+    for jar in (prefix / "lib").glob("jackson-*.jar"):
+        jar.unlink()
 
 
 def _runs(status: dict[str, Any]) -> bool:
@@ -172,7 +180,11 @@ class ConnectWorker(Server):
         self._wait(connector, _runs, limit)
 
     def wait_streaming(self, connector: str, limit: float = 60) -> None:
-        """Return when a source connector reads the binlog, after its snapshot; raise StartFailed when it has failed."""
+        """Return when a source connector reads the binlog, after its snapshot; raise StartFailed when it has failed.
+
+        Counts what it did since it was last configured or resumed, or the worker started. A configuration that is
+        the one of before starts no task again, so there is nothing to wait for then.
+        """
         prefix = self.request("GET", f"/connectors/{connector}/config")["topic.prefix"]
         line = re.compile(
             rf"connector-{re.escape(prefix)}-change-event-source-coordinator\] .* Keepalive thread is run"
@@ -232,5 +244,5 @@ def worker(
     prefixes = [install_jars(cache, "connect", VERSION, COORDINATES)]
     for plugin in plugins:
         version = PLUGINS[plugin].rpartition(":")[2]
-        prefixes.append(install_jars(cache, f"debezium-{plugin}", version, (PLUGINS[plugin],)))
+        prefixes.append(install_jars(cache, f"debezium-{plugin}", version, (PLUGINS[plugin],), _without_jackson, 2))
     return ConnectWorker(cache, prefixes, name, directory, port, kafka.bootstrap_servers)

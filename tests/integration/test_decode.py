@@ -165,6 +165,15 @@ def test_debezium_shows_rows_and_schema_changes(server: Any, run: Run) -> None:
     assert (messages[2]["source"]["row"], messages[2]["source"]["db"]) == (1, "decoded")
 
 
+def test_maxwell_shows_rows_alone(server: Any, run: Run) -> None:
+    run(*CHANGES)
+    messages = lines(newest(server, run), "--table", "decoded\\.t", "--format", "maxwell")
+    assert [message["type"] for message in messages] == ["insert", "insert", "update", "insert", "delete"]
+    assert messages[0]["data"] == {"id": 1, "name": "保洁", "n": 1.5, "b": "AP8="}
+    assert messages[2]["old"] == {"n": -2}
+    assert (messages[4]["database"], messages[4]["table"]) == ("decoded", "t")
+
+
 def test_several_files_are_one_stream(server: Any, run: Run) -> None:
     run(*CHANGES[:3])
     first = newest(server, run)

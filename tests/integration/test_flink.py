@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import pytest
 
 from devstack import Stack, flink
 from devstack.process import clean_environment
+from tests import pages
 from tests.support import DaemonProcess, destination_toml, eventually, read_topic
 
 pytestmark = pytest.mark.server
@@ -76,6 +78,11 @@ STATEMENTS = (
     "UPDATE t SET id = 30 WHERE id = 3",
     "DELETE FROM t WHERE id <> 30",
     "INSERT INTO t (id, name, added) VALUES (4, 'd', 4)",
+)
+ODD = (
+    "CREATE TABLE odd (id INT PRIMARY KEY, flag BOOLEAN, moment TIMESTAMP NULL, clock TIME(3), day DATE)",
+    "INSERT INTO odd VALUES (1, TRUE, '2026-11-21 09:30:00', '12:30:00.5', '2026-11-21')",
+    "INSERT INTO odd VALUES (2, TRUE, '2026-11-21 09:30:00', '-00:30:00', '0000-00-00')",
 )
 CANAL: dict[str, Column] = {
     **INTEGERS,
@@ -166,6 +173,7 @@ def published(stack: Stack, mysql: Any, kafka: Any, tmp_path_factory: pytest.Tem
     messages = {
         "canal": 'old = "uniform"',
         "own_old": "",
+        "two_tables": "",
         "keyed": 'old = "uniform"\nkey = ["$pk$"]',
         "maxwell": 'format = "maxwell"\nfields = ["primary_key_columns"]',
         "debezium": f'format = "debezium"\n{debezium}',
@@ -176,6 +184,8 @@ def published(stack: Stack, mysql: Any, kafka: Any, tmp_path_factory: pytest.Tem
     for name, message in messages.items():
         text = destination_toml(mysql, SCHEMA, sink, more=f"[message]\n{message}")
         text = text.replace(f'topic = "{SCHEMA}"', f'topic = "{SCHEMA}.{name}"')
+        if name != "two_tables":
+            text = text.replace(f'"{SCHEMA}\\\\..*"', f'"{SCHEMA}\\\\.t"')
         texts[name] = text if name == "own_old" else text.replace("[route]", "ddl = false\n[route]")
     found = Published(stack, {})
     login = mysql.connection("root")
@@ -191,7 +201,9 @@ def published(stack: Stack, mysql: Any, kafka: Any, tmp_path_factory: pytest.Tem
         try:
             for name in texts:
                 process.wait_state(name, "STREAMING")
-            cursor.execute(DDL)
+            cursor.execute("SET sql_mode = ''")
+            for statement in (DDL, *ODD):
+                cursor.execute(statement)
             for statement in STATEMENTS:
                 cursor.execute(statement)
                 with connection.cursor(pymysql.cursors.DictCursor) as rows:
@@ -245,6 +257,12 @@ def follow(rows: list[tuple[str, Row]], states: list[dict[int, Row]]) -> None:
     assert reached == len(states)
 
 
+def given(form: str) -> list[str]:
+    """The options that the page's table has for the format itself."""
+    [block] = pages.blocks("consumers.md", "sql", f"'format' = '{form}'")
+    return ["=".join(pair) for pair in re.findall(rf"'{form}\.([\w.-]+)' = '([^']*)'", block)]
+
+
 CHANGES = ["+I"] * 3 + ["-U", "+U"] * 8
 """What Flink makes of the statements up to the DELETE, where each message has one row or an event's rows."""
 
@@ -274,9 +292,35 @@ def test_canal_json_refuses_schema_changes_but_create(published: Published) -> N
     assert [kind for kind, _ in skipping] == [*CHANGES, "-D", "-D", "+I"]
 
 
+def test_canal_json_reads_one_table_of_several(published: Published) -> None:
+    options = [one.replace("^shop$", f"^{SCHEMA}$").replace("^goods$", "^t$") for one in given("canal-json")]
+    assert len(options) == 2
+    rows = published.read("two_tables", "canal-json", CANAL, *options)
+    assert [kind for kind, _ in rows] == [*CHANGES, "-D", "-D", "+I"]
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "seen"),
+    [
+        ("flag", "BOOLEAN", ["false", "false"]),
+        ("flag", "TINYINT", ["1", "1"]),
+        ("moment", "TIMESTAMP_LTZ(0)", ["!", "!"]),
+        ("clock", "TIME", ["12:30:00.500", "!"]),
+        ("clock", "STRING", ["12:30:00.500", "-00:30:00.000"]),
+        ("day", "DATE", ["2026-11-21", "!"]),
+        ("day", "STRING", ["2026-11-21", "0000-00-00"]),
+    ],
+)
+def test_types_that_canal_json_does_not_read(published: Published, column: str, kind: str, seen: list[str]) -> None:
+    columns: dict[str, Column] = {"id": ("INT", int), column: (kind, str)}
+    found = published.read("two_tables", "canal-json", columns, "table.include=^odd$")
+    assert [row[column] if sort == "+I" else sort for sort, row in found] == seen
+
+
 @pytest.mark.parametrize(("name", "included"), [("debezium", "true"), ("payload", "false")])
 def test_debezium_json_follows_the_table(published: Published, name: str, included: str) -> None:
-    options = (f"schema-include={included}", "timestamp-format.standard=ISO-8601")
+    options = [one.replace("schema-include=true", f"schema-include={included}") for one in given("debezium-json")]
+    assert len(options) == 2
     rows = published.read(name, "debezium-json", DEBEZIUM, *options)
     follow(rows, published.states)
 
@@ -284,3 +328,39 @@ def test_debezium_json_follows_the_table(published: Published, name: str, includ
 def test_maxwell_json_follows_the_table(published: Published) -> None:
     rows = published.read("maxwell", "maxwell-json", MAXWELL)
     follow(rows, published.states)
+
+
+def test_the_page_has_these_types() -> None:
+    page = {
+        one: [re.sub("[, ]+(negative|little|days|milli|micro|in|UTC).*", "", cell) for cell in cells]
+        for kinds, cells in pages.table("consumers.md", "MySQL").items()
+        for one in kinds.replace("&lt;", "<").split(", ")
+    }
+    for name, kind in re.findall(r"(\w+) ([A-Z]+(?: UNSIGNED|\(\d+(?:,\d+)?\))?)", DDL.replace(" PRIMARY KEY", "")):
+        if name.islower():
+            kind = kind if kind in page else kind.partition("(")[0]
+            types = [columns[name][0] for columns in (CANAL, DEBEZIUM, MAXWELL)]
+            assert [cell.replace("&lt;", "<").replace("&gt;", ">") for cell in page[kind]] == types, name
+
+
+def test_debezium_json_refuses_days_for_a_date(published: Published) -> None:
+    columns: dict[str, Column] = {"id": ("INT", int), "day": ("DATE", str)}
+    found = published.read("payload", "debezium-json", columns)
+    assert "could not be parsed" in str(found[0]), found[0]
+
+
+@pytest.mark.parametrize(
+    ("form", "columns", "streamed", "read", "seen"),
+    [
+        ("debezium", DEBEZIUM, '"op":"c"', '"op":"r"', "+I"),
+        ("maxwell", MAXWELL, '"type":"insert"', '"type":"bootstrap-insert"', "!"),
+    ],
+)
+def test_maxwell_json_alone_refuses_the_rows_of_a_snapshot(
+    published: Published, form: str, columns: dict[str, Column], streamed: str, read: str, seen: str
+) -> None:
+    first = published.messages["payload" if form == "debezium" else form][0]
+    assert streamed in first
+    found = Published(published.stack, {"one": [first.replace(streamed, read)]})
+    options = ["timestamp-format.standard=ISO-8601"] if form == "debezium" else []
+    assert [sort for sort, _ in found.read("one", f"{form}-json", columns, *options)] == [seen]

@@ -34,6 +34,8 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[in
         (("a.000001", "--to", "2026-01-01T00:00:00"), "--to 2026-01-01T00:00:00: the time should have a zone"),
         (("a.000001", "--table", "("), "--table: regex 1 is invalid"),
         (("a.000001", "--skip-event", "here"), "--skip-event: should be a file and the offset"),
+        (("a.000001", "--format", "canal-protobuf"), "canal-protobuf is binary, and this command prints lines of text"),
+        (("a.000001", "--format", "avro"), "choose from 'canal', 'debezium', 'maxwell'"),
         (("--host", "h", "--user", "u", "--positional"), "--schema and --positional are for files"),
         (("--host", "h", "--user", "u", "--port", "0"), "--port: "),
         (("--host", "h", "--user", "u", "--password-env", "NO_SUCH"), "the environment variable NO_SUCH is not set"),

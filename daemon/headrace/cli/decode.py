@@ -39,7 +39,13 @@ DESCRIPTION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="binlog files, in order")
-    parser.add_argument("--format", choices=("canal", "debezium"), default="canal", help="default: %(default)s")
+    parser.add_argument(
+        "--format",
+        type=_format,
+        choices=("canal", "debezium", "maxwell"),
+        default="canal",
+        help="default: %(default)s",
+    )
     parser.add_argument(
         "--table", default="", metavar="REGEX", help="only tables whose schema.table matches; several with commas"
     )
@@ -171,6 +177,14 @@ def _parsed(option: str, parse: Callable[[str], _T], text: str) -> _T:
         return parse(text)
     except ValueError as error:
         raise ValueError(f"{option}: {error}") from None
+
+
+def _format(name: str) -> str:
+    if name == "canal-protobuf":
+        raise argparse.ArgumentTypeError(
+            "canal-protobuf is binary, and this command prints lines of text; canal has the same changes"
+        )
+    return name
 
 
 def _settings(arguments: argparse.Namespace) -> DestinationSettings:
