@@ -12,7 +12,7 @@ from devstack.servers.connect import JDBC_SINK, ConnectWorker
 from tests import pages
 from tests.support import DaemonProcess, destination_toml, eventually
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.long]
 
 MESSAGES = {
     "envelope": 'format = "debezium"',

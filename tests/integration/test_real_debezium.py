@@ -11,6 +11,7 @@ import pytest
 
 from devstack.servers.connect import MARIADB_CONNECTOR, MYSQL_CONNECTOR, ConnectWorker
 from tests.support import DaemonProcess, destination_toml, eventually, read_topic
+from tests.versions import long
 
 pytestmark = pytest.mark.server
 
@@ -80,7 +81,7 @@ def comparable(record: Any) -> tuple[Any, Any, dict[str, Any]]:
     return record.key and json.loads(record.key), value, headers
 
 
-@pytest.mark.parametrize("mysql", ["mysql", "mariadb"], indirect=True)
+@pytest.mark.parametrize("mysql", ["mysql", *long("mariadb")], indirect=True)
 def test_headraces_messages_are_those_of_the_connector(
     captured: str, mysql: Any, kafka: Any, execute: Execute, daemon: Callable[..., DaemonProcess]
 ) -> None:
@@ -105,6 +106,7 @@ def test_headraces_messages_are_those_of_the_connector(
         assert comparable(mine) == comparable(its)
 
 
+@pytest.mark.long
 def test_a_stopped_connector_and_a_killed_worker_go_on_where_they_were(
     connect: ConnectWorker, captured: str, kafka: Any, execute: Execute
 ) -> None:

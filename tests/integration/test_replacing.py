@@ -21,7 +21,7 @@ from headrace.cli.main import main
 from headrace.moving.cursors import cursor_node
 from tests.support import DaemonProcess, eventually, read_topic
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.long]
 
 
 class Writer:
@@ -196,9 +196,9 @@ def configured(process: DaemonProcess, out: Path, name: str, prefix: str) -> Non
     ("kind", "crash"),
     [
         ("canal", False),
-        pytest.param("canal", True, marks=pytest.mark.long),
-        pytest.param("debezium", False, marks=pytest.mark.long),
-        pytest.param("debezium", True, marks=pytest.mark.long),
+        ("canal", True),
+        ("debezium", False),
+        ("debezium", True),
     ],
 )
 def test_a_system_that_is_replaced_and_comes_back_loses_and_repeats_no_change(

@@ -14,7 +14,11 @@ from tests import pages
 from tests.support import DaemonProcess, destination_toml, eventually, read_messages
 
 # PySpark leaves the sockets by which it collects to the garbage collector.
-pytestmark = [pytest.mark.server, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.long,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 STATEMENTS = (
     "CREATE TABLE goods (id INT PRIMARY KEY, name VARCHAR(20), price DECIMAL(10,2), updated DATETIME(6), photo BLOB)",
