@@ -23,6 +23,7 @@ from headrace.cli.common import (
 )
 from headrace.cli.decode_output import Output
 from headrace.cli.decode_read import Window, read_server
+from headrace.cli.export_to import add_names, connector_of
 from headrace.cli.position_set import move_to
 from headrace.cli.shadow import rules_of, topics_of
 from headrace.cli.wiring import Wiring, foreign_nodes, new_format, topic_records
@@ -68,15 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     add = partial(add_command, parser.add_subparsers(metavar="SYSTEM", required=True))
     canal = add("canal", "go on where a Canal destination has stopped", _canal)
-    canal.add_argument("--as", dest="destination", metavar="NAME", help="Canal's name of it (default: the same)")
+    add_names(canal, debezium := add("debezium", "go on where a connector has stopped", _debezium))
     where = canal.add_mutually_exclusive_group(required=True)
     where.add_argument("--zookeeper", metavar="HOSTS", help="the ensemble that Canal keeps its cursor in")
     where.add_argument("--meta", type=Path, metavar="FILE", help="its meta.dat")
-    debezium = add("debezium", "go on where a connector has stopped", _debezium)
     debezium.add_argument("--offsets", required=True, metavar="TOPIC", help="Kafka Connect's offset.storage.topic")
     debezium.add_argument("--bootstrap", metavar="HOSTS", help="its brokers (default: those of the destination)")
-    debezium.add_argument("--connector", metavar="NAME", help="the connector's name (default: the destination's)")
-    debezium.add_argument("--prefix", metavar="NAME", help="its topic.prefix (default: [message.debezium] name)")
     for command in (canal, debezium):
         command.add_argument(
             "--wait",
@@ -123,8 +121,8 @@ async def _canal(settings: Settings, given: argparse.Namespace) -> int:
 
 
 async def _debezium(settings: Settings, given: argparse.Namespace) -> int:
-    chosen, connector = destination(settings, given.name), given.connector or given.name
-    prefix = given.prefix or getattr(getattr(chosen.message, "debezium", None), "name", "") or given.name
+    chosen = destination(settings, given.name)
+    connector, prefix = connector_of(chosen, given)
     bootstrap = given.bootstrap or ",".join(getattr(chosen.sink, "bootstrap_servers", ()))
     if not bootstrap:
         raise ConfigError([f"--bootstrap is needed: a {chosen.sink.type} sink has no brokers"])

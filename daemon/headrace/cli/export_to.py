@@ -43,19 +43,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     add = partial(add_command, parser.add_subparsers(metavar="SYSTEM", required=True))
     canal = add("canal", "write the cursor of a Canal destination", _canal)
-    canal.add_argument("--as", dest="destination", metavar="NAME", help="Canal's name of it (default: the same)")
+    add_names(canal, debezium := add("debezium", "write the offset of a connector", _debezium))
     where = canal.add_mutually_exclusive_group(required=True)
     where.add_argument("--zookeeper", metavar="HOSTS", help="into the node that Canal's cluster reads")
     where.add_argument("--meta", type=Path, metavar="FILE", help="as a meta.dat")
-    debezium = add("debezium", "write the offset of a connector", _debezium)
-    debezium.add_argument("--connector", metavar="NAME", help="the connector's name (default: the destination's)")
-    debezium.add_argument("--prefix", metavar="NAME", help="its topic.prefix (default: [message.debezium] name)")
     where = debezium.add_mutually_exclusive_group(required=True)
     where.add_argument("--file", type=Path, metavar="FILE", help="as PATCH /connectors/NAME/offsets takes it")
     where.add_argument("--offsets", metavar="TOPIC", help="into Kafka Connect's topic; with --bootstrap")
     debezium.add_argument("--bootstrap", metavar="HOSTS", help="brokers of Kafka")
     for command in (canal, debezium):
         command.add_argument("--yes", action="store_true", help="do not ask before a cursor or offset is replaced")
+
+
+def add_names(canal: argparse.ArgumentParser, debezium: argparse.ArgumentParser) -> None:
+    """The options that say what the destination is called in the other system."""
+    canal.add_argument("--as", dest="destination", metavar="NAME", help="Canal's name of it (default: the same)")
+    debezium.add_argument("--connector", metavar="NAME", help="the connector's name (default: the destination's)")
+    debezium.add_argument("--prefix", metavar="NAME", help="its topic.prefix (default: [message.debezium] name)")
 
 
 async def _position(settings: Settings, chosen: DestinationSettings) -> Position:
@@ -93,9 +97,15 @@ async def _canal(settings: Settings, given: argparse.Namespace) -> int:
     return 0
 
 
+def connector_of(chosen: DestinationSettings, given: argparse.Namespace) -> tuple[str, str]:
+    """The connector's name and its topic.prefix, as given or by default."""
+    prefix = given.prefix or getattr(getattr(chosen.message, "debezium", None), "name", "") or chosen.name
+    return given.connector or chosen.name, prefix
+
+
 async def _debezium(settings: Settings, given: argparse.Namespace) -> int:
-    chosen, connector = destination(settings, given.name), given.connector or given.name
-    prefix = given.prefix or getattr(getattr(chosen.message, "debezium", None), "name", "") or given.name
+    chosen = destination(settings, given.name)
+    connector, prefix = connector_of(chosen, given)
     if given.offsets:
         if not given.bootstrap:
             raise CommandRefused("--offsets needs --bootstrap")
