@@ -59,6 +59,10 @@ class Listener:
         """Whether no destination is served here."""
         return not self._destinations and not self._opening.locked()
 
+    def serves_alone(self, name: str) -> bool:
+        """Whether no other destination is served here."""
+        return self._destinations.keys() <= {name}
+
     def serves_as(self, settings: CanalSinkSettings) -> bool:
         """Whether the same may connect."""
         return (settings.user, settings.password) == (self._settings.user, self._settings.password)
