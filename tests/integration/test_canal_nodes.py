@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -65,6 +67,31 @@ async def test_clients_find_the_server_their_cursor_and_their_filter(
     assert process.terminate() == 0
     assert zoo.operator.exists(f"{destination}/running") is None
     assert zoo.operator.get_children(f"{destination}/cluster") == zoo.operator.get_children(f"{root}/cluster") == []
+
+
+@pytest.mark.long
+async def test_a_frozen_daemon_that_wakes_leaves_its_successor_the_nodes(
+    mysql: Any, zoo: Ensemble, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess]
+) -> None:
+    execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    settings = f'[zookeeper]\nhosts = "{zoo.server.hosts}"\nroot = "/{schema}/headrace"\nsession_timeout = "4s"'
+    ports = [free_port(), free_port()]
+    sinks = [f'type = "canal"\nlisten = "127.0.0.1:{port}"\nzookeeper_path = "/{schema}/canal"' for port in ports]
+    texts = [destination_toml(mysql, schema, sink) for sink in sinks]
+    frozen = daemon(shop=texts[0], settings=settings).start()
+    frozen.wait_state("shop", "STREAMING")
+    path = f"/{schema}/canal/destinations/shop"
+    before = zoo.operator.get(f"{path}/running")[1].czxid
+    other = daemon(shop=texts[1], settings=settings, node="b").start()
+    other.wait_state("shop", "STANDBY")
+    os.kill(frozen.pid, signal.SIGSTOP)
+    other.wait_state("shop", "STREAMING", 60)
+    os.kill(frozen.pid, signal.SIGCONT)
+    frozen.wait_state("shop", "STANDBY", 60)
+    data, stat = zoo.operator.get(f"{path}/running")
+    assert json.loads(data)["address"] == f"127.0.0.1:{ports[1]}"
+    assert stat.czxid > before
+    assert zoo.operator.get_children(f"{path}/cluster") == [f"127.0.0.1:{ports[1]}"]
 
 
 async def test_what_a_server_of_canal_has_is_left_to_it(
