@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 
 class LockedNodes(ABC):
@@ -10,8 +11,9 @@ class LockedNodes(ABC):
     once that is lost a write does nothing and raises. Every call has a time limit and raises LockServiceError."""
 
     @abstractmethod
-    async def get(self, path: str) -> bytes | None:
-        """What a node holds; None when it is not there."""
+    async def get(self, path: str, watch: Callable[[], None] | None = None) -> bytes | None:
+        """What a node holds; None when it is not there. `watch` is called once: when it changes, comes or goes, and
+        when that can't be seen any more because the connection is lost."""
 
     @abstractmethod
     async def put(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import orjson
@@ -16,13 +15,12 @@ from headrace.errors import LockServiceError, SinkError, SinkRejected
 from headrace.model import Position
 from headrace.ports.nodes import LockedNodes
 from headrace.ports.sink import SinkUse
-from headrace.tasks import cancel, set_within
+from headrace.tasks import cancel
 
 log = structlog.get_logger(__name__)
 
-_PERIOD, _LOOK, _LIMIT = 1.0, 5.0, 2.0
-"""Seconds: between two writes (canal.zookeeper.flush.period), between two looks at whether the nodes are there, and for
-taking them away."""
+_PERIOD, _LIMIT = 1.0, 2.0
+"""Seconds: between two writes (canal.zookeeper.flush.period), and for taking the nodes away."""
 _BY = "headrace"
 """In `running`, beside Canal's fields: the node is none of a server of Canal."""
 
@@ -45,6 +43,8 @@ class CanalNodes:
         """By path: what is to be written."""
         self._acknowledged: tuple[Position, bytes] | None = None
         self._changed = asyncio.Event()
+        self._unseen = True
+        """Whether the nodes have to be looked at."""
         self._keeping: asyncio.Task[None] | None = None
 
     async def announce(self) -> None:
@@ -71,22 +71,30 @@ class CanalNodes:
                 remedy=f"stop it there; its node in ZooKeeper is {self._running}",
                 retriable=True,
             )
-        running = {"active": True, "address": self._address, _BY: self._destination}
-        await nodes.put(self._running, orjson.dumps(running), ephemeral=True)
+        running = orjson.dumps({"active": True, "address": self._address, _BY: self._destination})
+        await nodes.put(self._running, running, ephemeral=True)
+        self._unseen = False
+        if await nodes.get(self._running, self._look) != running:
+            self._look()
+
+    def _look(self) -> None:
+        """Somebody may have deleted the nodes."""
+        self._unseen = True
+        self._changed.set()
 
     async def _keep(self, nodes: LockedNodes) -> None:
         """Writes what has changed, and what somebody has deleted."""
-        problem, looked_at = "", time.monotonic()
+        problem = ""
         while True:
-            await set_within(self._changed, _LOOK)
+            await self._changed.wait()
             self._changed.clear()
             try:
-                if time.monotonic() - looked_at >= _LOOK:
-                    looked_at = time.monotonic()
+                if self._unseen:
                     await self._put(nodes)
                 await self._write(nodes)
                 problem = ""
             except (LockServiceError, SinkRejected) as error:
+                self._changed.set()
                 if str(error) != problem:
                     problem = str(error)
                     log.warning("Canal's nodes can't be written", destination=self._destination, error=problem)

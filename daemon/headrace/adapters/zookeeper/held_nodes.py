@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headrace.adapters.zookeeper.errors import Refused, ZooKeeperError
 from headrace.adapters.zookeeper.operations import Check, Create, Delete, Op, Set
@@ -22,8 +22,8 @@ class HeldNodes(LockedNodes):
     def __init__(self, session: Session, checks: Sequence[Check], generation: int) -> None:
         self._session, self._checks, self._generation = session, checks, generation
 
-    async def get(self, path: str) -> bytes | None:
-        node = await self._session.get(path)
+    async def get(self, path: str, watch: Callable[[], None] | None = None) -> bytes | None:
+        node = await self._session.get(path, watch)
         return None if node is None else node.data
 
     async def put(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
