@@ -17,8 +17,8 @@ from kazoo.client import KazooClient
 from devstack import Stack
 from devstack.servers.canal import CanalServer, reads
 from devstack.servers.connect import MARIADB_CONNECTOR, MYSQL_CONNECTOR, ConnectWorker
+from headrace.canal_wire.cursor import cursor_node
 from headrace.cli.main import main
-from headrace.moving.cursors import cursor_node
 from tests.support import DaemonProcess, eventually, read_topic
 
 pytestmark = [pytest.mark.server, pytest.mark.long]

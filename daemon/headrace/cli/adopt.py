@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from headrace.canal_wire.cursor import cursor_node, destination_node
 from headrace.cli.common import (
     CommandRefused,
     add_command,
@@ -30,7 +31,7 @@ from headrace.cli.wiring import Wiring, foreign_nodes, new_format, topic_records
 from headrace.errors import ConfigError, Refusal
 from headrace.model import Origin, Position, RowsChange, SchemaChange
 from headrace.moving.adopting import Handover, Resume
-from headrace.moving.cursors import cursor_node, destination_node, meta_cursors, parsed_cursor, stored_offset
+from headrace.moving.cursors import meta_cursors, parsed_cursor, stored_offset
 from headrace.moving.shadow.changes import Change
 from headrace.moving.shadow.comparison import Comparison
 from headrace.mysql.position.foreign import ForeignCursor, start_of

@@ -8,14 +8,14 @@ import os
 import tempfile
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
 from headrace.errors import SinkError, SinkRejected
-from headrace.model import MessageBatch
+from headrace.model import MessageBatch, Position
 from headrace.tasks import settle
 
 _SEGMENT = 64 << 20
@@ -104,6 +104,8 @@ class EntryStore:
         """Bytes of entries that are not acknowledged, by where they are."""
         self.given = self.acknowledged = self.end = 0
         """The number after the last entry that was given to the client, that it has acknowledged, and that came."""
+        self.on_acknowledged: Callable[[Position, bytes], None] = lambda _position, _entry: None
+        """Called with a position before which all is acknowledged, and the last entry of a batch before it."""
         self.grown, self._room = asyncio.Event(), asyncio.Event()
         """Set by each append(), and when somebody else is to look."""
 
@@ -184,6 +186,8 @@ class EntryStore:
             else:
                 self.memory -= held.batch.value_bytes
             settle(held.done)
+            if held.batch.position is not None and held.read:
+                self.on_acknowledged(held.batch.position, held.read[-1])
         if not self._held:
             self._segment = None
         self._room.set()
