@@ -237,7 +237,7 @@ def carried(folder: Path, *records: Published) -> tuple[dict[str, ForeignCursor]
 def test_the_connector_s_last_offset_counts(tmp_path: Path) -> None:
     others = Published(b"{}", b"no json"), record({"file": "x.1", "pos": 9}, "other"), record({"pos": 9}, prefix="p")
     found, problems = carried(tmp_path, record({**OFFSET, "pos": 4}), record(OFFSET), *others)
-    assert found == {"inventory": ForeignCursor("b.000003", 484, server_id=7)}
+    assert found == {"inventory": ForeignCursor("b.000003", 484, time_ms=1_700_000_000_000, server_id=7)}
     assert problems == []
 
 
@@ -271,7 +271,7 @@ def test_a_position_becomes_an_offset_that_import_reads() -> None:
     position = Position("uuid", "b.000003", 484, "u:1-5", commit_time_us=1700000000123456)
     made = made_debezium_offset(position, 7)
     assert made == {**OFFSET, "gtids": "u:1-5"}
-    assert debezium_cursor(made) == ForeignCursor("b.000003", 484, "u:1-5", server_id=7)
+    assert debezium_cursor(made) == ForeignCursor("b.000003", 484, "u:1-5", time_ms=1_700_000_000_000, server_id=7)
     assert json.loads(offsets_file("p", made)) == {"offsets": [{"partition": {"server": "p"}, "offset": made}]}
 
 
