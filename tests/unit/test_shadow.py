@@ -140,7 +140,7 @@ def test_a_row_from_before_that_changes_again_at_the_end_is_no_difference() -> N
 
 @pytest.mark.parametrize(
     ("type_", "theirs", "ours"),
-    [("binary(4)", "\xe9\x01", "6QEAAA=="), ("enum('a','b')", "2", "b"), ("decimal(5,2)", "0.0", "0.00")],
+    [("binary(4)", "\xe9\x01", "6QEAAA=="), ("enum('a','b')", "2", "b"), ("decimal(5,2)", "7.0", "7.00")],
 )
 def test_rows_are_known_by_keys_that_both_systems_write_in_their_own_ways(type_: str, theirs: str, ours: str) -> None:
     old, new = (row(1, "a", mysqlType={"id": type_}, data=[{"id": id_, "name": "a"}]) for id_ in (theirs, ours))
@@ -288,7 +288,10 @@ def test_what_debezium_recorded_is_explained_by_the_page(name: str) -> None:
         ("double", "1.0E20", "1e20", canal_rules.FLOAT),
         ("double", "1.0E20", "1e21", None),
         ("decimal(9,2)", "0.0", "0.00", canal_rules.DECIMAL),
+        ("decimal(9,2)", "-5.0", "-5.00", canal_rules.DECIMAL),
         ("decimal(9,2)", "0.1", "0.10", None),
+        ("decimal(20,10)", "5.500000000", "5.5000000000", canal_rules.DECIMAL),
+        ("decimal(20,10)", "5.5", "5.5000000000", None),
         ("double", "1.0000001", "1.0000002", None),
         ("time(3)", "00:00:01.500", "-00:00:01.500", canal_rules.TIME),
         ("time(3)", "10:00:01.500", "-00:00:01.500", None),

@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
 
 from headrace.moving.shadow.changes import ABSENT, Change, canal_changes
@@ -17,7 +16,7 @@ BinaryForm = Literal["base64", "hex", "latin1"]
 
 TEXT = "Text in gbk, latin1, utf16 and other sets"
 TIME = "TIME below zero with a fraction"
-DECIMAL = "DECIMAL zero"
+DECIMAL = "Zeros at the end of a DECIMAL"
 BINARY_N = "BINARY(n)"
 GTID = "`gtid`"
 MINIMAL = "An UPDATE with row image MINIMAL"
@@ -119,7 +118,7 @@ class CanalRules:
         if word in ("float", "double"):
             return FLOAT if _same_number(theirs, ours, double=word == "double") else None
         if word == "decimal":
-            return DECIMAL if _zero(theirs) and _zero(ours) else None
+            return DECIMAL if theirs == _canals_decimal(ours) else None
         if word == "time":
             return TIME if ours.startswith("-") and _near(theirs, ours) else None
         if word == "timestamp":
@@ -172,7 +171,7 @@ def _key_text(type_: str, value: Any, form: BinaryForm) -> Any:
         except ValueError:
             return value
         return (data.rstrip(b"\0") if word == "binary" else data).hex()
-    return "0" if word == "decimal" and _zero(value) else value
+    return _canals_decimal(value) if word == "decimal" else value
 
 
 def _word(type_: Any) -> str:
@@ -244,11 +243,14 @@ def _misread(theirs: str, ours: str) -> bool:
 _UNKNOWN = re.compile("\ufffd+")
 
 
-def _zero(text: str) -> bool:
-    try:
-        return not Decimal(text)
-    except InvalidOperation:
-        return False
+def _canals_decimal(text: str) -> str:
+    """What Canal writes: digits after the point are stored by nines, and it leaves the last group out when that has
+    fewer and is zero."""
+    whole, point, fraction = text.partition(".")
+    rest = len(fraction) % 9
+    if rest and fraction.endswith("0" * rest):
+        fraction = fraction[:-rest] or "0"
+    return whole + point + fraction
 
 
 def _shifted(theirs: str, ours: str) -> bool:
