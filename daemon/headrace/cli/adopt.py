@@ -260,9 +260,9 @@ class _Search:
     async def _decided(self, handover: Handover) -> tuple[Resume | None, list[str]]:
         # A message of Debezium names its event. One of Canal does not: sent twice it could be taken for a later one.
         exact = self._chosen.message.format == "debezium"
-        if not exact and (left := handover.left_over(self._cursor.time_ms)):
+        if not exact and (left := handover.left_over()):
             return None, [
-                f"{left:,} of the last messages belong to no change after the cursor, as when they were sent twice: "
+                f"{left:,} of the last messages belong to no change that is looked up, as when they were sent twice: "
                 "so all that was published after the cursor comes again"
             ]
         notes = [f"{handover.found:,} changes after it are published already, as the last messages show"]
