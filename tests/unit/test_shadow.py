@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ import pytest
 from headrace.errors import NotUnderstood
 from headrace.moving.shadow import canal_rules, comparison, debezium_rules
 from headrace.moving.shadow.canal_rules import CanalRules
-from headrace.moving.shadow.changes import Reader, TopicReader, debezium_changes
+from headrace.moving.shadow.changes import Change, Reader, TopicReader, debezium_changes
 from headrace.moving.shadow.comparison import MISSING, SURPLUS, Comparison, TooFarApart
-from headrace.ports.replay import Published
+from headrace.moving.shadow.stretch import Stretch
+from headrace.ports.replay import Published, Replay
 from tests.unit import test_canal_recorded, test_debezium_recorded
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -214,6 +215,41 @@ def test_one_system_that_is_far_ahead_is_an_error_before_memory_is_full(monkeypa
     monkeypatch.setattr(comparison, "PENDING", 10)
     with pytest.raises(TooFarApart):
         compared([], [row(i, "a") for i in range(11)])
+
+
+class Kept(Replay):
+    """A topic in memory, in blocks of five."""
+
+    def __init__(self, messages: list[dict[str, Any]]) -> None:
+        self._messages = [Published(json.dumps(one).encode(), version=n) for n, one in enumerate(messages)]
+
+    async def read(self) -> AsyncIterator[Sequence[Published]]:
+        while block := self._messages[:5]:
+            del self._messages[:5]
+            yield block
+
+    def notes(self) -> list[str]:
+        return []
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_topics_of_any_length_are_compared_in_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "PENDING", 15)
+    of, messages = CanalRules(), [row(n, "a", at=1_000 * n) for n in range(1, 100)]
+    made = Comparison(of.explain, of.alone)
+
+    def read(message: Published, ours: bool) -> Iterable[Change]:
+        return of.read(message, {"shop.t": ["id"]}, ours)
+
+    stretch = Stretch([("t", "shadow.t")], lambda topic, since_ms: Kept(messages), read, made)
+
+    async def now_ms() -> int:
+        return END
+
+    await stretch.follow(now_ms, 0, 0)
+    assert (made.counts["equal"], made.findings) == (99, [])
 
 
 def test_latencies_are_counted_from_the_more_exact_commit_time() -> None:

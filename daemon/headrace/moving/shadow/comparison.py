@@ -112,6 +112,11 @@ class Comparison:
 
     # -- input ----------------------------------------------------------------------------------------------------
 
+    def begin(self, change: Change) -> None:
+        """Says that headrace published this change: the old system's from before its first one are not compared."""
+        if change.committed_ms and (self.begin_ms is None or change.committed_ms < self.begin_ms):
+            self.begin_ms = change.committed_ms
+
     def add_old(self, change: Change) -> None:
         """One more of the old system. Raises TooFarApart."""
         self.counts["old"] += 1
@@ -126,8 +131,7 @@ class Comparison:
                 self.counts["again"] += 1
                 return
             self._versions[change.lane] = change.version
-        if change.committed_ms and (self.begin_ms is None or change.committed_ms < self.begin_ms):
-            self.begin_ms = change.committed_ms
+        self.begin(change)
         self._lanes.setdefault(change.lane, _Lane()).new.append(change)
         self._added(change.lane)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace.errors import NotUnderstood, Refusal
@@ -76,12 +76,25 @@ class Stretch:
     async def _catch_up(self) -> None:
         """Reads up to the present ends of all topics."""
         if not self._theirs:
-            await self._read(self._ours)
-            if (begin := self._comparison.begin_ms) is None:
+            if (begin := await self._begin()) is None:
                 return
             since = max(1, begin - _EARLIER_MS)
             self._theirs = [self._side(side.name, False, side.name, since) for side in self._ours]
         await self._read([*self._ours, *self._theirs])
+
+    async def _begin(self) -> int | None:
+        """When headrace's first change was committed, in milliseconds since 1970. Its topics are read for that alone:
+        kept in memory until the old system's are open, they could be too much."""
+        for one in self._ours:
+            side = self._side(one.topic, True, one.name, 0)
+            try:
+                async for block in side.replay.read():
+                    for message in block:
+                        for change in _changes_of(side, message):
+                            self._comparison.begin(change)
+            finally:
+                await side.replay.close()
+        return self._comparison.begin_ms
 
     async def _read(self, sides: Sequence[_Side]) -> None:
         """Takes a block at a time of the topic that is least far, so that little has to wait for its partner."""
@@ -103,9 +116,13 @@ class Stretch:
                 ) from None
 
     def _take(self, side: _Side, message: Published) -> None:
-        try:
-            for change in side.read(message):
-                side.reached_ms = max(side.reached_ms, change.committed_ms)
-                (self._comparison.add_new if side.ours else self._comparison.add_old)(change)
-        except NotUnderstood as error:
-            raise NotUnderstood(f"the topic {side.topic}: {error.args[0]}", remedy=error.remedy) from error
+        for change in _changes_of(side, message):
+            side.reached_ms = max(side.reached_ms, change.committed_ms)
+            (self._comparison.add_new if side.ours else self._comparison.add_old)(change)
+
+
+def _changes_of(side: _Side, message: Published) -> Iterator[Change]:
+    try:
+        yield from side.read(message)
+    except NotUnderstood as error:
+        raise NotUnderstood(f"the topic {side.topic}: {error.args[0]}", remedy=error.remedy) from error
