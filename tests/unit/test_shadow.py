@@ -235,21 +235,55 @@ class Kept(Replay):
         pass
 
 
-async def test_topics_of_any_length_are_compared_in_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "PENDING", 15)
-    of, messages = CanalRules(), [row(n, "a", at=1_000 * n) for n in range(1, 100)]
+async def followed(topics: dict[str, list[dict[str, Any]]]) -> Comparison:
+    """What is found in topics by name; headrace's begin with "shadow."."""
+    of = CanalRules()
     made = Comparison(of.explain, of.alone)
 
     def read(message: Published, ours: bool) -> Iterable[Change]:
         return of.read(message, {"shop.t": ["id"]}, ours)
 
-    stretch = Stretch([("t", "shadow.t")], lambda topic, since_ms: Kept(messages), read, made)
+    pairs = [(name, f"shadow.{name}") for name in topics if not name.startswith("shadow.")]
+    stretch = Stretch(pairs, lambda topic, since_ms: Kept(topics[topic]), read, made)
 
     async def now_ms() -> int:
         return END
 
     await stretch.follow(now_ms, 0, 0)
+    return made
+
+
+async def test_topics_of_any_length_are_compared_in_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "PENDING", 15)
+    messages = [row(n, "a", at=1_000 * n) for n in range(1, 100)]
+    made = await followed({"t": messages, "shadow.t": messages})
     assert (made.counts["equal"], made.findings) == (99, [])
+
+
+@pytest.mark.parametrize(
+    ("sql", "rule"),
+    [
+        ("CREATE VIEW v AS SELECT 1", canal_rules.VIEWS),
+        ("CREATE DEFINER=`root`@`%` PROCEDURE `p`() SELECT 1", canal_rules.ROUTINES),
+        ("DROP TRIGGER t", canal_rules.ROUTINES),
+        ("ALTER TABLE trigger_event ADD n INT", None),
+    ],
+)
+def test_a_statement_that_canal_does_not_publish_is_explained(sql: str, rule: str | None) -> None:
+    statement = row(1, "a", kind="QUERY", at=9_000, table="", data=None, sql=sql, isDdl=True)
+    assert whats(compared([row(1, "a")], [row(1, "a"), statement])) == [(rule, SURPLUS, 1)]
+    assert whats(compared([row(1, "a"), statement], [row(1, "a")])) == [(None, MISSING, 1)]
+
+
+def test_a_statement_about_no_table_is_the_same_whatever_its_database() -> None:
+    statement = row(1, "a", kind="QUERY", table="", data=None, sql="CREATE ROLE r", isDdl=True)
+    found = compared([statement | {"database": ""}], [statement])
+    assert whats(found) == [(canal_rules.DATABASE, "database", 1)]
+
+
+async def test_a_row_in_another_topic_is_unexplained() -> None:
+    made = await followed({"t": [row(1, "a")], "u": [], "shadow.t": [], "shadow.u": [row(1, "a")]})
+    assert whats(made) == [(None, "topic", 1)]
 
 
 def test_latencies_are_counted_from_the_more_exact_commit_time() -> None:

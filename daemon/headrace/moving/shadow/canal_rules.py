@@ -35,9 +35,10 @@ FLOAT = "FLOAT, DOUBLE"
 TYPE_TEXT = "`mysqlType`"
 DATABASE = "`database` of a statement's text (ROWS_QUERY)"
 MARKS = "Transaction entries"
+ROUTINES = "Procedures, functions, triggers, events"
 RULES = (
     *(TEXT, TIME, DECIMAL, BINARY_N, GTID, MINIMAL, PARTIAL_JSON, OLD, UNSIGNED, SET_TYPE, ENUM, BINARY, ES, KEYS),
-    *(ACCOUNTS, VIEWS, TIMESTAMP, FLOAT, TYPE_TEXT, MARKS, DATABASE),
+    *(ACCOUNTS, VIEWS, TIMESTAMP, FLOAT, TYPE_TEXT, MARKS, DATABASE, ROUTINES),
 )
 _WIDER = {-6: 5, 5: 4, 4: -5, -5: 3}
 """The next wider of java.sql.Types: TINYINT, SMALLINT, INTEGER, BIGINT, DECIMAL."""
@@ -98,7 +99,7 @@ class CanalRules:
             return MARKS
         if ours and re.match(r"\s*(CREATE|DROP|ALTER)\b[^(]*?\bVIEW\b", _sql(change), re.I):
             return VIEWS
-        return None
+        return ROUTINES if ours and _ROUTINES.match(_sql(change)) else None
 
     # -- values ---------------------------------------------------------------------------------------------------
 
@@ -144,6 +145,13 @@ _SPATIAL = re.compile(r"(multi)?(point|linestring|polygon)|geometry(collection)?
 
 def _type(change: Change, column: str) -> str:
     return str(change.fields.get(f"mysqlType.{column}") or "")
+
+
+_ROUTINES = re.compile(
+    r"\s*(CREATE|ALTER|DROP)\s+(OR\s+REPLACE\s+)?(AGGREGATE\s+)?(DEFINER\s*=\s*\S+\s+)?"
+    r"(PROCEDURE|FUNCTION|TRIGGER|EVENT)\b",
+    re.IGNORECASE,
+)
 
 
 def _is_binary(word: str) -> bool:

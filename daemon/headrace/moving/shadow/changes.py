@@ -13,6 +13,7 @@ from headrace.ports.replay import Published, parsed
 
 ABSENT = "(absent)"
 """The value of a field that a change does not have."""
+NO_TABLE = "(no table)"
 DELETE, INSERT, TOMBSTONE = "DELETE", "INSERT", "TOMBSTONE"
 
 
@@ -21,7 +22,7 @@ class Change:
     """One row's change, one statement, or one mark of a transaction."""
 
     table: str
-    """`schema.table`; of a statement that is about neither, what there is."""
+    """`schema.table`; of a statement the table or the schema, or NO_TABLE."""
     key: str
     """The values of the row's key, as JSON; "" without a key."""
     kind: str
@@ -88,7 +89,8 @@ def canal_changes(
             common |= {f"{name}.{column}": value for column, value in (raw.get(name) or {}).items()}
         if not rows:
             fields = {**common, "database": raw["database"]}
-            yield Change(raw["table"] or raw["database"], "", kind, fields, committed, message.stored_ms)
+            # Of a statement about no table Canal has no database.
+            yield Change(raw["table"] or NO_TABLE, "", kind, fields, committed, message.stored_ms)
         for number, row in enumerate(rows):
             fields = {**common, **{f"data.{column}": value for column, value in row.items()}}
             before = (old[number] or {}) if old else {}

@@ -123,6 +123,8 @@ class Stretch:
 
 def _changes_of(side: _Side, message: Published) -> Iterator[Change]:
     try:
-        yield from side.read(message)
+        for change in side.read(message):
+            change.fields["topic"] = side.name  # rows are paired whatever their topic
+            yield change
     except NotUnderstood as error:
         raise NotUnderstood(f"the topic {side.topic}: {error.args[0]}", remedy=error.remedy) from error
