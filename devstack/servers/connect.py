@@ -31,6 +31,8 @@ MARIADB_CONNECTOR = "io.debezium.connector.mariadb.MariaDbConnector"
 JDBC_SINK = "io.debezium.connector.jdbc.JdbcSinkConnector"
 
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_NOT_YET = 404
+"""What it answers to everything before it has read its paths."""
 _BUSY = 409
 """The worker's answer while its group shares the connectors out again."""
 
@@ -133,6 +135,10 @@ class ConnectWorker(Server):
         try:
             # Answered when the worker has read its topics and belongs to its group.
             return "Finished starting connectors and tasks" in self.log_since_start() and self.connectors() is not None
+        except Refused as error:
+            if error.code != _NOT_YET:
+                raise
+            return False
         except OSError:
             return False
 

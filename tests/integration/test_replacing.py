@@ -134,7 +134,6 @@ class OldDebezium:
             "database.include.list": schema,
             "snapshot.mode": "no_data",
             "include.schema.changes": "false",
-            "tombstones.on.delete": "false",
             "schema.history.internal.kafka.bootstrap.servers": kafka.bootstrap_servers,
             "schema.history.internal.kafka.topic": f"{schema}-history",
         }

@@ -75,10 +75,18 @@ def test_an_equal_change_of_a_row_is_not_taken_for_a_later_one() -> None:
 
 def test_a_change_that_was_sent_twice_is_left_over() -> None:
     made = handed([change(1, "a"), change(1, "a")], [event(110, change(1, "a"))])
-    assert (made.left_over(5_000), made.left_over(5_001)) == (1, 0)
+    assert made.left_over() == 1
+
+
+def test_one_that_was_sent_twice_before_the_cursor_and_looks_like_a_later_one_is_noticed() -> None:
+    first, second = change(1, "a", at=5_000), change(1, "b", at=5_000)
+    later = change(1, "a", at=9_000)
+    events = [event(90, first), event(100, second, transaction=95), event(200, later, transaction=150)]
+    made = handed([first, second, first, second], events)
+    assert (made.resume, made.left_over()) == (None, 1)
 
 
 def test_marks_of_transactions_are_not_looked_for() -> None:
     mark = Change("tx", "", "TRANSACTIONBEGIN", {}, 5_000, 5_000)
     made = handed([mark], [event(110, mark, change(1, "a"))])
-    assert (made.resume, made.left_over(0)) == (Resume("bin.000001", 50, 0), 0)
+    assert (made.resume, made.left_over()) == (Resume("bin.000001", 50, 0), 0)

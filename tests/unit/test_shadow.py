@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ import pytest
 from headrace.errors import NotUnderstood
 from headrace.moving.shadow import canal_rules, comparison, debezium_rules
 from headrace.moving.shadow.canal_rules import CanalRules
-from headrace.moving.shadow.changes import Reader, canal_changes, debezium_changes
+from headrace.moving.shadow.changes import Change, Reader, TopicReader, debezium_changes
 from headrace.moving.shadow.comparison import MISSING, SURPLUS, Comparison, TooFarApart
-from headrace.ports.replay import Published
+from headrace.moving.shadow.stretch import Stretch
+from headrace.ports.replay import Published, Replay
 from tests.unit import test_canal_recorded, test_debezium_recorded
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -42,10 +43,10 @@ def compared(
     made, keys_of = Comparison(of.explain, of.alone), {"shop.t": ["id"]}
     numbers = iter(versions or range(1, 1 << 20))
     for message in new:
-        for change in canal_changes(Published(json.dumps(message).encode(), version=next(numbers)), keys_of):
+        for change in of.read(Published(json.dumps(message).encode(), version=next(numbers)), keys_of, ours=True):
             made.add_new(change)
     for message in old:
-        for change in canal_changes(Published(json.dumps(message).encode(), stored_ms=6_000), keys_of):
+        for change in of.read(Published(json.dumps(message).encode(), stored_ms=6_000), keys_of, ours=False):
             made.add_old(change)
     made.finish(end_ms)
     return made
@@ -110,11 +111,98 @@ def test_what_was_committed_at_the_end_may_come_later() -> None:
 
 
 def test_what_either_system_sends_again_is_counted_and_no_difference() -> None:
-    first, second = row(1, "a"), row(1, "b", kind="UPDATE")
-    found = compared([first, second, first, second], [first, second])
+    begin, first, second = row(2, "a", at=1_000), row(1, "a"), row(1, "b", kind="UPDATE")
+    found = compared([begin, first, second, first, second], [begin, first, second])
     assert (found.findings, found.counts["again"]) == ([], 2)
-    found = compared([first, second], [first, second, first, second], versions=[7, 8, 7, 8])
+    found = compared([begin, first, second], [begin, first, second, first, second], versions=[6, 7, 8, 7, 8])
     assert (found.findings, found.counts["again"]) == ([], 2)
+
+
+def test_what_a_row_had_before_is_no_change_that_was_sent_again_when_the_row_goes_on() -> None:
+    of = [row(1, name, kind="UPDATE") for name in "abac"]
+    old = [row(2, "a", at=1_000), *of]
+    assert whats(compared(old, [*old[:3], old[4]])) == [(None, MISSING, 1)]
+    assert whats(compared(old[:4], old[:3])) == [(None, MISSING, 1)]
+
+
+@pytest.mark.parametrize("table", ["t", "without_a_key"])
+def test_contents_that_come_again_and_again_are_left_out_only_before_headrace_began(table: str) -> None:
+    old = [row(1, "ab"[n % 2], at=1_000 * n, kind="UPDATE", table=table) for n in range(80)]
+    found = compared(old, old[30:])
+    assert (found.findings, found.counts["before"], found.counts["equal"]) == ([], 30, 50)
+    assert compared(old, [*old[30:50], *old[52:]]).unexplained > 0
+
+
+def test_a_row_from_before_that_changes_again_at_the_end_is_no_difference() -> None:
+    begin, before, after = row(2, "a", at=5_000), row(1, "a", at=4_000), row(1, "b", at=9_000)
+    found = compared([before, begin], [begin, after], end_ms=9_000)
+    assert (found.findings, found.counts["before"], found.counts["after"]) == ([], 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("type_", "theirs", "ours"),
+    [("binary(4)", "\xe9\x01", "6QEAAA=="), ("enum('a','b')", "2", "b"), ("decimal(5,2)", "7.0", "7.00")],
+)
+def test_rows_are_known_by_keys_that_both_systems_write_in_their_own_ways(type_: str, theirs: str, ours: str) -> None:
+    old, new = (row(1, "a", mysqlType={"id": type_}, data=[{"id": id_, "name": "a"}]) for id_ in (theirs, ours))
+    found = compared([old], [new])
+    assert (found.unexplained, found.counts["pairs"]) == (0, 1)
+
+
+def debezium_compared(old: Iterable[Published], new: Iterable[Published], *, end_ms: int = END) -> Comparison:
+    made = Comparison(debezium_rules.explain, debezium_rules.alone)
+    for add, messages in ((made.add_new, new), (made.add_old, old)):
+        read = TopicReader(lambda message: debezium_changes(message, {}), "shop.t")
+        for message in messages:
+            for change in read(message):
+                add(change)
+    made.finish(end_ms)
+    return made
+
+
+def event(op: str, at: int, **more: Any) -> Published:
+    source = {"db": "shop", "table": "t", "ts_ms": at, "pos": at}
+    value = {"op": op, "before": None, "after": None, "source": source, **more}
+    return Published(json.dumps(value).encode(), b'{"id":1}', version=at)
+
+
+def deleted_twice() -> list[Published]:
+    """A row that is inserted and deleted, and again, with tombstones."""
+    row_, tombstone = {"id": 1}, Published(None, b'{"id":1}')
+    once = [event("c", 5_000, after=row_), event("d", 6_000, before=row_), tombstone._replace(version=6_000)]
+    return [*once, event("c", 7_000, after=row_), event("d", 8_000, before=row_), tombstone._replace(version=8_000)]
+
+
+def test_tombstones_have_the_time_of_their_delete() -> None:
+    events = deleted_twice()
+    assert debezium_compared(events, events).findings == []
+    assert whats(debezium_compared(events, events[:-1])) == [(None, MISSING, 1)]
+    assert whats(debezium_compared(events, [one for one in events if one.value])) == [(None, MISSING, 2)]
+    assert debezium_compared(events[:3], events, end_ms=7_000).counts["after"] == 3
+    assert debezium_compared(events, events[:3], end_ms=7_000).counts["after"] == 3
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "rule"),
+    [
+        (1.100000023841858, 1.1, debezium_rules.FLOAT),
+        (1.0000001, 1.0000002, None),
+        ('{"a":[1,2]}', '{"a": [1, 2]}', debezium_rules.JSON),
+        ("1.0", "1.00", None),
+    ],
+)
+def test_a_value_of_debezium_is_explained_by_what_both_have(theirs: Any, ours: Any, rule: str | None) -> None:
+    old, new = (event("c", 5_000, after={"id": 1, "x": value}) for value in (theirs, ours))
+    assert whats(debezium_compared([old], [new])) == [(rule, "after.x", 1)]
+
+
+def test_a_column_that_headrace_lacks_is_unexplained() -> None:
+    old, new = (event("c", 5_000, after=after) for after in ({"id": 1, "x": 1}, {"id": 1}))
+    assert whats(debezium_compared([old], [new])) == [(None, "after.x", 1)]
+    update = row(1, "b", kind="UPDATE") | {"data": [{"id": str(n), "name": "b"} for n in (1, 2)]}
+    old_values = update | {"old": [{"name": "a"}, {"name": "b"}]}
+    found = compared([old_values], [update])
+    assert sorted(whats(found), key=str) == [(canal_rules.OLD, "old.name", 1), (None, "old.name", 1)]
 
 
 def test_a_changed_key_is_the_same_as_one_message_or_two() -> None:
@@ -129,16 +217,85 @@ def test_one_system_that_is_far_ahead_is_an_error_before_memory_is_full(monkeypa
         compared([], [row(i, "a") for i in range(11)])
 
 
+class Kept(Replay):
+    """A topic in memory, in blocks of five."""
+
+    def __init__(self, messages: list[dict[str, Any]]) -> None:
+        self._messages = [Published(json.dumps(one).encode(), version=n) for n, one in enumerate(messages)]
+
+    async def read(self) -> AsyncIterator[Sequence[Published]]:
+        while block := self._messages[:5]:
+            del self._messages[:5]
+            yield block
+
+    def notes(self) -> list[str]:
+        return []
+
+    async def close(self) -> None:
+        pass
+
+
+async def followed(topics: dict[str, list[dict[str, Any]]]) -> Comparison:
+    """What is found in topics by name; headrace's begin with "shadow."."""
+    of = CanalRules()
+    made = Comparison(of.explain, of.alone)
+
+    def read(message: Published, ours: bool) -> Iterable[Change]:
+        return of.read(message, {"shop.t": ["id"]}, ours)
+
+    pairs = [(name, f"shadow.{name}") for name in topics if not name.startswith("shadow.")]
+    stretch = Stretch(pairs, lambda topic, since_ms: Kept(topics[topic]), read, made)
+
+    async def now_ms() -> int:
+        return END
+
+    await stretch.follow(now_ms, 0, 0)
+    return made
+
+
+async def test_topics_of_any_length_are_compared_in_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "PENDING", 15)
+    messages = [row(n, "a", at=1_000 * n) for n in range(1, 100)]
+    made = await followed({"t": messages, "shadow.t": messages})
+    assert (made.counts["equal"], made.findings) == (99, [])
+
+
+@pytest.mark.parametrize(
+    ("sql", "rule"),
+    [
+        ("CREATE VIEW v AS SELECT 1", canal_rules.VIEWS),
+        ("CREATE DEFINER=`root`@`%` PROCEDURE `p`() SELECT 1", canal_rules.ROUTINES),
+        ("DROP TRIGGER t", canal_rules.ROUTINES),
+        ("ALTER TABLE trigger_event ADD n INT", None),
+    ],
+)
+def test_a_statement_that_canal_does_not_publish_is_explained(sql: str, rule: str | None) -> None:
+    statement = row(1, "a", kind="QUERY", at=9_000, table="", data=None, sql=sql, isDdl=True)
+    assert whats(compared([row(1, "a")], [row(1, "a"), statement])) == [(rule, SURPLUS, 1)]
+    assert whats(compared([row(1, "a"), statement], [row(1, "a")])) == [(None, MISSING, 1)]
+
+
+def test_a_statement_about_no_table_is_the_same_whatever_its_database() -> None:
+    statement = row(1, "a", kind="QUERY", table="", data=None, sql="CREATE ROLE r", isDdl=True)
+    found = compared([statement | {"database": ""}], [statement])
+    assert whats(found) == [(canal_rules.DATABASE, "database", 1)]
+
+
+async def test_a_row_in_another_topic_is_unexplained() -> None:
+    made = await followed({"t": [row(1, "a")], "u": [], "shadow.t": [], "shadow.u": [row(1, "a")]})
+    assert whats(made) == [(None, "topic", 1)]
+
+
 def test_latencies_are_counted_from_the_more_exact_commit_time() -> None:
     found = compared([row(1, "a", at=5_000)], [row(1, "a", at=5_700)])
     assert found.latencies[0] == {}, "the messages of headrace have no time here"
 
 
 @pytest.mark.parametrize("value", [b"no json", b"[1]", b'{"database":"shop"}'])
-@pytest.mark.parametrize("reader", [canal_changes, debezium_changes])
+@pytest.mark.parametrize("reader", [CanalRules().read, debezium_changes])
 def test_messages_of_another_kind_are_refused(reader: Reader, value: bytes) -> None:
     with pytest.raises(NotUnderstood):
-        list(reader(Published(value), {}))
+        list(reader(Published(value), {}, False))
 
 
 # -- rules ------------------------------------------------------------------------------------------------------------
@@ -155,7 +312,7 @@ def test_each_rule_is_a_title_of_its_page() -> None:
 
 def test_what_canal_recorded_is_explained_by_the_page() -> None:
     recorded, made = test_canal_recorded.ours()
-    found = compared(recorded, made, rules=CanalRules("latin1"))
+    found = compared(recorded, made, rules=CanalRules("latin1", enum_index=True))
     assert [one for one in found.findings if one.rule is None] == []
     assert found.counts["pairs"] > 30
     assert {canal_rules.TEXT, canal_rules.DECIMAL, canal_rules.BINARY_N} <= {one.rule for one in found.findings}
@@ -201,12 +358,18 @@ def test_what_debezium_recorded_is_explained_by_the_page(name: str) -> None:
         ("double", "1.0E20", "1e20", canal_rules.FLOAT),
         ("double", "1.0E20", "1e21", None),
         ("decimal(9,2)", "0.0", "0.00", canal_rules.DECIMAL),
+        ("decimal(9,2)", "-5.0", "-5.00", canal_rules.DECIMAL),
         ("decimal(9,2)", "0.1", "0.10", None),
+        ("decimal(20,10)", "5.500000000", "5.5000000000", canal_rules.DECIMAL),
+        ("decimal(20,10)", "5.5", "5.5000000000", None),
+        ("double", "1.0000001", "1.0000002", None),
         ("time(3)", "00:00:01.500", "-00:00:01.500", canal_rules.TIME),
+        ("time(3)", "10:00:01.500", "-00:00:01.500", None),
         ("timestamp", "2026-01-01 08:00:00", "2026-01-01 00:00:00", canal_rules.TIMESTAMP),
         ("timestamp", "2026-01-01 08:00:01", "2026-01-01 00:00:00", None),
         ("datetime", "2026-01-01 08:00:00", "2026-01-01 00:00:00", None),
-        ("varchar(9)", "???", "广州", canal_rules.TEXT),
+        ("varchar(9)", "\ufffd\ufffd\ufffd\ufffd", "广州", canal_rules.TEXT),
+        ("varchar(9)", "深圳", "广州", None),
         ("varchar(9)", "abc", "abd", None),
         ("int", "1", "2", None),
     ],

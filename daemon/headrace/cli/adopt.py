@@ -32,7 +32,7 @@ from headrace.errors import ConfigError, Refusal
 from headrace.model import Origin, Position, RowsChange, SchemaChange
 from headrace.moving.adopting import Handover, Resume
 from headrace.moving.cursors import meta_cursors, parsed_cursor, stored_offset
-from headrace.moving.shadow.changes import Change
+from headrace.moving.shadow.changes import Change, Reader, TopicReader
 from headrace.moving.shadow.comparison import Comparison
 from headrace.mysql.position.foreign import ForeignCursor, start_of
 from headrace.mysql.position.move import relocate
@@ -177,9 +177,14 @@ class _CursorAlone(Exception):
 class _LastMessages:
     """What the other system has published since a little before its cursor."""
 
-    read: ReadMessage
+    read_ours: ReadMessage
+    """Reads a message of the destination."""
     comparison: Comparison
     published: list[Change] = field(default_factory=list)
+
+
+def _read_message(reader: Reader, keys_of: dict[str, list[str]], ours: bool, message: Published) -> Iterator[Change]:
+    return reader(message, keys_of, ours)
 
 
 class _Search:
@@ -224,13 +229,14 @@ class _Search:
                 self._replays.append((topic, self._shared.replay(chosen, topic, max(0, begin_ms - _CLOCKS_MS))))
         except (LookupError, ConfigError):
             raise _CursorAlone("the messages of the other system can't be read back") from None
-        found = _LastMessages(lambda message: reader(message, keys_of), Comparison(explain, alone))
-        async for one in self._changes(found.read):
+        read = partial(_read_message, reader, keys_of)
+        found = _LastMessages(partial(read, True), Comparison(explain, alone))
+        self._read_message = partial(read, False)
+        async for one in self._changes(self._read_message):
             if one.committed_ms >= begin_ms:
                 found.published.append(one)
             if len(found.published) > _MOST:
                 raise _CursorAlone(f"the topics have more than {_MOST:,} changes after the cursor, too many to look up")
-        self._read_message = found.read
         return found
 
     async def _read(self, begin: Start, output: Output) -> None:
@@ -253,9 +259,9 @@ class _Search:
     async def _decided(self, handover: Handover) -> tuple[Resume | None, list[str]]:
         # A message of Debezium names its event. One of Canal does not: sent twice it could be taken for a later one.
         exact = self._chosen.message.format == "debezium"
-        if not exact and (left := handover.left_over(self._cursor.time_ms)):
+        if not exact and (left := handover.left_over()):
             return None, [
-                f"{left:,} of the last messages belong to no change after the cursor, as when they were sent twice: "
+                f"{left:,} of the last messages belong to no change that is looked up, as when they were sent twice: "
                 "so all that was published after the cursor comes again"
             ]
         notes = [f"{handover.found:,} changes after it are published already, as the last messages show"]
@@ -276,10 +282,10 @@ class _Search:
     async def _changes(self, read: ReadMessage) -> AsyncIterator[Change]:
         """What the topics have that was not read yet."""
         for topic, replay in self._replays:
+            of_topic = TopicReader(read, topic)
             async for block in replay.read():
                 for message in block:
-                    for change in read(message):
-                        change.table = change.table or f"topic {topic}"
+                    for change in of_topic(message):
                         yield change
 
     async def moved(self) -> bool:
@@ -320,7 +326,7 @@ class _EventsWithMessages(_Events):
         fmt = new_format(settings)
         self._builder = MessageBuilder(fmt, Projections(settings, fmt), one_log=True)
         self._builder.tick()
-        self._read = last.read
+        self._read = last.read_ours
         times = [one.stored_ms for one in last.published]
         self._until_ms = max(times, default=0) + _CLOCKS_MS if all(times) else _EVER
 

@@ -10,7 +10,7 @@ from headrace.cli.common import add_config, aligned, destination, duration, prin
 from headrace.cli.wiring import Wiring, new_format
 from headrace.errors import ConfigError
 from headrace.moving.shadow import canal_rules, debezium_rules
-from headrace.moving.shadow.changes import Reader, canal_changes, debezium_changes
+from headrace.moving.shadow.changes import Reader, debezium_changes
 from headrace.moving.shadow.comparison import Alone, Comparison, Explain, Finding
 from headrace.moving.shadow.stretch import Stretch
 from headrace.mysql.schema.current import schemas_now
@@ -70,7 +70,7 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
         return wiring.replay(chosen, topic, since_ms)
 
     try:
-        stretch = Stretch(pairs, open_topic, lambda message: reader(message, keys_of), comparison)
+        stretch = Stretch(pairs, open_topic, lambda message, ours: reader(message, keys_of, ours), comparison)
     except LookupError as error:
         raise ConfigError([f"{chosen.name}: {error.args[0]}"]) from error
     try:
@@ -89,8 +89,9 @@ def rules_of(chosen: DestinationSettings) -> tuple[Reader, Explain, Alone]:
     """What reads messages of the destination's format, and explains differences. Raises ConfigError."""
     match chosen.message.format:
         case "canal":
-            rules = canal_rules.CanalRules(getattr(chosen.message, "binary", "base64"))
-            return canal_changes, rules.explain, rules.alone
+            message: Any = chosen.message
+            rules = canal_rules.CanalRules(message.binary_text, enum_index=message.enum_index)
+            return rules.read, rules.explain, rules.alone
         case "debezium" if not chosen.message.debezium.unwrap:  # type: ignore[attr-defined]
             return debezium_changes, debezium_rules.explain, debezium_rules.alone
     raise ConfigError([f"{chosen.name}: messages of format {chosen.message.format} can't be compared with others"])

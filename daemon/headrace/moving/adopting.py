@@ -80,7 +80,7 @@ class Handover:
                 return True
         return False
 
-    def left_over(self, since_ms: int) -> int:
-        """Published changes that were committed then or later, and belong to no event: the other system sent them more
-        than once, or headrace does not publish them."""
-        return sum(one.committed_ms >= since_ms for lane in self._lanes.values() for one in lane)
+    def left_over(self) -> int:
+        """Published changes that belong to no event, also of those that the cursor covers: the other system sent them
+        more than once, so that one may have been taken for a later change, or headrace does not publish them."""
+        return sum(map(len, self._lanes.values()))

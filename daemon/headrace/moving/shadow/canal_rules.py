@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import math
 import re
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
 
-from headrace.moving.shadow.changes import ABSENT, Change
+from headrace.moving.shadow.changes import ABSENT, Change, canal_changes
+from headrace.ports.replay import Published
 
 BinaryForm = Literal["base64", "hex", "latin1"]
 
 TEXT = "Text in gbk, latin1, utf16 and other sets"
 TIME = "TIME below zero with a fraction"
-DECIMAL = "DECIMAL zero"
+DECIMAL = "Zeros at the end of a DECIMAL"
 BINARY_N = "BINARY(n)"
 GTID = "`gtid`"
 MINIMAL = "An UPDATE with row image MINIMAL"
@@ -35,21 +35,41 @@ FLOAT = "FLOAT, DOUBLE"
 TYPE_TEXT = "`mysqlType`"
 DATABASE = "`database` of a statement's text (ROWS_QUERY)"
 MARKS = "Transaction entries"
+ROUTINES = "Procedures, functions, triggers, events"
 RULES = (
     *(TEXT, TIME, DECIMAL, BINARY_N, GTID, MINIMAL, PARTIAL_JSON, OLD, UNSIGNED, SET_TYPE, ENUM, BINARY, ES, KEYS),
-    *(ACCOUNTS, VIEWS, TIMESTAMP, FLOAT, TYPE_TEXT, MARKS, DATABASE),
+    *(ACCOUNTS, VIEWS, TIMESTAMP, FLOAT, TYPE_TEXT, MARKS, DATABASE, ROUTINES),
 )
 _WIDER = {-6: 5, 5: 4, 4: -5, -5: 3}
 """The next wider of java.sql.Types: TINYINT, SMALLINT, INTEGER, BIGINT, DECIMAL."""
-_LATIN1 = re.compile(r"[\x80-\uffff]")
+_SETS = (
+    *("utf-8", "gbk", "gb18030", "big5", "cp932", "euc_jp", "euc_kr", "utf-16-be", "utf-16-le", "utf-32-be", "latin-1"),
+    *("cp1252", "iso8859-2", "cp1250", "cp1251", "koi8-r", "koi8-u", "cp866", "cp850", "cp852", "iso8859-7"),
+    *("iso8859-8", "iso8859-9", "iso8859-13", "cp1256", "cp1257", "tis-620", "mac-roman", "mac-latin2"),
+)
+"""Those that a column may have, as Python names them."""
+_READ_AS = ("utf-8", "latin-1", "cp1252", "gbk")
+"""Those that Canal may read texts in."""
 _FAR = timedelta(hours=14)
 
 
 class CanalRules:
-    """The rules; `binary` is how our messages have binary strings."""
+    """The rules; `binary` and `enum_index` are how our messages have binary strings, ENUM and SET."""
 
-    def __init__(self, binary: BinaryForm = "base64") -> None:
-        self._binary = binary
+    def __init__(self, binary: BinaryForm = "base64", *, enum_index: bool = False) -> None:
+        self._binary, self._enum_index = binary, enum_index
+
+    def read(self, message: Published, keys_of: Mapping[str, list[str]], ours: bool) -> Iterator[Change]:
+        """See Reader."""
+        return canal_changes(message, keys_of, self._our_key if ours else self._their_key)
+
+    def _their_key(self, type_: str, value: Any) -> Any:
+        return _key_text(type_, value, "latin1")
+
+    def _our_key(self, type_: str, value: Any) -> Any:
+        if isinstance(value, str) and _word(type_) in ("enum", "set") and not self._enum_index:
+            return _number_of(type_, value) or value
+        return _key_text(type_, value, self._binary)
 
     def explain(self, name: str, theirs: Any, ours: Any, old: Change, new: Change) -> str | None:
         """See Explain."""
@@ -79,48 +99,41 @@ class CanalRules:
             return MARKS
         if ours and re.match(r"\s*(CREATE|DROP|ALTER)\b[^(]*?\bVIEW\b", _sql(change), re.I):
             return VIEWS
-        return None
+        return ROUTINES if ours and _ROUTINES.match(_sql(change)) else None
 
     # -- values ---------------------------------------------------------------------------------------------------
 
     def _value(self, part: str, column: str, theirs: Any, ours: Any, old: Change, new: Change) -> str | None:
         if ABSENT in (theirs, ours):
-            if part == "old" and ours == ABSENT and old.rows > 1:
-                return OLD
-            return MINIMAL if part == "data" and theirs == ABSENT else None
+            if part == "old" and ours == ABSENT and old.rows > 1 and theirs == old.fields.get(f"data.{column}"):
+                return OLD  # the column did not change in this row
+            return MINIMAL if part == "data" and theirs == ABSENT and new.kind == "UPDATE" else None
         if not (isinstance(theirs, str) and isinstance(ours, str)):
             return None
         type_ = _type(new, column) or _type(old, column)
         word = _word(type_)
         if word in ("enum", "set"):
             return ENUM if _number_of(type_, ours) == theirs else None
-        if word.endswith(("binary", "blob")) or _SPATIAL.fullmatch(word):
+        if _is_binary(word):
             return self._bytes(word, theirs, ours)
         if word in ("float", "double"):
-            return FLOAT if _same_number(theirs, ours) else None
+            return FLOAT if _same_number(theirs, ours, double=word == "double") else None
         if word == "decimal":
-            return DECIMAL if _zero(theirs) and _zero(ours) else None
+            return DECIMAL if theirs == _canals_decimal(ours) else None
         if word == "time":
-            return TIME if ours.startswith("-") else None
+            return TIME if ours.startswith("-") and _near(theirs, ours) else None
         if word == "timestamp":
             return TIMESTAMP if _shifted(theirs, ours) else None
         if word == "json":
             return PARTIAL_JSON if re.match(r"\s*JSON_\w+\(", theirs) else None
         if word.endswith(("char", "text")):
-            return TEXT if _LATIN1.search(ours) or _LATIN1.search(theirs) else None
+            return TEXT if _misread(theirs, ours) else None
         return None
 
     def _bytes(self, word: str, theirs: str, ours: str) -> str | None:
         try:
-            before = theirs.encode("latin-1")
-            match self._binary:
-                case "base64":
-                    after = base64.b64decode(ours, validate=True)
-                case "hex":
-                    after = bytes.fromhex(ours)
-                case _:
-                    after = ours.encode("latin-1")
-        except (UnicodeEncodeError, binascii.Error, ValueError):
+            before, after = theirs.encode("latin-1"), _bytes_of(ours, self._binary)
+        except ValueError:
             return None
         if before == after:
             return BINARY
@@ -132,6 +145,41 @@ _SPATIAL = re.compile(r"(multi)?(point|linestring|polygon)|geometry(collection)?
 
 def _type(change: Change, column: str) -> str:
     return str(change.fields.get(f"mysqlType.{column}") or "")
+
+
+_ROUTINES = re.compile(
+    r"\s*(CREATE|ALTER|DROP)\s+(OR\s+REPLACE\s+)?(AGGREGATE\s+)?(DEFINER\s*=\s*\S+\s+)?"
+    r"(PROCEDURE|FUNCTION|TRIGGER|EVENT)\b",
+    re.IGNORECASE,
+)
+
+
+def _is_binary(word: str) -> bool:
+    return word.endswith(("binary", "blob")) or _SPATIAL.fullmatch(word) is not None
+
+
+def _bytes_of(text: str, form: BinaryForm) -> bytes:
+    """Raises ValueError."""
+    match form:
+        case "base64":
+            return base64.b64decode(text, validate=True)
+        case "hex":
+            return bytes.fromhex(text)
+        case _:
+            return text.encode("latin-1")
+
+
+def _key_text(type_: str, value: Any, form: BinaryForm) -> Any:
+    """A key's value without what both systems write in their own ways."""
+    if not isinstance(value, str):
+        return value
+    if _is_binary(word := _word(type_)):
+        try:
+            data = _bytes_of(value, form)
+        except ValueError:
+            return value
+        return (data.rstrip(b"\0") if word == "binary" else data).hex()
+    return _canals_decimal(value) if word == "decimal" else value
 
 
 def _word(type_: Any) -> str:
@@ -168,18 +216,49 @@ def _number_of(type_: str, label: str) -> str:
         return ""
 
 
-def _same_number(theirs: str, ours: str) -> bool:
+def _same_number(theirs: str, ours: str, *, double: bool) -> bool:
     try:
-        return math.isclose(float(theirs), float(ours), rel_tol=1e-6)
+        return math.isclose(float(theirs), float(ours), rel_tol=0 if double else 1e-6)
     except ValueError:
         return False
 
 
-def _zero(text: str) -> bool:
+def _near(theirs: str, ours: str) -> bool:
+    """Whether two times are within a second of each other, whatever their sign."""
     try:
-        return not Decimal(text)
-    except InvalidOperation:
+        first, second = (
+            sum(float(part) * unit for part, unit in zip(text.lstrip("-").split(":"), (3600, 60, 1), strict=True))
+            for text in (theirs, ours)
+        )
+    except ValueError:
         return False
+    return abs(first - second) <= 1
+
+
+def _misread(theirs: str, ours: str) -> bool:
+    """Whether a text is another one's bytes, read in a wrong character set."""
+    wanted = _UNKNOWN.sub("\ufffd", theirs)
+    for name in _SETS:
+        try:
+            data = ours.encode(name)
+        except UnicodeEncodeError:
+            continue
+        if any(_UNKNOWN.sub("\ufffd", data.decode(one, "replace")) == wanted for one in _READ_AS):
+            return True
+    return False
+
+
+_UNKNOWN = re.compile("\ufffd+")
+
+
+def _canals_decimal(text: str) -> str:
+    """What Canal writes: digits after the point are stored by nines, and it leaves the last group out when that has
+    fewer and is zero."""
+    whole, point, fraction = text.partition(".")
+    rest = len(fraction) % 9
+    if rest and fraction.endswith("0" * rest):
+        fraction = fraction[:-rest] or "0"
+    return whole + point + fraction
 
 
 def _shifted(theirs: str, ours: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from headrace.ports.replay import Published, parsed
 
 ABSENT = "(absent)"
 """The value of a field that a change does not have."""
+NO_TABLE = "(no table)"
 DELETE, INSERT, TOMBSTONE = "DELETE", "INSERT", "TOMBSTONE"
 
 
@@ -21,7 +22,7 @@ class Change:
     """One row's change, one statement, or one mark of a transaction."""
 
     table: str
-    """`schema.table`; of a statement that is about neither, what there is."""
+    """`schema.table`; of a statement the table or the schema, or NO_TABLE."""
     key: str
     """The values of the row's key, as JSON; "" without a key."""
     kind: str
@@ -43,12 +44,33 @@ class Change:
         return self.table, self.key
 
 
-Reader = Callable[[Published, Mapping[str, list[str]]], Iterator[Change]]
+Reader = Callable[[Published, Mapping[str, list[str]], bool], Iterator[Change]]
 """Yields the changes in a message. The mapping has the key's columns of tables as headrace knows them: Canal names none
-where a table has a unique key alone, and both sides have to be compared by the same key. Raises NotUnderstood."""
+where a table has a unique key alone, and both sides have to be compared by the same key. The flag says whether headrace
+published it. Raises NotUnderstood."""
+KeyText = Callable[[str, Any], Any]
+"""Makes of a type and a key's value what both systems have in common."""
 
 
-def canal_changes(message: Published, keys_of: Mapping[str, list[str]]) -> Iterator[Change]:
+class TopicReader:
+    """Yields the changes of one topic's messages, in order. A tombstone, which says neither its table nor a time, gets
+    the topic's name and the time of the delete before it."""
+
+    def __init__(self, read: Callable[[Published], Iterable[Change]], topic: str) -> None:
+        self._read, self._topic = read, topic
+        self._committed_ms = 0
+
+    def __call__(self, message: Published) -> Iterator[Change]:
+        """The changes in one more message. Raises NotUnderstood."""
+        for change in self._read(message):
+            change.table = change.table or f"topic {self._topic}"
+            change.committed_ms = self._committed_ms = change.committed_ms or self._committed_ms
+            yield change
+
+
+def canal_changes(
+    message: Published, keys_of: Mapping[str, list[str]], key_text: KeyText = lambda type_, value: value
+) -> Iterator[Change]:
     """The changes in a flat message of Canal's format; see Reader."""
     if message.value is None:
         return
@@ -57,28 +79,31 @@ def canal_changes(message: Published, keys_of: Mapping[str, list[str]]) -> Itera
         table = f"{raw['database']}.{raw['table']}"
         rows, old, keys = raw.get("data") or [], raw.get("old"), raw.get("pkNames") or []
         keys = sorted(keys_of.get(table, keys))
-        kind, committed = str(raw["type"]), int(raw.get("es") or 0)
+        kind, committed, types = str(raw["type"]), int(raw.get("es") or 0), raw.get("mysqlType") or {}
+
+        def key_of(values: Mapping[str, Any]) -> str:
+            return _key([key_text(str(types.get(name)), values.get(name)) for name in keys])
+
         common = {name: raw.get(name) for name in ("isDdl", "gtid", "sql", "pkNames", "es")}
         for name in ("mysqlType", "sqlType"):
             common |= {f"{name}.{column}": value for column, value in (raw.get(name) or {}).items()}
         if not rows:
             fields = {**common, "database": raw["database"]}
-            yield Change(raw["table"] or raw["database"], "", kind, fields, committed, message.stored_ms)
+            # Of a statement about no table Canal has no database.
+            yield Change(raw["table"] or NO_TABLE, "", kind, fields, committed, message.stored_ms)
         for number, row in enumerate(rows):
             fields = {**common, **{f"data.{column}": value for column, value in row.items()}}
             before = (old[number] or {}) if old else {}
             fields |= {f"old.{column}": value for column, value in before.items()}
             version = None if message.version is None else message.version + number
-            key = _key([row.get(name) for name in keys])
-            one = Change(table, key, kind, fields, committed, message.stored_ms, len(rows), version)
-            yield from _halves(one, [before.get(name, row.get(name)) for name in keys]) if before else (one,)
+            one = Change(table, key_of(row), kind, fields, committed, message.stored_ms, len(rows), version)
+            yield from _halves(one, key_of({**row, **before})) if before else (one,)
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise NotUnderstood(f"a message is no flat message of Canal ({type(error).__name__}: {error})") from error
 
 
-def _halves(update: Change, key_before: list[Any]) -> Iterator[Change]:
+def _halves(update: Change, before: str) -> Iterator[Change]:
     """An UPDATE that changes the key as a DELETE and an INSERT, which is what it is to the two rows."""
-    before = _key(key_before)
     if before == update.key:
         yield update
         return
@@ -93,7 +118,7 @@ def _halves(update: Change, key_before: list[Any]) -> Iterator[Change]:
 _KINDS = {"c": "INSERT", "u": "UPDATE", "d": "DELETE", "r": "READ", "t": "TRUNCATE"}
 
 
-def debezium_changes(message: Published, keys_of: Mapping[str, list[str]]) -> Iterator[Change]:
+def debezium_changes(message: Published, keys_of: Mapping[str, list[str]], ours: bool = False) -> Iterator[Change]:
     """The change in a message of Debezium's format: a row, a tombstone, a mark of a transaction or a statement; see
     Reader."""
     try:
@@ -111,20 +136,22 @@ def _debezium_change(message: Published) -> Change:
     if message.value is None:
         return Change("", lane, TOMBSTONE, {}, 0, *of)
     schema, raw = _unwrapped(parsed(message.value))
-    fields: dict[str, Any] = {"key": key, "schema": [key_schema, schema]}
+    fields: dict[str, Any] = {"key": key}
+    schemas = {"schema": [key_schema, schema]}  # last: examples show the beginning
     if "status" in raw:
-        fields |= _flat("", {name: value for name, value in raw.items() if not name.startswith("ts_")})
+        fields |= _flat("", {name: value for name, value in raw.items() if not name.startswith("ts_")}) | schemas
         return Change(str(raw["id"]), "", str(raw["status"]), fields, int(raw["ts_ms"]), message.stored_ms)
     source = raw["source"]
-    fields |= _flat("source.", {name: value for name, value in source.items() if name not in _CLOCKS})
+    of_source = _flat("source.", {name: value for name, value in source.items() if name not in _CLOCKS})
     committed, table = int(source["ts_ms"]), f"{source['db']}.{source['table']}"
     if "ddl" in raw:
-        fields |= _flat("", {name: raw.get(name) for name in ("databaseName", "schemaName", "ddl", "tableChanges")})
+        fields |= _flat("", {name: raw.get(name) for name in ("ddl", "databaseName", "schemaName", "tableChanges")})
+        fields |= of_source | schemas
         return Change(str(raw["databaseName"]), lane, "DDL", fields, committed, message.stored_ms)
     kind = _KINDS[raw["op"]]
     for side in ("before", "after"):
         fields |= _flat(f"{side}.", raw[side]) if raw[side] is not None else {side: None}
-    fields["transaction"] = raw.get("transaction")
+    fields |= {"transaction": raw.get("transaction"), **of_source, **schemas}
     return Change(table, lane, kind, fields, committed, *of)
 
 

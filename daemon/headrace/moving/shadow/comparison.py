@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 from typing import Any
-from zlib import crc32
 
 import orjson
 
@@ -64,7 +64,8 @@ class _Recent:
     def __contains__(self, change: Change) -> bool:
         return _checksum(change) in self._counts
 
-    def add(self, change: Change) -> None:
+    def add(self, change: Change) -> int:
+        """Returns its checksum."""
         number = _checksum(change)
         self._order.append(number)
         self._counts[number] += 1
@@ -73,6 +74,7 @@ class _Recent:
             self._counts[first] -= 1
             if not self._counts[first]:
                 del self._counts[first]
+        return number
 
 
 class Comparison:
@@ -83,8 +85,11 @@ class Comparison:
         self._lanes: dict[tuple[str, str], _Lane] = {}
         self._versions: dict[tuple[str, str], int] = {}
         """headrace's number of the last change of each row."""
-        self._paired: set[tuple[str, str]] = set()
-        """Rows of which a pair was found: before that the old system has changes from before headrace began."""
+        self._last: dict[tuple[str, str], int] = {}
+        """The checksum of the old system's last change that had a partner, of each row: before the first one the old
+        system has changes from before headrace began."""
+        self._again: dict[tuple[str, str], list[Change]] = {}
+        """Changes that were taken for sent again since the row's last pair."""
         self._of_old, self._of_new = _Recent(), _Recent()
         self._findings: dict[tuple[str | None, str, str], Finding] = {}
         self.begin_ms: int | None = None
@@ -107,6 +112,11 @@ class Comparison:
 
     # -- input ----------------------------------------------------------------------------------------------------
 
+    def begin(self, change: Change) -> None:
+        """Says that headrace published this change: the old system's from before its first one are not compared."""
+        if change.committed_ms and (self.begin_ms is None or change.committed_ms < self.begin_ms):
+            self.begin_ms = change.committed_ms
+
     def add_old(self, change: Change) -> None:
         """One more of the old system. Raises TooFarApart."""
         self.counts["old"] += 1
@@ -121,8 +131,7 @@ class Comparison:
                 self.counts["again"] += 1
                 return
             self._versions[change.lane] = change.version
-        if self.begin_ms is None or 0 < change.committed_ms < self.begin_ms:
-            self.begin_ms = change.committed_ms
+        self.begin(change)
         self._lanes.setdefault(change.lane, _Lane()).new.append(change)
         self._added(change.lane)
 
@@ -144,11 +153,22 @@ class Comparison:
                 self._only_old(lane.old.popleft(), end_ms)
             while lane.new:
                 self._only_new(lane.new.popleft(), end_ms)
+        for name in list(self._again):
+            self._check_again(name)
 
     # -- pairs ----------------------------------------------------------------------------------------------------
 
     def _match(self, lane: _Lane, *, ended: bool) -> None:
         while lane.old and lane.new:
+            if self._is_before(lane.old[0]):
+                if not ended and _second(lane.old[-1]) <= _second(lane.new[0]):
+                    return  # contents repeat: which of them is headrace's first is known when all of them are there
+                for _ in range(self._begin(lane)):
+                    self._only_old(lane.old.popleft(), None)
+            # One second apart is usual: a statement of Canal's has its own time, and ours that of the commit.
+            if lane.old[0] in self._of_old and _second(lane.old[0]) + 1 < _second(lane.new[0]):
+                self._only_old(lane.old.popleft(), None)
+                continue
             if (found := self._differences(lane.old[0], lane.new[0])) is not None:
                 self._pair(lane, found)
                 continue
@@ -164,10 +184,24 @@ class Comparison:
                 self._only_old(lane.old.popleft(), None)
             elif not ended and min(len(lane.old), len(lane.new)) < _LOOK:
                 return
-            elif len(lane.old) > len(lane.new) and self._is_before(lane.old[0]):
+            elif self._is_before(lane.old[0]) and (
+                not ended or len(lane.old) > len(lane.new) or _second(lane.old[0]) != _second(lane.new[0])
+            ):
                 self._only_old(lane.old.popleft(), None)
             else:
                 self._pair(lane, self._differences(lane.old[0], lane.new[0], anyway=True) or [])
+
+    def _begin(self, lane: _Lane) -> int:
+        """How many changes of a row are from before headrace began: what follows them is as headrace has it."""
+        reached = _second(lane.old[-1])
+        wanted = len(lane.old) - sum(_second(one) <= reached for one in lane.new)
+        before = sum(1 for _ in takewhile(self._is_before, lane.old))
+        found = [n for n in range(min(before + 1, len(lane.old))) if self._goes_on(lane, n)]
+        return min(found, key=lambda number: abs(number - wanted), default=0)
+
+    def _goes_on(self, lane: _Lane, begin: int) -> bool:
+        pairs = zip(islice(lane.old, begin, begin + _LOOK), lane.new, strict=False)
+        return all(self.same(old, new) for old, new in pairs)
 
     def _partner(self, one: Change, others: deque[Change], *, old: bool) -> int | None:
         for number, other in enumerate(others):
@@ -205,14 +239,15 @@ class Comparison:
         self.pending -= 2
         self.counts["pairs"] += 1
         self.counts["equal"] += not differences
-        self._paired.add(old.lane)
+        if old.lane in self._again:
+            self._check_again(old.lane)
+        self._last[old.lane] = self._of_old.add(old)
         for name, theirs, ours, rule in differences:
             self._note(rule, name, old, f"{old.key}: {_short(theirs)} by the old system, {_short(ours)} by headrace")
         committed = max(old.committed_ms, new.committed_ms)  # one of them may have whole seconds
         if committed and old.stored_ms and new.stored_ms:
             for values, stored in zip(self.latencies, (old.stored_ms, new.stored_ms), strict=True):
                 values[stored - committed] += 1
-        self._of_old.add(old)
         if new.version is None:
             self._of_new.add(new)
 
@@ -221,11 +256,12 @@ class Comparison:
     def _is_before(self, old: Change) -> bool:
         """Whether headrace may have begun behind it: times of the old system may be whole seconds."""
         begin = self.begin_ms
-        return old.lane not in self._paired and (begin is None or old.committed_ms // 1000 <= begin // 1000)
+        return old.lane not in self._last and (begin is None or _second(old) <= begin // 1000)
 
     def _only_old(self, old: Change, end_ms: int | None) -> None:
         self.pending -= 1
         if old in self._of_old:
+            self._again.setdefault(old.lane, []).append(old)
             self.counts["again"] += 1
         elif self._is_before(old):
             self.counts["before"] += 1
@@ -233,6 +269,16 @@ class Comparison:
             self.counts["after"] += 1
         else:
             self._note(self._alone(old, False), MISSING, old, f"{old.kind} {old.key} {_short(old.fields)}")
+
+    def _check_again(self, name: tuple[str, str]) -> None:
+        """A system that goes back sends all again up to its last change. Where that does not come, the changes are new
+        ones with contents that the row had before."""
+        changes = self._again.pop(name)
+        if _checksum(changes[-1]) == self._last.get(name):
+            return
+        self.counts["again"] -= len(changes)
+        for one in changes:
+            self._note(self._alone(one, False), MISSING, one, f"{one.kind} {one.key} {_short(one.fields)}")
 
     def _only_new(self, new: Change, end_ms: int | None) -> None:
         self.pending -= 1
@@ -251,8 +297,13 @@ class Comparison:
         found.count += 1
 
 
+def _second(change: Change) -> int:
+    return change.committed_ms // 1000
+
+
 def _checksum(change: Change) -> int:
-    return crc32(orjson.dumps([change.table, change.key, change.kind, change.fields]))
+    of = [change.table, change.key, change.kind, change.fields, change.committed_ms]  # all that a tombstone has
+    return hash(orjson.dumps(of))
 
 
 def _short(value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+import struct
 from typing import Any
 
 import orjson
@@ -18,7 +19,6 @@ QUERY = "`source.query`"
 THREAD = "`source.thread` of a schema change"
 ROW = "`source.row` of a schema change"
 DEFAULTS = "Defaults and comments of columns in schemas"
-PARTIAL = "Rows that lack columns (MINIMAL, NOBLOB)"
 LABELS = "A comma in an ENUM's label"
 YEAR = "YEAR 0000"
 YEARS = "Years below 100"
@@ -33,7 +33,7 @@ TABLE_CHANGES = "`tableChanges`"
 TRUNCATE = "Truncate events"
 TOMBSTONES = "Key of a table without PRIMARY KEY"
 RULES = (
-    *(UNSIGNED, VERSION, CONNECTOR, QUERY, THREAD, ROW, DEFAULTS, PARTIAL, LABELS, YEAR, YEARS, JSON, FLOAT, BOOLEAN),
+    *(UNSIGNED, VERSION, CONNECTOR, QUERY, THREAD, ROW, DEFAULTS, LABELS, YEAR, YEARS, JSON, FLOAT, BOOLEAN),
     *(DDL_VIEWS, DROP_TABLE, DROP_DATABASE, INDEX, TABLE_CHANGES, TRUNCATE, TOMBSTONES),
 )
 _LEFT_OUT = frozenset({"default", "doc"})
@@ -80,8 +80,6 @@ def alone(change: Change, ours: bool) -> str | None:
 
 
 def _value(theirs: Any, ours: Any) -> str | None:
-    if ours == ABSENT:
-        return PARTIAL
     if isinstance(theirs, bool) != isinstance(ours, bool):
         return BOOLEAN if theirs in (0, 1) and theirs == ours else None
     if isinstance(theirs, int) and isinstance(ours, int):
@@ -90,7 +88,7 @@ def _value(theirs: Any, ours: Any) -> str | None:
     if isinstance(theirs, int) and isinstance(ours, str):
         return UNSIGNED if _unscaled(ours) in (theirs, theirs + (1 << 64)) else None
     if isinstance(theirs, float) and isinstance(ours, int | float):
-        return FLOAT if math.isclose(theirs, ours, rel_tol=1e-6) else None
+        return FLOAT if theirs == _as_float(ours) else None
     if isinstance(theirs, str) and isinstance(ours, str):
         if theirs.replace("\\,", ",") == ours:
             return LABELS
@@ -106,11 +104,21 @@ def _unscaled(text: str) -> int | None:
         return None
 
 
-def _document(text: str) -> Any:
+def _as_float(value: float) -> float:
+    """The nearest number of four bytes."""
     try:
-        return orjson.loads(text)
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:
+        return math.inf
+
+
+def _document(text: str) -> Any:
+    """ABSENT for what has no blanks in either form: a single value."""
+    try:
+        found = orjson.loads(text)
     except orjson.JSONDecodeError:
         return ABSENT
+    return found if isinstance(found, dict | list) else ABSENT
 
 
 def _schemas(theirs: Any, ours: Any) -> str | None:

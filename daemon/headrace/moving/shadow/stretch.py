@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace.errors import NotUnderstood, Refusal
-from headrace.moving.shadow.changes import Change
+from headrace.moving.shadow.changes import Change, TopicReader
 from headrace.moving.shadow.comparison import PENDING, Comparison, TooFarApart
 from headrace.ports.replay import Published, Replay
 
@@ -28,6 +28,7 @@ class _Side:
     replay: Replay
     name: str
     """Of the old system's topic, by which both sides of a pair are known."""
+    read: TopicReader
     reached_ms: int = 0
     """When the last change that was read was committed."""
 
@@ -39,11 +40,11 @@ class Stretch:
         self,
         pairs: Sequence[tuple[str, str]],
         open_topic: OpenTopic,
-        read: Callable[[Published], Iterable[Change]],
+        read: Callable[[Published, bool], Iterable[Change]],
         comparison: Comparison,
     ) -> None:
-        self._open, self._changes, self._comparison = open_topic, read, comparison
-        self._ours = [_Side(ours, True, open_topic(ours, 0), old) for old, ours in pairs]
+        self._open, self._read_message, self._comparison = open_topic, read, comparison
+        self._ours = [self._side(ours, True, old, 0) for old, ours in pairs]
         self._theirs: list[_Side] = []
         """None as long as headrace has published nothing: its first change says from when on they are read."""
 
@@ -68,16 +69,32 @@ class Stretch:
         for side in (*self._ours, *self._theirs):
             await side.replay.close()
 
+    def _side(self, topic: str, ours: bool, name: str, since_ms: int) -> _Side:
+        read = TopicReader(lambda message: self._read_message(message, ours), name)
+        return _Side(topic, ours, self._open(topic, since_ms), name, read)
+
     async def _catch_up(self) -> None:
         """Reads up to the present ends of all topics."""
         if not self._theirs:
-            await self._read(self._ours)
-            if (begin := self._comparison.begin_ms) is None:
+            if (begin := await self._begin()) is None:
                 return
             since = max(1, begin - _EARLIER_MS)
-            for side in self._ours:
-                self._theirs.append(_Side(side.name, False, self._open(side.name, since), side.name))
+            self._theirs = [self._side(side.name, False, side.name, since) for side in self._ours]
         await self._read([*self._ours, *self._theirs])
+
+    async def _begin(self) -> int | None:
+        """When headrace's first change was committed, in milliseconds since 1970. Its topics are read for that alone:
+        kept in memory until the old system's are open, they could be too much."""
+        for one in self._ours:
+            side = self._side(one.topic, True, one.name, 0)
+            try:
+                async for block in side.replay.read():
+                    for message in block:
+                        for change in _changes_of(side, message):
+                            self._comparison.begin(change)
+            finally:
+                await side.replay.close()
+        return self._comparison.begin_ms
 
     async def _read(self, sides: Sequence[_Side]) -> None:
         """Takes a block at a time of the topic that is least far, so that little has to wait for its partner."""
@@ -99,10 +116,15 @@ class Stretch:
                 ) from None
 
     def _take(self, side: _Side, message: Published) -> None:
-        try:
-            for change in self._changes(message):
-                change.table = change.table or f"topic {side.name}"  # a tombstone names no table
-                side.reached_ms = max(side.reached_ms, change.committed_ms)
-                (self._comparison.add_new if side.ours else self._comparison.add_old)(change)
-        except NotUnderstood as error:
-            raise NotUnderstood(f"the topic {side.topic}: {error.args[0]}", remedy=error.remedy) from error
+        for change in _changes_of(side, message):
+            side.reached_ms = max(side.reached_ms, change.committed_ms)
+            (self._comparison.add_new if side.ours else self._comparison.add_old)(change)
+
+
+def _changes_of(side: _Side, message: Published) -> Iterator[Change]:
+    try:
+        for change in side.read(message):
+            change.fields["topic"] = side.name  # rows are paired whatever their topic
+            yield change
+    except NotUnderstood as error:
+        raise NotUnderstood(f"the topic {side.topic}: {error.args[0]}", remedy=error.remedy) from error
