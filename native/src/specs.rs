@@ -1,9 +1,9 @@
 //! Python's description of a table: tuples that begin with a name.
 
 use headrace_native_core::decimal::Decimal;
-use headrace_native_core::fields::{Binary, Kind, Style};
+use headrace_native_core::entries::Entries;
+use headrace_native_core::fields::{Binary, Kind, Label, Style};
 use headrace_native_core::table::{Canal, Column, Debezium, Format, Key, Operation, Route};
-use headrace_native_core::text;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -61,20 +61,15 @@ fn size_of(size: usize, known: &[usize]) -> PyResult<usize> {
     known.contains(&size).then_some(size).ok_or_else(unfit)
 }
 
-fn members(texts: Vec<String>) -> PyResult<Vec<Vec<u8>>> {
+fn members(texts: Vec<String>) -> PyResult<Vec<Label>> {
     if texts.len() > 64 {
         return Err(unfit());
     }
     Ok(labels(&texts))
 }
 
-fn labels(texts: &[String]) -> Vec<Vec<u8>> {
-    let escaped = |label: &String| {
-        let mut out = Vec::new();
-        text::escape(&mut out, label.as_bytes());
-        out
-    };
-    texts.iter().map(escaped).collect()
+fn labels(texts: &[String]) -> Vec<Label> {
+    texts.iter().map(|text| Label::new(text.as_bytes())).collect()
 }
 
 /// The characters of a one-byte character set, U+FFFE for none; "" is UTF-8.
@@ -150,6 +145,9 @@ pub fn format(spec: &Bound<'_, PyTuple>) -> PyResult<Format> {
             tombstones: spec.get(7)?,
             keys: spec.get(8)?,
         }),
+        "entries" => {
+            Format::Entries(Entries { header: spec.get(1)?, cells: spec.get(2)?, whole_seconds: spec.get(3)? })
+        }
         _ => return Err(unknown("the format", &name)),
     })
 }

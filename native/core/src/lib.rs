@@ -7,6 +7,7 @@
 
 pub mod batch;
 pub mod decimal;
+pub mod entries;
 pub mod fields;
 pub mod hashes;
 pub mod json;

@@ -3,6 +3,7 @@
 use std::sync::{MutexGuard, PoisonError};
 
 use crate::batch::{Batch, Headers, Shared};
+use crate::entries::Cell;
 use crate::table::{Change, Operation, Table};
 use crate::text::{self, put};
 use crate::Fit;
@@ -33,6 +34,10 @@ pub struct Stage {
     pub slots: Vec<u32>,
     pub order: Vec<u32>,
     pub scratch: Vec<u8>,
+    /// Texts of an entry's columns, and what is known of each column and row before they are written.
+    pub texts: Vec<u8>,
+    pub cells: Vec<Cell>,
+    pub sizes: Vec<usize>,
     /// What is the same in all messages of the event: before and behind what only one of them has.
     pub head: Vec<u8>,
     pub foot: Vec<u8>,

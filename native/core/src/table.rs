@@ -1,5 +1,6 @@
 //! One table schema as a format prints its rows: the small program that Python makes of the layout.
 
+use crate::entries::Entries;
 use crate::fields::{Kind, Shape, Style};
 use crate::hashes;
 use crate::output::{Message, Stage};
@@ -69,6 +70,7 @@ pub struct Debezium {
 pub enum Format {
     Canal(Canal),
     Debezium(Debezium),
+    Entries(Entries),
 }
 
 /// Where messages go.
@@ -104,9 +106,9 @@ pub struct Selection {
 /// One table schema, its format and its route.
 #[derive(Debug)]
 pub struct Table {
-    kinds: Vec<Kind>,
+    pub(crate) kinds: Vec<Kind>,
     shapes: Vec<Shape>,
-    columns: Vec<Column>,
+    pub(crate) columns: Vec<Column>,
     /// Fields that nobody publishes, and whose bytes may be none of their type.
     unprinted: Vec<usize>,
     format: Format,
@@ -137,7 +139,7 @@ pub struct Change<'a> {
     pub now_ms: u64,
 }
 
-type Image<'a> = &'a [Span];
+pub(crate) type Image<'a> = &'a [Span];
 
 impl Table {
     #[allow(clippy::too_many_arguments)]
@@ -155,10 +157,12 @@ impl Table {
         let keys = match &format {
             Format::Debezium(format) => format.keys.as_slice(),
             Format::Canal(format) => format.keys.as_slice(),
+            Format::Entries(_) => &[],
         };
         let known = columns.iter().all(|one| one.field < fields)
             && keys.iter().all(|&key| key < columns.len())
-            && identity.iter().all(|&field| field < fields);
+            && identity.iter().all(|&field| field < fields)
+            && !matches!(&format, Format::Entries(format) if !format.fits(&columns));
         let hashed = match &route {
             Route::One(_) => true,
             Route::Spread { key, slots } => {
@@ -183,7 +187,7 @@ impl Table {
         &self.shapes
     }
 
-    fn images<'a>(&self, change: &Change<'a>, row: usize) -> (Option<Image<'a>>, Image<'a>) {
+    pub(crate) fn images<'a>(&self, change: &Change<'a>, row: usize) -> (Option<Image<'a>>, Image<'a>) {
         let width = self.shapes.len();
         if change.operation == Operation::Update {
             let at = 2 * row * width;
@@ -209,6 +213,7 @@ impl Table {
         match &self.format {
             Format::Canal(format) => self.stage_canal(format, change, rows_per_message, number, stage),
             Format::Debezium(format) => self.stage_debezium(format, change, stage),
+            Format::Entries(format) => self.stage_entries(format, change, rows_per_message, number, stage),
         }?;
         if self.selects() && !self.is_published(change, &mut stage.scratch)? {
             stage.messages.clear();
@@ -305,7 +310,7 @@ impl Table {
             }
             Key::Record => match &self.format {
                 Format::Debezium(format) => self.record_key(format, change, image, scratch)?,
-                Format::Canal(_) => return Err(Unfit),
+                Format::Canal(_) | Format::Entries(_) => return Err(Unfit),
             },
         }
         Ok(slots[hashes::partition(scratch, slots.len() as u32) as usize])
@@ -376,7 +381,14 @@ impl Table {
         Ok(())
     }
 
-    fn same(&self, column: &Column, data: &[u8], before: Image, after: Image, scratch: &mut Vec<u8>) -> Fit<bool> {
+    pub(crate) fn same(
+        &self,
+        column: &Column,
+        data: &[u8],
+        before: Image,
+        after: Image,
+        scratch: &mut Vec<u8>,
+    ) -> Fit<bool> {
         match (before[column.field].of(data), after[column.field].of(data)) {
             (None, None) => Ok(true),
             (Some(a), Some(b)) => Ok(a == b || self.kinds[column.field].same(a, b, scratch)?),
@@ -448,6 +460,19 @@ impl Table {
         if !format.key_head.is_empty() {
             return self.stage_keyed(format, change, number, stage);
         }
+        self.stage_values(change, rows_per_message, stage, |slot, stage| {
+            self.canal_message(format, change, slot, change.pos + stage.members[0] as i64, number, stage)
+        })
+    }
+
+    /// Deals the rows out to messages that have no key: `make` gets each one's slot, and its rows as `stage.members`.
+    pub(crate) fn stage_values(
+        &self,
+        change: &Change,
+        rows_per_message: usize,
+        stage: &mut Stage,
+        make: impl Fn(u32, &mut Stage) -> Fit<()>,
+    ) -> Fit<()> {
         if let Route::One(slot) = self.route {
             let each = if rows_per_message == 0 { change.rows } else { rows_per_message };
             let mut first = 0;
@@ -455,7 +480,7 @@ impl Table {
                 let end = change.rows.min(first + each);
                 stage.members.clear();
                 stage.members.extend(first..end);
-                self.canal_message(format, change, slot, change.pos + stage.members[0] as i64, number, stage)?;
+                make(slot, stage)?;
                 first = end;
             }
             return Ok(());
@@ -465,7 +490,7 @@ impl Table {
                 let slot = self.slot_of(change, row, &mut stage.scratch)?;
                 stage.members.clear();
                 stage.members.push(row);
-                self.canal_message(format, change, slot, change.pos + stage.members[0] as i64, number, stage)?;
+                make(slot, stage)?;
             }
             return Ok(());
         }
@@ -474,7 +499,7 @@ impl Table {
             let slot = stage.order[group];
             stage.members.clear();
             stage.members.extend(stage.slots.iter().enumerate().filter(|(_, &of)| of == slot).map(|(row, _)| row));
-            self.canal_message(format, change, slot, change.pos + stage.members[0] as i64, number, stage)?;
+            make(slot, stage)?;
         }
         Ok(())
     }

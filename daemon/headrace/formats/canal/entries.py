@@ -13,7 +13,7 @@ from typing import Any
 from headrace.canal_wire import canal_pb2 as pb
 from headrace.canal_wire.wire import field, packet_of, varint
 from headrace.formats.canal.format import INDEX_SQL_TYPES, named_by
-from headrace.formats.canal.text import NUMBERS_AND_TIMES, fixed_decimals
+from headrace.formats.canal.text import NUMBERS_AND_TIMES, fixed_decimals, has_fixed_decimals
 from headrace.model import (
     ABSENT,
     Column,
@@ -25,7 +25,7 @@ from headrace.model import (
     TableSchema,
     TransactionMark,
 )
-from headrace.ports.format import Messages, ValueFormat, per_schema
+from headrace.ports.format import Messages, NativeTable, ValueFormat, per_schema
 from headrace_common.numbers import float_text
 
 _BINARY: dict[str, Callable[[bytes], bytes]] = {
@@ -53,8 +53,7 @@ class _Column:
         self.head = _written(fixed)
         self.tail = _written(pb.Column(mysql_type=column.mysql_type))
         self.text = _text_of(column, binary)
-        null = self.head, _IS_NULL, self.tail
-        self._null = b"".join(null), b"".join((_UPDATED, *null))
+        self._null = self.head + _IS_NULL + self.tail, self.head + _UPDATED + _IS_NULL + self.tail
 
     def cell(self, value: Any, updated: bool) -> bytes:
         """A CanalEntry.Column."""
@@ -126,6 +125,7 @@ class EntryFormat(ValueFormat):
 
     def __init__(self, binary: str, enum_index: bool, *, whole_seconds: bool) -> None:
         self._table = per_schema(lambda schema: _Table(schema, binary, enum_index, self._keys(schema)))
+        self._binary, self._whole_seconds = binary, whole_seconds
         self._unit_us = 1_000_000 if whole_seconds else 1_000
         self._factor = 1_000 if whole_seconds else 1
         self.number = 0
@@ -133,6 +133,14 @@ class EntryFormat(ValueFormat):
     @staticmethod
     def _keys(schema: TableSchema) -> Sequence[int]:
         return () if schema.promoted else schema.keys
+
+    def native(self, schema: TableSchema) -> NativeTable | None:
+        if any(map(has_fixed_decimals, schema.columns)):
+            return None
+        table = self._table(schema)
+        cells = [(column.head, column.tail) for column in table.columns]
+        columns = [("", ("text", self._binary))] * len(cells)  # an entry has no names in JSON
+        return NativeTable(columns, ("entries", table.header, cells, self._whole_seconds))
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
         return self._rows(change, change.pos, self._row_datas(change))
