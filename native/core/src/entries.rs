@@ -78,6 +78,17 @@ fn property(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     field(out, 0x12, value);
 }
 
+/// The entry of a packet that has one, as a field of Messages; Unfit for anything else.
+pub fn entry_in(packet: &[u8]) -> Fit<&[u8]> {
+    let body = after_varint(packet.strip_prefix(PACKET).ok_or(Unfit)?)?;
+    after_varint(body.strip_prefix(&[0x08]).ok_or(Unfit)?)
+}
+
+fn after_varint(raw: &[u8]) -> Fit<&[u8]> {
+    let last = raw.iter().position(|&byte| byte < 0x80).ok_or(Unfit)?;
+    Ok(&raw[last + 1..])
+}
+
 impl Operation {
     /// CanalEntry.EventType.
     fn number(self) -> u8 {
