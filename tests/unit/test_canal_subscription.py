@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from headrace.adapters.canal.session import Refused, Subscription
 from headrace.adapters.canal import store as stores
+from headrace.adapters.canal.session import Refused, Subscription
 from headrace.adapters.canal.store import Entries, EntryStore
 from headrace.canal_wire import canal_pb2 as pb
 from headrace.canal_wire.wire import entries_in, entry_in, packet_of
