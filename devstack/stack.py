@@ -17,6 +17,7 @@ from devstack.errors import BadRequest, PortTaken
 from devstack.progress import say
 from devstack.servers import (
     BROKERS,
+    CANAL,
     CHROMIUM,
     ELASTICSEARCH,
     KAFKA,
@@ -33,6 +34,7 @@ from devstack.servers import (
     Handle,
 )
 from devstack.servers.base import Tls
+from devstack.servers.canal import CanalServer, Properties
 from devstack.servers.chromium import ChromiumServer
 from devstack.servers.elasticsearch import ElasticsearchServer
 from devstack.servers.kafka import Advertise, KafkaCluster
@@ -162,6 +164,18 @@ class Stack:
     ) -> RocketmqServer:
         """Start a RocketMQ node (name server, broker, proxy); `settings` override those of broker.conf."""
         return self._launch(name, lambda n, d: ROCKETMQ.node(self.cache, n, d, port, heap, settings))
+
+    def canal(
+        self,
+        destinations: Mapping[str, Properties],
+        port: int | None = None,
+        *,
+        name: str = "canal",
+        settings: Properties | None = None,
+    ) -> CanalServer:
+        """Start a server of Canal with the instance.properties of each destination (devstack.servers.canal.reads);
+        `settings` override those of canal.properties."""
+        return self._launch(name, lambda n, d: CANAL.server(self.cache, n, d, port, destinations, settings or {}))
 
     def redis(self, port: int | None = None, *, name: str = "redis") -> RedisServer:
         """Start a Redis."""

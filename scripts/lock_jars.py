@@ -14,10 +14,14 @@ from benchmarks import others
 from devstack import canal, maven
 from devstack.cache import Cache
 from devstack.progress import say
+from devstack.servers import canal as canal_server
 from devstack.servers import elasticsearch, jvm, kafka, opensearch, rocketmq, zookeeper
 
 WANTED = [
-    *(module.COORDINATES for module in (kafka, zookeeper, elasticsearch, opensearch, rocketmq, others, canal)),
+    *(
+        module.COORDINATES
+        for module in (kafka, zookeeper, elasticsearch, opensearch, rocketmq, others, canal, canal_server)
+    ),
     (jvm.COMPILER,),
 ]
 

@@ -264,6 +264,12 @@ class Origin:
     """Of the server that executed it; 0 when it is not known."""
     thread: int = 0
     """The session's connection id there; 0 when it is not known."""
+    length: int = 0
+    """Bytes of its event, with header and checksum; 0 when it has none."""
+    time: int = 0
+    """When the server began the statement: the event header's seconds since 1970; 0 when it has none."""
+    table_id: int = 0
+    """The table's number in the binlog, of rows; else 0."""
 
 
 NO_ORIGIN: Final = Origin("", 0, 0, 0)
@@ -389,6 +395,8 @@ class SchemaChange:
     """Whether it is an ALTER, whose kind may be another: ADD INDEX is CINDEX."""
     view: bool = False
     """Whether it is about a view."""
+    session_schema: str = ""
+    """The session's default schema; "" when it had none."""
 
     @property
     def is_ddl(self) -> bool:
@@ -405,6 +413,8 @@ class TransactionMark:
     commit_time_us: int
     gtid: str
     origin: Origin = NO_ORIGIN
+    xid: int = 0
+    """The end of a transaction has the storage engine's number of it; 0 when a statement ended it."""
 
 
 class Unit(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from devstack.servers.base import Handle, Kind
+from devstack.servers.canal import Canal
 from devstack.servers.chromium import Chromium
 from devstack.servers.elasticsearch import Elasticsearch
 from devstack.servers.kafka import Kafka
@@ -30,6 +31,7 @@ RABBITMQ = Rabbitmq("rabbitmq", "3.10", "bookworm")
 RABBITMQ4 = Rabbitmq("rabbitmq4", "4.0", "trixie")
 ROCKETMQ = Rocketmq()
 REDIS = Redis()
+CANAL = Canal()
 CHROMIUM = Chromium()
 PROMETHEUS = Prometheus()
 SPARK = Spark()
@@ -41,11 +43,12 @@ KINDS: dict[str, Kind] = {
     **SQL,
     **{kind.name: kind for kind in (KAFKA, ZOOKEEPER, ELASTICSEARCH, OPENSEARCH)},
     **BROKERS,
-    **{kind.name: kind for kind in (ROCKETMQ, REDIS, CHROMIUM, PROMETHEUS, SPARK)},
+    **{kind.name: kind for kind in (CANAL, ROCKETMQ, REDIS, CHROMIUM, PROMETHEUS, SPARK)},
 }
 
 __all__ = [
     "BROKERS",
+    "CANAL",
     "CHROMIUM",
     "ELASTICSEARCH",
     "KAFKA",

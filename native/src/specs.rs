@@ -1,7 +1,7 @@
 //! Python's description of a table: tuples that begin with a name.
 
 use headrace_native_core::decimal::Decimal;
-use headrace_native_core::entries::Entries;
+use headrace_native_core::entries::{Constants, Entries};
 use headrace_native_core::fields::{Binary, Kind, Label, Style};
 use headrace_native_core::table::{Canal, Column, Debezium, Format, Key, Operation, Route};
 use pyo3::exceptions::PyValueError;
@@ -120,6 +120,13 @@ pub fn columns(specs: &[(usize, String, Bound<'_, PyTuple>)]) -> PyResult<Vec<Co
         .collect()
 }
 
+/// See `_Column.native` in `headrace/formats/canal/entries.py`.
+type Cell = (Vec<u8>, Vec<u8>, Vec<u8>, Option<(u64, Vec<u8>)>);
+
+fn constants((before, after, before_null, before_small): Cell) -> Constants {
+    Constants { before, after, before_null, before_small }
+}
+
 /// What a format says of a table; see `NativeTable` in `headrace/ports/format.py`.
 pub fn format(spec: &Bound<'_, PyTuple>) -> PyResult<Format> {
     let spec = Spec(spec);
@@ -146,7 +153,8 @@ pub fn format(spec: &Bound<'_, PyTuple>) -> PyResult<Format> {
             keys: spec.get(8)?,
         }),
         "entries" => {
-            Format::Entries(Entries { header: spec.get(1)?, cells: spec.get(2)?, whole_seconds: spec.get(3)? })
+            let cells = spec.get::<Vec<Cell>>(2)?.into_iter().map(constants).collect();
+            Format::Entries(Entries { header: spec.get(1)?, cells, compat: spec.get(3)? })
         }
         _ => return Err(unknown("the format", &name)),
     })

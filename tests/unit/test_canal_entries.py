@@ -111,24 +111,25 @@ def test_a_message_a_row_counts_on() -> None:
 @pytest.mark.parametrize("begin", [True, False])
 def test_marks_are_entries_of_their_own(begin: bool) -> None:
     fmt = EntryFormat("hex", enum_index=False, whole_seconds=True)
-    (made,) = fmt.mark(TransactionMark(begin, 77, 1_700_000_000_123_456, "uuid:5", ORIGIN), 0)
+    (made,) = fmt.mark(TransactionMark(begin, 77, 1_700_000_000_123_456, "uuid:5", ORIGIN, 99), 0)
     (entry,) = entries(made.values[0])
     assert entry.entry_type == (pb.TRANSACTIONBEGIN if begin else pb.TRANSACTIONEND)
     if begin:
         assert pb.TransactionBegin.FromString(entry.store_value).thread_id == 9
     else:
-        assert pb.TransactionEnd.FromString(entry.store_value).transaction_id == "uuid:5"
+        assert pb.TransactionEnd.FromString(entry.store_value).transaction_id == "99"
 
 
 @pytest.mark.parametrize("kind", list(DdlKind))
 def test_statements_have_their_kind_text_and_schema(kind: DdlKind) -> None:
     fmt = EntryFormat("hex", enum_index=False, whole_seconds=True)
     of = SchemaChange(kind, "ddl", "shop", "orders", "ALTER …", (), 77, 1_700_000_000_123_456, "", ORIGIN)
+    of.session_schema = "session"
     (made,) = fmt.schema_change(of, 0)
     assert made.values[0] is not None
     header, row_change = rows_of(made.values[0])
     assert pb.EventType.Name(header.event_type) == pb.EventType.Name(row_change.event_type) == str(kind)
-    assert (row_change.is_ddl, row_change.sql, row_change.ddl_schema_name) == (True, "ALTER …", "shop")
+    assert (row_change.is_ddl, row_change.sql, row_change.ddl_schema_name) == (True, "ALTER …", "session")
 
 
 @pytest.mark.parametrize("number", [0, 1, 127, 128, 16383, 16384, 1 << 31, (1 << 63) - 1, -1, -6, -(1 << 63)])

@@ -462,7 +462,8 @@ def test_it_is_said_of_each_table_whether_native_code_makes_its_rows_and_why_not
         ("shop", "masked"): "a column is masked",
         ("shop", "some"): "rows are left out, or spread by Canal's hash",
     }
-    assert used(data, settings_of({}))["shop", "times"] == ""
+    for message in ({}, {"format": "debezium"}, {"format": "canal-protobuf"}):
+        assert used(data, settings_of(message))["shop", "times"] == "", message
 
 
 def settings_of(message: dict[str, Any], **more: Any) -> DestinationSettings:

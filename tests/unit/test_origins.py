@@ -28,28 +28,32 @@ def test_rows_statements_and_marks_of_a_transaction_stand_in_their_events() -> N
     log, told = Binlog().begin_file(), list[Any]()
     first = log.at
     log.gtid(1, 1_700_000_000_000_000)
+    begin = log.at
     log.query("BEGIN")
+    begun = log.at - begin
     events = []
     for row in ((1, "a"), (2, "b")):
         log.table()
         events.append(log.at)
         log.insert(row)
-    end = log.at
-    log.event(16, bytes(8))
+    size, end = log.at - events[1], log.at
+    log.event(16, (99).to_bytes(8, "little"))
     second = log.at
     log.gtid(2, 1_700_000_000_000_001)
     ddl = log.at
     log.query("CREATE TABLE u (id INT PRIMARY KEY)")
     made = decoder(told, statement=told.append, mark=told.append, history=history())
     feed(made, bytes(log.packets))
+    when, table = 1_700_000_000, 7
     expected = [
-        (TransactionMark, Origin("b.000001", first, events[0], 1)),
-        (RowsChange, Origin("b.000001", first, events[0], 1)),
-        (RowsChange, Origin("b.000001", first, events[1], 2)),
-        (TransactionMark, Origin("b.000001", first, end, 2)),
-        (SchemaChange, Origin("b.000001", second, ddl, 0)),
+        (TransactionMark, Origin("b.000001", first, begin, 0, 0, 0, begun, when)),
+        (RowsChange, Origin("b.000001", first, events[0], 1, 0, 0, size, when, table)),
+        (RowsChange, Origin("b.000001", first, events[1], 2, 0, 0, size, when, table)),
+        (TransactionMark, Origin("b.000001", first, end, 2, 0, 0, second - end, when)),
+        (SchemaChange, Origin("b.000001", second, ddl, 0, 0, 0, log.at - ddl, when)),
     ]
     assert [(type(item), item.origin) for item in told] == expected
+    assert [item.xid for item in told if isinstance(item, TransactionMark)] == [0, 99]
 
 
 def test_rows_of_a_table_that_nobody_wants_count_too() -> None:
@@ -86,7 +90,8 @@ def test_rows_of_an_xa_transaction_stand_where_it_is_committed() -> None:
     event = log.at
     log.query("XA COMMIT X'61',X'',1")
     feed(decoder(changes), bytes(log.packets))
-    assert [change.origin for change in changes] == [Origin("b.000001", group, event, 1)]
+    places = [(one.origin.transaction, one.origin.offset, one.origin.ordinal) for one in changes]
+    assert places == [(group, event, 1)]
 
 
 def test_the_parts_of_a_change_keep_its_origin() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -105,7 +106,9 @@ class RowsReader:
             if count != table.count:
                 raise self._other_columns(table, count)
             if stop - at > _AT_ONCE:
-                raise InSlices(self._slices(table, row_schema, bitmaps, kind, data, q, stop), stop - at)
+                raise InSlices(
+                    self._slices(data[at : at + 6], table, row_schema, bitmaps, kind, data, q, stop), stop - at
+                )
             decode = table.decoders.get(b"P" + bitmaps if diffs else bitmaps)
             if decode is None:
                 decode = self._new_decoder(table, row_schema, bitmaps, images, diffs)
@@ -116,7 +119,9 @@ class RowsReader:
                     decode = self._new_decoder(table, row_schema, bitmaps, images, diffs, any_text=True)
                     rows = decode(data, q, stop)
             except TakesLong as long:
-                raise InSlices(self._slices(table, row_schema, bitmaps, kind, data, q, stop), long.size) from None
+                raise InSlices(
+                    self._slices(data[at : at + 6], table, row_schema, bitmaps, kind, data, q, stop), long.size
+                ) from None
             except MissingBase as error:
                 raise self._lacks_base(table, error) from error
             except BROKEN as error:
@@ -149,6 +154,9 @@ class RowsReader:
                     ordinal,
                     transactions.server_id,
                     transactions.thread_id,
+                    cursor.length,
+                    cursor.time,
+                    _from_bytes(data[at : at + 6], "little"),
                 )
                 partial = table.partial is not False and bitmaps in table.partial
                 emit(
@@ -188,7 +196,15 @@ class RowsReader:
             yield from work.slices
 
     def _slices(
-        self, table: Table, row_schema: RowSchema, bitmaps: bytes, kind: RowsKind, data: bytes, at: int, stop: int
+        self,
+        number: bytes,
+        table: Table,
+        row_schema: RowSchema,
+        bitmaps: bytes,
+        kind: RowsKind,
+        data: bytes,
+        at: int,
+        stop: int,
     ) -> Iterator[None]:
         """The rows of a large event, which stand from `at` to `stop`, some at each next(). More than one row goes out
         in parts of PART_BYTES or PART_ROWS; what a position says of them is how many rows went out."""
@@ -199,7 +215,7 @@ class RowsReader:
                 before, after = (tuple(large_again(value, least) for value in row) for row in images[i : i + 2])
                 images[i : i + 2] = before, (yield from _compared(before, after))
             if images:
-                yield from self._part(row_schema, table, bitmaps, kind, images, 0, whole=True)
+                yield from self._part(number, row_schema, table, bitmaps, kind, images, 0, whole=True)
             transactions.events_done += 1
             transactions.end_part(0)
             return
@@ -227,7 +243,7 @@ class RowsReader:
             made = len(images) // len(row)
             full = at - begin >= PART_BYTES or made >= PART_ROWS or len(images) * table.count >= _PART_VALUES
             if made and at < stop and full:
-                yield from self._part(row_schema, table, bitmaps, kind, images, count - made, whole=False)
+                yield from self._part(number, row_schema, table, bitmaps, kind, images, count - made, whole=False)
                 images, begin = [], at
                 transactions.end_part(count)
                 yield
@@ -235,7 +251,7 @@ class RowsReader:
                 yield
         if images:
             first = count - len(images) // (2 if update else 1)
-            yield from self._part(row_schema, table, bitmaps, kind, images, first, whole=not first)
+            yield from self._part(number, row_schema, table, bitmaps, kind, images, first, whole=not first)
         transactions.events_done += 1
         transactions.end_part(0)
 
@@ -266,6 +282,7 @@ class RowsReader:
 
     def _part(
         self,
+        number: bytes,
         row_schema: RowSchema,
         table: Table,
         bitmaps: bytes,
@@ -287,7 +304,7 @@ class RowsReader:
                 transactions.mark_begin()
             self._statements.give_text(row_schema.schema)
             pos = transactions.next_pos(len(rows) * (2 if update and self._options.two_numbers else 1))
-            origin = transactions.origin()
+            origin = replace(transactions.origin(), table_id=_from_bytes(number, "little"))
             large = numbered(images)
             change = RowsChange(
                 row_schema.schema,

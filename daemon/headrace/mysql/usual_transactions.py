@@ -126,7 +126,7 @@ class UsualTransactions(UsualEvents):
                     break
                 if crc32(view[at + 5 : end]) != WHOLE_CRC:
                     break
-                cursor.start, cursor.time = start, when
+                cursor.start, cursor.time, cursor.length = start, when, length
                 try:
                     handler(data, at + _HEAD, end - 4)
                 except InSlices:

@@ -182,13 +182,12 @@ class NativeOutput(NativeRows):
         known = [layout for layout in layouts if layout is not None]
         if not reason and (spec is None or route is None or projection.kept is None or len(known) < len(layouts)):
             reason = "it has a column that is not shown"
-        if self.use.note(schema.schema, schema.table, reason) and reason:
-            log.info("Python makes the rows of a table", table=schema.name, reason=reason)
         if reason or spec is None or route is None or projection.kept is None:
+            self._note(schema, reason)
             return None
         columns = [(number, *column) for number, column in zip(projection.kept, spec.columns, strict=True)]
         try:
-            return self.output.table(
+            made = self.output.table(
                 known,
                 columns,
                 spec.format,
@@ -199,8 +198,15 @@ class NativeOutput(NativeRows):
                 self._two_numbers,
                 self._counter(projection.schema),
             )
-        except ValueError:  # a layout that this version of it does not know
+        except ValueError as error:  # a layout that this version of it does not know
+            self._note(schema, f"native code does not know what describes it: {error}")
             return None
+        self._note(schema, "")
+        return made
+
+    def _note(self, schema: TableSchema, reason: str) -> None:
+        if self.use.note(schema.schema, schema.table, reason) and reason:
+            log.info("Python makes the rows of a table", table=schema.name, reason=reason)
 
     def _counter(self, schema: TableSchema) -> int:
         """The number of the table's counter, which stays the same in all of its versions."""

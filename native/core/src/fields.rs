@@ -263,7 +263,7 @@ fn set<const JSON: bool>(out: &mut Vec<u8>, bits: u64, labels: &[Label]) -> Fit<
     Ok(())
 }
 
-fn unsigned_int(raw: &[u8]) -> u64 {
+pub(crate) fn unsigned_int(raw: &[u8]) -> u64 {
     raw.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte))
 }
 

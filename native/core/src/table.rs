@@ -1,6 +1,6 @@
 //! One table schema as a format prints its rows: the small program that Python makes of the layout.
 
-use crate::entries::Entries;
+use crate::entries::{Entries, Event};
 use crate::fields::{Kind, Shape, Style};
 use crate::hashes;
 use crate::output::{Message, Stage};
@@ -133,9 +133,9 @@ pub struct Change<'a> {
     pub commit_us: u64,
     pub gtid: &'a [u8],
     pub file: &'a [u8],
-    pub offset: u64,
-    pub server_id: u32,
-    pub thread: u32,
+    pub event: Event,
+    /// The number of the table in the binlog.
+    pub table_id: u64,
     pub now_ms: u64,
 }
 
@@ -686,7 +686,7 @@ impl Table {
         let us = change.commit_us;
         put!(out, b",\"source\":", &format.source, us / 1000, b",\"snapshot\":\"false\"", &format.source_db);
         put!(out, b",\"sequence\":null,\"ts_us\":", us, b",\"ts_ns\":", us * 1000, &format.source_table);
-        put!(out, b",\"server_id\":", change.server_id, b",\"gtid\":");
+        put!(out, b",\"server_id\":", change.event.server_id, b",\"gtid\":");
         if change.gtid.is_empty() {
             out.extend_from_slice(b"null");
         } else {
@@ -694,14 +694,14 @@ impl Table {
         }
         out.extend_from_slice(b",\"file\":");
         text::quote(out, change.file);
-        put!(out, b",\"pos\":", change.offset, b",\"row\":");
+        put!(out, b",\"pos\":", change.event.offset, b",\"row\":");
         let out = foot;
         out.clear();
         out.extend_from_slice(b",\"thread\":");
-        if change.thread == 0 {
+        if change.event.thread == 0 {
             out.extend_from_slice(b"null");
         } else {
-            text::int(out, change.thread);
+            text::int(out, change.event.thread);
         }
         let (ms, op) = (change.now_ms, change.operation.names().1);
         put!(out, b",\"query\":null},\"transaction\":null,\"op\":\"", op, b"\",\"ts_ms\":", ms);

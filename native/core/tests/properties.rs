@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use headrace_native_core::batch::{Batch, Shared};
 use headrace_native_core::decimal::Decimal;
-use headrace_native_core::entries::Entries;
+use headrace_native_core::entries::{Constants, Entries};
 use headrace_native_core::fields::{Binary, Kind, Label, Style};
 use headrace_native_core::json::json_text;
 use headrace_native_core::output::{lock, Opener, Output};
@@ -84,8 +84,15 @@ fn debezium() -> Format {
 }
 
 fn entries() -> Format {
-    let cells = vec![(b"\x1A\x01c".to_vec(), b"R\x01t".to_vec()); kinds().len()];
-    Format::Entries(Entries { header: Vec::new(), cells, whole_seconds: true })
+    let (before, after) = (b"\x1A\x01c".to_vec(), b"R\x01t".to_vec());
+    let constants = |(kind, _)| Constants {
+        before: before.clone(),
+        after: after.clone(),
+        before_null: Vec::new(),
+        before_small: matches!(kind, Kind::Int { .. }).then(|| (99, Vec::new())),
+    };
+    let cells = kinds().into_iter().map(constants).collect();
+    Format::Entries(Entries { header: Vec::new(), cells, compat: true })
 }
 
 /// The three formats.

@@ -127,7 +127,7 @@ class Subscription:
 
     def _wanted(self, entry: memoryview) -> bool:
         header = pb.Entry.FromString(pb.Messages.FromString(bytes(entry)).messages[0]).header
-        if not header.table_name:
+        if not header.schema_name or not header.table_name:
             return True
         name = f"{header.schema_name}.{header.table_name}"
         return any(pattern.fullmatch(name) for pattern in self._filter)

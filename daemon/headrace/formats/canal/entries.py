@@ -37,6 +37,17 @@ _BEFORE, _AFTER = b"\x0a", b"\x12"
 """Which of a row's two lists a column goes into."""
 _UPDATED, _IS_NULL = b"\x28\x01", b"\x30\x01"
 _MYSQL, _UTF8 = 2, "UTF-8"
+_SIGNED = {
+    "tinyint": (-6, 0x7F),
+    "smallint": (5, 0x7FFF),
+    "mediumint": (4, 0x7FFFFF),
+    "int": (4, 0x7FFFFFFF),
+    "bigint": (-5, 0x7FFFFFFFFFFFFFFF),
+}
+"""java.sql.Types of integers as signed ones, and the largest value: to Canal an unsigned column has another type only
+where its value is larger."""
+_NULL_TYPES = {"set": 2004, "json": 1111}
+"""java.sql.Types that Canal gives to NULL."""
 _OPERATIONS = {Operation.INSERT: pb.INSERT, Operation.UPDATE: pb.UPDATE, Operation.DELETE: pb.DELETE}
 
 
@@ -48,12 +59,21 @@ def _written(message: Any) -> bytes:
 class _Column:
     """What is the same in every value of a column."""
 
-    def __init__(self, index: int, column: Column, key: bool, sql_type: int, binary: Callable[[bytes], bytes]) -> None:
+    def __init__(
+        self, index: int, column: Column, key: bool, sql_type: int, null_type: int, binary: Callable[[bytes], bytes]
+    ) -> None:
         fixed = pb.Column(index=index, sql_type=sql_type, name=column.name, is_key=key)
         self.head = _written(fixed)
         self.tail = _written(pb.Column(mysql_type=column.mysql_type))
         self.text = _text_of(column, binary)
-        self._null = self.head + _IS_NULL + self.tail, self.head + _UPDATED + _IS_NULL + self.tail
+        fixed.sql_type = null_type
+        self.null_head = _written(fixed)
+        self._null = self.null_head + _IS_NULL + self.tail, self.null_head + _UPDATED + _IS_NULL + self.tail
+
+    def native(self) -> tuple[bytes, bytes, bytes, tuple[int, bytes] | None]:
+        """What is before a value, after it, and before NULL; and what is before a value that is no larger than a
+        number."""
+        return self.head, self.tail, self.null_head, None
 
     def cell(self, value: Any, updated: bool) -> bytes:
         """A CanalEntry.Column."""
@@ -63,6 +83,25 @@ class _Column:
         if not text:
             return b"%b%b\x30\x00%b" % (self.head, mark, self.tail)
         return b"%b%b\x30\x00\x42%b%b%b" % (self.head, mark, varint(len(text)), text, self.tail)
+
+
+class _Unsigned(_Column):
+    """A column of unsigned integers, whose type in java.sql.Types Canal tells by the value."""
+
+    def __init__(
+        self, index: int, column: Column, key: bool, sql_type: int, null_type: int, binary: Callable[[bytes], bytes]
+    ) -> None:
+        super().__init__(index, column, key, sql_type, null_type, binary)
+        signed, self._largest = _SIGNED[column.kind]
+        self._signed = _Column(index, column, key, signed, signed, binary)
+
+    def native(self) -> tuple[bytes, bytes, bytes, tuple[int, bytes] | None]:
+        return self.head, self.tail, self._signed.null_head, (self._largest, self._signed.head)
+
+    def cell(self, value: Any, updated: bool) -> bytes:
+        if value is None or value <= self._largest:
+            return self._signed.cell(value, updated)
+        return super().cell(value, updated)
 
 
 def _text_of(column: Column, binary: Callable[[bytes], bytes]) -> Callable[[Any], bytes]:
@@ -85,12 +124,16 @@ def _text_of(column: Column, binary: Callable[[bytes], bytes]) -> Callable[[Any]
 class _Table:
     """What is the same in every entry of one table schema."""
 
-    def __init__(self, schema: TableSchema, binary: str, enum_index: bool, keys: Sequence[int]) -> None:
-        special = INDEX_SQL_TYPES if enum_index else {}
-        self.columns = [
-            _Column(i, column, i in keys, special.get(column.kind, column.sql_type), _BINARY[binary])
-            for i, column in enumerate(schema.columns)
-        ]
+    def __init__(
+        self, schema: TableSchema, binary: str, enum_index: bool, keys: Sequence[int], *, by_value: bool
+    ) -> None:
+        special, nulls = INDEX_SQL_TYPES if enum_index else {}, _NULL_TYPES if by_value and enum_index else {}
+        self.columns = []
+        for i, column in enumerate(schema.columns):
+            made = _Unsigned if by_value and column.unsigned and column.kind in _SIGNED else _Column
+            sql_type = special.get(column.kind, column.sql_type)
+            null_type = nulls.get(column.kind, sql_type)
+            self.columns.append(made(i, column, i in keys, sql_type, null_type, _BINARY[binary]))
         self.header = _header_of(schema.schema, schema.table)
 
     def row(self, operation: Operation, row: Row, before: Row | None) -> bytes:
@@ -118,16 +161,18 @@ def _header_of(schema: str, table: str) -> bytes:
 
 
 class EntryFormat(ValueFormat):
-    """One entry a rows event, or one a row; statements and marks are entries, too. Times are whole seconds with
-    `whole_seconds`, as Canal has them. Each header has the property `_pos`, the number of the first row."""
+    """One entry a rows event, or one a row; statements and marks are entries, too. With `whole_seconds` they are
+    Canal's also where it has odd ways: times are those at which the statements began, CREATE VIEW and DROP VIEW have no
+    entry, and the type of some columns depends on the value. Each header has the property `_pos`, the number of the
+    first row."""
 
     takes_large = False  # a protobuf string begins with its length
 
     def __init__(self, binary: str, enum_index: bool, *, whole_seconds: bool) -> None:
-        self._table = per_schema(lambda schema: _Table(schema, binary, enum_index, self._keys(schema)))
-        self._binary, self._whole_seconds = binary, whole_seconds
-        self._unit_us = 1_000_000 if whole_seconds else 1_000
-        self._factor = 1_000 if whole_seconds else 1
+        self._table = per_schema(
+            lambda schema: _Table(schema, binary, enum_index, self._keys(schema), by_value=whole_seconds)
+        )
+        self._binary, self._compat = binary, whole_seconds
         self.number = 0
 
     @staticmethod
@@ -138,9 +183,9 @@ class EntryFormat(ValueFormat):
         if any(map(has_fixed_decimals, schema.columns)):
             return None
         table = self._table(schema)
-        cells = [(column.head, column.tail) for column in table.columns]
+        cells = [column.native() for column in table.columns]
         columns = [("", ("text", self._binary))] * len(cells)  # an entry has no names in JSON
-        return NativeTable(columns, ("entries", table.header, cells, self._whole_seconds))
+        return NativeTable(columns, ("entries", table.header, cells, self._compat))
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
         return self._rows(change, change.pos, self._row_datas(change))
@@ -155,16 +200,21 @@ class EntryFormat(ValueFormat):
 
     def _rows(self, change: RowsChange, pos: int, rows: list[bytes]) -> bytes:
         kind = _OPERATIONS[change.operation]
-        store = b"\x10%b\x50\x00%b" % (varint(kind), b"".join(rows))
+        number = b"\x08" + varint(change.origin.table_id) if change.origin.table_id else b""
+        store = b"%b\x10%b\x50\x00%b" % (number, varint(kind), b"".join(rows))
         header = self._header(self._table(change.schema).header, kind, change, pos, len(rows))
         return self._packet(header, pb.ROWDATA, store)
 
     def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
-        kind = pb.EventType.Value(str(change.kind))
-        store = pb.RowChange(
-            event_type=kind, is_ddl=change.category != "dml", sql=change.sql, ddl_schema_name=change.schema
-        )
-        header = self._header(_header_of(*named_by(change)), kind, change, change.pos)
+        if self._compat and change.view and not change.alters:
+            return []
+        kind, (schema, table) = pb.EventType.Value(str(change.kind)), named_by(change)
+        store = pb.RowChange(event_type=kind, sql=change.sql, ddl_schema_name=change.session_schema)
+        if change.category == "dml":
+            schema = ""
+        else:
+            store.is_ddl = True
+        header = self._header(_header_of(schema, table), kind, change, change.pos)
         return [_alone(self._packet(header, pb.ROWDATA, _written(store)))]
 
     def mark(self, mark: TransactionMark, now_ms: int) -> list[Messages]:
@@ -172,7 +222,7 @@ class EntryFormat(ValueFormat):
         if mark.begin:
             store, kind = pb.TransactionBegin(thread_id=mark.origin.thread), pb.TRANSACTIONBEGIN
         else:
-            store, kind = pb.TransactionEnd(transaction_id=mark.gtid), pb.TRANSACTIONEND
+            store, kind = pb.TransactionEnd(transaction_id=str(mark.xid)), pb.TRANSACTIONEND
         header = self._header(_header_of("", ""), None, mark, mark.pos)
         return [_alone(self._packet(header, kind, _written(store)))]
 
@@ -191,12 +241,17 @@ class EntryFormat(ValueFormat):
         if change.gtid:
             gtid = change.gtid.encode()
             props += b"\x62" + _pair("curtGtid", gtid) + field(b"\x6a", gtid)
-        return b"%b%b\x18%b\x20%b\x30%b%b%b" % (
+        if self._compat:
+            time = (origin.time or change.commit_time_us // 1_000_000) * 1_000
+        else:
+            time = change.commit_time_us // 1_000
+        return b"%b%b\x18%b\x20%b\x30%b\x50%b%b%b" % (
             begin,
             field(b"\x12", origin.file.encode()),
             varint(origin.offset),
             varint(origin.server_id),
-            varint(change.commit_time_us // self._unit_us * self._factor),
+            varint(time),
+            varint(origin.length),
             b"\x58" + varint(kind) if kind is not None else b"",
             props,
         )

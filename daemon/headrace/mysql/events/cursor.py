@@ -13,19 +13,31 @@ class EventCursor:
     """The present event of one reader. The cutter moves it; handlers look at it.
 
     `file`:`end` is behind the last event that was handled whole; `start` is the offset of the present event, -1 when it
-    stands in no file; `time` (seconds since 1970) is its header's, or that of an event within it. `checksums`: events
-    end in a CRC32. `dialect` is that of the server that wrote the file. `skip_positions` are positions (`file:offset`)
-    whose events an operator has chosen to pass over when they can't be read; `skipped` counts what was passed over so.
-    `source` is what errors call the server.
+    stands in no file; `time` (seconds since 1970) and `length` (bytes) are its header's, or those of an event within
+    it. `checksums`: events end in a CRC32. `dialect` is that of the server that wrote the file. `skip_positions` are
+    positions (`file:offset`) whose events an operator has chosen to pass over when they can't be read; `skipped` counts
+    what was passed over so. `source` is what errors call the server.
     """
 
-    __slots__ = ("_skip_positions", "checksums", "dialect", "end", "file", "high", "skipped", "source", "start", "time")
+    __slots__ = (
+        "_skip_positions",
+        "checksums",
+        "dialect",
+        "end",
+        "file",
+        "high",
+        "length",
+        "skipped",
+        "source",
+        "start",
+        "time",
+    )
 
     def __init__(
         self, file: str, end: int, *, checksums: bool = False, skip_positions: frozenset[str] = frozenset()
     ) -> None:
         self.file, self.end, self.start = file, end, -1
-        self.time = self.skipped = 0
+        self.time = self.length = self.skipped = 0
         self.high = end & -WRAP
         """The part of offsets that headers lack."""
         self.checksums, self._skip_positions = checksums, skip_positions

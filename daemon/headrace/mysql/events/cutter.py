@@ -283,7 +283,7 @@ class EventCutter:
                             raise self._corrupt(kind)
                     else:
                         stop = end
-                    cursor.time = when
+                    cursor.time, cursor.length = when, length
                     handler = handlers.get(kind, other)
                     if handler is None:
                         self._refuse(kind, flags)
@@ -426,6 +426,7 @@ class EventCutter:
                         return False, True
                 while event := inner.peek():
                     cursor.time, kind, flags, data, at, stop = event
+                    cursor.length = _HEAD - 5 + stop - at
                     handler = handlers.get(kind, self._other)
                     if handler is None:
                         self._refuse(kind, flags)
@@ -516,7 +517,7 @@ class EventCutter:
         start = cursor.high + log_pos - length if log_pos else self._unplaced(kind, flags)
         if log_pos and start < cursor.end:
             start = self._behind(kind, start)
-        cursor.start, cursor.time = start, when
+        cursor.start, cursor.time, cursor.length = start, when, length
         return kind, length, flags
 
     def _finish_large(self, large: LargeEvent) -> bool:

@@ -91,6 +91,8 @@ class Transactions:
         """XA transactions of the stored position whose rows have to be read again first."""
         self._marked = False
         """Whether the begin of the transaction was told."""
+        self._begun: Origin | None = None
+        """Where its BEGIN is, where transactions are marked."""
         self.server_id = self.thread_id = 0
         """Of the server that executed the transaction, and its session there, where somebody looks at them."""
 
@@ -111,7 +113,7 @@ class Transactions:
         self.commit_time_us, self.gtid, self._key = commit_time_us, gtid, key
         if self._skip_to is not None:
             self._find_start()
-        self._group_end = 0
+        self._group_end, self._begun = 0, None
         if self._awaited:
             self._reread()
         elif self._resume is not None:
@@ -157,13 +159,19 @@ class Transactions:
         if gtid.prepared:
             self._begin_xa()
 
+    def enter(self) -> None:
+        """BEGIN of the group."""
+        self.inside = True
+        if self._mark is not None:
+            self._begun = self.origin()
+
     def on_begin(self) -> None:
         """The statement BEGIN without a GTID event before it, or in a group that is passed over."""
         if self.passing and self._begin_follows:
             self._begin_follows = False
             return
         self.begin(self._cursor.time * 1_000_000, "", None)
-        self.inside = True
+        self.enter()
 
     def on_statement(self, kind: Statement, text: bytes) -> bool:
         """Any other statement; without a GTID event before it, it begins the group. Returns whether it was about the
@@ -321,16 +329,16 @@ class Transactions:
         """Rows of a captured table are about to be told, where transactions are marked."""
         if not self._marked:
             self._marked = True
-            self._tell_mark(begin=True)
+            self._tell_mark(self._begun or self.origin(), begin=True)
 
-    def _tell_mark(self, *, begin: bool) -> None:
+    def _tell_mark(self, origin: Origin, xid: int = 0, *, begin: bool) -> None:
         if self._mark is not None:
-            self._mark(TransactionMark(begin, self.next_pos(1), self.commit_time_us, self.gtid, self.origin()))
+            self._mark(TransactionMark(begin, self.next_pos(1), self.commit_time_us, self.gtid, origin, xid))
 
     def origin(self) -> Origin:
         """Of a change that the present event makes."""
-        cursor = self._cursor
-        return Origin(cursor.file, self.start, cursor.event_start, self.events_done, self.server_id, self.thread_id)
+        cursor, by = self._cursor, (self.server_id, self.thread_id)
+        return Origin(cursor.file, self.start, cursor.event_start, self.events_done, *by, cursor.length, cursor.time)
 
     def next_pos(self, count: int) -> int:
         """The first of `count` numbers in a row: above all before, and not below the commit time."""
@@ -348,7 +356,8 @@ class Transactions:
             self._give_out(None)
             return
         if self._marked:
-            self._tell_mark(begin=False)
+            xid = int.from_bytes(data[at : at + 8], "little") if stop - at == 8 else 0
+            self._tell_mark(self.origin(), xid, begin=False)
             self._marked = False
         if self._key is not None:
             self._executed(self._key)

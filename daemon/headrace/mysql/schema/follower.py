@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import structlog
 
-from headrace.model import DdlKind, SchemaChange, TableSchema
+from headrace.model import NO_ORIGIN, DdlKind, Origin, SchemaChange, TableSchema
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.cutter import SchemaNeeded
@@ -62,8 +62,8 @@ class StatementFollower:
         """Of the history, when table schemas were last looked at."""
         self.text: str | None = None
         """What made the rows that follow, where such texts are wanted and it was not told yet."""
-        self._text_of = 0
-        """The number of the transaction that it stands in."""
+        self._text_of, self._text_origin = 0, NO_ORIGIN
+        """The number of the transaction that it is in, and where."""
         self._apart = apart and history is not None
         self.waiting: QueryEvent | None = None
         """A long statement: read_apart() is to be called before its event is given again."""
@@ -85,7 +85,7 @@ class StatementFollower:
         if data[stop - 6 : stop] != b"\0BEGIN":
             self._run(parse_query(data, at, stop), at, stop)
         elif self._transactions.in_group and not self._transactions.passing:
-            self._transactions.inside = True
+            self._transactions.enter()
         else:
             self._transactions.on_begin()
 
@@ -97,7 +97,7 @@ class StatementFollower:
         if (
             transactions.in_group and not transactions.passing and data[stop - 6 : stop] == b"\0BEGIN"
         ):  # of nearly all transactions
-            transactions.inside = True
+            transactions.enter()
         else:
             self.on_query(data, at, stop)
 
@@ -156,7 +156,7 @@ class StatementFollower:
             self._refuse_dml(query, effect.named)
         elif effect.category in self._told and not effect.temporary and self._concerns(effect):
             if not effect.secret:
-                self._give(effect, query.sql, pos)
+                self._give(effect, query.sql, pos, self._transactions.origin(), query.schema)
             elif effect.category == "ddl":
                 self._tell_withheld(effect.schema, effect.table)
 
@@ -167,7 +167,7 @@ class StatementFollower:
             position=self._cursor.position,
         )
 
-    def _give(self, effect: DdlEffect, sql: str, pos: int) -> None:
+    def _give(self, effect: DdlEffect, sql: str, pos: int, origin: Origin, session_schema: str = "") -> None:
         if self._tell is not None:
             of = self._transactions
             self._tell(
@@ -181,9 +181,10 @@ class StatementFollower:
                     pos,
                     of.commit_time_us,
                     of.gtid,
-                    origin=of.origin(),
+                    origin=origin,
                     alters=effect.alters,
                     view=effect.view,
+                    session_schema=session_schema,
                 )
             )
 
@@ -222,7 +223,8 @@ class StatementFollower:
             self._note(data[at:stop])
 
     def _note(self, text: bytes) -> None:
-        self.text, self._text_of = text.decode("utf-8", "backslashreplace"), self._transactions.count
+        of = self._transactions
+        self.text, self._text_of, self._text_origin = text.decode("utf-8", "backslashreplace"), of.count, of.origin()
 
     def give_text(self, schema: TableSchema) -> None:
         """Tells `text` before the rows that it made; they are of this table."""
@@ -232,7 +234,7 @@ class StatementFollower:
             if self._makes_a_secret_table(text):
                 self._tell_withheld(schema.schema, schema.table)
             else:
-                self._give(DdlEffect(DdlKind.QUERY, "dml", schema.schema, schema.table), text, pos)
+                self._give(DdlEffect(DdlKind.QUERY, "dml", schema.schema, schema.table), text, pos, self._text_origin)
 
     def _makes_a_secret_table(self, text: str) -> bool:
         """Whether it is a CREATE TABLE ... SELECT that may hold the password of a table elsewhere."""
