@@ -230,7 +230,7 @@ def unknown() -> Iterator[None]:
 def test_what_is_found_says_why_it_is_python() -> None:
     assert str(native.find("off")) == 'Python (off: [daemon] native = "off")'
     sys.modules["headrace_native"] = types.ModuleType("headrace_native")
-    assert str(native.find()) == "Python (headrace-native unknown has interface None, not 4)"
+    assert str(native.find()) == "Python (headrace-native unknown has interface None, not 5)"
     native.find.cache_clear()
     old = sys.modules["headrace_native"] = types.ModuleType("headrace_native")
     old.INTERFACE, old.__version__ = native.INTERFACE, "0.0.9"  # type: ignore[attr-defined]
