@@ -124,6 +124,9 @@ def settings(rng: random.Random, places: Sequence[int] = ()) -> DestinationSetti
     """A destination's settings at random, which may pass over what begins at some of `places`."""
     sink, route = rng.choice(_SINKS), rng.choice(_ROUTES)
     message = rng.choice(_ENTRIES if sink["type"] == "canal" else _MESSAGES)
+    filters = rng.choice(_FILTERS)
+    if message in _ENTRIES and rng.random() < 0.3:
+        filters = filters | {"transactions": True}
     source: dict[str, Any] = {"row_image": rng.choice(("full", "any"))}
     if places and rng.random() < 0.3:
         source["skip_event"] = [f"b.000001:{rng.choice(places)}" for _ in range(rng.choice((1, 1, 3)))]
@@ -133,7 +136,7 @@ def settings(rng: random.Random, places: Sequence[int] = ()) -> DestinationSetti
             "source": {"host": "h", "user": "u", "password": "p", **source},
             "route": {"topic": "shop", **(route if sink["type"] == "kafka" else {})},  # files have no topics
             "message": message,
-            "filter": rng.choice(_FILTERS),
+            "filter": filters,
             "sink": sink,
         }
     )

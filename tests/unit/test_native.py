@@ -495,8 +495,15 @@ def settings_of(message: dict[str, Any], **more: Any) -> DestinationSettings:
     ],
 )
 def test_it_is_said_of_a_destination_why_native_code_makes_none_of_its_rows(more: dict[str, Any], reason: str) -> None:
-    assert reason_of_destination(settings_of({}, **more), "") == reason
-    assert reason_of_destination(settings_of({}, **more), "headrace-native is not installed").startswith("headrace-")
+    config = settings_of({}, **more)
+    assert reason_of_destination(config, new_format(config), "") == reason
+    without = reason_of_destination(config, new_format(config), "headrace-native is not installed")
+    assert without.startswith("headrace-")
+
+
+def test_native_code_makes_the_begin_and_end_of_transactions_as_entries() -> None:
+    config = settings_of({"format": "canal-protobuf"}, filter={"transactions": True})
+    assert reason_of_destination(config, new_format(config), "") == ""
 
 
 @needs_native
@@ -504,7 +511,7 @@ def test_it_is_said_of_a_destination_why_native_code_makes_none_of_its_rows(more
 def test_the_check_says_before_what_a_stream_finds(seed: int) -> None:
     rng = random.Random(seed)
     config = native_differential.settings(rng)
-    if reason_of_destination(config, ""):
+    if reason_of_destination(config, new_format(config), ""):
         return
     data = stream(rng, broken=0)
     schemas: dict[tuple[str, str], TableSchema] = {}

@@ -61,6 +61,52 @@ pub struct Event {
     pub thread: u32,
 }
 
+/// What is the same in the entries about the begin and end of transactions.
+#[derive(Debug, Clone)]
+pub struct Marks {
+    /// Where they go.
+    pub slot: u32,
+    /// The beginning of the entry's header.
+    pub header: Vec<u8>,
+    pub compat: bool,
+}
+
+/// The begin or end of a transaction.
+#[derive(Debug, Clone, Copy)]
+pub struct Mark<'a> {
+    pub event: Event,
+    /// The storage engine's number of the transaction, at its end.
+    pub xid: Option<u64>,
+    pub pos: i64,
+    pub commit_us: u64,
+    pub gtid: &'a [u8],
+    pub file: &'a [u8],
+}
+
+impl Marks {
+    /// Writes the packet of a mark; its number is that of its batch.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, mark: &Mark, batch: u64) {
+        let (mut header, mut store, mut digits) = (Vec::new(), Vec::new(), itoa::Buffer::new());
+        begin_header(&mut header, &self.header, self.compat, mark.file, &mark.event, mark.commit_us);
+        property(&mut header, b"_pos", digits.format(mark.pos).as_bytes());
+        end_header(&mut header, mark.gtid);
+        let kind = match mark.xid {
+            None => {
+                if mark.event.thread > 0 {
+                    number(&mut store, 0x20, u64::from(mark.event.thread));
+                }
+                TRANSACTION_BEGIN
+            }
+            Some(xid) => {
+                field(&mut store, 0x12, digits.format(xid).as_bytes());
+                TRANSACTION_END
+            }
+        };
+        begin_packet(out, batch, &header, kind, store.len());
+        out.extend_from_slice(&store);
+    }
+}
+
 const BEFORE: u8 = 0x0A;
 const AFTER: u8 = 0x12;
 const ROW: u8 = 0x62;
@@ -70,7 +116,9 @@ const NULL: &[u8] = b"\x30\x01";
 const NOT_NULL: &[u8] = b"\x30\x00";
 const VALUE: u8 = 0x42;
 /// CanalEntry.EntryType.
+const TRANSACTION_BEGIN: u8 = 1;
 const ROW_DATA: u8 = 2;
+const TRANSACTION_END: u8 = 3;
 /// Version and type of a Packet with messages, and the tag of its body.
 const PACKET: &[u8] = b"\x10\x01\x18\x07\x2A";
 
@@ -197,17 +245,23 @@ impl Table {
         head.extend_from_slice(&[0x58, change.operation.number()]);
         foot.clear();
         end_header(foot, change.gtid);
-        self.stage_values(change, rows_per_message, stage, |slot, stage| {
-            self.entry(format, change, slot, number, stage)
+        self.stage_values(change, rows_per_message, stage, |slot, pos, stage| {
+            self.entry(format, change, (slot, pos), number, stage)
         })
     }
 
     /// An entry of the rows `stage.members`.
-    fn entry(&self, format: &Entries, change: &Change, slot: u32, before: u64, stage: &mut Stage) -> Fit<()> {
+    fn entry(
+        &self,
+        format: &Entries,
+        change: &Change,
+        (slot, pos): (u32, i64),
+        before: u64,
+        stage: &mut Stage,
+    ) -> Fit<()> {
         self.read_rows(format, change, stage)?;
         let Stage { bytes: out, members, messages, numbered, head, foot, texts, cells, sizes, scratch, .. } = stage;
         *numbered += 1;
-        let pos = change.pos + members[0] as i64;
         let (header, mut digits) = (scratch, itoa::Buffer::new());
         header.clear();
         header.extend_from_slice(head);

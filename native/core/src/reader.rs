@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::entries::Event;
+use crate::entries::{Event, Mark};
 use crate::output::{Opener, Origin, Output};
 use crate::spans::{self, Span};
 use crate::table::{Change, Operation, Table};
@@ -82,6 +82,9 @@ pub struct State {
     pub own_events: u64,
     pub gtid: Vec<u8>,
     pub key: Option<Key>,
+    /// Where the transaction's BEGIN is, once it has come, and whether its begin was published.
+    pub begun: Option<Event>,
+    pub marked: bool,
 }
 
 /// What does not change while the data of one file is read.
@@ -135,6 +138,18 @@ struct Header {
     length: u64,
     time: u32,
     server_id: u32,
+}
+
+impl State {
+    /// The next number: above all before, and not below the commit time.
+    fn next_pos(&self) -> i64 {
+        ((self.commit_us << POS_SHIFT) as i64).max(self.last_pos + 1)
+    }
+
+    /// The begin or end of the transaction, which gets the next number.
+    fn mark<'a>(&'a self, frame: &Frame<'a>, event: Event, xid: Option<u64>) -> Mark<'a> {
+        Mark { event, xid, pos: self.next_pos(), commit_us: self.commit_us, gtid: &self.gtid, file: frame.file }
+    }
 }
 
 impl Header {
@@ -283,7 +298,7 @@ impl Reader {
             23..=25 | 30..=32 => self.rows(&header, data, at + HEAD, stop, frame, state, output, opener)?,
             GTID | ANONYMOUS_GTID => self.gtid(body, &header, state)?,
             QUERY => self.query(body, &header, state)?,
-            XID => self.commit(state),
+            XID => self.commit(body, &header, frame, state, output, opener)?,
             _ => self.passed.contains(&kind),
         };
         if !read {
@@ -357,14 +372,33 @@ impl Reader {
         }
         state.server_id = header.server_id;
         state.thread = number(&body[..4]) as u32;
+        state.begun = Some(header.event(state));
         state.inside = true;
         Ok(true)
     }
 
-    fn commit(&mut self, state: &mut State) -> bool {
+    fn commit(
+        &mut self,
+        body: &[u8],
+        header: &Header,
+        frame: &Frame,
+        state: &mut State,
+        output: &mut Output,
+        opener: &mut dyn Opener,
+    ) -> Fit<bool> {
         // Python keeps account of transactions that are only headrace's own.
         if state.own_events > 0 {
-            return false;
+            return Ok(false);
+        }
+        if state.marked {
+            let xid = if body.len() == 8 { number(body) } else { 0 };
+            let mark = state.mark(frame, header.event(state), Some(xid));
+            let pos = mark.pos;
+            if pos >= POS_LIMIT {
+                return Ok(false);
+            }
+            output.put_mark(&mark, state.begin, opener)?;
+            (state.marked, state.last_pos) = (false, pos);
         }
         if let Some(key) = state.key.take() {
             match self.executed.last_mut() {
@@ -379,7 +413,7 @@ impl Reader {
         state.last_start = Some(state.begin);
         state.events_done = 0;
         self.transactions += 1;
-        true
+        Ok(true)
     }
 
     // -- rows ----------------------------------------------------------------------------------------------------
@@ -439,8 +473,11 @@ impl Reader {
         let rows = count / images;
         let each = if operation == Operation::Update && table.two_numbers { 2 } else { 1 };
         let numbers = (rows * each) as i64;
-        let pos = (state.commit_us << POS_SHIFT) as i64;
-        let pos = if pos <= state.last_pos { state.last_pos + 1 } else { pos };
+        let event = header.event(state);
+        let mut pos = state.next_pos();
+        let begin =
+            (output.marks.is_some() && !state.marked).then(|| state.mark(frame, state.begun.unwrap_or(event), None));
+        pos += i64::from(begin.is_some());
         if pos >= POS_LIMIT {
             return Ok(false);
         }
@@ -453,12 +490,13 @@ impl Reader {
             commit_us: state.commit_us,
             gtid: &state.gtid,
             file: frame.file,
-            event: header.event(state),
+            event,
             table_id,
             now_ms: output.now_ms,
         };
         let origin = Origin { transaction: state.begin, ordinal: state.events_done + 1 };
-        output.put(&table, &change, origin, opener)?;
+        output.put(&table, &change, origin, begin.as_ref(), opener)?;
+        state.marked |= begin.is_some();
         state.events_done += 1;
         state.captured_rows = true;
         state.last_pos = pos + numbers - 1;
@@ -501,7 +539,7 @@ fn first_row(body: &[u8], extra: bool, columns: usize, images: usize) -> Fit<usi
 
 /// A transaction begins at `start`.
 fn begin(start: u64, commit_us: u64, state: &mut State) {
-    state.begin = start;
+    (state.begin, state.begun) = (start, None);
     state.events_done = 0;
     (state.in_group, state.captured_rows) = (true, false);
     let roomed = state.last_pos == state.roomed;

@@ -460,18 +460,19 @@ impl Table {
         if !format.key_head.is_empty() {
             return self.stage_keyed(format, change, number, stage);
         }
-        self.stage_values(change, rows_per_message, stage, |slot, stage| {
-            self.canal_message(format, change, slot, change.pos + stage.members[0] as i64, number, stage)
+        self.stage_values(change, rows_per_message, stage, |slot, pos, stage| {
+            self.canal_message(format, change, slot, pos, number, stage)
         })
     }
 
-    /// Deals the rows out to messages that have no key: `make` gets each one's slot, and its rows as `stage.members`.
+    /// Deals the rows out to messages that have no key: `make` gets each one's slot and number, and its rows as
+    /// `stage.members`.
     pub(crate) fn stage_values(
         &self,
         change: &Change,
         rows_per_message: usize,
         stage: &mut Stage,
-        make: impl Fn(u32, &mut Stage) -> Fit<()>,
+        make: impl Fn(u32, i64, &mut Stage) -> Fit<()>,
     ) -> Fit<()> {
         if let Route::One(slot) = self.route {
             let each = if rows_per_message == 0 { change.rows } else { rows_per_message };
@@ -480,26 +481,38 @@ impl Table {
                 let end = change.rows.min(first + each);
                 stage.members.clear();
                 stage.members.extend(first..end);
-                make(slot, stage)?;
+                make(slot, change.pos + first as i64, stage)?;
                 first = end;
             }
             return Ok(());
         }
-        if rows_per_message == 1 {
+        if rows_per_message == 1 && !self.selects() {
             for row in 0..change.rows {
                 let slot = self.slot_of(change, row, &mut stage.scratch)?;
                 stage.members.clear();
                 stage.members.push(row);
-                make(slot, stage)?;
+                make(slot, change.pos + row as i64, stage)?;
             }
             return Ok(());
         }
         self.group(change, stage)?;
         for group in 0..stage.order.len() {
             let slot = stage.order[group];
+            let of_slot = |&(_, &of): &(usize, &u32)| of == slot;
             stage.members.clear();
-            stage.members.extend(stage.slots.iter().enumerate().filter(|(_, &of)| of == slot).map(|(row, _)| row));
-            make(slot, stage)?;
+            stage.members.extend(stage.slots.iter().enumerate().filter(of_slot).map(|(row, _)| row));
+            let pos = change.pos + stage.members[0] as i64;
+            if rows_per_message != 1 {
+                make(slot, pos, stage)?;
+                continue;
+            }
+            // Row i of a part counts as the part's number + i.
+            let rows = std::mem::take(&mut stage.members);
+            for (nth, &row) in rows.iter().enumerate() {
+                stage.members.clear();
+                stage.members.push(row);
+                make(slot, pos + nth as i64, stage)?;
+            }
         }
         Ok(())
     }

@@ -187,6 +187,9 @@ class EntryFormat(ValueFormat):
         columns = [("", ("text", self._binary))] * len(cells)  # an entry has no names in JSON
         return NativeTable(columns, ("entries", table.header, cells, self._compat))
 
+    def native_marks(self) -> tuple[Any, ...]:
+        return _header_of("", ""), self._compat
+
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
         return self._rows(change, change.pos, self._row_datas(change))
 
