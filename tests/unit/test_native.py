@@ -613,6 +613,29 @@ def test_what_an_update_does_decides_in_the_same_way_both_ways(message: dict[str
 
 
 @needs_native
+@pytest.mark.parametrize("fmt", ["canal", "canal-protobuf"])
+@pytest.mark.parametrize("operations", [["update"], ["insert", "update", "delete"]])
+def test_rows_that_are_spread_have_the_same_numbers_both_ways(fmt: str, operations: list[str]) -> None:
+    rows = [((number, 1, 1), (number, 1, 2)) for number in range(1, 9)]
+    data = updates_of(table("t", 1, TINY, TINY), rows, rows[:1], rows)
+    config = settings_of(
+        {"format": fmt, "rows_per_message": 1},
+        filter={"operations": operations},
+        sink={"type": "kafka", "bootstrap_servers": "k:9092"},
+        route={"topic": "shop", "partitions": 3, "partition_hash": ".*\\..*:$pk$"},
+    )
+    assert used(data, config) == {("shop", "t"): ""}
+    both = [native_differential.outcome(data, config, one, WHOLE) for one in (MODULE, None)]
+    assert both[0] == both[1]
+    assert len({partition for _, partition, *_ in filter(is_batch, both[0])}) == 3
+
+
+def is_batch(one: object) -> bool:
+    """Whether an entry of an outcome is about a batch."""
+    return isinstance(one, tuple) and len(one) == 6 and one[0] == "shop"
+
+
+@needs_native
 def test_the_statement_behind_rows_is_in_their_source_when_asked_for() -> None:
     binlog = Binlog().begin_file()
     for gno in range(1, 6):
