@@ -1,9 +1,11 @@
 //! Python's description of a table: tuples that begin with a name.
 
+use headrace_native_core::canal::Canal;
+use headrace_native_core::debezium::Debezium;
 use headrace_native_core::decimal::Decimal;
 use headrace_native_core::entries::{Constants, Entries};
 use headrace_native_core::fields::{Binary, Kind, Label, Style};
-use headrace_native_core::table::{Canal, Column, Debezium, Format, Key, Operation, Route};
+use headrace_native_core::table::{Column, Format, Key, Operation, Route};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;

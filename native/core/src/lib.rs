@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod canal;
+pub mod debezium;
 pub mod decimal;
 pub mod entries;
 pub mod fields;

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use headrace_native_core::batch::{Batch, Shared};
+use headrace_native_core::canal::Canal;
+use headrace_native_core::debezium::Debezium;
 use headrace_native_core::decimal::Decimal;
 use headrace_native_core::entries::{Constants, Entries};
 use headrace_native_core::fields::{Binary, Kind, Label, Style};
 use headrace_native_core::json::json_text;
 use headrace_native_core::output::{lock, Opener, Output};
 use headrace_native_core::reader::{Frame, Reader, State, Stop};
-use headrace_native_core::table::{Canal, Column, Debezium, Format, Key, Route, Selection, Table};
+use headrace_native_core::table::{Column, Format, Key, Route, Selection, Table};
 use headrace_native_core::text::escape;
 use headrace_native_core::{records, Fit};
 use proptest::prelude::*;
