@@ -165,7 +165,7 @@ impl Output {
         self.touched.drain(..).map(|at| (at, std::mem::take(&mut counters[at]))).collect()
     }
 
-    /// Makes the messages of an event, behind that of its transaction's begin when it is given. Either all of them are
+    /// Makes the messages of an event, after that of its transaction's begin when it is given. Either all of them are
     /// in their batches afterwards, or nothing was done.
     pub fn put(
         &mut self,
@@ -222,23 +222,20 @@ impl Output {
 
     /// Makes the message of a transaction's begin or end.
     pub fn put_mark(&mut self, mark: &Mark, transaction: u64, opener: &mut dyn Opener) -> Fit<()> {
-        let Some(marks) = self.marks.take() else { return Err(Unfit) };
-        let opened = self.open(marks.slot, opener);
-        if opened.is_ok() {
-            self.name(mark.file, mark.gtid, transaction);
-            self.id.clear();
-            put!(&mut self.id, &self.base, if mark.xid.is_none() { b"#begin".as_slice() } else { b"#end".as_slice() });
-            self.number += 1;
-            let mut value = Vec::new();
-            marks.write(&mut value, mark, self.number);
-            let shared = self.opened(marks.slot);
-            let mut batch = lock(&shared);
-            self.add(&mut batch, Some(&value), None, mark.pos);
-            batch.commit_us = mark.commit_us;
-            batch.told = batch.values.count();
-        }
-        self.marks = Some(marks);
-        opened
+        let Some(marks) = &self.marks else { return Err(Unfit) };
+        let (slot, mut value) = (marks.slot, Vec::new());
+        marks.write(&mut value, mark, self.number + 1);
+        self.open(slot, opener)?;
+        self.number += 1;
+        self.name(mark.file, mark.gtid, transaction);
+        self.id.clear();
+        put!(&mut self.id, &self.base, if mark.xid.is_some() { "#end" } else { "#begin" });
+        let shared = self.opened(slot);
+        let mut batch = lock(&shared);
+        self.add(&mut batch, Some(&value), None, mark.pos);
+        batch.commit_us = mark.commit_us;
+        batch.told = batch.values.count();
+        Ok(())
     }
 
     /// A batch that is open.
