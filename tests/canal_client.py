@@ -72,6 +72,10 @@ class CanalClient:
         """`timeout` in milliseconds."""
         request = pb.Get(destination=self.destination, client_id="1001", fetch_size=size, timeout=timeout, unit=2)
         self.send(pb.GET, request.SerializeToString())
+        return self.answer()
+
+    def answer(self) -> Batch:
+        """Of a GET that was sent."""
         messages = pb.Messages.FromString(self._expect(pb.MESSAGES).body)
         return Batch(messages.batch_id, [pb.Entry.FromString(one) for one in messages.messages])
 

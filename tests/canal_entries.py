@@ -34,7 +34,8 @@ _STORES: dict[int, type[Message]] = {
 
 
 class Difference(NamedTuple):
-    """Where two entries differ. `field` is as `Column.value`, `type` the column's type without its length, or ""."""
+    """Where two entries differ. `field` is as `Column.value`, `type` the column's type without its length, of an Entry
+    that one side has alone its kind, else ""."""
 
     field: str
     type: str
@@ -43,20 +44,22 @@ class Difference(NamedTuple):
     where: str
 
 
-def rules() -> set[tuple[str, str]]:
-    """The differences that docs/canal-differences.md lists, by field and type."""
+def rules(*, mariadb: bool = False) -> set[tuple[str, str]]:
+    """The differences that docs/canal-differences.md lists for a server, by field and type."""
     section = DOCUMENTED.read_text().split("\n## Entries of Canal's clients\n")[1].split("\n## ")[0]
     found = set[tuple[str, str]]()
     for line in section.splitlines():
         if line.startswith("| `"):
-            field, *types = re.findall("`([^`]+)`", line.split("|")[1])
-            found |= {(field, one) for one in types or [""]}
+            name = line.split("|")[1]
+            field, *types = re.findall("`([^`]+)`", name)
+            if mariadb or "(MariaDB)" not in name:
+                found |= {(field, one) for one in types or [""]}
     return found
 
 
-def unexplained(found: Iterable[Difference]) -> list[Difference]:
+def unexplained(found: Iterable[Difference], *, mariadb: bool = False) -> list[Difference]:
     """Those that docs/canal-differences.md does not list."""
-    listed = rules()
+    listed = rules(mariadb=mariadb)
     return [one for one in found if (one.field, one.type) not in listed]
 
 
@@ -97,7 +100,7 @@ def made(name: str, version: str) -> list[pb.Entry]:
         DumpStart(Position("", "mysql-bin.000002", 4), checksums=True),
         Receiver(rows=rows, statement=statement, mark=mark),
         captures=captures,
-        history=SchemaHistory(captures, mariadb=False, version=version, lower_case_table_names=0),
+        history=SchemaHistory(captures, mariadb=name == "mariadb", version=version, lower_case_table_names=0),
         options=DecoderOptions(values=ValueOptions(enum_index=True), dml_queries=True, origins=True),
     )
     for chunk in packets(RECORDED / f"{name}.binlog"):
@@ -118,8 +121,8 @@ def differences(canals: list[pb.Entry], own: list[pb.Entry]) -> Iterator[Differe
     theirs, ours = [_kind(entry) for entry in canals], [_kind(entry) for entry in own]
     for tag, i, i_end, j, j_end in SequenceMatcher(None, theirs, ours, autojunk=False).get_opcodes():
         if tag != "equal":
-            yield from (Difference("Entry", "", kind, None, kind) for kind in theirs[i:i_end])
-            yield from (Difference("Entry", "", None, kind, kind) for kind in ours[j:j_end])
+            yield from (Difference("Entry", kind.split(" ")[0], kind, None, kind) for kind in theirs[i:i_end])
+            yield from (Difference("Entry", kind.split(" ")[0], None, kind, kind) for kind in ours[j:j_end])
             continue
         for one, other in zip(canals[i:i_end], own[j:j_end], strict=True):
             where = f"{one.header.logfile_offset} {_kind(one)}"

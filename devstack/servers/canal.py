@@ -103,14 +103,13 @@ class Canal(Kind):
     version = VERSION
 
     def _prefix(self, cache: Cache) -> Path:
-        return install_jars(
-            cache,
-            self.name,
-            VERSION,
-            COORDINATES,
-            lambda fresh: compile_java(cache, [SOURCE], fresh),
-            zlib.crc32(SOURCE.read_bytes()),
-        )
+        def finish(fresh: Path) -> None:
+            for jar in (fresh / "lib").glob("slf4j-log4j12-*.jar"):  # Ivy brings it, and logback is there
+                jar.unlink()
+            compile_java(cache, [SOURCE], fresh)
+
+        revision = zlib.crc32(SOURCE.read_bytes())
+        return install_jars(cache, self.name, VERSION, COORDINATES, finish, revision)
 
     def install(self, cache: Cache) -> None:
         self._prefix(cache)

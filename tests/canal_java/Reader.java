@@ -1,22 +1,25 @@
+import ch.qos.logback.classic.Level;
+import ch.qos.logback.classic.Logger;
 import com.alibaba.otter.canal.client.CanalConnector;
 import com.alibaba.otter.canal.client.CanalConnectors;
 import com.alibaba.otter.canal.protocol.CanalEntry;
 import com.alibaba.otter.canal.protocol.Message;
 import java.net.InetSocketAddress;
 import java.util.Random;
+import org.slf4j.LoggerFactory;
 
 /**
  * Reads a destination with Canal's own client and prints a line for each row that is acknowledged: its type, and the
  * value of its first column. Rolls back, disconnects and connects again at random, by a seed, until it has seen the
  * value LAST.
  *
- * <p>usage: Reader PORT DESTINATION USER PASSWORD SEED LAST
+ * <p>usage: Reader PORT|ZOOKEEPER DESTINATION USER PASSWORD SEED LAST; with hosts of ZooKeeper it finds the server there
  */
 public final class Reader {
   public static void main(String[] args) throws Exception {
-    InetSocketAddress address = new InetSocketAddress("127.0.0.1", Integer.parseInt(args[0]));
+    ((Logger) LoggerFactory.getLogger(Logger.ROOT_LOGGER_NAME)).setLevel(Level.OFF); // it logs to where rows go
     Random random = new Random(Long.parseLong(args[4]));
-    CanalConnector client = CanalConnectors.newSingleConnector(address, args[1], args[2], args[3]);
+    CanalConnector client = connector(args);
     boolean connected = false;
     boolean last = false;
     while (!last) {
@@ -52,6 +55,14 @@ public final class Reader {
       }
     }
     client.disconnect();
+  }
+
+  private static CanalConnector connector(String[] args) {
+    if (args[0].contains(":")) {
+      return CanalConnectors.newClusterConnector(args[0], args[1], args[2], args[3]);
+    }
+    InetSocketAddress address = new InetSocketAddress("127.0.0.1", Integer.parseInt(args[0]));
+    return CanalConnectors.newSingleConnector(address, args[1], args[2], args[3]);
   }
 
   private static boolean print(Message message, String last) throws Exception {

@@ -22,6 +22,7 @@ SOURCE = Path(__file__).parent.parent / "canal_java" / "Reader.java"
 @pytest.mark.parametrize(
     ("rows", "kills"), [(5_000, 1), pytest.param(200_000, 6, marks=pytest.mark.long)], ids=["few", "many"]
 )
+@pytest.mark.parametrize("finds", ["by port", "by Canal's nodes"])
 def test_the_java_client_gets_every_row_in_order_through_take_overs(
     mysql: Any,
     zookeeper: Any,
@@ -30,21 +31,30 @@ def test_the_java_client_gets_every_row_in_order_through_take_overs(
     execute: Callable[..., Any],
     daemon: Callable[..., DaemonProcess],
     tmp_path: Path,
+    finds: str,
     rows: int,
     kills: int,
 ) -> None:
-    port = free_port()
+    """The Java client has no setting for the path of Canal's nodes: a path of the test's own is part of its hosts."""
     execute("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(20))")
-    sink = f'type = "canal"\nlisten = "127.0.0.1:{port}"\nuser = "reader"\npassword = "secret"'
     settings = f'[zookeeper]\nhosts = "{zookeeper.hosts}"\nroot = "/{schema}"\nsession_timeout = "4s"'
-    text = destination_toml(mysql, schema, sink)
-    active = daemon(shop=text, settings=settings).start()
+    ports = [free_port()]
+    where, more = str(ports[0]), ""
+    if finds == "by Canal's nodes":
+        ports.append(free_port())
+        where, more = f"{zookeeper.hosts}/{schema}", f'\nzookeeper_path = "/{schema}/otter/canal"'
+
+    def of(port: int) -> str:
+        sink = f'type = "canal"\nlisten = "127.0.0.1:{port}"\nuser = "reader"\npassword = "secret"{more}'
+        return destination_toml(mysql, schema, sink)
+
+    active = daemon(shop=of(ports[0]), settings=settings).start()
     active.wait_state("shop", "STREAMING", 60)
-    other = daemon(shop=text, settings=settings, node="b").start()
+    other = daemon(shop=of(ports[-1]), settings=settings, node="b").start()
     out = tmp_path / "rows"
     with out.open("wb") as rows_out, (tmp_path / "errors").open("wb") as errors:
         client = subprocess.Popen(
-            [*canal.reader(stack.cache, SOURCE), str(port), "shop", "reader", "secret", "7", str(rows)],
+            [*canal.reader(stack.cache, SOURCE), where, "shop", "reader", "secret", "7", str(rows)],
             stdout=rows_out,
             stderr=errors,
             env=clean_environment(),

@@ -299,6 +299,34 @@ def test_a_client_that_never_acknowledges_costs_no_memory_and_is_named(
     assert _memory(process.pid) < 500 << 20
 
 
+def test_a_client_that_goes_while_it_waits_for_entries_is_noticed_at_once(
+    served: DaemonProcess, connect: Connect, execute: Callable[..., Any]
+) -> None:
+    waiting = connect()
+    waiting.subscribe()
+    request = pb.Get(destination="shop", client_id="1001", fetch_size=100, timeout=60_000, unit=2)
+    waiting.send(pb.GET, request.SerializeToString())
+    sent = served.log.read_text().count("a Canal client has subscribed")
+    assert sent == 1
+    waiting.close()
+    eventually(lambda: "a Canal client has gone" in served.log.read_text(), 10)
+    execute("INSERT INTO t VALUES (1, 'x')")
+    eventually(lambda: "no client is subscribed" in str(served.health()[1]), 10, lambda: str(served.health()))
+
+
+def test_requests_that_come_while_a_client_waits_are_answered_in_their_turn(
+    served: DaemonProcess, connect: Connect, execute: Callable[..., Any]
+) -> None:
+    client = connect()
+    client.subscribe()
+    request = pb.Get(destination="shop", client_id="1001", fetch_size=1, timeout=60_000, unit=2)
+    for _ in range(3):
+        client.send(pb.GET, request.SerializeToString())
+    execute(*(f"INSERT INTO t VALUES ({i}, 'x')" for i in range(3)))
+    batches = [client.answer() for _ in range(3)]
+    assert [row["id"] for batch in batches for _, row in batch.rows()] == ["0", "1", "2"]
+
+
 def _memory(pid: int) -> int:
     """Bytes resident."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096

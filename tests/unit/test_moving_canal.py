@@ -8,11 +8,12 @@ from pathlib import Path
 import orjson
 import pytest
 
+from headrace.canal_wire.cursor import node_data
 from headrace.cli.main import main
 from headrace.cli.wiring import ADAPTERS
 from headrace.model import Position
 from headrace.moving.canal import CanalImport
-from headrace.moving.cursors import canal_cursor, made_canal_cursor, meta_cursors, meta_data, node_data, parsed_cursor
+from headrace.moving.cursors import canal_cursor, made_canal_cursor, meta_cursors, meta_data, parsed_cursor
 from headrace.mysql.position.foreign import ForeignCursor
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.values import Start, StartAt, StartGtid, StartLatest, StartTime
@@ -224,6 +225,23 @@ def test_canals_own_server_is_a_sink_where_there_is_one(tmp_path: Path) -> None:
     made = CanalImport(conf(tmp_path, common), {"canal"}, {}, problems)
     draft = made.drafts()[1]
     assert (problems, draft.get("sink.type"), draft.get("sink.listen")) == ([], "canal", "127.0.0.1:11112")
+
+
+def test_what_canals_clients_get_is_entries_with_those_of_transactions(tmp_path: Path) -> None:
+    common = "canal.serverMode = tcp\ncanal.destinations = shop\n"
+    read = imported(tmp_path, common, shop=INSTANCE).destinations["shop"]
+    assert (read.message.format, read.filter.transactions) == ("canal-protobuf", True)
+
+
+def test_canals_clients_find_what_was_a_server_of_canal_in_zookeeper(tmp_path: Path) -> None:
+    common = (
+        "canal.destinations = shop\ncanal.zkServers = zk1:2181,zk2:2181/shops\ncanal.register.ip = 10.0.0.1\n"
+        "canal.instance.filter.transaction.entry = true\n"
+    )
+    made = imported(tmp_path, common, shop=INSTANCE).destinations["shop"]
+    sink = made.sink.model_dump()
+    assert (sink["zookeeper_path"], sink["advertise"]) == ("/shops/otter/canal", "10.0.0.1:11111")
+    assert not made.filter.transactions
 
 
 # -- faults -------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import orjson
 
+from headrace.canal_wire.cursor import cursor_node, destination_node, node_data
 from headrace.cli.common import (
     CommandRefused,
     add_command,
@@ -21,15 +22,7 @@ from headrace.cli.common import (
 from headrace.cli.wiring import foreign_nodes, send_record
 from headrace.errors import Refusal
 from headrace.model import Position
-from headrace.moving.cursors import (
-    cursor_node,
-    debezium_key,
-    destination_node,
-    meta_data,
-    node_data,
-    offsets_file,
-    told_of_inside,
-)
+from headrace.moving.cursors import debezium_key, meta_data, offsets_file, told_of_inside
 from headrace.moving.exporting import as_canal_cursor, as_debezium_offset
 from headrace.settings.destination import DestinationSettings, Settings
 

@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from headrace.canal_wire.cursor import cursor_node
 from headrace.cli.wiring import ADAPTERS, foreign_nodes, topic_records
 from headrace.moving.canal import CanalImport
-from headrace.moving.cursors import cursor_node, meta_cursors, parsed_cursor
+from headrace.moving.cursors import meta_cursors, parsed_cursor
 from headrace.moving.debezium import DebeziumImport
 from headrace.moving.importing import finish
 from headrace.settings.destination import Settings

@@ -199,12 +199,12 @@ class Wiring:
 
         (parked, former), sink = self.parking_stores(destination), self._adapters.sink_adapter(destination.sink.type)
         name, settings, routing = destination.name, destination.sink, sink_routing(destination, self._adapters)
-        store, ends = self.store(destination), TopicEnds()
+        store, ends, lock = self.store(destination), TopicEnds(), self.lock(destination)
+        spool, address = self._settings.daemon.spool, (destination.source.host, destination.source.port)
 
         def new_sink(lease: Lease, parking: Parking | None) -> Sink:
-            return sink.sink(
-                settings, SinkUse(name, lease, routing, parking, parked, ends, self._settings.daemon.spool)
-            )
+            use = SinkUse(name, lease, routing, parking, parked, ends, spool, lock.nodes(), address)
+            return sink.sink(settings, use)
 
         def leased_store(lease: Lease) -> StateStore:
             return sink.state_store(settings, name, lease) if destination.exactly_once else store
@@ -215,7 +215,7 @@ class Wiring:
 
         return Parts(
             store,
-            self.lock(destination),
+            lock,
             new_source,
             lambda: new_format(destination, self._adapters),
             new_sink,

@@ -319,7 +319,14 @@ class _Destination:
     def _tcp(self) -> None:
         draft, given = self._draft, self._given
         draft.set("sink.type", "canal")
-        draft.set("sink.listen", f"{given.text('canal.ip', '127.0.0.1')}:{given.text('canal.port', '11111')}")
+        draft.set("message.format", "canal-protobuf")
+        draft.set("filter.transactions", not self._flag("canal.instance.filter.transaction.entry"))
+        port = given.text("canal.port", "11111")
+        draft.set("sink.listen", f"{given.text('canal.ip', '127.0.0.1')}:{port}")
+        if hosts := given.get("canal.zkServers"):
+            chroot = hosts.value.partition("/")[2].strip("/ ")
+            draft.set("sink.zookeeper_path", f"{f'/{chroot}' if chroot else ''}/otter/canal", _origin(hosts))
+            self._take("canal.register.ip", "sink.advertise", lambda address: f"{address}:{port}")
         if self._take("canal.user", "sink.user"):
             comment = "Canal keeps a hash of it: write the password itself, which clients give, into the secret's file."
             self._secret("canal.passwd", "sink.password", "sink-password", comment)

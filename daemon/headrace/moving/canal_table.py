@@ -43,11 +43,15 @@ COMMON: Table = {
     "canal.port": several("the address of a sink for Canal's clients"),
     "canal.user": several("the account of a sink for Canal's clients"),
     "canal.passwd": several("the account of a sink for Canal's clients", "a hash: write the password itself"),
-    **_group("canal.id canal.register.ip", "daemons are known by `[daemon] node`"),
+    **_group("canal.id", "daemons are known by `[daemon] node`"),
+    "canal.register.ip": several("`[sink] advertise`", "for a sink for Canal's clients with `[zookeeper]`"),
     "canal.metrics.pull.port": instead("`[http] listen`"),
     **_group("canal.withoutNetty canal.socketChannel", "there is no such choice"),
     **_group("canal.admin.*", _ADMIN),
-    "canal.zkServers": several("`[zookeeper] hosts`", "daemons share the destinations by it"),
+    "canal.zkServers": several(
+        "`[zookeeper] hosts`, `[sink] zookeeper_path`",
+        "daemons share the destinations by it, and Canal's clients find them",
+    ),
     "canal.zookeeper.flush.period": instead("`[daemon] checkpoint_interval`"),
     "canal.file.flush.period": instead("`[daemon] checkpoint_interval`"),
     "canal.file.data.dir": instead("`[state] path`"),
@@ -65,8 +69,8 @@ COMMON: Table = {
     ),
     "canal.instance.filter.table.error": same("filter.table_errors", choice({"true": "skip", "false": "halt"})),
     "canal.instance.filter.rows": same("filter.rows", opposite, "the other way round"),
-    "canal.instance.filter.transaction.entry": none(
-        "flat messages have no such entries, so `[filter] transactions` stays off"
+    "canal.instance.filter.transaction.entry": several(
+        "`[filter] transactions`", "the other way round, for a sink for Canal's clients; flat messages have none"
     ),
     **{
         f"canal.instance.filter.dml.{one}": several("`[filter] operations`", "what is not left out")

@@ -8,24 +8,11 @@ from typing import Any
 
 import orjson
 
+from headrace.canal_wire import cursor as wire
+from headrace.canal_wire.cursor import CLIENT
 from headrace.errors import Refusal
 from headrace.model import Position
 from headrace.mysql.position.foreign import ForeignCursor
-
-CLIENT = 1001
-"""The id of a Canal client, which nobody changes."""
-_LOG_POSITION = "com.alibaba.otter.canal.protocol.position.LogPosition"
-
-
-def destination_node(destination: str) -> str:
-    """Canal's node of a destination in ZooKeeper."""
-    return f"/otter/canal/destinations/{destination}"
-
-
-def cursor_node(destination: str) -> str:
-    """Canal's node of a client's cursor in ZooKeeper."""
-    return f"{destination_node(destination)}/{CLIENT}/cursor"
-
 
 # -- Canal --------------------------------------------------------------------------------------------------------
 
@@ -77,26 +64,9 @@ def meta_cursors(file: Path, names: Mapping[str, str], problems: list[str]) -> d
 
 
 def made_canal_cursor(position: Position, address: tuple[str, int], server_id: int) -> dict[str, Any]:
-    """What Canal reads as a client's cursor, so that it goes on where `position` is. `address` is that of the source,
-    as Canal's instance.properties has it: with another one Canal goes by the time. Raises Refusal."""
-    file, offset = _file_position(position)
-    host, port = address
-    return {
-        "identity": {"slaveId": -1, "sourceAddress": {"address": host, "port": port}},
-        "postion": {
-            "gtid": position.gtid_set,
-            "included": False,
-            "journalName": file,
-            "position": offset,
-            "serverId": server_id,
-            "timestamp": position.commit_time_us // 1000,
-        },
-    }
-
-
-def node_data(cursor: dict[str, Any]) -> bytes:
-    """A cursor as a node has it, with the class that Canal makes of it."""
-    return orjson.dumps({"@type": _LOG_POSITION, **cursor})
+    """See canal_wire.cursor.canal_cursor. Raises Refusal for a position without a file."""
+    _file_position(position)
+    return wire.canal_cursor(position, address, server_id)
 
 
 def meta_data(destination: str, cursor: dict[str, Any]) -> bytes:

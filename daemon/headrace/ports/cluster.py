@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from headrace.lease import NO_TERM, KnownEpoch, Lease, Term
+from headrace.ports.nodes import LockedNodes
 from headrace.ports.state import StateStore
 from headrace.settings.adapters import ClusterSettings
 
@@ -75,6 +76,11 @@ class Lock(ABC):
 
     async def hang(self) -> Hang | None:
         """What note_hang() of a former holder has left. Raises LockServiceError."""
+        return None
+
+    def nodes(self) -> LockedNodes | None:
+        """What the holder may write for the clients of other systems, while it is the holder; None for a service that
+        they do not read."""
         return None
 
     @property

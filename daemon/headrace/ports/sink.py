@@ -14,6 +14,7 @@ from headrace.errors import HeadraceError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch, Unit
 from headrace.ports.finding import Finding
+from headrace.ports.nodes import LockedNodes
 from headrace.ports.parking import ParkedMessage, ParkingStore
 from headrace.ports.replay import Replay
 from headrace.ports.state import StateStore
@@ -168,6 +169,11 @@ class SinkUse:
     """Of the destination, for a sink whose topics have offsets."""
     spool: Path | None = None
     """A folder for what it keeps on disk while it is open; None: the system's."""
+    nodes: LockedNodes | None = None
+    """Where it may write for the clients of another system, under the lock that `lease` is of; None where daemons share
+    no service, or one that such clients do not read."""
+    source: tuple[str, int] = ("", 0)
+    """The first address of the source."""
 
 
 class SinkAdapter(ABC):

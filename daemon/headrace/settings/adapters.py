@@ -55,6 +55,8 @@ class SinkCapabilities:
     exclusive: Exclusive | None = None
     message_format: str = ""
     """The only format that it takes, and then the default; "" for a sink that takes any."""
+    shares_by: str = ""
+    """The key of [sink] by which it needs a service that daemons share; "" for a sink that needs none."""
 
 
 class SinkSettings(Section):

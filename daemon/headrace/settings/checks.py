@@ -44,6 +44,7 @@ def destination_problems(destination: DestinationSettings, folder: Path, service
     file = folder / f"{destination.name}.toml"
     found = [
         *_state_problems(destination, service, sections),
+        *_service_problems(destination, service),
         *_parking_problems(destination, service),
         *_filter_problems(destination),
         *_route_problems(destination),
@@ -61,6 +62,11 @@ def _state_problems(destination: DestinationSettings, service: str, sections: Se
     if state is None:
         return []
     return store_problems(state, service, sections)
+
+
+def _service_problems(destination: DestinationSettings, service: str) -> list[str]:
+    key = destination.sink.capabilities.shares_by
+    return [f"sink.{key}: needs a section [zookeeper] in headrace.toml"] if key and not service else []
 
 
 def _parking_problems(destination: DestinationSettings, service: str) -> list[str]:

@@ -18,7 +18,7 @@ from headrace.adapters.canal.settings import CanalSinkSettings
 from headrace.canal_wire import canal_pb2 as pb
 from headrace.canal_wire.wire import packet_head
 from headrace.errors import HeadraceError, SinkRejected
-from headrace.tasks import cancel
+from headrace.tasks import cancel, first
 
 log = structlog.get_logger(__name__)
 
@@ -60,6 +60,10 @@ class Listener:
     def idle(self) -> bool:
         """Whether no destination is served here."""
         return not self._destinations and not self._opening.locked()
+
+    def serves_alone(self, name: str) -> bool:
+        """Whether no other destination is served here."""
+        return self._destinations.keys() <= {name}
 
     def serves_as(self, settings: CanalSinkSettings) -> bool:
         """Whether the same may connect."""
@@ -128,6 +132,8 @@ class ClientConnection:
         peer = writer.get_extra_info("peername") or ("?", 0)
         self.client = f"{peer[0]}:{peer[1]}"
         self._idle = _IDLE_LIMIT
+        self._head = b""
+        """The length of the next packet, once it was read."""
         self._socket: socket.socket | None = writer.get_extra_info("socket")
         if self._socket is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -183,7 +189,11 @@ class ClientConnection:
         kind, body = packet.type, packet.body
         if kind == pb.GET:
             get = pb.Get.FromString(body)
-            number, entries = await self._subscription(get).get(self.client, get)
+            work = self._subscription(get).get(self.client, get)
+            if get.HasField("timeout") and get.timeout >= 0:
+                number, entries = (await first({"entries": work, "gone": self._gone()}))["entries"]
+            else:
+                number, entries = await work
             await self._send_entries(number, entries)
         elif kind == pb.CLIENT_ACK:
             batch = pb.Batch.FromString(body)
@@ -216,7 +226,8 @@ class ClientConnection:
 
     async def _next(self, limit: float) -> pb.Packet:
         async with asyncio.timeout(limit):
-            size = int.from_bytes(await self._read(4), "big")
+            await self._read_head()
+        size, self._head = int.from_bytes(self._head, "big"), b""
         if size > _LARGEST_REQUEST:
             raise Oversized(f"a packet of {size} bytes is too large")
         async with asyncio.timeout(_WRITE_LIMIT):
@@ -231,6 +242,14 @@ class ClientConnection:
         if self._socket is not None and _QUICKACK is not None and not self._writer.is_closing():
             self._socket.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
         return data
+
+    async def _read_head(self) -> None:
+        self._head = self._head or await self._read(4)
+
+    async def _gone(self) -> None:
+        """Raises EOFError or OSError once the client has gone, unless a request of it came before that; else waits."""
+        await self._read_head()
+        await asyncio.Event().wait()
 
     async def _acknowledge(self) -> None:
         await self._send(pb.ACK, pb.Ack(error_code=0).SerializeToString())

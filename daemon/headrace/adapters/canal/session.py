@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -47,6 +47,8 @@ class Subscription:
         self.destination, self._store, self._lease = destination, store, lease
         self.client = ""
         """The address of the client, "" for none."""
+        self.on_subscribed: Callable[[str], None] = lambda _filter: None
+        """Called with the filter of each client that subscribes."""
         self.given_at = 0.0
         """When entries were given last, on the monotonic clock."""
         self._filter: Sequence[Pattern] = ()
@@ -63,6 +65,7 @@ class Subscription:
             raise Refused(f"the filter is not understood: {error}") from error
         self.serve(client)
         self._filter = patterns
+        self.on_subscribed(filter_)
 
     def serve(self, client: str) -> None:
         """Makes another client the one that is served, or with "" none."""

@@ -44,6 +44,24 @@ class CanalSinkSettings(SinkSettings):
         "waits.",
     )
 
+    zookeeper_path: Annotated[str, Field(pattern=r"^(/[^/\s]+)*$")] = Field(
+        default="",
+        description="The path in ZooKeeper by which Canal's clients find the daemon that has the destination "
+        '(newClusterConnector), which is "/otter/canal" for them; "": nothing is written there. It needs [zookeeper], '
+        "and lies outside of its root.",
+    )
+    advertise: Listen | None = Field(
+        default=None,
+        description="With zookeeper_path: the address and port that clients find there (canal.register.ip), when it is "
+        "not listen.",
+    )
+
+    @property
+    def address(self) -> str:
+        """Where clients find the server: host:port."""
+        host, port = self.advertise or self.listen
+        return f"{host}:{port}"
+
     @property
     def capabilities(self) -> SinkCapabilities:
         return SinkCapabilities(
@@ -51,10 +69,15 @@ class CanalSinkSettings(SinkSettings):
             one_log=True,
             gathers=IN_MEMORY,
             message_format="canal-protobuf",
+            shares_by="zookeeper_path" if self.zookeeper_path else "",
         )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if bool(self.user) is not bool(self.password.get_secret_value()):
             raise ValueError("user and password belong together")
+        if self.advertise is not None and not self.zookeeper_path:
+            raise ValueError("advertise has no meaning without zookeeper_path")
+        if self.zookeeper_path and self.advertise is None and self.listen[0] in ("0.0.0.0", "::"):
+            raise ValueError("with zookeeper_path and a listen for all addresses, advertise has to be given")
         return self

@@ -6,6 +6,7 @@ import asyncio
 import time
 
 from headrace.adapters.canal.listener import Listener, at_address, fault
+from headrace.adapters.canal.nodes import CanalNodes
 from headrace.adapters.canal.session import Subscription
 from headrace.adapters.canal.settings import IN_MEMORY, CanalSinkSettings
 from headrace.adapters.canal.store import EntryStore
@@ -24,10 +25,19 @@ class CanalSink(Sink):
         self._store = EntryStore(use.spool, IN_MEMORY, settings.max_store)
         self._subscription = Subscription(use.destination, self._store, use.lease)
         self._listener: Listener | None = None
+        self._nodes: CanalNodes | None = None
+        if settings.zookeeper_path:
+            self._nodes = CanalNodes(settings, use)
+            self._store.on_acknowledged, self._subscription.on_subscribed = (
+                self._nodes.acknowledged,
+                self._nodes.subscribed,
+            )
 
     async def start(self) -> None:
         self._listener = at_address(self._settings)
         await self._listener.add(self._name, self._subscription)
+        if self._nodes is not None:
+            await self._nodes.announce()
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
         self._lease.check()
@@ -52,6 +62,8 @@ class CanalSink(Sink):
         self._subscription.serve("")
         listener, self._listener = self._listener, None
         if listener is not None:
+            if self._nodes is not None:
+                await self._nodes.withdraw(last=listener.serves_alone(self._name))
             await listener.remove(self._name, self._subscription)
 
     async def check(self) -> list[Finding]:

@@ -10,7 +10,7 @@ import weakref
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from headrace.canal_wire.wire import entry_in, packet_head
 from headrace.errors import SinkError, SinkRejected
-from headrace.model import MessageBatch
+from headrace.model import MessageBatch, Position
 from headrace.tasks import settle
 
 _SEGMENT = 64 << 20
@@ -104,6 +104,11 @@ class Entries:
         """Bytes of the largest."""
         return max((end - begin for begin, end in zip([0, *self.ends], self.ends, strict=False)), default=0)
 
+    @property
+    def last(self) -> bytes:
+        """The last of them."""
+        return self.read()[self.ends[-2] if len(self.ends) > 1 else 0 :]
+
     def moved(self, segment: Segment, at: int) -> None:
         """They were written to a file, and leave memory."""
         self._segment, self._at, self.data = segment, at, None
@@ -132,6 +137,7 @@ class _Held:
     one after its last."""
 
     entries: Entries
+    position: Position | None
     begin: int
     end: int
     done: asyncio.Future[None]
@@ -151,6 +157,9 @@ class EntryStore:
         """Bytes of entries that are not acknowledged, by where they are."""
         self.given = self.acknowledged = self.end = 0
         """The number after the last entry that was given to the client, that it has acknowledged, and that came."""
+        self.on_acknowledged: Callable[[Position, bytes], None] = lambda _position, _entry: None
+        """Called with a position before which all is acknowledged, and the last entry of a batch before it, as a field
+        of Messages."""
         self.grown, self._room = asyncio.Event(), asyncio.Event()
         """Set by each append(), and when somebody else is to look."""
 
@@ -177,7 +186,7 @@ class EntryStore:
             self.memory += size
         begin, self.end = self.end, self.end + len(entries)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._held.append(_Held(entries, begin, self.end, done))
+        self._held.append(_Held(entries, batch.position, begin, self.end, done))
         self.acknowledge(self.acknowledged)  # a batch without entries may be done
         self.grown.set()
         return done
@@ -235,6 +244,8 @@ class EntryStore:
             else:
                 self.memory -= held.entries.total
             settle(held.done)
+            if held.position is not None and held.entries.data is not None and len(held.entries):
+                self.on_acknowledged(held.position, held.entries.last)
         if not self._held:
             self._segment = None
         self._room.set()

@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
-from kazoo.security import make_digest_acl
+from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from headrace.adapters.zookeeper.errors import Disconnected, OutcomeUnknown, Refused, SessionOver, Why, ZooKeeperError
 from headrace.adapters.zookeeper.kazoo_internals import tell_session_timeout
@@ -127,7 +127,8 @@ class Client:
         for one in operations:
             match one:
                 case Create():
-                    transaction.create(one.path, one.data, ephemeral=one.ephemeral)
+                    acl = OPEN_ACL_UNSAFE if one.public else None
+                    transaction.create(one.path, one.data, acl=acl, ephemeral=one.ephemeral)
                 case Set():
                     transaction.set_data(one.path, one.data, one.version)
                 case Check():

@@ -12,6 +12,7 @@ import structlog
 
 from headrace.adapters.zookeeper.errors import OutcomeUnknown, Refused, SessionOver, ZooKeeperError
 from headrace.adapters.zookeeper.held_lock import HeldLock
+from headrace.adapters.zookeeper.held_nodes import HeldNodes
 from headrace.adapters.zookeeper.lock_queue import LockQueue, View, holder_of
 from headrace.adapters.zookeeper.operations import Check, Create, Delete, Node, Op, Set, read_json
 from headrace.adapters.zookeeper.proofs import Holding
@@ -19,6 +20,7 @@ from headrace.adapters.zookeeper.session import Session
 from headrace.errors import LockServiceError
 from headrace.lease import NO_TERM, KnownEpoch, Lease, Term
 from headrace.ports.cluster import Hang, Lock
+from headrace.ports.nodes import LockedNodes
 from headrace.tasks import set_within
 
 _log = structlog.get_logger(__name__)
@@ -139,6 +141,9 @@ class ZooKeeperLock(Lock):
                 await set_within(changed, _STEP)  # the client may be ahead of what it tells
         finally:
             ignore()
+
+    def nodes(self) -> LockedNodes | None:
+        return HeldNodes(self._session, self._holding.checks, self._standing) if self._holding is not None else None
 
     async def release(self) -> None:
         self.lease.lose(_NOT_HELD)

@@ -10,11 +10,12 @@ import orjson
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """A node that must not be there yet."""
+    """A node that must not be there yet. `public`: anybody may read and change it, not only the user of [zookeeper]."""
 
     path: str
     data: bytes
     ephemeral: bool = False
+    public: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,147 @@
+"""Canal's own nodes in ZooKeeper: by them its clients find the server that has a destination."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import structlog
+
+from headrace.adapters.canal.settings import CanalSinkSettings
+from headrace.canal_wire import canal_pb2 as pb
+from headrace.canal_wire.cursor import CLIENT, canal_cursor, cursor_node, destination_node, node_data
+from headrace.errors import LockServiceError, SinkError, SinkRejected
+from headrace.model import Position
+from headrace.ports.nodes import LockedNodes
+from headrace.ports.sink import SinkUse
+from headrace.tasks import cancel
+
+log = structlog.get_logger(__name__)
+
+_PERIOD, _LIMIT = 1.0, 2.0
+"""Seconds: between two writes (canal.zookeeper.flush.period), and for taking the nodes away."""
+_BY = "headrace"
+"""In `running`, beside Canal's fields: the node is none of a server of Canal."""
+
+
+class CanalNodes:
+    """Those of one destination, while this process has it.
+
+    `running` and the nodes of the server go with the process. What a client has acknowledged is in its `cursor`, its
+    filter in `filter`; both stay, and nothing here reads them.
+    """
+
+    def __init__(self, settings: CanalSinkSettings, use: SinkUse) -> None:
+        root, self._address = settings.zookeeper_path, settings.address
+        self._nodes, self._destination, self._source = use.nodes, use.destination, use.source
+        node = destination_node(use.destination, root)
+        self._running = f"{node}/running"
+        self._servers = f"{node}/cluster/{self._address}", f"{root}/cluster/{self._address}"
+        self._cursor, self._filter = cursor_node(use.destination, root), f"{node}/{CLIENT}/filter"
+        self._wanted: dict[str, bytes] = {}
+        """By path: what is to be written."""
+        self._acknowledged: tuple[Position, bytes] | None = None
+        self._changed = asyncio.Event()
+        self._unseen = True
+        """Whether the nodes have to be looked at."""
+        self._keeping: asyncio.Task[None] | None = None
+
+    async def announce(self) -> None:
+        """Shows this server to clients from now on. Raises SinkError, and SinkRejected when a server of Canal has the
+        destination."""
+        if self._nodes is None:
+            raise SinkRejected(
+                "Canal's nodes can't be written: the service that the daemons share has none",
+                remedy="leave [sink] zookeeper_path out, or let the daemons share [zookeeper]",
+            )
+        try:
+            await self._put(self._nodes)
+        except LockServiceError as error:
+            raise SinkError(f"Canal's nodes can't be written: {error}", remedy=error.remedy) from error
+        self._keeping = asyncio.create_task(self._keep(self._nodes), name=f"canal nodes of {self._destination}")
+
+    async def _put(self, nodes: LockedNodes) -> None:
+        for path in reversed(self._servers):
+            await nodes.put(path, b"", ephemeral=True)
+        there = _json(await nodes.get(self._running))
+        if there.get("active") and _BY not in there:
+            raise SinkRejected(
+                f"a server of Canal at {there.get('address')} has the destination {self._destination}",
+                remedy=f"stop it there; its node in ZooKeeper is {self._running}",
+                retriable=True,
+            )
+        running = orjson.dumps({"active": True, "address": self._address, _BY: self._destination})
+        await nodes.put(self._running, running, ephemeral=True)
+        self._unseen = False
+        if await nodes.get(self._running, self._look) != running:
+            self._look()
+
+    def _look(self) -> None:
+        """Somebody may have deleted the nodes."""
+        self._unseen = True
+        self._changed.set()
+
+    async def _keep(self, nodes: LockedNodes) -> None:
+        """Writes what has changed, and what somebody has deleted."""
+        problem = ""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                if self._unseen:
+                    await self._put(nodes)
+                await self._write(nodes)
+                problem = ""
+            except (LockServiceError, SinkRejected) as error:
+                self._changed.set()
+                if str(error) != problem:
+                    problem = str(error)
+                    log.warning("Canal's nodes can't be written", destination=self._destination, error=problem)
+            await asyncio.sleep(_PERIOD)
+
+    async def _write(self, nodes: LockedNodes) -> None:
+        if (done := self._acknowledged) is not None:
+            self._wanted[self._cursor] = node_data(canal_cursor(done[0], self._source, _server_id(done[1])))
+            self._acknowledged = None
+        for path, data in [*self._wanted.items()]:
+            await nodes.put(path, data)
+            if self._wanted[path] == data:
+                del self._wanted[path]
+
+    def subscribed(self, filter_: str) -> None:
+        """A client has subscribed."""
+        self._wanted[self._filter] = filter_.encode()
+        self._changed.set()
+
+    def acknowledged(self, position: Position, entry: bytes) -> None:
+        """The client has acknowledged all entries before a position; this is the last of them."""
+        self._acknowledged = position, entry
+        self._changed.set()
+
+    async def withdraw(self, *, last: bool) -> None:
+        """Clients find this server no more. `last`: it serves no other destination. Never raises."""
+        keeping, self._keeping = self._keeping, None
+        if keeping is None or self._nodes is None:
+            return
+        await cancel(keeping, limit=_LIMIT)
+        try:
+            async with asyncio.timeout(_LIMIT):
+                await self._write(self._nodes)
+                for path in (self._running, *self._servers[: 2 if last else 1]):
+                    await self._nodes.remove(path)
+        except (LockServiceError, TimeoutError) as error:  # then they end with the session, or are another's
+            log.info("Canal's nodes could not be removed", destination=self._destination, error=str(error))
+
+
+def _server_id(entry: bytes) -> int:
+    """Of the server that executed what an entry is about."""
+    return int(pb.Entry.FromString(pb.Messages.FromString(entry).messages[0]).header.server_id)
+
+
+def _json(data: bytes | None) -> dict[str, Any]:
+    try:
+        found = orjson.loads(data or b"{}")
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
