@@ -12,6 +12,7 @@ import sys
 import tomllib
 import types
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.values import column_types as ct
 from headrace.mysql.values.jsonb import json_text
+from headrace.mysql.wire.binlog_file import packets
 from headrace.pipeline.message_builder import make_builder
 from headrace.pipeline.native_output import reason_of_destination
 from headrace.ports.source import Receiver
@@ -39,6 +41,7 @@ from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 from headrace_common.numbers import float32, float_text
 from tests import native_differential
+from tests.canal_entries import RECORDED
 from tests.configured import destination_of
 from tests.made_binlog import Binlog, decoder, feed
 from tests.random_tables import Column as Column_
@@ -628,6 +631,18 @@ def test_rows_that_are_spread_have_the_same_numbers_both_ways(fmt: str, operatio
     both = [native_differential.outcome(data, config, one, WHOLE) for one in (MODULE, None)]
     assert both[0] == both[1]
     assert len({partition for _, partition, *_ in filter(is_batch, both[0])}) == 3
+
+
+@needs_native
+@pytest.mark.parametrize("name", ["mysql97", "mysql56", "mariadb"])
+def test_recorded_binlogs_become_the_same_entries_both_ways(name: str) -> None:
+    data = b"".join(packets(RECORDED / f"{name}.binlog"))
+    source = {"host": "h", "user": "u", "password": "p", "row_image": "any"}
+    config = settings_of({"format": "canal-protobuf"}, filter={"transactions": True}, source=source)
+    way = replace(WHOLE, mariadb=name == "mariadb")
+    python, native_code = (native_differential.outcome(data, config, one, way) for one in (None, MODULE))
+    assert python == native_code
+    assert sum(isinstance(one, tuple) and isinstance(one[0], bytes) for one in python) > 80
 
 
 def is_batch(one: object) -> bool:
