@@ -45,7 +45,7 @@ async def test_clients_find_the_server_their_cursor_and_their_filter(
         return json.loads(zoo.operator.get(path)[0])
 
     running = read(f"{destination}/running")
-    assert (running["active"], running["address"]) == (True, f"localhost:{port}")
+    assert running == {"active": True, "address": f"localhost:{port}", "by": "headrace"}
     assert zoo.operator.get_children(f"{destination}/cluster") == [f"localhost:{port}"]
     assert zoo.operator.get_children(f"{root}/cluster") == [f"localhost:{port}"]
     file, before = execute("SHOW BINARY LOGS")[-1][:2]
@@ -105,6 +105,7 @@ async def test_what_a_server_of_canal_has_is_left_to_it(
     process = daemon(shop=destination_toml(mysql, schema, sink), settings=settings).start()
     process.wait("shop", lambda of: "a server of Canal at 10.0.0.1:11111 has" in str(of["message"]))
     assert zoo.operator.get(path)[0] == canals
+    assert zoo.operator.exists(f"{root}/cluster") is None
 
 
 async def test_a_holder_that_has_lost_the_lock_changes_no_node_of_its_successor(zoo: Ensemble) -> None:

@@ -239,6 +239,8 @@ class MessageBuilder:
                 batch.size += len(whole) - len(value)
         for batch in made:
             self._append(batch)
+        if not made:
+            return  # all rows are left out
         if projection.counted is None:
             projection.counted = mine
             self._counted.append(projection)

@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 _PERIOD, _LIMIT = 1.0, 2.0
 """Seconds: between two writes (canal.zookeeper.flush.period), and for taking the nodes away."""
-_BY = "headrace"
+_BY = {"by": "headrace"}
 """In `running`, beside Canal's fields: the node is none of a server of Canal."""
 
 
@@ -62,16 +62,16 @@ class CanalNodes:
         self._keeping = asyncio.create_task(self._keep(self._nodes), name=f"canal nodes of {self._destination}")
 
     async def _put(self, nodes: LockedNodes) -> None:
-        for path in reversed(self._servers):
-            await nodes.put(path, b"", ephemeral=True)
         there = _json(await nodes.get(self._running))
-        if there.get("active") and _BY not in there:
+        if there.get("active") and not there.items() >= _BY.items():
             raise SinkRejected(
                 f"a server of Canal at {there.get('address')} has the destination {self._destination}",
                 remedy=f"stop it there; its node in ZooKeeper is {self._running}",
                 retriable=True,
             )
-        running = orjson.dumps({"active": True, "address": self._address, _BY: self._destination})
+        for path in reversed(self._servers):
+            await nodes.put(path, b"", ephemeral=True)
+        running = orjson.dumps({"active": True, "address": self._address, **_BY})
         await nodes.put(self._running, running, ephemeral=True)
         self._unseen = False
         if await nodes.get(self._running, self._look) != running:
@@ -121,10 +121,9 @@ class CanalNodes:
 
     async def withdraw(self, *, last: bool) -> None:
         """Clients find this server no more. `last`: it serves no other destination. Never raises."""
-        keeping, self._keeping = self._keeping, None
-        if keeping is None or self._nodes is None:
+        if self._nodes is None:
             return
-        await cancel(keeping, limit=_LIMIT)
+        await cancel(self._keeping, limit=_LIMIT)
         try:
             async with asyncio.timeout(_LIMIT):
                 await self._write(self._nodes)
