@@ -6,18 +6,19 @@ import asyncio
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from benchmarks import yardstick
-from benchmarks.daemon import HERE, Sample, Version, running
+from benchmarks import canal_client, yardstick
+from benchmarks.daemon import HERE, Sample, Version, free_port, running
 from benchmarks.report import Table
 from benchmarks.workloads import SCHEMA, W1_ROWS, W2L_ROWS, Filler, Workload
 from devstack import Stack
+from devstack.cache import Cache
 from devstack.servers.kafka import KafkaCluster
 from devstack.servers.mysql import MysqlServer
 
@@ -42,6 +43,7 @@ class Servers:
     mysql: MysqlServer
     kafka: KafkaCluster
     new_mysql: Callable[[], MysqlServer]
+    cache: Cache
 
     def apart(self) -> Servers:
         """With a MySQL server of its own: a daemon reads on while the last rows of a workload are confirmed, and what
@@ -62,7 +64,7 @@ def servers() -> Iterator[Servers]:
         def new_mysql() -> MysqlServer:
             return stack.mysql(None, *MYSQL)
 
-        yield Servers(new_mysql(), stack.kafka(settings=_KAFKA), new_mysql)
+        yield Servers(new_mysql(), stack.kafka(settings=_KAFKA), new_mysql, stack.cache)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class Way:
     sink: dict[str, Any] = field(default_factory=dict)
     partitions: int = 1
     kafka: bool = True
+    client: bool = False
+    """Whether Canal's own client takes the rows, in batches of 1,000 entries."""
     native: bool = True
     """Whether headrace-native is used where it is installed."""
 
@@ -84,6 +88,10 @@ EXACTLY_ONCE = Way("exactly once", sink={"delivery": "exactly_once"})
 DEBEZIUM = Way("Debezium's format", message={"format": "debezium", "debezium": {"schemas": False}})
 SCHEMAS = Way("Debezium's format with schemas", message={"format": "debezium"})
 NULL = Way("null sink", kafka=False)
+_ENTRIES = {"format": "canal-protobuf"}
+ENTRIES = Way("canal-protobuf", message=_ENTRIES)
+CLIENT = Way("Canal's client", message=_ENTRIES, kafka=False, client=True)
+CLIENT_PYTHON = replace(CLIENT, name="Canal's client, Python alone", native=False)
 W1_WAYS = (
     KAFKA,
     PYTHON,
@@ -93,8 +101,11 @@ W1_WAYS = (
     Way("8 partitions by key", partitions=8),
     EXACTLY_ONCE,
     NULL,
+    ENTRIES,
+    CLIENT,
+    CLIENT_PYTHON,
 )
-W2L_WAYS = (KAFKA, PYTHON, DEBEZIUM, SCHEMAS, EXACTLY_ONCE, NULL)
+W2L_WAYS = (KAFKA, PYTHON, DEBEZIUM, SCHEMAS, EXACTLY_ONCE, NULL, ENTRIES, CLIENT, CLIENT_PYTHON)
 
 
 FILLS: dict[str, tuple[Callable[[Filler, int], Workload], int, Sequence[Way]]] = {
@@ -178,7 +189,10 @@ def run(entry: Entry, version: Version = HERE) -> dict[str, float]:
     with topic(servers, entry.way.partitions) as name:
         made = destination(servers, name, rf"{SCHEMA}\.{workload.table}", f"{workload.file}:4", entry.way)
         settings = {} if entry.way.native or not version.knows_native else {"daemon": {"native": "off"}}
-        with running({name: made}, version, settings) as daemon:
+        with ExitStack() as stack:
+            if entry.way.client:
+                stack.enter_context(canal_client.reading(servers.cache, made["sink"]["listen"], name, workload.rows))
+            daemon = stack.enter_context(running({name: made}, version, settings))
             daemon.until(lambda now: now.rows > 0, 0.02)
             daemon.until(lambda now: now.rows >= workload.rows)
     first, last = span(daemon.samples)
@@ -204,13 +218,17 @@ def destination(servers: Servers, name: str, tables: str, start: str, way: Way) 
     route: dict[str, Any] = {"topic": name}
     if way.partitions > 1:
         route |= {"partitions": way.partitions, "partition_hash": r".*\..*:$pk$"}
-    kafka = {"type": "kafka", "bootstrap_servers": servers.kafka.bootstrap_servers}
+    sink: dict[str, Any] = {"type": "null"}
+    if way.client:
+        sink = {"type": "canal", "listen": f"127.0.0.1:{free_port()}"}
+    elif way.kafka:
+        sink = {"type": "kafka", "bootstrap_servers": servers.kafka.bootstrap_servers}
     return {
         "source": {**servers.source, "start": start, "tls": "disabled", "snapshot": "never"},
         "filter": {"include": tables},
         "route": route,
         "message": way.message,
-        "sink": {**(kafka if way.kafka else {"type": "null"}), **way.sink},
+        "sink": {**sink, **way.sink},
     }
 
 

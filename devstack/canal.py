@@ -15,17 +15,17 @@ COORDINATES = tuple(f"com.alibaba.otter:canal.{part}:{VERSION}" for part in ("cl
 PYTHON = ("canal-python==0.4", "protobuf==3.20.3")
 
 
-def reader(cache: Cache, source: Path) -> list[str]:
+def reader(cache: Cache, source: Path, heap: str = "256m") -> list[str]:
     """The beginning of a command line that runs a class which uses the client. Raises Unavailable."""
     prefix = install_jars(
         cache,
-        "canal-client",
+        f"canal-client-{source.stem.lower()}",
         VERSION,
         COORDINATES,
         lambda fresh: compile_java(cache, [source], fresh),
         zlib.crc32(source.read_bytes()),
     )
-    return [*java_command(cache, "256m", "-cp", f"{prefix}/classes:{prefix}/lib/*"), source.stem]
+    return [*java_command(cache, heap, "-cp", f"{prefix}/classes:{prefix}/lib/*"), source.stem]
 
 
 def python_client(cache: Cache) -> dict[str, str]:

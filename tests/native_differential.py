@@ -32,6 +32,12 @@ from tests.configured import destination_of
 from tests.fuzz import Mutator
 from tests.random_tables import stream
 
+_ENTRIES: tuple[dict[str, Any], ...] = (
+    {"format": "canal-protobuf"},
+    {"format": "canal-protobuf", "rows_per_message": 1},
+    {"format": "canal-protobuf", "rows_per_message": 3, "compat": "none", "binary": "hex"},
+    {"format": "canal-protobuf", "binary": "base64", "enum": "label"},
+)
 _MESSAGES: tuple[dict[str, Any], ...] = (
     {},
     {},
@@ -51,6 +57,7 @@ _MESSAGES: tuple[dict[str, Any], ...] = (
     {"format": "debezium", "debezium": {"decimal": "string", "bigint_unsigned": "long", "time_precision": "adaptive"}},
     {"format": "debezium", "debezium": {"decimal": "double", "time_precision": "connect", "binary": "hex"}},
     {"format": "debezium", "debezium": {"binary": "base64-url-safe"}},
+    *_ENTRIES,
 )
 _ROUTES: tuple[dict[str, Any], ...] = (
     {},
@@ -94,6 +101,7 @@ _SINKS: tuple[dict[str, Any], ...] = (
     {"type": "jsonl", "path": "-"},
     {"type": "jsonl", "path": "-"},
     {**_KAFKA, "on_oversize": "park"},
+    {"type": "canal"},
 )
 
 
@@ -114,7 +122,11 @@ WHOLE = DumpStart(Position("server", "b.000001", 4), checksums=True)
 
 def settings(rng: random.Random, places: Sequence[int] = ()) -> DestinationSettings:
     """A destination's settings at random, which may pass over what begins at some of `places`."""
-    sink, message, route = rng.choice(_SINKS), rng.choice(_MESSAGES), rng.choice(_ROUTES)
+    sink, route = rng.choice(_SINKS), rng.choice(_ROUTES)
+    message = rng.choice(_ENTRIES if sink["type"] == "canal" else _MESSAGES)
+    filters = rng.choice(_FILTERS)
+    if message in _ENTRIES and rng.random() < 0.3:
+        filters = filters | {"transactions": True}
     source: dict[str, Any] = {"row_image": rng.choice(("full", "any"))}
     if places and rng.random() < 0.3:
         source["skip_event"] = [f"b.000001:{rng.choice(places)}" for _ in range(rng.choice((1, 1, 3)))]
@@ -124,7 +136,7 @@ def settings(rng: random.Random, places: Sequence[int] = ()) -> DestinationSetti
             "source": {"host": "h", "user": "u", "password": "p", **source},
             "route": {"topic": "shop", **(route if sink["type"] == "kafka" else {})},  # files have no topics
             "message": message,
-            "filter": rng.choice(_FILTERS),
+            "filter": filters,
             "sink": sink,
         }
     )

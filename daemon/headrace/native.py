@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from headrace import __version__
 
-INTERFACE = 4
+INTERFACE = 5
 """The number of the interface that this version calls; another one's functions may mean something else."""
 NONE = "installed without native code, which takes about five times the CPU: docs/install.md#native-code"
 Choice = Literal["auto", "off"]

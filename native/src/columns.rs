@@ -4,8 +4,9 @@ use std::sync::{Arc, MutexGuard};
 
 use bytes::BufMut;
 use headrace_native_core::batch::{Batch as Messages, Headers, Shared, Values};
+use headrace_native_core::entries::entry_in;
 use headrace_native_core::output::lock;
-use headrace_native_core::records;
+use headrace_native_core::{records, Unfit};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator, PyList, PyString, PyTuple};
@@ -62,6 +63,25 @@ impl Batch {
         let mut out = Vec::with_capacity(records::size(&batch, first, end));
         records::write(&mut out, &batch, first, end);
         Ok(PyBytes::new(py, &out))
+    }
+
+    /// Canal's entries of all messages, as the fields of Messages one after the other, and where each ends, in eight
+    /// bytes of this machine. Raises ValueError for a tombstone.
+    fn entries<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        let values = &lock(&self.shared).values;
+        let entry = |at| values.get(at).ok_or(Unfit).and_then(entry_in);
+        let (mut size, mut ends) = (0, Vec::with_capacity(8 * values.count()));
+        for at in 0..values.count() {
+            size += entry(at).map_err(|_| unfit())?.len();
+            ends.extend_from_slice(&(size as u64).to_ne_bytes());
+        }
+        let written = PyBytes::new_with(py, size, |mut out| {
+            for at in 0..values.count() {
+                out.put_slice(entry(at).map_err(|_| unfit())?);
+            }
+            Ok(())
+        })?;
+        Ok((written, PyBytes::new(py, &ends)))
     }
 
     /// The record batch of a run of messages; `records` are its records where they are compressed. `state` is the

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use headrace_native_core as core;
+use headrace_native_core::entries::Marks;
 use headrace_native_core::table::Selection;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -38,6 +39,11 @@ impl Output {
     /// The number of another topic's partition.
     fn add_slot(&mut self) -> u32 {
         self.output.add_slot()
+    }
+
+    /// The begin and end of transactions are published in this slot, as entries; see `EntryFormat.native_marks`.
+    fn set_marks(&mut self, slot: u32, header: Vec<u8>, compat: bool) {
+        self.output.marks = Some(Marks { slot, header, compat });
     }
 
     /// The number of another table.

@@ -2,6 +2,7 @@
 
 use headrace_native_core as core;
 use headrace_native_core::batch::Shared;
+use headrace_native_core::entries::Event;
 use headrace_native_core::reader::{Frame, State, Stop};
 use headrace_native_core::{Fit, Unfit};
 use pyo3::prelude::*;
@@ -31,16 +32,18 @@ impl core::output::Opener for Asking<'_, '_> {
     }
 }
 
+/// An event: offset, length, time, server, session
+type Begun = (u64, u64, u32, u32, u32);
 /// high, end, in_group, inside, captured_rows, start of the group, events_done, last_pos
 type Place = (u64, u64, bool, bool, bool, u64, u64, i64);
 /// roomed, last_pos before the group, commit time, that of the last group, server, session, own events, GTID,
-/// its source and number
-type Group = (i64, i64, u64, u64, u32, u32, u64, String, Option<(String, u64)>);
+/// its source and number, where its BEGIN is and whether that was published
+type Group = (i64, i64, u64, u64, u32, u32, u64, String, Option<(String, u64)>, Option<Begun>, bool);
 /// start, end, time, in_group, inside, captured_rows, start of the group, events_done, last_pos
 type PlaceAfter = (i64, u64, u32, bool, bool, bool, u64, u64, i64);
 /// roomed, last_pos before the group, commit time, that of the last group, server, session, where the last group
-/// begins (None: as before)
-type GroupAfter = (i64, i64, u64, u64, u32, u32, Option<u64>);
+/// begins (None: as before), BEGIN, published
+type GroupAfter = (i64, i64, u64, u64, u32, u32, Option<u64>, Option<Begun>, bool);
 /// The GTID, and its source and number.
 type GtidAfter = (String, Option<(String, u64)>);
 /// at, why (0: the data is used up, 1: Python, 2: enough), how many bytes the next packet has at least
@@ -136,6 +139,8 @@ impl Reader {
             state.server_id,
             state.thread,
             state.last_start,
+            state.begun.map(|of| (of.offset, of.length, of.time, of.server_id, of.thread)),
+            state.marked,
         );
         let counts = (self.reader.events, self.reader.transactions, executed);
         Ok(((at, why, need), place, group, gtid, counts))
@@ -161,6 +166,14 @@ fn before(place: Place, group: Group) -> State {
         thread: group.5,
         own_events: group.6,
         gtid: group.7.into_bytes(),
+        begun: group.9.map(|(offset, length, time, server_id, thread)| Event {
+            offset,
+            length,
+            time,
+            server_id,
+            thread,
+        }),
+        marked: group.10,
         ..State::default()
     }
 }

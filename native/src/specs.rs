@@ -1,9 +1,11 @@
 //! Python's description of a table: tuples that begin with a name.
 
+use headrace_native_core::canal::Canal;
+use headrace_native_core::debezium::Debezium;
 use headrace_native_core::decimal::Decimal;
-use headrace_native_core::fields::{Binary, Kind, Style};
-use headrace_native_core::table::{Canal, Column, Debezium, Format, Key, Operation, Route};
-use headrace_native_core::text;
+use headrace_native_core::entries::{Constants, Entries};
+use headrace_native_core::fields::{Binary, Kind, Label, Style};
+use headrace_native_core::table::{Column, Format, Key, Operation, Route};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -61,20 +63,15 @@ fn size_of(size: usize, known: &[usize]) -> PyResult<usize> {
     known.contains(&size).then_some(size).ok_or_else(unfit)
 }
 
-fn members(texts: Vec<String>) -> PyResult<Vec<Vec<u8>>> {
+fn members(texts: Vec<String>) -> PyResult<Vec<Label>> {
     if texts.len() > 64 {
         return Err(unfit());
     }
     Ok(labels(&texts))
 }
 
-fn labels(texts: &[String]) -> Vec<Vec<u8>> {
-    let escaped = |label: &String| {
-        let mut out = Vec::new();
-        text::escape(&mut out, label.as_bytes());
-        out
-    };
-    texts.iter().map(escaped).collect()
+fn labels(texts: &[String]) -> Vec<Label> {
+    texts.iter().map(|text| Label::new(text.as_bytes())).collect()
 }
 
 /// The characters of a one-byte character set, U+FFFE for none; "" is UTF-8.
@@ -125,6 +122,13 @@ pub fn columns(specs: &[(usize, String, Bound<'_, PyTuple>)]) -> PyResult<Vec<Co
         .collect()
 }
 
+/// See `_Column.native` in `headrace/formats/canal/entries.py`.
+type Cell = (Vec<u8>, Vec<u8>, Vec<u8>, Option<(u64, Vec<u8>)>);
+
+fn constants((before, after, before_null, before_small): Cell) -> Constants {
+    Constants { before, after, before_null, before_small }
+}
+
 /// What a format says of a table; see `NativeTable` in `headrace/ports/format.py`.
 pub fn format(spec: &Bound<'_, PyTuple>) -> PyResult<Format> {
     let spec = Spec(spec);
@@ -150,6 +154,10 @@ pub fn format(spec: &Bound<'_, PyTuple>) -> PyResult<Format> {
             tombstones: spec.get(7)?,
             keys: spec.get(8)?,
         }),
+        "entries" => {
+            let cells = spec.get::<Vec<Cell>>(2)?.into_iter().map(constants).collect();
+            Format::Entries(Entries { header: spec.get(1)?, cells, compat: spec.get(3)? })
+        }
         _ => return Err(unknown("the format", &name)),
     })
 }

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.canal_wire import canal_pb2 as pb
+from headrace.native import find
 from tests.canal_client import Batch, CanalClient, Refused
 from tests.support import DaemonProcess, destination_toml, eventually, free_port
 
@@ -121,6 +122,42 @@ def test_a_client_gets_every_change_in_order_with_all_that_canal_says_of_it(
     assert not change.row_datas[0].after_columns
     change = pb.RowChange.FromString(altered.store_value)
     assert (change.is_ddl, change.event_type, change.sql) == (True, pb.ALTER, "ALTER TABLE t ADD COLUMN n INT")
+
+
+@pytest.mark.parametrize("native", ["auto", "off"])
+def test_transactions_begin_and_end_where_that_is_asked_for(
+    mysql: Any,
+    schema: str,
+    execute: Callable[..., Any],
+    daemon: Callable[..., DaemonProcess],
+    connect: Connect,
+    port: int,
+    native: str,
+) -> None:
+    execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    text = destination_toml(mysql, schema, sink(port)).replace("[filter]", "[filter]\ntransactions = true")
+    process = daemon(shop=text, settings=f'native = "{native}"').start()
+    process.wait_state("shop", "STREAMING")
+    client = connect()
+    client.subscribe(".*\\..*")
+    execute(*(f"INSERT INTO t VALUES ({number})" for number in range(10)))
+    entries: list[pb.Entry] = []
+    while len(entries) < 30:
+        batch = following(client, 7)
+        entries += batch.entries
+        client.ack(batch.id)
+    kinds = [entry.entry_type for entry in entries]
+    assert kinds == [pb.TRANSACTIONBEGIN, pb.ROWDATA, pb.TRANSACTIONEND] * 10
+    for begin, row, end in zip(entries[::3], entries[1::3], entries[2::3], strict=True):
+        assert begin.header.logfile_offset < row.header.logfile_offset < end.header.logfile_offset
+        assert pb.TransactionBegin.FromString(begin.store_value).thread_id > 0
+        assert int(pb.TransactionEnd.FromString(end.store_value).transaction_id) > 0
+        assert {entry.header.props[-1].value for entry in (begin, row, end)} == {row.header.gtid}
+    found = process.health()[1]["destinations"]["shop"]["native"]
+    if native == "off" or find().module is None:
+        assert found["reason"]
+    else:
+        assert found == {"reason": None, "python_tables": {}}
 
 
 def test_what_is_not_acknowledged_comes_again_after_a_rollback_a_disconnect_and_a_kill(

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headrace.adapters.canal import store as stores
 from headrace.adapters.canal.session import Refused, Subscription
-from headrace.adapters.canal.store import EntryStore
+from headrace.adapters.canal.store import Entries, EntryStore
 from headrace.canal_wire import canal_pb2 as pb
-from headrace.canal_wire.wire import packet_of
+from headrace.canal_wire.wire import entries_in, entry_in, packet_of
+from headrace.errors import SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch
+from headrace.native import find
+
+SIZES = (0, 1, 100, 127, 128, 16_383, 16_384, 70_000)
+PACKETS = [packet_of(1 << size % 40, b"h" * (size % 200), 2, b"v" * size) for size in SIZES]
 
 
 def batch(*numbers: int) -> MessageBatch:
@@ -55,3 +63,48 @@ async def test_a_client_that_waits_hears_at_once_that_another_is_served(tmp_path
     async with asyncio.timeout(5):
         with pytest.raises(Refused, match="which subscribed later"):
             await asking
+
+
+def column(packets: list[bytes | None]) -> Any:
+    """A batch's values as native code has them."""
+    native = find().module
+    if native is None:
+        pytest.skip("headrace-native is not installed: scripts/build-native")
+    values = native.Batch().values
+    values += packets
+    return values
+
+
+@pytest.mark.parametrize("make", [list, column])
+def test_entries_are_those_of_the_packets_and_become_packets_again(make: Callable[[list[bytes | None]], Any]) -> None:
+    fields = [bytes(entry_in(packet)) for packet in PACKETS]
+    entries = Entries.of(make([*PACKETS]))
+    assert entries.data == b"".join(fields)
+    assert list(entries_in(memoryview(entries.data))) == fields
+    assert (len(entries), entries.total, entries.largest) == (len(fields), len(entries.data), max(map(len, fields)))
+    again = Entries.of([*entries])
+    assert (again.data, again.ends) == (entries.data, entries.ends)
+    for given, made in zip(PACKETS, entries, strict=True):
+        assert pb.Messages.FromString(pb.Packet.FromString(made).body).messages == (
+            pb.Messages.FromString(pb.Packet.FromString(given).body).messages
+        )
+
+
+@pytest.mark.parametrize("make", [list, column])
+def test_a_tombstone_is_no_entry(make: Callable[[list[bytes | None]], Any]) -> None:
+    with pytest.raises(SinkRejected):
+        Entries.of(make([PACKETS[0], None, PACKETS[1]]))
+
+
+async def test_an_answer_has_as_many_entries_as_fit_and_one_at_least(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "_ANSWER", 5 * len(entry_in(batch(10).values[0] or b"")))
+    store = EntryStore(tmp_path, 1 << 20, 1 << 20)
+    large = packet_of(0, b"", 2, b"%01000d" % 99)
+    for one in (batch(10, 11, 12), batch(13, 14, 15, 16), MessageBatch("t", 0, [large]), batch(17)):
+        await store.append(one)
+    subscription = Subscription("shop", store, Lease())
+    subscription.serve("a")
+    answers = [(await got(subscription, "a", 1000))[1] for _ in range(4)]
+    assert answers == [[10, 11, 12, 13, 14], [15, 16], [99], [17]]

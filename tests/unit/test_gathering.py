@@ -89,8 +89,9 @@ def test_positions_alone_are_one_position() -> None:
         one(3, size=SMALL + 1),
         one(3, units=[Unit(("shop.t",))]),
         one(3, tags=["a"]),
+        one(3, size=0),
     ],
-    ids=["statement", "large", "may be parked", "tagged"],
+    ids=["statement", "large", "may be parked", "tagged", "on disk"],
 )
 def test_some_stay_as_they_are(other: MessageBatch) -> None:
     assert together([one(1), one(2), other, one(4)]) == 2

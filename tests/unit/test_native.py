@@ -12,6 +12,7 @@ import sys
 import tomllib
 import types
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.values import column_types as ct
 from headrace.mysql.values.jsonb import json_text
+from headrace.mysql.wire.binlog_file import packets
 from headrace.pipeline.message_builder import make_builder
 from headrace.pipeline.native_output import reason_of_destination
 from headrace.ports.source import Receiver
@@ -39,6 +41,7 @@ from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 from headrace_common.numbers import float32, float_text
 from tests import native_differential
+from tests.canal_entries import RECORDED
 from tests.configured import destination_of
 from tests.made_binlog import Binlog, decoder, feed
 from tests.random_tables import Column as Column_
@@ -230,7 +233,7 @@ def unknown() -> Iterator[None]:
 def test_what_is_found_says_why_it_is_python() -> None:
     assert str(native.find("off")) == 'Python (off: [daemon] native = "off")'
     sys.modules["headrace_native"] = types.ModuleType("headrace_native")
-    assert str(native.find()) == "Python (headrace-native unknown has interface None, not 4)"
+    assert str(native.find()) == "Python (headrace-native unknown has interface None, not 5)"
     native.find.cache_clear()
     old = sys.modules["headrace_native"] = types.ModuleType("headrace_native")
     old.INTERFACE, old.__version__ = native.INTERFACE, "0.0.9"  # type: ignore[attr-defined]
@@ -462,7 +465,8 @@ def test_it_is_said_of_each_table_whether_native_code_makes_its_rows_and_why_not
         ("shop", "masked"): "a column is masked",
         ("shop", "some"): "rows are left out, or spread by Canal's hash",
     }
-    assert used(data, settings_of({}))["shop", "times"] == ""
+    for message in ({}, {"format": "debezium"}, {"format": "canal-protobuf"}):
+        assert used(data, settings_of(message))["shop", "times"] == "", message
 
 
 def settings_of(message: dict[str, Any], **more: Any) -> DestinationSettings:
@@ -494,8 +498,15 @@ def settings_of(message: dict[str, Any], **more: Any) -> DestinationSettings:
     ],
 )
 def test_it_is_said_of_a_destination_why_native_code_makes_none_of_its_rows(more: dict[str, Any], reason: str) -> None:
-    assert reason_of_destination(settings_of({}, **more), "") == reason
-    assert reason_of_destination(settings_of({}, **more), "headrace-native is not installed").startswith("headrace-")
+    config = settings_of({}, **more)
+    assert reason_of_destination(config, new_format(config), "") == reason
+    without = reason_of_destination(config, new_format(config), "headrace-native is not installed")
+    assert without.startswith("headrace-")
+
+
+def test_native_code_makes_the_begin_and_end_of_transactions_as_entries() -> None:
+    config = settings_of({"format": "canal-protobuf"}, filter={"transactions": True})
+    assert reason_of_destination(config, new_format(config), "") == ""
 
 
 @needs_native
@@ -503,7 +514,7 @@ def test_it_is_said_of_a_destination_why_native_code_makes_none_of_its_rows(more
 def test_the_check_says_before_what_a_stream_finds(seed: int) -> None:
     rng = random.Random(seed)
     config = native_differential.settings(rng)
-    if reason_of_destination(config, ""):
+    if reason_of_destination(config, new_format(config), ""):
         return
     data = stream(rng, broken=0)
     schemas: dict[tuple[str, str], TableSchema] = {}
@@ -602,6 +613,41 @@ def test_what_an_update_does_decides_in_the_same_way_both_ways(message: dict[str
         native_differential.outcome(data, without, None, WHOLE)
     ] * 2
     assert "headrace-id" not in str(native_differential.outcome(data, without, MODULE, WHOLE))
+
+
+@needs_native
+@pytest.mark.parametrize("fmt", ["canal", "canal-protobuf"])
+@pytest.mark.parametrize("operations", [["update"], ["insert", "update", "delete"]])
+def test_rows_that_are_spread_have_the_same_numbers_both_ways(fmt: str, operations: list[str]) -> None:
+    rows = [((number, 1, 1), (number, 1, 2)) for number in range(1, 9)]
+    data = updates_of(table("t", 1, TINY, TINY), rows, rows[:1], rows)
+    config = settings_of(
+        {"format": fmt, "rows_per_message": 1},
+        filter={"operations": operations},
+        sink={"type": "kafka", "bootstrap_servers": "k:9092"},
+        route={"topic": "shop", "partitions": 3, "partition_hash": ".*\\..*:$pk$"},
+    )
+    assert used(data, config) == {("shop", "t"): ""}
+    both = [native_differential.outcome(data, config, one, WHOLE) for one in (MODULE, None)]
+    assert both[0] == both[1]
+    assert len({partition for _, partition, *_ in filter(is_batch, both[0])}) == 3
+
+
+@needs_native
+@pytest.mark.parametrize("name", ["mysql97", "mysql56", "mariadb"])
+def test_recorded_binlogs_become_the_same_entries_both_ways(name: str) -> None:
+    data = b"".join(packets(RECORDED / f"{name}.binlog"))
+    source = {"host": "h", "user": "u", "password": "p", "row_image": "any"}
+    config = settings_of({"format": "canal-protobuf"}, filter={"transactions": True}, source=source)
+    way = replace(WHOLE, mariadb=name == "mariadb")
+    python, native_code = (native_differential.outcome(data, config, one, way) for one in (None, MODULE))
+    assert python == native_code
+    assert sum(isinstance(one, tuple) and isinstance(one[0], bytes) for one in python) > 80
+
+
+def is_batch(one: object) -> bool:
+    """Whether an entry of an outcome is about a batch."""
+    return isinstance(one, tuple) and len(one) == 6 and one[0] == "shop"
 
 
 @needs_native

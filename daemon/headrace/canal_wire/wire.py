@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 _SHORT = [bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(1 << 14)]
 _MESSAGES, _BODY = b"\x10\x01\x18\x07", b"\x2a"
 """Version and type of a Packet, and the tag of its body."""
@@ -42,6 +44,20 @@ def entry_in(packet: bytes) -> memoryview:
     list."""
     at = _skip_varint(packet, len(_MESSAGES) + len(_BODY))
     return memoryview(packet)[_skip_varint(packet, at + 1) :]
+
+
+def entries_in(fields: memoryview) -> Iterator[memoryview]:
+    """Such fields apart."""
+    begin = 0
+    while begin < len(fields):
+        size, at, shift = 0, begin + 1, 0
+        while True:
+            byte = fields[at]
+            size, at, shift = size | (byte & 127) << shift, at + 1, shift + 7
+            if byte < 128:
+                break
+        yield fields[begin : at + size]
+        begin = at + size
 
 
 def _skip_varint(data: bytes, at: int) -> int:

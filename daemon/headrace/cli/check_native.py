@@ -28,7 +28,7 @@ def native_use(
 ) -> list[Finding]:
     """Which captured tables native code reads, and why not the others; rules that fit none are reported elsewhere."""
     native = find(daemon.native)
-    if reason := reason_of_destination(destination, native.reason):
+    if reason := reason_of_destination(destination, fmt, native.reason):
         return [ok("native", f"Python makes the rows: {reason}")]
     projections, options = Projections(destination, fmt), ValueOptions(destination.message.capabilities.time_zone)
     several, reasons = destination.message.rows_per_message > 1, dict[str, str]()

@@ -263,11 +263,11 @@ class Destination:
                 if parking is not None:
                     await parking.open(self._checkpointer.guard)
                 epoch, stalls = self._checkpointer.guard.epoch, StallDetector(self._context, second)
-                native = find(self._daemon.native)
-                reason = reason_of_destination(self._settings, native.reason)
+                native, fmt = find(self._daemon.native), self._parts.new_format()
+                reason = reason_of_destination(self._settings, fmt, native.reason)
                 builder = make_builder(
                     self._settings,
-                    self._parts.new_format(),
+                    fmt,
                     source.start.server_uuid,
                     epoch,
                     None if reason else native.module,

@@ -67,7 +67,9 @@ class NativeReader:
     # -- events ---------------------------------------------------------------------------------------------------
 
     def ready(self) -> bool:
-        return self._transactions.plain and self._statements.text is None and self._rows.ready()
+        transactions = self._transactions
+        usual = transactions.plain and (self._rows.marks or not transactions.marked)
+        return usual and self._statements.text is None and self._rows.ready()
 
     def run(self, data: bytes, at: int, *, eager: bool) -> tuple[int, int, int, bool]:
         transactions, cursor, rows = self._transactions, self._cursor, self._rows

@@ -105,7 +105,9 @@ class UsualTransactions(UsualEvents):
         self._seams = 0
 
     def ready(self) -> bool:
-        return self._cursor.checksums and self._transactions.plain and self._statements.text is None
+        transactions = self._transactions
+        usual = transactions.plain and not transactions.marked
+        return self._cursor.checksums and usual and self._statements.text is None
 
     def run(self, data: bytes, at: int, *, eager: bool) -> tuple[int, int, int, bool]:
         cursor, transactions, maps, rows = self._cursor, self._transactions, self._maps, self._rows

@@ -32,6 +32,8 @@ def together(waiting: Sequence[MessageBatch], *, one_log: bool = False) -> int:
         size += batch.size
         if batch.size > SMALL or size > _MOST or batch.barrier or batch.units is not None or batch.tags is not None:
             break
+        if batch.values and not batch.size:
+            break  # a sink has put it on disk, and may be given it again: it can be of any size
         if one_log and batch.values:
             if target is not None and target_of(batch) != target:
                 break

@@ -55,7 +55,8 @@ class MessageBuilder:
 
     `one_log`: the sink writes all topics into one stream, whose order has to be the binlog's. Otherwise the batches of
     several topics fill beside each other, so that a topic with a message a transaction does not cut up the others.
-    `native`: headrace-native, which makes what it knows how to make. `two_numbers`: an updated row takes two.
+    `native`: headrace-native, which makes what it knows how to make. `marks`: the begin and end of transactions are
+    published. `two_numbers`: an updated row takes two.
     `largest`: bytes that a message with large values may have.
     """
 
@@ -72,6 +73,7 @@ class MessageBuilder:
         tag: Template | None = None,
         native: Any = None,
         two_numbers: bool = False,
+        marks: bool = False,
         largest: int = LARGEST_MESSAGE,
     ) -> None:
         self._largest = largest
@@ -112,6 +114,7 @@ class MessageBuilder:
                 overhead=_NATIVE_OVERHEAD,
                 one_log=one_log,
                 two_numbers=two_numbers,
+                marks=marks,
             )
         self.clear()
 
@@ -236,6 +239,8 @@ class MessageBuilder:
                 batch.size += len(whole) - len(value)
         for batch in made:
             self._append(batch)
+        if not made:
+            return  # all rows are left out
         if projection.counted is None:
             projection.counted = mine
             self._counted.append(projection)
@@ -559,5 +564,6 @@ def make_builder(
         tag=sink.tag,
         native=native,
         two_numbers=bool(settings.route.partition_hash),
+        marks=settings.wants_marks,
         largest=2 * settings.source.max_event,
     )

@@ -63,7 +63,7 @@ class NativeUse:
         return {".".join(name): reason for name, reason in self.tables.items() if reason}
 
 
-def reason_of_destination(settings: DestinationSettings, missing: str) -> str:
+def reason_of_destination(settings: DestinationSettings, fmt: ValueFormat | KeyedFormat, missing: str) -> str:
     """Why native code makes no rows of a destination, as a clause; "" when it may. `missing`: why there is none."""
     sink = settings.sink.capabilities
     if missing:
@@ -72,7 +72,9 @@ def reason_of_destination(settings: DestinationSettings, missing: str) -> str:
         return f'[sink] type = "{settings.sink.type}" has each message looked at by itself' + (
             ', with on_oversize = "park"' if settings.sink.type == "kafka" else ""
         )
-    return "the begin and end of transactions are published" if settings.wants_marks else ""
+    if settings.wants_marks and fmt.native_marks() is None:
+        return "the begin and end of transactions are published"
+    return ""
 
 
 def reason_of_table(
@@ -114,7 +116,9 @@ class NativeOutput(NativeRows):
         overhead: int,
         one_log: bool,
         two_numbers: bool,
+        marks: bool = False,
     ) -> None:
+        """`marks`: whether the begin and end of transactions are published."""
         self._module, self._format, self._projections, self._builder = module, fmt, projections, builder
         self._keyed, self._one_log, self._two_numbers = isinstance(fmt, KeyedFormat), one_log, two_numbers
         self._rows_per_message = rows_per_message
@@ -125,6 +129,11 @@ class NativeOutput(NativeRows):
         self._counted: list[tuple[str, str]] = []
         """The tables by their counters' numbers."""
         self._batches: list[tuple[MessageBatch, Any]] = []
+        described = fmt.native_marks() if marks else None
+        self.marks = described is not None
+        if described is not None:
+            ((target, *_), _) = projections.statement_targets("", "")
+            self.output.set_marks(self._slot(*target), *described)
         self.now_ms = 0
         self._runs = False
         self.use = NativeUse()
@@ -182,13 +191,12 @@ class NativeOutput(NativeRows):
         known = [layout for layout in layouts if layout is not None]
         if not reason and (spec is None or route is None or projection.kept is None or len(known) < len(layouts)):
             reason = "it has a column that is not shown"
-        if self.use.note(schema.schema, schema.table, reason) and reason:
-            log.info("Python makes the rows of a table", table=schema.name, reason=reason)
         if reason or spec is None or route is None or projection.kept is None:
+            self._note(schema, reason)
             return None
         columns = [(number, *column) for number, column in zip(projection.kept, spec.columns, strict=True)]
         try:
-            return self.output.table(
+            made = self.output.table(
                 known,
                 columns,
                 spec.format,
@@ -199,8 +207,15 @@ class NativeOutput(NativeRows):
                 self._two_numbers,
                 self._counter(projection.schema),
             )
-        except ValueError:  # a layout that this version of it does not know
+        except ValueError as error:  # a layout that this version of it does not know
+            self._note(schema, f"native code does not know what describes it: {error}")
             return None
+        self._note(schema, "")
+        return made
+
+    def _note(self, schema: TableSchema, reason: str) -> None:
+        if self.use.note(schema.schema, schema.table, reason) and reason:
+            log.info("Python makes the rows of a table", table=schema.name, reason=reason)
 
     def _counter(self, schema: TableSchema) -> int:
         """The number of the table's counter, which stays the same in all of its versions."""
@@ -215,19 +230,20 @@ class NativeOutput(NativeRows):
 
     def _route(self, projection: TableProjection) -> tuple[Any, ...] | None:
         if not projection.spreads:
-            return ("one", self._slot(projection, projection.partition))
+            return ("one", self._slot(projection.address(projection.partition), projection.partition))
         key = projection.native_key()
         if key is None or self._one_log or self._rows_per_message > 1:
             return None
-        slots = [self._slot(projection, partition) for partition in range(projection.route.partitions)]
+        partitions = range(projection.route.partitions)
+        slots = [self._slot(projection.address(partition), partition) for partition in partitions]
         return (key[0], slots, *key[1:])
 
-    def _slot(self, projection: TableProjection, partition: int) -> int:
-        target = projection.address(partition), 0 if self._one_log else partition
+    def _slot(self, address: str, partition: int) -> int:
+        target = address, 0 if self._one_log else partition
         slot = self._slots.get(target)
         if slot is None:
             slot = self._slots[target] = self.output.add_slot()
-            self._targets.append((projection.address(partition), partition))
+            self._targets.append((address, partition))
         return slot
 
     def ready(self) -> bool:

@@ -58,6 +58,11 @@ class Format(ABC):
         """How native code makes the messages about a table's rows; None when it can't."""
         return None
 
+    def native_marks(self) -> tuple[Any, ...] | None:
+        """How native code makes the messages about the begin and end of transactions, as arguments of `set_marks` of
+        `native/src/output.rs`; None when it can't."""
+        return None
+
     def check(self, schema: TableSchema) -> None:
         """Raises ValueError for a published table that the options do not fit."""
         return

@@ -65,6 +65,8 @@ class NativeRows(ABC):
 
     output: Any
     """What native code writes to."""
+    marks: bool
+    """Whether it makes the messages about the begin and end of transactions, too."""
 
     @abstractmethod
     def new_reader(self, passed: bytes) -> Any:

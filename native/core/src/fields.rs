@@ -28,14 +28,13 @@ pub enum Kind {
     Bit {
         size: usize,
     },
-    /// The members as they stand within a JSON string.
     Enum {
         size: usize,
-        labels: Vec<Vec<u8>>,
+        labels: Vec<Label>,
     },
     Set {
         size: usize,
-        labels: Vec<Vec<u8>>,
+        labels: Vec<Label>,
     },
     Date,
     Datetime {
@@ -62,6 +61,25 @@ pub enum Kind {
     Json {
         length: usize,
     },
+}
+
+/// A member of an ENUM or SET, as it is and as it is within a JSON string.
+#[derive(Debug, Clone)]
+pub struct Label {
+    plain: Vec<u8>,
+    json: Vec<u8>,
+}
+
+impl Label {
+    pub fn new(text: &[u8]) -> Self {
+        let mut json = Vec::new();
+        text::escape(&mut json, text);
+        Self { plain: text.to_vec(), json }
+    }
+
+    fn print<const JSON: bool>(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(if JSON { &self.json } else { &self.plain });
+    }
 }
 
 /// How binary strings become text.
@@ -141,6 +159,15 @@ impl Kind {
 
     /// Writes what MySQL prints, without quotes; text is escaped for a JSON string.
     pub fn value(&self, out: &mut Vec<u8>, raw: &[u8], binary: Binary) -> Fit<()> {
+        self.print::<true>(out, raw, binary)
+    }
+
+    /// Writes what MySQL prints; text is as it is.
+    pub fn plain(&self, out: &mut Vec<u8>, raw: &[u8], binary: Binary) -> Fit<()> {
+        self.print::<false>(out, raw, binary)
+    }
+
+    fn print<const JSON: bool>(&self, out: &mut Vec<u8>, raw: &[u8], binary: Binary) -> Fit<()> {
         match *self {
             Kind::Int { signed: true, .. } => text::int(out, signed_int(raw)),
             Kind::Int { .. } => text::int(out, unsigned_int(raw)),
@@ -153,10 +180,10 @@ impl Kind {
             Kind::Enum { ref labels, .. } => {
                 let index = unsigned_int(raw) as usize;
                 if index > 0 {
-                    out.extend_from_slice(labels.get(index - 1).ok_or(Unfit)?);
+                    labels.get(index - 1).ok_or(Unfit)?.print::<JSON>(out);
                 }
             }
-            Kind::Set { ref labels, .. } => set(out, unsigned_int(raw), labels)?,
+            Kind::Set { ref labels, .. } => set::<JSON>(out, unsigned_int(raw), labels)?,
             Kind::Date => temporal::date(raw)?.print_date(out),
             Kind::Datetime { fsp } => temporal::datetime(raw)?.print(out, b' ', fsp),
             Kind::Timestamp { fsp } => match temporal::timestamp(raw)? {
@@ -170,7 +197,7 @@ impl Kind {
             Kind::Text { ref characters, .. } => match characters {
                 None => {
                     std::str::from_utf8(raw).map_err(|_| Unfit)?;
-                    text::escape(out, raw);
+                    string::<JSON>(out, raw);
                 }
                 Some(characters) => {
                     for &byte in raw {
@@ -178,7 +205,7 @@ impl Kind {
                         if character.is_empty() {
                             return Err(Unfit);
                         }
-                        text::escape(out, character);
+                        string::<JSON>(out, character);
                     }
                 }
             },
@@ -186,11 +213,12 @@ impl Kind {
                 if raw.len() < pad {
                     let mut padded = raw.to_vec();
                     padded.resize(pad, 0);
-                    bytes(out, &padded, binary);
+                    bytes::<JSON>(out, &padded, binary);
                 } else {
-                    bytes(out, raw, binary);
+                    bytes::<JSON>(out, raw, binary);
                 }
             }
+            Kind::Json { .. } if !JSON => json::json_text(out, raw)?,
             Kind::Json { .. } => {
                 let mut document = Vec::with_capacity(2 * raw.len());
                 json::json_text(&mut document, raw)?;
@@ -201,16 +229,24 @@ impl Kind {
     }
 }
 
-fn bytes(out: &mut Vec<u8>, raw: &[u8], binary: Binary) {
+fn string<const JSON: bool>(out: &mut Vec<u8>, text: &[u8]) {
+    if JSON {
+        text::escape(out, text);
+    } else {
+        out.extend_from_slice(text);
+    }
+}
+
+fn bytes<const JSON: bool>(out: &mut Vec<u8>, raw: &[u8], binary: Binary) {
     match binary {
         Binary::Base64 => text::base64(out, raw, false),
         Binary::Base64Url => text::base64(out, raw, true),
         Binary::Hex => text::hex(out, raw),
-        Binary::Latin1 => text::latin1(out, raw),
+        Binary::Latin1 => text::latin1::<JSON>(out, raw),
     }
 }
 
-fn set(out: &mut Vec<u8>, bits: u64, labels: &[Vec<u8>]) -> Fit<()> {
+fn set<const JSON: bool>(out: &mut Vec<u8>, bits: u64, labels: &[Label]) -> Fit<()> {
     if labels.len() < 64 && bits >> labels.len() != 0 {
         return Err(Unfit);
     }
@@ -221,13 +257,13 @@ fn set(out: &mut Vec<u8>, bits: u64, labels: &[Vec<u8>]) -> Fit<()> {
                 out.push(b',');
             }
             begun = true;
-            out.extend_from_slice(label);
+            label.print::<JSON>(out);
         }
     }
     Ok(())
 }
 
-fn unsigned_int(raw: &[u8]) -> u64 {
+pub(crate) fn unsigned_int(raw: &[u8]) -> u64 {
     raw.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte))
 }
 

@@ -6,7 +6,10 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod canal;
+pub mod debezium;
 pub mod decimal;
+pub mod entries;
 pub mod fields;
 pub mod hashes;
 pub mod json;

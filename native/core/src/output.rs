@@ -1,11 +1,12 @@
 //! The messages of events on their way into batches, with their ids and headers.
 
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use crate::batch::{Batch, Headers, Shared};
+use crate::entries::{Cell, Mark, Marks};
 use crate::table::{Change, Operation, Table};
 use crate::text::{self, put};
-use crate::Fit;
+use crate::{Fit, Unfit};
 
 /// One message that is made, and not yet in a batch. Ranges are those of `Stage::bytes`.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +34,10 @@ pub struct Stage {
     pub slots: Vec<u32>,
     pub order: Vec<u32>,
     pub scratch: Vec<u8>,
+    /// Texts of an entry's columns, and what is known of each column and row before they are written.
+    pub texts: Vec<u8>,
+    pub cells: Vec<Cell>,
+    pub sizes: Vec<usize>,
     /// What is the same in all messages of the event: before and behind what only one of them has.
     pub head: Vec<u8>,
     pub foot: Vec<u8>,
@@ -75,6 +80,8 @@ pub struct Output {
     keyed: bool,
     one_log: bool,
     pub rows_per_message: usize,
+    /// Set where the begin and end of transactions are published.
+    pub marks: Option<Marks>,
     pub now_ms: u64,
     /// Canal's `id` of the last message.
     pub number: u64,
@@ -122,6 +129,7 @@ impl Output {
             keyed,
             one_log,
             rows_per_message,
+            marks: None,
             now_ms: 0,
             number: 0,
             size: 0,
@@ -157,10 +165,18 @@ impl Output {
         self.touched.drain(..).map(|at| (at, std::mem::take(&mut counters[at]))).collect()
     }
 
-    /// Makes the messages of an event. Either all of them are in their batches afterwards, or nothing was done.
-    pub fn put(&mut self, table: &Table, change: &Change, origin: Origin, opener: &mut dyn Opener) -> Fit<()> {
+    /// Makes the messages of an event, after that of its transaction's begin when it is given. Either all of them are
+    /// in their batches afterwards, or nothing was done.
+    pub fn put(
+        &mut self,
+        table: &Table,
+        change: &Change,
+        origin: Origin,
+        begin: Option<&Mark>,
+        opener: &mut dyn Opener,
+    ) -> Fit<()> {
         let mut stage = std::mem::take(&mut self.stage);
-        let made = self.put_staged(table, change, origin, opener, &mut stage);
+        let made = self.put_staged(table, change, origin, begin, opener, &mut stage);
         self.stage = stage;
         made
     }
@@ -170,21 +186,27 @@ impl Output {
         table: &Table,
         change: &Change,
         origin: Origin,
+        begin: Option<&Mark>,
         opener: &mut dyn Opener,
         stage: &mut Stage,
     ) -> Fit<()> {
-        table.stage(change, self.rows_per_message, self.number, stage)?;
+        table.stage(change, self.rows_per_message, self.number + u64::from(begin.is_some()), stage)?;
+        if let Some(begin) = begin {
+            self.put_mark(begin, origin.transaction, opener)?;
+        }
         if stage.messages.is_empty() {
             return Ok(());
         }
-        self.open_all(stage, opener)?;
-        self.name(change, origin);
+        for message in &stage.messages {
+            self.open(message.slot, opener)?;
+        }
+        self.name(change.file, change.gtid, origin.transaction);
+        put!(&mut self.base, b"#", origin.ordinal);
         let lone = change.rows == 1;
         let mut at = 0;
         while at < stage.messages.len() {
             let slot = stage.messages[at].slot;
-            let shared = self.slots[slot as usize].clone();
-            let Some(shared) = shared else { unreachable!("all slots were opened") };
+            let shared = self.opened(slot);
             let mut batch = lock(&shared);
             while at < stage.messages.len() && stage.messages[at].slot == slot {
                 self.put_one(&mut batch, stage, at, lone);
@@ -198,31 +220,51 @@ impl Output {
         Ok(())
     }
 
-    fn open_all(&mut self, stage: &Stage, opener: &mut dyn Opener) -> Fit<()> {
-        for message in &stage.messages {
-            let slot = message.slot as usize;
-            if self.slots.get(slot).is_some_and(Option::is_none) {
-                let opened = opener.open(message.slot)?;
-                if self.one_log {
-                    self.close_batches();
-                }
-                self.slots[slot] = Some(opened);
+    /// Makes the message of a transaction's begin or end.
+    pub fn put_mark(&mut self, mark: &Mark, transaction: u64, opener: &mut dyn Opener) -> Fit<()> {
+        let Some(marks) = &self.marks else { return Err(Unfit) };
+        let (slot, mut value) = (marks.slot, Vec::new());
+        marks.write(&mut value, mark, self.number + 1);
+        self.open(slot, opener)?;
+        self.number += 1;
+        self.name(mark.file, mark.gtid, transaction);
+        self.id.clear();
+        put!(&mut self.id, &self.base, if mark.xid.is_some() { "#end" } else { "#begin" });
+        let shared = self.opened(slot);
+        let mut batch = lock(&shared);
+        self.add(&mut batch, Some(&value), None, mark.pos);
+        batch.commit_us = mark.commit_us;
+        batch.told = batch.values.count();
+        Ok(())
+    }
+
+    /// A batch that is open.
+    fn opened(&self, slot: u32) -> Shared {
+        let Some(shared) = &self.slots[slot as usize] else { unreachable!("it was opened") };
+        Arc::clone(shared)
+    }
+
+    fn open(&mut self, slot: u32, opener: &mut dyn Opener) -> Fit<()> {
+        if self.slots.get(slot as usize).is_some_and(Option::is_none) {
+            let opened = opener.open(slot)?;
+            if self.one_log {
+                self.close_batches();
             }
+            self.slots[slot as usize] = Some(opened);
         }
         Ok(())
     }
 
-    /// Writes the beginning of the ids, and the header that says where the change stands.
-    fn name(&mut self, change: &Change, origin: Origin) {
+    /// Writes the beginning of the ids, and the header that says where the transaction is.
+    fn name(&mut self, file: &[u8], gtid: &[u8], transaction: u64) {
         self.digits.clear();
-        put!(&mut self.digits, change.file, b":", origin.transaction);
+        put!(&mut self.digits, file, b":", transaction);
         self.base.clear();
-        if change.gtid.is_empty() {
+        if gtid.is_empty() {
             put!(&mut self.base, &self.server_uuid, b"/", &self.digits);
         } else {
-            self.base.extend_from_slice(change.gtid);
+            self.base.extend_from_slice(gtid);
         }
-        put!(&mut self.base, b"#", origin.ordinal);
         let mut place = Headers::default();
         place.add(b"headrace-position", &self.digits);
         place.end();
@@ -240,21 +282,25 @@ impl Output {
         if message.again {
             self.id.extend_from_slice(b"/1");
         }
+        let range = |of: Option<(usize, usize)>| of.map(|(start, end)| &stage.bytes[start..end]);
+        self.add(batch, range(message.value), range(message.key), message.pos);
+        batch.rows += message.rows as u64;
+    }
+
+    /// Adds a message, whose id is written.
+    fn add(&mut self, batch: &mut Batch, value: Option<&[u8]>, key: Option<&[u8]>, pos: i64) {
         self.digits.clear();
-        text::int(&mut self.digits, message.pos);
+        text::int(&mut self.digits, pos);
         let headers = &mut batch.headers;
         headers.begin(4);
         headers.add(b"headrace-id", &self.id);
         headers.add(b"headrace-pos", &self.digits);
         headers.add_written(&self.place);
         headers.end();
-        let range = |of: Option<(usize, usize)>| of.map(|(start, end)| &stage.bytes[start..end]);
-        let (value, key) = (range(message.value), range(message.key));
         batch.values.push(value);
         if self.keyed {
             batch.keys.get_or_insert_default().push(key);
         }
-        batch.rows += message.rows as u64;
         let size = value.map_or(0, <[u8]>::len) + key.map_or(0, <[u8]>::len);
         batch.size += size as u64 + self.overhead;
         self.size += size as u64 + self.overhead;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::entries::{Event, Mark};
 use crate::output::{Opener, Origin, Output};
 use crate::spans::{self, Span};
 use crate::table::{Change, Operation, Table};
@@ -81,6 +82,9 @@ pub struct State {
     pub own_events: u64,
     pub gtid: Vec<u8>,
     pub key: Option<Key>,
+    /// Where the transaction's BEGIN is, once it has come, and whether its begin was published.
+    pub begun: Option<Event>,
+    pub marked: bool,
 }
 
 /// What does not change while the data of one file is read.
@@ -125,6 +129,35 @@ pub struct Reader {
     pub transactions: u64,
     /// Transactions that were executed: source, first and last number.
     pub executed: Vec<(usize, u64, u64)>,
+}
+
+/// What the header of an event says.
+struct Header {
+    kind: u8,
+    start: u64,
+    length: u64,
+    time: u32,
+    server_id: u32,
+}
+
+impl State {
+    /// The next number: above all before, and not below the commit time.
+    fn next_pos(&self) -> i64 {
+        ((self.commit_us << POS_SHIFT) as i64).max(self.last_pos + 1)
+    }
+
+    /// The begin or end of the transaction, which gets the next number.
+    fn mark<'a>(&'a self, frame: &Frame<'a>, event: Event, xid: Option<u64>) -> Mark<'a> {
+        Mark { event, xid, pos: self.next_pos(), commit_us: self.commit_us, gtid: &self.gtid, file: frame.file }
+    }
+}
+
+impl Header {
+    /// The event as one of the transaction under way.
+    fn event(&self, state: &State) -> Event {
+        let Self { start: offset, length, time, .. } = *self;
+        Event { offset, length, time, server_id: state.server_id, thread: state.thread }
+    }
 }
 
 /// What becomes of one event.
@@ -259,12 +292,13 @@ impl Reader {
         let time = number(&head[5..9]) as u32;
         let server_id = number(&head[10..14]) as u32;
         let body = &data[at + HEAD..stop];
+        let header = Header { kind, start, length, time, server_id };
         let read = match kind {
             TABLE_MAP => self.table_map(body),
-            23..=25 | 30..=32 => self.rows(kind, data, at + HEAD, stop, frame, start, state, output, opener)?,
-            GTID | ANONYMOUS_GTID => self.gtid(body, start, time, state)?,
-            QUERY => self.query(body, start, time, server_id, state)?,
-            XID => self.commit(state),
+            23..=25 | 30..=32 => self.rows(&header, data, at + HEAD, stop, frame, state, output, opener)?,
+            GTID | ANONYMOUS_GTID => self.gtid(body, &header, state)?,
+            QUERY => self.query(body, &header, state)?,
+            XID => self.commit(body, &header, frame, state, output, opener)?,
             _ => self.passed.contains(&kind),
         };
         if !read {
@@ -280,11 +314,11 @@ impl Reader {
 
     // -- transactions --------------------------------------------------------------------------------------------
 
-    fn gtid(&mut self, body: &[u8], start: u64, time: u32, state: &mut State) -> Fit<bool> {
+    fn gtid(&mut self, body: &[u8], header: &Header, state: &mut State) -> Fit<bool> {
         let commit_us = if body.len() >= 49 {
             number(&body[42..49]) & COMMIT_TIME
         } else if body.len() >= 25 {
-            u64::from(time) * 1_000_000
+            u64::from(header.time) * 1_000_000
         } else {
             return Ok(false);
         };
@@ -293,7 +327,7 @@ impl Reader {
             return Ok(false);
         }
         let key = if gno == 0 { None } else { Some(Key { source: self.source_of(&body[1..17]), number: gno }) };
-        begin(start, commit_us, state);
+        begin(header.start, commit_us, state);
         state.gtid.clear();
         if let Some(key) = key {
             state.gtid.extend_from_slice(self.sources[key.source].as_bytes());
@@ -323,29 +357,48 @@ impl Reader {
     }
 
     /// The statement BEGIN; all others are Python's.
-    fn query(&mut self, body: &[u8], start: u64, time: u32, server_id: u32, state: &mut State) -> Fit<bool> {
+    fn query(&mut self, body: &[u8], header: &Header, state: &mut State) -> Fit<bool> {
         if body.len() < 13 || !body.ends_with(b"\0BEGIN") {
             return Ok(false);
         }
         if !state.in_group {
-            let commit_us = u64::from(time) * 1_000_000;
+            let commit_us = u64::from(header.time) * 1_000_000;
             if state.inside || state.last_pos >= POS_LIMIT {
                 return Ok(false);
             }
-            begin(start, commit_us, state);
+            begin(header.start, commit_us, state);
             state.gtid.clear();
             state.key = None;
         }
-        state.server_id = server_id;
+        state.server_id = header.server_id;
         state.thread = number(&body[..4]) as u32;
+        state.begun = Some(header.event(state));
         state.inside = true;
         Ok(true)
     }
 
-    fn commit(&mut self, state: &mut State) -> bool {
+    fn commit(
+        &mut self,
+        body: &[u8],
+        header: &Header,
+        frame: &Frame,
+        state: &mut State,
+        output: &mut Output,
+        opener: &mut dyn Opener,
+    ) -> Fit<bool> {
         // Python keeps account of transactions that are only headrace's own.
         if state.own_events > 0 {
-            return false;
+            return Ok(false);
+        }
+        if state.marked {
+            let xid = if body.len() == 8 { number(body) } else { 0 };
+            let mark = state.mark(frame, header.event(state), Some(xid));
+            let pos = mark.pos;
+            if pos >= POS_LIMIT {
+                return Ok(false);
+            }
+            output.put_mark(&mark, state.begin, opener)?;
+            (state.marked, state.last_pos) = (false, pos);
         }
         if let Some(key) = state.key.take() {
             match self.executed.last_mut() {
@@ -360,7 +413,7 @@ impl Reader {
         state.last_start = Some(state.begin);
         state.events_done = 0;
         self.transactions += 1;
-        true
+        Ok(true)
     }
 
     // -- rows ----------------------------------------------------------------------------------------------------
@@ -368,18 +421,18 @@ impl Reader {
     #[allow(clippy::too_many_arguments)]
     fn rows(
         &mut self,
-        kind: u8,
+        header: &Header,
         data: &[u8],
         at: usize,
         stop: usize,
         frame: &Frame,
-        start: u64,
         state: &mut State,
         output: &mut Output,
         opener: &mut dyn Opener,
     ) -> Fit<bool> {
         let body = &data[at..stop];
-        let table = match self.tables.get(&number(body.get(..6).ok_or(Unfit)?)).map(|known| &known.rows) {
+        let table_id = number(body.get(..6).ok_or(Unfit)?);
+        let table = match self.tables.get(&table_id).map(|known| &known.rows) {
             None | Some(Rows::Python) => return Ok(false),
             Some(Rows::Dropped) => {
                 state.events_done += 1;
@@ -387,12 +440,12 @@ impl Reader {
             }
             Some(Rows::Made(table)) => Arc::clone(table),
         };
-        let (operation, images) = match kind {
+        let (operation, images) = match header.kind {
             23 | 30 => (Operation::Insert, 1),
             24 | 31 => (Operation::Update, 2),
             _ => (Operation::Delete, 1),
         };
-        let first = first_row(body, kind >= 30, table.shapes().len(), images)?;
+        let first = first_row(body, header.kind >= 30, table.shapes().len(), images)?;
         let most = match body.len() {
             size if size > LARGE_EVENT => return Ok(false),
             size if size > PART_BYTES => images,
@@ -420,8 +473,11 @@ impl Reader {
         let rows = count / images;
         let each = if operation == Operation::Update && table.two_numbers { 2 } else { 1 };
         let numbers = (rows * each) as i64;
-        let pos = (state.commit_us << POS_SHIFT) as i64;
-        let pos = if pos <= state.last_pos { state.last_pos + 1 } else { pos };
+        let event = header.event(state);
+        let mut pos = state.next_pos();
+        let begin =
+            (output.marks.is_some() && !state.marked).then(|| state.mark(frame, state.begun.unwrap_or(event), None));
+        pos += i64::from(begin.is_some());
         if pos >= POS_LIMIT {
             return Ok(false);
         }
@@ -434,13 +490,13 @@ impl Reader {
             commit_us: state.commit_us,
             gtid: &state.gtid,
             file: frame.file,
-            offset: start,
-            server_id: state.server_id,
-            thread: state.thread,
+            event,
+            table_id,
             now_ms: output.now_ms,
         };
         let origin = Origin { transaction: state.begin, ordinal: state.events_done + 1 };
-        output.put(&table, &change, origin, opener)?;
+        output.put(&table, &change, origin, begin.as_ref(), opener)?;
+        state.marked |= begin.is_some();
         state.events_done += 1;
         state.captured_rows = true;
         state.last_pos = pos + numbers - 1;
@@ -483,7 +539,7 @@ fn first_row(body: &[u8], extra: bool, columns: usize, images: usize) -> Fit<usi
 
 /// A transaction begins at `start`.
 fn begin(start: u64, commit_us: u64, state: &mut State) {
-    state.begin = start;
+    (state.begin, state.begun) = (start, None);
     state.events_done = 0;
     (state.in_group, state.captured_rows) = (true, false);
     let roomed = state.last_pos == state.roomed;

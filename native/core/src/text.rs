@@ -148,11 +148,13 @@ pub fn base64(out: &mut Vec<u8>, raw: &[u8], url: bool) {
     }
 }
 
-/// Writes bytes as the characters of ISO 8859-1, within a JSON string.
-pub fn latin1(out: &mut Vec<u8>, raw: &[u8]) {
+/// Writes bytes as the characters of ISO 8859-1, within a JSON string when `JSON` says so.
+pub fn latin1<const JSON: bool>(out: &mut Vec<u8>, raw: &[u8]) {
     for &byte in raw {
-        if byte < 0x80 {
+        if byte < 0x80 && JSON {
             escape(out, &[byte]);
+        } else if byte < 0x80 {
+            out.push(byte);
         } else {
             out.push(0xC0 | byte >> 6);
             out.push(0x80 | byte & 0x3F);

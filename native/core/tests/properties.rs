@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use headrace_native_core::batch::{Batch, Shared};
+use headrace_native_core::canal::Canal;
+use headrace_native_core::debezium::Debezium;
 use headrace_native_core::decimal::Decimal;
-use headrace_native_core::fields::{Binary, Kind, Style};
+use headrace_native_core::entries::{Constants, Entries};
+use headrace_native_core::fields::{Binary, Kind, Label, Style};
 use headrace_native_core::json::json_text;
 use headrace_native_core::output::{lock, Opener, Output};
 use headrace_native_core::reader::{Frame, Reader, State, Stop};
-use headrace_native_core::table::{Canal, Column, Debezium, Format, Key, Route, Selection, Table};
+use headrace_native_core::table::{Column, Format, Key, Route, Selection, Table};
 use headrace_native_core::text::escape;
 use headrace_native_core::{records, Fit};
 use proptest::prelude::*;
@@ -25,7 +28,7 @@ impl Opener for New {
 
 fn kinds() -> Vec<(Kind, Style)> {
     let text = || Style::Text(Binary::Base64);
-    let labels = || vec![b"a".to_vec(), b"b".to_vec()];
+    let labels = || vec![Label::new(b"a"), Label::new(b"b")];
     let zero = || b"0".to_vec();
     vec![
         (Kind::Int { size: 3, signed: true }, Style::Number),
@@ -50,7 +53,9 @@ fn kinds() -> Vec<(Kind, Style)> {
 
 fn table(format: Format, route: Route, counter: usize) -> Arc<Table> {
     let (kinds, styles): (Vec<_>, Vec<_>) = kinds().into_iter().unzip();
-    let column = |(field, style)| Column { field, name: b"\"c\":".to_vec(), style };
+    let texts = matches!(format, Format::Entries(_));
+    let style_of = |style| if texts { Style::Text(Binary::Latin1) } else { style };
+    let column = |(field, style)| Column { field, name: b"\"c\":".to_vec(), style: style_of(style) };
     let columns = styles.into_iter().enumerate().map(column).collect();
     Arc::new(Table::new(kinds, columns, format, route, Selection::default(), vec![0], true, counter).unwrap())
 }
@@ -78,6 +83,23 @@ fn debezium() -> Format {
         tombstones: true,
         keys: vec![0],
     })
+}
+
+fn entries() -> Format {
+    let (before, after) = (b"\x1A\x01c".to_vec(), b"R\x01t".to_vec());
+    let constants = |(kind, _)| Constants {
+        before: before.clone(),
+        after: after.clone(),
+        before_null: Vec::new(),
+        before_small: matches!(kind, Kind::Int { .. }).then(|| (99, Vec::new())),
+    };
+    let cells = kinds().into_iter().map(constants).collect();
+    Format::Entries(Entries { header: Vec::new(), cells, compat: true })
+}
+
+/// The three formats.
+fn formats() -> impl Strategy<Value = Format> {
+    prop_oneof![Just(canal()), Just(debezium()), Just(entries())]
 }
 
 fn head(count: usize) -> records::Head {
@@ -181,9 +203,9 @@ proptest! {
     }
 
     #[test]
-    fn events_in_any_order(events in events(), keyed: bool, spread: bool) {
+    fn events_in_any_order(events in events(), format in formats(), spread: bool) {
         let data = packets(&events);
-        let (at, stop, state, _) = run(&data, if keyed { debezium() } else { canal() }, spread, true);
+        let (at, stop, state, _) = run(&data, format, spread, true);
         prop_assert!(at <= data.len());
         if matches!(stop, Stop::End(_)) {
             prop_assert_eq!(at, data.len());

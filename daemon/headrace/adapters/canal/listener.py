@@ -28,6 +28,8 @@ _LARGEST_REQUEST = 64 * 1024
 _MOST_CONNECTIONS = 200
 _VERSION = 1
 _REFUSED = 400
+_QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
+"""Of Linux."""
 _CLIENT_SEED = 8
 """Bytes of the scramble."""
 
@@ -132,9 +134,9 @@ class ClientConnection:
         self._idle = _IDLE_LIMIT
         self._head = b""
         """The length of the next packet, once it was read."""
-        sock: socket.socket | None = writer.get_extra_info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._socket: socket.socket | None = writer.get_extra_info("socket")
+        if self._socket is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         writer.transport.set_write_buffer_limits(1 << 20)
 
     async def run(self) -> None:
@@ -229,11 +231,20 @@ class ClientConnection:
         if size > _LARGEST_REQUEST:
             raise Oversized(f"a packet of {size} bytes is too large")
         async with asyncio.timeout(_WRITE_LIMIT):
-            packet: pb.Packet = pb.Packet.FromString(await self._reader.readexactly(size))
+            packet: pb.Packet = pb.Packet.FromString(await self._read(size))
         return packet
 
+    async def _read(self, size: int) -> bytes:
+        """Has the system confirm at once what has come: Canal's client writes length and packet apart, an
+        acknowledgement has no answer, and its system keeps what is written next until all before it is confirmed, which
+        else takes 40 ms."""
+        data = await self._reader.readexactly(size)
+        if self._socket is not None and _QUICKACK is not None and not self._writer.is_closing():
+            self._socket.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
+        return data
+
     async def _read_head(self) -> None:
-        self._head = self._head or await self._reader.readexactly(4)
+        self._head = self._head or await self._read(4)
 
     async def _gone(self) -> None:
         """Raises EOFError or OSError once the client has gone, unless a request of it came before that; else waits."""

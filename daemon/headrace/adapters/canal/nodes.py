@@ -133,10 +133,9 @@ class CanalNodes:
             log.info("Canal's nodes could not be removed", destination=self._destination, error=str(error))
 
 
-def _server_id(packet: bytes) -> int:
+def _server_id(entry: bytes) -> int:
     """Of the server that executed what an entry is about."""
-    entries = pb.Messages.FromString(pb.Packet.FromString(packet).body).messages
-    return int(pb.Entry.FromString(entries[0]).header.server_id)
+    return int(pb.Entry.FromString(pb.Messages.FromString(entry).messages[0]).header.server_id)
 
 
 def _json(data: bytes | None) -> dict[str, Any]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from headrace.adapters.canal.store import EntryStore
 from headrace.canal_wire import canal_pb2 as pb
-from headrace.canal_wire.wire import entry_in
+from headrace.canal_wire.wire import entries_in
 from headrace.errors import LeaseLapsed
 from headrace.lease import Lease
 from headrace.rules.patterns import Pattern, compile_filter
@@ -84,7 +85,7 @@ class Subscription:
             raise Refused(f"{self.destination} is served to {self.client}, which subscribed later")
 
     async def get(self, client: str, request: pb.Get) -> tuple[int, list[memoryview]]:
-        """The next batch; (-1, []) when there is none in time."""
+        """The next batch, in pieces of several entries; (-1, []) when there is none in time."""
         self._check(client)
         most = min(request.fetch_size if request.fetch_size > 0 else 1_000, _MOST_ENTRIES)
         timeout = request.timeout if request.HasField("timeout") else -1
@@ -99,13 +100,14 @@ class Subscription:
         except LeaseLapsed as error:
             raise Refused(f"{self.destination} can't be served: {error}") from error
         begin = self._store.given
-        packets = self._store.take(most)
-        entries = [entry for entry in map(entry_in, packets) if self._wanted(entry)]
+        entries, size = self._store.take(most)
+        if self._filter:
+            entries = [entry for entry in chain.from_iterable(map(entries_in, entries)) if self._wanted(entry)]
         if not entries:
             self._pass()
             return -1, []
         self._number += 1
-        self._batches[self._number] = _Batch(begin, self._store.given, sum(map(len, packets)))
+        self._batches[self._number] = _Batch(begin, self._store.given, size)
         self.given_at = time.monotonic()
         return self._number, entries
 
@@ -127,8 +129,6 @@ class Subscription:
             self._store.acknowledge(self._store.given)
 
     def _wanted(self, entry: memoryview) -> bool:
-        if not self._filter:
-            return True
         header = pb.Entry.FromString(pb.Messages.FromString(bytes(entry)).messages[0]).header
         if not header.schema_name or not header.table_name:
             return True

@@ -7,13 +7,16 @@ import asyncio
 import os
 import tempfile
 import weakref
+from array import array
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
 
+from headrace.canal_wire.wire import entry_in, packet_head
 from headrace.errors import SinkError, SinkRejected
 from headrace.model import MessageBatch, Position
 from headrace.tasks import settle
@@ -38,9 +41,9 @@ class Segment:
         weakref.finalize(self, os.close, self._descriptor)
         self.size = 0
 
-    def write(self, values: Sequence[bytes]) -> int:
-        """Where they begin. Others may read meanwhile."""
-        at, rest = self.size, memoryview(b"".join(values))
+    def write(self, data: bytes) -> int:
+        """Where it begins. Others may read meanwhile."""
+        at, rest = self.size, memoryview(data)
         try:
             while rest:
                 written = os.pwrite(self._descriptor, rest, self.size)
@@ -61,33 +64,83 @@ def _disk(error: OSError) -> SinkError:
     )
 
 
-class OnDisk:
-    """The values of a batch, in a file: each look reads it."""
+class Entries:
+    """The entries of a batch, as the fields of Messages one after the other: what a client gets of them is a piece of
+    this. They take the place of the batch's values."""
 
-    def __init__(self, segment: Segment, values: Sequence[bytes]) -> None:
-        self._segment, self._at = segment, segment.write(values)
-        self._sizes = [len(value) for value in values]
-        self.total, self.largest = sum(self._sizes), max(self._sizes, default=0)
+    def __init__(self, data: bytes, ends: array[int]) -> None:
+        """`ends`: where each ends."""
+        self.data: bytes | None = data
+        """None while they are on disk and nobody has come to them."""
+        self.ends = ends
+        self._segment: Segment | None = None
+        self._at = 0
+
+    @classmethod
+    def of(cls, values: Sequence[bytes | None]) -> Entries:
+        """What messages have in their packets. Raises SinkRejected for a tombstone."""
+        native = getattr(values, "batch", None)  # of a column that native code has filled
+        try:
+            if native is not None:
+                data, raw = native.entries()
+                return cls(data, array("Q", raw))
+            fields = [entry_in(packet) for packet in cast(Sequence[bytes], values)]
+        except (TypeError, ValueError) as error:
+            raise SinkRejected("a message without a value can't be an entry") from error
+        return cls(b"".join(fields), array("Q", accumulate(map(len, fields))))
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether they are in a file."""
+        return self._segment is not None
+
+    @property
+    def total(self) -> int:
+        """Bytes of all of them."""
+        return self.ends[-1] if self.ends else 0
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest."""
+        return max((end - begin for begin, end in zip([0, *self.ends], self.ends, strict=False)), default=0)
+
+    @property
+    def last(self) -> bytes:
+        """The last of them."""
+        return self.read()[self.ends[-2] if len(self.ends) > 1 else 0 :]
+
+    def moved(self, segment: Segment, at: int) -> None:
+        """They were written to a file, and leave memory."""
+        self._segment, self._at, self.data = segment, at, None
+
+    def read(self) -> bytes:
+        """All of them, from where they are."""
+        if self.data is not None:
+            return self.data
+        assert self._segment is not None
+        return self._segment.read(self._at, self.total)
 
     def __len__(self) -> int:
-        return len(self._sizes)
+        return len(self.ends)
 
     def __iter__(self) -> Iterator[bytes]:
-        at = self._at
-        for size in self._sizes:
-            yield self._segment.read(at, size)
-            at += size
+        """The values of messages, as packets of their own again."""
+        data, begin = self.read(), 0
+        for end in self.ends:
+            yield packet_head(0, end - begin) + data[begin:end]
+            begin = end
 
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A batch of the stream that is not acknowledged. `end` is the number of the entry after its last."""
+    """A batch of the stream that is not acknowledged. `begin` and `end` are the numbers of its first entry, and of the
+    one after its last."""
 
-    batch: MessageBatch
+    entries: Entries
+    position: Position | None
+    begin: int
     end: int
     done: asyncio.Future[None]
-    read: list[bytes] = field(default_factory=list)
-    """Its values once a client came to them."""
 
 
 class EntryStore:
@@ -105,75 +158,80 @@ class EntryStore:
         self.given = self.acknowledged = self.end = 0
         """The number after the last entry that was given to the client, that it has acknowledged, and that came."""
         self.on_acknowledged: Callable[[Position, bytes], None] = lambda _position, _entry: None
-        """Called with a position before which all is acknowledged, and the last entry of a batch before it."""
+        """Called with a position before which all is acknowledged, and the last entry of a batch before it, as a field
+        of Messages."""
         self.grown, self._room = asyncio.Event(), asyncio.Event()
         """Set by each append(), and when somebody else is to look."""
 
     async def append(self, batch: MessageBatch) -> asyncio.Future[None]:
         """Waits for room; the result is done once all entries of the batch are acknowledged. What goes to disk is
         charged no more. Raises SinkError, and SinkRejected for a tombstone."""
-        if None in batch.values:
-            raise SinkRejected("a message without a value can't be an entry")
-        size = batch.value_bytes
-        stored = isinstance(batch.values, OnDisk)
-        if not stored and self._held and self.memory + size > self._in_memory:
+        values: Any = batch.values
+        if not isinstance(values, Entries):
+            # What native code has filled is one piece of memory with the headers, and goes with them.
+            batch.values, batch.headers = cast(Any, values := Entries.of(values)), []
+        entries: Entries = values
+        size = entries.total
+        if not entries.on_disk and self._held and self.memory + size > self._in_memory:
             while self.disk and self.disk + size > self._on_disk:
                 self._room.clear()
                 await self._room.wait()
             if self._segment is None or self._segment.size > _SEGMENT:
                 self._segment = await asyncio.to_thread(Segment, self._folder)
-            values: Any = batch.values
-            batch.values = cast(Any, await asyncio.to_thread(OnDisk, self._segment, values))
-            batch.size, stored = 0, True
-        if stored:
+            entries.moved(self._segment, await asyncio.to_thread(self._segment.write, entries.read()))
+            batch.size = 0
+        if entries.on_disk:
             self.disk += size
         else:
             self.memory += size
-        self.end += len(batch.values)
+        begin, self.end = self.end, self.end + len(entries)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._held.append(_Held(batch, self.end, done))
+        self._held.append(_Held(entries, batch.position, begin, self.end, done))
         self.acknowledge(self.acknowledged)  # a batch without entries may be done
         self.grown.set()
         return done
 
     async def load(self, most: int) -> None:
         """Reads what of the next `most` entries is on disk, as far as take() gives it."""
-        while (held := self._next_on_disk(most)) is not None:
-            values: Any = held.batch.values
-            held.read = await asyncio.to_thread(list, values)
+        while (entries := self._next_on_disk(most)) is not None:
+            entries.data = await asyncio.to_thread(entries.read)
 
-    def _next_on_disk(self, most: int) -> _Held | None:
+    def _next_on_disk(self, most: int) -> Entries | None:
         count = size = 0
         for held in self._held:
             if held.end <= self.given:
                 continue
             if count >= most or size > _ANSWER:
                 return None
-            if not held.read:
-                if isinstance(held.batch.values, OnDisk):
-                    return held
-                held.read = cast(list[bytes], held.batch.values)
-            count += min(len(held.read), held.end - self.given)
-            size += held.batch.value_bytes
+            if held.entries.data is None:
+                return held.entries
+            count += min(len(held.entries), held.end - self.given)
+            size += held.entries.total
         return None
 
-    def take(self, most: int) -> list[bytes]:
+    def take(self, most: int) -> tuple[list[memoryview], int]:
         """The next entries, as far as load() has read them: `most` of them, and 32 MiB at most unless one alone is
-        larger. They are given then. Nobody else can come in between."""
-        taken: list[bytes] = []
-        size = 0
+        larger; in pieces of several, and their bytes. They are given then. Nobody else can come in between."""
+        taken, size = list[memoryview](), 0
         for held in self._held:
             if held.end <= self.given:
                 continue
-            if not held.read:
+            data, ends = held.entries.data, held.entries.ends
+            if data is None or not most:
                 break
-            for value in islice(held.read, self.given - (held.end - len(held.read)), None):
-                if len(taken) >= most or (taken and size + len(value) > _ANSWER):
-                    return taken
-                taken.append(value)
-                size += len(value)
-                self.given += 1
-        return taken
+            first = self.given - held.begin
+            begin, last = ends[first - 1] if first else 0, min(first + most, len(ends))
+            fits = bisect_right(ends, begin + _ANSWER - size, first, last)
+            if not taken:
+                fits = max(fits, first + 1)
+            if fits > first:
+                taken.append(memoryview(data)[begin : ends[fits - 1]])
+                size += len(taken[-1])
+                most -= fits - first
+                self.given += fits - first
+            if fits < last:
+                break
+        return taken, size
 
     def acknowledge(self, number: int) -> None:
         """All entries before `number` are done with."""
@@ -181,13 +239,13 @@ class EntryStore:
         self.given = max(self.given, number)
         while self._held and self._held[0].end <= number:
             held = self._held.popleft()
-            if isinstance(held.batch.values, OnDisk):
-                self.disk -= held.batch.value_bytes
+            if held.entries.on_disk:
+                self.disk -= held.entries.total
             else:
-                self.memory -= held.batch.value_bytes
+                self.memory -= held.entries.total
             settle(held.done)
-            if held.batch.position is not None and held.read:
-                self.on_acknowledged(held.batch.position, held.read[-1])
+            if held.position is not None and held.entries.data is not None and len(held.entries):
+                self.on_acknowledged(held.position, held.entries.last)
         if not self._held:
             self._segment = None
         self._room.set()
@@ -196,8 +254,8 @@ class EntryStore:
         """What was given from `number` on is given again."""
         self.given = number
         for held in self._held:
-            if held.end - len(held.read) >= number and isinstance(held.batch.values, OnDisk):
-                held.read = []
+            if held.begin >= number and held.entries.on_disk:
+                held.entries.data = None
 
     def fail(self, error: BaseException) -> None:
         """Nothing more is acknowledged."""

@@ -13,7 +13,7 @@ from typing import Any
 from headrace.canal_wire import canal_pb2 as pb
 from headrace.canal_wire.wire import field, packet_of, varint
 from headrace.formats.canal.format import INDEX_SQL_TYPES, named_by
-from headrace.formats.canal.text import NUMBERS_AND_TIMES, fixed_decimals
+from headrace.formats.canal.text import NUMBERS_AND_TIMES, fixed_decimals, has_fixed_decimals
 from headrace.model import (
     ABSENT,
     Column,
@@ -25,7 +25,7 @@ from headrace.model import (
     TableSchema,
     TransactionMark,
 )
-from headrace.ports.format import Messages, ValueFormat, per_schema
+from headrace.ports.format import Messages, NativeTable, ValueFormat, per_schema
 from headrace_common.numbers import float_text
 
 _BINARY: dict[str, Callable[[bytes], bytes]] = {
@@ -67,8 +67,13 @@ class _Column:
         self.tail = _written(pb.Column(mysql_type=column.mysql_type))
         self.text = _text_of(column, binary)
         fixed.sql_type = null_type
-        null = _written(fixed), _IS_NULL, self.tail
-        self._null = b"".join(null), b"".join((_UPDATED, *null))
+        self.null_head = _written(fixed)
+        self._null = self.null_head + _IS_NULL + self.tail, self.null_head + _UPDATED + _IS_NULL + self.tail
+
+    def native(self) -> tuple[bytes, bytes, bytes, tuple[int, bytes] | None]:
+        """What is before a value, after it, and before NULL; and what is before a value that is no larger than a
+        number."""
+        return self.head, self.tail, self.null_head, None
 
     def cell(self, value: Any, updated: bool) -> bytes:
         """A CanalEntry.Column."""
@@ -89,6 +94,9 @@ class _Unsigned(_Column):
         super().__init__(index, column, key, sql_type, null_type, binary)
         signed, self._largest = _SIGNED[column.kind]
         self._signed = _Column(index, column, key, signed, signed, binary)
+
+    def native(self) -> tuple[bytes, bytes, bytes, tuple[int, bytes] | None]:
+        return self.head, self.tail, self._signed.null_head, (self._largest, self._signed.head)
 
     def cell(self, value: Any, updated: bool) -> bytes:
         if value is None or value <= self._largest:
@@ -164,12 +172,23 @@ class EntryFormat(ValueFormat):
         self._table = per_schema(
             lambda schema: _Table(schema, binary, enum_index, self._keys(schema), by_value=whole_seconds)
         )
-        self._compat = whole_seconds
+        self._binary, self._compat = binary, whole_seconds
         self.number = 0
 
     @staticmethod
     def _keys(schema: TableSchema) -> Sequence[int]:
         return () if schema.promoted else schema.keys
+
+    def native(self, schema: TableSchema) -> NativeTable | None:
+        if any(map(has_fixed_decimals, schema.columns)):
+            return None
+        table = self._table(schema)
+        cells = [column.native() for column in table.columns]
+        columns = [("", ("text", self._binary))] * len(cells)  # an entry has no names in JSON
+        return NativeTable(columns, ("entries", table.header, cells, self._compat))
+
+    def native_marks(self) -> tuple[Any, ...]:
+        return _header_of("", ""), self._compat
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
         return self._rows(change, change.pos, self._row_datas(change))

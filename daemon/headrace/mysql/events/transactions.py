@@ -396,8 +396,14 @@ class Transactions:
             self._roomed = self.last_pos = self.last_pos + POS_ROOM
 
     @property
+    def marked(self) -> bool:
+        """Whether the begin and end of transactions are told."""
+        return self._mark is not None
+
+    @property
     def plain(self) -> bool:
-        """Whether nothing but the usual is to be expected: who reads the usual at once knows no more."""
+        """Whether nothing but the usual is to be expected: who reads the usual at once knows no more, of marks
+        neither."""
         return not (
             self.holding
             or self.passing
@@ -406,7 +412,6 @@ class Transactions:
             or self._awaited
             or self._skip_to is not None
             or self._resume is not None
-            or self._mark is not None
             or self.last_pos >= POS_LIMIT
             or (self.in_group and (self.skip_events or self.skip_rows))
         )
@@ -418,15 +423,25 @@ class Transactions:
             self.skip_events = self.skip_rows = 0  # as begin() would
         place = cursor.high, cursor.end, self.in_group, self.inside, self.captured_rows
         group = self._roomed, self._tx_last_pos, self.commit_time_us, self._last_commit_us
+        begun = self._begun
         return (
             (*place, self.start, self.events_done, self.last_pos),
-            (*group, self.server_id, self.thread_id, self.own_events, self.gtid, self._key),
+            (
+                *group,
+                self.server_id,
+                self.thread_id,
+                self.own_events,
+                self.gtid,
+                self._key,
+                begun and (begun.offset, begun.length, begun.time, begun.server_id, begun.thread),
+                self._marked,
+            ),
         )
 
     def taken_back(
         self,
         place: tuple[int, int, int, bool, bool, bool, int, int, int],
-        group: tuple[int, int, int, int, int, int, int | None],
+        group: tuple[int, int, int, int, int, int, int | None, tuple[int, int, int, int, int] | None, bool],
         gtid: tuple[str, Key | None],
         executed: Sequence[tuple[str, int, int]],
         count: int,
@@ -446,7 +461,11 @@ class Transactions:
             self.last_pos,
         ) = place
         self._roomed, self._tx_last_pos, self.commit_time_us, self._last_commit_us = group[:4]
-        self.server_id, self.thread_id, last_start = group[4:]
+        self.server_id, self.thread_id, last_start, begun, self._marked = group[4:]
+        self._begun = None
+        if begun is not None and self._mark is not None:
+            offset, length, when, server_id, thread = begun
+            self._begun = Origin(cursor.file, self.start, offset, 0, server_id, thread, length, when)
         self.gtid, self._key = gtid
         if last_start is not None:
             self._last_file, self._last_start = cursor.file, last_start

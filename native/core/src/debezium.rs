@@ -1,0 +1,128 @@
+//! Debezium's messages: one a row, with its key, and a tombstone behind a delete.
+
+use crate::output::{Message, Stage};
+use crate::table::{Change, Image, Operation, Table};
+use crate::text::{self, put};
+use crate::{Fit, Unfit};
+
+/// What is the same in each message about a table.
+#[derive(Debug, Clone)]
+pub struct Debezium {
+    pub value_head: Vec<u8>,
+    pub key_head: Vec<u8>,
+    pub tail: Vec<u8>,
+    /// The source block up to its time, and its members `db` and `table`, each with the comma before it.
+    pub source: Vec<u8>,
+    pub source_db: Vec<u8>,
+    pub source_table: Vec<u8>,
+    pub tombstones: bool,
+    /// Numbers among the columns; none without a primary key.
+    pub keys: Vec<usize>,
+}
+
+impl Table {
+    pub(crate) fn stage_debezium(&self, format: &Debezium, change: &Change, stage: &mut Stage) -> Fit<()> {
+        self.group(change, stage)?;
+        self.source(format, change, stage);
+        for group in 0..stage.order.len() {
+            let slot = stage.order[group];
+            let mut first = None;
+            let mut nth = 0;
+            for row in 0..change.rows {
+                if stage.slots[row] == slot {
+                    // Row i of a part counts as the part's number + i.
+                    let pos = change.pos + *first.get_or_insert(row as i64) + nth;
+                    nth += 1;
+                    self.debezium_row(format, change, row, slot, pos, stage)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn debezium_row(
+        &self,
+        format: &Debezium,
+        change: &Change,
+        row: usize,
+        slot: u32,
+        pos: i64,
+        stage: &mut Stage,
+    ) -> Fit<()> {
+        let Stage { bytes: out, head, foot, .. } = stage;
+        let (before, image) = self.images(change, row);
+        let key_start = out.len();
+        if !format.keys.is_empty() {
+            self.record_key(format, change, image, out)?;
+        }
+        let start = out.len();
+        put!(out, &format.value_head, b"{\"before\":");
+        match change.operation {
+            Operation::Insert => {
+                out.extend_from_slice(b"null,\"after\":");
+                self.row(change.data, image, out)?;
+            }
+            Operation::Delete => {
+                self.row(change.data, image, out)?;
+                out.extend_from_slice(b",\"after\":null");
+            }
+            Operation::Update => {
+                let before = before.ok_or(Unfit)?;
+                let moved = |&key: &usize| {
+                    let field = self.columns[key].field;
+                    before[field].of(change.data) != image[field].of(change.data)
+                };
+                if format.keys.iter().any(moved) {
+                    return Err(Unfit);
+                }
+                self.row(change.data, before, out)?;
+                out.extend_from_slice(b",\"after\":");
+                self.row(change.data, image, out)?;
+            }
+        }
+        put!(out, &*head, row, &*foot);
+        let key = (start > key_start).then_some((key_start, start));
+        let message = Message { slot, value: Some((start, out.len())), key, row, rows: 1, again: false, pos };
+        stage.messages.push(message);
+        if change.operation == Operation::Delete && format.tombstones && key.is_some() {
+            stage.messages.push(Message { value: None, rows: 0, again: true, ..message });
+        }
+        Ok(())
+    }
+
+    /// Writes what stands before the row's number, and behind it: the same in all messages of an event.
+    fn source(&self, format: &Debezium, change: &Change, stage: &mut Stage) {
+        let Stage { head: out, foot, .. } = stage;
+        out.clear();
+        let us = change.commit_us;
+        put!(out, b",\"source\":", &format.source, us / 1000, b",\"snapshot\":\"false\"", &format.source_db);
+        put!(out, b",\"sequence\":null,\"ts_us\":", us, b",\"ts_ns\":", us * 1000, &format.source_table);
+        put!(out, b",\"server_id\":", change.event.server_id, b",\"gtid\":");
+        if change.gtid.is_empty() {
+            out.extend_from_slice(b"null");
+        } else {
+            text::quote(out, change.gtid);
+        }
+        out.extend_from_slice(b",\"file\":");
+        text::quote(out, change.file);
+        put!(out, b",\"pos\":", change.event.offset, b",\"row\":");
+        let out = foot;
+        out.clear();
+        out.extend_from_slice(b",\"thread\":");
+        if change.event.thread == 0 {
+            out.extend_from_slice(b"null");
+        } else {
+            text::int(out, change.event.thread);
+        }
+        let (ms, op) = (change.now_ms, change.operation.names().1);
+        put!(out, b",\"query\":null},\"transaction\":null,\"op\":\"", op, b"\",\"ts_ms\":", ms);
+        put!(out, b",\"ts_us\":", ms, b"000,\"ts_ns\":", ms, b"000000}", &format.tail);
+    }
+
+    pub(crate) fn record_key(&self, format: &Debezium, change: &Change, image: Image, out: &mut Vec<u8>) -> Fit<()> {
+        put!(out, &format.key_head, b"{");
+        self.key_of(&format.keys, change, image, out)?;
+        put!(out, b"}", &format.tail);
+        Ok(())
+    }
+}
