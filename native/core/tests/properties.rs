@@ -6,7 +6,7 @@ use headrace_native_core::batch::{Batch, Shared};
 use headrace_native_core::canal::Canal;
 use headrace_native_core::debezium::Debezium;
 use headrace_native_core::decimal::Decimal;
-use headrace_native_core::entries::{Constants, Entries};
+use headrace_native_core::entries::{Constants, Entries, Marks};
 use headrace_native_core::fields::{Binary, Kind, Label, Style};
 use headrace_native_core::json::json_text;
 use headrace_native_core::output::{lock, Opener, Output};
@@ -128,9 +128,13 @@ fn packets(events: &[(u8, Vec<u8>)]) -> Vec<u8> {
 fn run(data: &[u8], format: Format, spread: bool, checksums: bool) -> (usize, Stop, State, u64) {
     let mut output = Output::new(b"uuid", 1, 0, 400, matches!(format, Format::Debezium(_)), false);
     let slots = vec![output.add_slot(), output.add_slot()];
+    let slot_of_marks = slots[1];
     let key = if matches!(format, Format::Debezium(_)) { Key::Record } else { Key::Text(0) };
     let route = if spread { Route::Spread { key, slots } } else { Route::One(slots[0]) };
     let counter = output.add_counter();
+    if matches!(format, Format::Entries(_)) {
+        output.marks = Some(Marks { slot: slot_of_marks, header: Vec::new(), compat: true });
+    }
     let mut reader = Reader::new(&[3]);
     reader.know(&[7, 0, 0, 0, 0, 0], BODY, Some(table(format, route, counter)));
     reader.know(&[8, 0, 0, 0, 0, 0], BODY, None);
