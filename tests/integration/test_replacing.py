@@ -192,13 +192,17 @@ def configured(process: DaemonProcess, out: Path, name: str, prefix: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("kind", "crash"),
+    ("kind", "crash", "mysql"),
     [
-        ("canal", False),
-        ("canal", True),
-        ("debezium", False),
-        ("debezium", True),
+        ("canal", False, "mysql"),
+        ("canal", True, "mysql"),
+        ("canal", True, "mysql56"),
+        ("canal", True, "mariadb"),
+        ("debezium", False, "mysql"),
+        ("debezium", True, "mysql"),
+        ("debezium", True, "mariadb"),
     ],
+    indirect=["mysql"],
 )
 def test_a_system_that_is_replaced_and_comes_back_loses_and_repeats_no_change(
     kind: str,

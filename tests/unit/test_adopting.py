@@ -20,7 +20,7 @@ def change(id_: int, value: str, *, at: int = 5_000, kind: str = "UPDATE") -> Ch
 
 def handed(published: list[Change], events: list[tuple[Origin, list[Change]]]) -> Handover:
     rules = CanalRules()
-    made = Handover(published, lambda origin: origin.offset <= CURSOR, Comparison(rules.explain, rules.alone).same)
+    made = Handover(published, lambda origin: origin.offset <= CURSOR, Comparison(rules.explain, rules.alone))
     for origin, changes in events:
         made.take(origin, changes, origin.ordinal - 1)
     return made
@@ -90,3 +90,9 @@ def test_marks_of_transactions_are_not_looked_for() -> None:
     mark = Change("tx", "", "TRANSACTIONBEGIN", {}, 5_000, 5_000)
     made = handed([mark], [event(110, mark, change(1, "a"))])
     assert (made.resume, made.left_over()) == (Resume("bin.000001", 50, 0), 0)
+
+
+def test_what_the_other_system_alone_publishes_is_not_left_over() -> None:
+    text = Change("(no table)", "", "QUERY", {"isDdl": False, "sql": "INSERT"}, 5_000, 5_000)
+    made = handed([change(1, "a"), text], [event(110, change(1, "a"))])
+    assert made.left_over() == 0

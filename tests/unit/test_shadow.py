@@ -396,3 +396,18 @@ def test_a_value_is_explained_by_its_type_alone(type_: str, theirs: str, ours: s
 def test_a_field_is_explained_where_the_page_says_so(field: str, theirs: Any, ours: Any, rule: str | None) -> None:
     found = compared([row(1, "a") | {field: theirs}], [row(1, "a") | {field: ours}])
     assert [(one.rule, one.what.partition(".")[0]) for one in found.findings] == [(rule, field)]
+
+
+def test_the_text_of_a_change_that_canal_sends_on_mariadb_is_explained_and_a_missing_statement_is_not() -> None:
+    text = row(1, "a", kind="QUERY", at=9_000, table="", database="", data=None, sql="INSERT INTO t VALUES (1)")
+    statement = text | {"isDdl": True, "sql": "DROP TABLE u"}
+    found = compared([row(1, "a"), text, statement], [row(1, "a")])
+    assert whats(found) == [(None, MISSING, 1), (canal_rules.ANNOTATIONS, MISSING, 1)]
+
+
+def test_the_name_of_the_source_s_schema_says_which_connector_it_was() -> None:
+    old, new = ({"name": f"io.debezium.connector.{name}.Source", "type": "struct"} for name in ("mariadb", "mysql"))
+    change = Change("t", "", "INSERT", {}, 1, 1)
+    assert debezium_rules.explain("schema", [None, old], [None, new], change, change) == debezium_rules.CONNECTOR
+    other = {**new, "type": "string"}
+    assert debezium_rules.explain("schema", [None, old], [None, other], change, change) is None

@@ -169,6 +169,10 @@ async def _adopt(settings: Settings, given: argparse.Namespace, read_cursor: Rea
         return 0 if await move_to(shared, chosen, where, text, yes=given.yes, events_done=done, notes=notes) else 1
 
 
+def _nothing(*_: object) -> None:
+    """No rule: there are no messages to compare."""
+
+
 class _CursorAlone(Exception):
     """The last messages can't be looked up, and the text says why."""
 
@@ -211,10 +215,10 @@ class _Search:
         try:
             last = await self._last_messages(source)
         except _CursorAlone as why:
-            handover = Handover((), handled, lambda *_: False)
+            handover = Handover((), handled, Comparison(_nothing, _nothing))
             await self._read(begin, _Events(handover))
             return handover.resume, [f"{why}: what was published after the cursor comes again"]
-        handover = Handover(last.published, handled, last.comparison.same)
+        handover = Handover(last.published, handled, last.comparison)
         await self._read(await self._begin(source, at_cursor), _EventsWithMessages(chosen, handover, last))
         return await self._decided(handover)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from headrace.model import Origin
 from headrace.moving.shadow.changes import Change
+from headrace.moving.shadow.comparison import Comparison
 
 _MARKS = frozenset({"BEGIN", "END", "TRANSACTIONBEGIN", "TRANSACTIONEND"})
 """What is not compared: begin and end of a transaction of which a part was published come again."""
@@ -34,7 +35,7 @@ class Handover:
 
     published: Iterable[Change]
     handled: Callable[[Origin], bool]
-    same: Callable[[Change, Change], bool]
+    comparison: Comparison
     """Says whether a change of the other system and one of ours are the same."""
     resume: Resume | None = None
     """Where the first event is that was not published; None as long as there is none."""
@@ -74,7 +75,7 @@ class Handover:
         """Takes the published change away that is the same, and those of its row before it."""
         lane = self._lanes.get(ours.lane, deque())
         for number, theirs in enumerate(lane):
-            if self.same(theirs, ours):
+            if self.comparison.same(theirs, ours):
                 for _ in range(number + 1):
                     lane.popleft()
                 return True
@@ -83,4 +84,4 @@ class Handover:
     def left_over(self) -> int:
         """Published changes that belong to no event, also of those that the cursor covers: the other system sent them
         more than once, so that one may have been taken for a later change, or headrace does not publish them."""
-        return sum(map(len, self._lanes.values()))
+        return sum(not self.comparison.is_theirs(one) for lane in self._lanes.values() for one in lane)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from headrace.errors import Refusal
@@ -15,23 +16,30 @@ from headrace.settings.destination import SourceSettings
 
 async def as_canal_cursor(position: Position, source: SourceSettings) -> dict[str, Any]:
     """Canal's cursor, JSON types only. Raises Refusal, or SourceError."""
-    return made_canal_cursor(position, (source.host, source.port), await _server_id(position, source))
+    server_id, _ = await _looked_up(position, source)
+    return made_canal_cursor(position, (source.host, source.port), server_id)
 
 
 async def as_debezium_offset(position: Position, source: SourceSettings) -> dict[str, Any]:
     """Debezium's offset, JSON types only. Raises Refusal, or SourceError."""
-    return made_debezium_offset(position, await _server_id(position, source))
+    server_id, gtids = await _looked_up(position, source)
+    return made_debezium_offset(replace(position, gtid_set=gtids), server_id)
 
 
-async def _server_id(position: Position, source: SourceSettings) -> int:
-    """The server id of the source at its first address, which the other program reads."""
+async def _looked_up(position: Position, source: SourceSettings) -> tuple[int, str]:
+    """The server id of the source at its first address, which the other program reads, and what was executed before
+    the position: MariaDB's connector does not start without that."""
     first = addresses(source)[0]
     async with await SourceConnection.open(address_of(first)) as connection:
         variables = await connection.load_variables()
         server = identity(variables, connection.is_mariadb)
-    if server != position.server_uuid:
-        raise Refusal(
-            f"the position is one of the server {position.server_uuid}, and {first.host}:{first.port} is {server}",
-            remedy="have [source] host name the server that was read last",
-        )
-    return int(variables.get("server_id", "0"))
+        if server != position.server_uuid:
+            raise Refusal(
+                f"the position is one of the server {position.server_uuid}, and {first.host}:{first.port} is {server}",
+                remedy="have [source] host name the server that was read last",
+            )
+        gtids = position.gtid_set
+        if connection.is_mariadb and position.file:
+            rows = await connection.query(f"SELECT BINLOG_GTID_POS('{position.file}', {position.offset}) AS g")
+            gtids = str(rows[0]["g"] or "")
+    return int(variables.get("server_id", "0")), gtids

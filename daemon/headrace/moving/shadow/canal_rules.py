@@ -35,10 +35,11 @@ FLOAT = "FLOAT, DOUBLE"
 TYPE_TEXT = "`mysqlType`"
 DATABASE = "`database` of a statement's text (ROWS_QUERY)"
 MARKS = "Transaction entries"
+ANNOTATIONS = "Texts of changes on MariaDB (ANNOTATE_ROWS)"
 ROUTINES = "Procedures, functions, triggers, events"
 RULES = (
     *(TEXT, TIME, DECIMAL, BINARY_N, GTID, MINIMAL, PARTIAL_JSON, OLD, UNSIGNED, SET_TYPE, ENUM, BINARY, ES, KEYS),
-    *(ACCOUNTS, VIEWS, TIMESTAMP, FLOAT, TYPE_TEXT, MARKS, DATABASE, ROUTINES),
+    *(ACCOUNTS, VIEWS, TIMESTAMP, FLOAT, TYPE_TEXT, MARKS, DATABASE, ROUTINES, ANNOTATIONS),
 )
 _WIDER = {-6: 5, 5: 4, 4: -5, -5: 3}
 """The next wider of java.sql.Types: TINYINT, SMALLINT, INTEGER, BIGINT, DECIMAL."""
@@ -97,6 +98,8 @@ class CanalRules:
         """See Alone."""
         if change.kind in ("TRANSACTIONBEGIN", "TRANSACTIONEND"):
             return MARKS
+        if not ours and change.kind == "QUERY" and change.fields.get("isDdl") is False:
+            return ANNOTATIONS
         if ours and re.match(r"\s*(CREATE|DROP|ALTER)\b[^(]*?\bVIEW\b", _sql(change), re.I):
             return VIEWS
         return ROUTINES if ours and _ROUTINES.match(_sql(change)) else None

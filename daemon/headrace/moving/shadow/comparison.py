@@ -211,6 +211,10 @@ class Comparison:
                 return number
         return None
 
+    def is_theirs(self, old: Change) -> bool:
+        """Whether a rule says that headrace does not publish such a change."""
+        return self._alone(old, False) is not None
+
     def same(self, old: Change, new: Change) -> bool:
         """Whether two changes are equal but for what rules explain."""
         return self._differences(old, new) is not None

@@ -122,8 +122,17 @@ def _document(text: str) -> Any:
 
 
 def _schemas(theirs: Any, ours: Any) -> str | None:
-    stripped = _without_defaults(theirs), _without_defaults(ours)
-    return DEFAULTS if stripped[0] == stripped[1] else None
+    """Schemas that are the same but for the connector's name, and for defaults and comments."""
+    named = _named_alike(theirs)
+    if named == ours:
+        return CONNECTOR
+    return DEFAULTS if _without_defaults(named) == _without_defaults(ours) else None
+
+
+def _named_alike(schema: Any) -> Any:
+    """A schema of the connector for MariaDB as that for MySQL names it."""
+    text = orjson.dumps(schema).replace(b"io.debezium.connector.mariadb.", b"io.debezium.connector.mysql.")
+    return orjson.loads(text)
 
 
 def _without_defaults(schema: Any) -> Any:
