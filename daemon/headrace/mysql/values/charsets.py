@@ -171,6 +171,10 @@ def charset_of(collation: int) -> str:
     return name
 
 
+_EUC_JP = frozenset({"ujis", "eucjpms"})
+"""MySQL stores 8EA0 in these, and SELECT prints it as two question marks."""
+
+
 def replaced(raw: bytes, charset: str, mark: str = "?") -> tuple[str, bool]:
     """The text as SELECT prints it, with `mark` for each code that has no Unicode character; and whether all codes are
     well formed. Raises UnknownType."""
@@ -182,7 +186,7 @@ def replaced(raw: bytes, charset: str, mark: str = "?") -> tuple[str, bool]:
         try:
             text.append(decode(code))
         except UnicodeDecodeError:
-            text.append(mark)
+            text.append(mark * (2 if code == b"\x8e\xa0" and charset in _EUC_JP else 1))
             well_formed &= len(code) > 1 or not stray
     return "".join(text), well_formed
 
