@@ -7,6 +7,7 @@ import re
 import time
 import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from devstack.errors import BadRequest, StartFailed
 from devstack.server import POLL_SECONDS, Server
 from devstack.servers.jvm import install_jars, java_command
 from devstack.servers.kafka import KafkaCluster
+from devstack.servers.sql import SqlServer
 
 VERSION = "4.3.0"
 COORDINATES = (f"org.apache.kafka:connect-runtime:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
@@ -234,6 +236,30 @@ class ConnectWorker(Server):
             if time.monotonic() > deadline:
                 raise StartFailed(f"{connector} did not get there within {limit:.0f} s: {status}")
             time.sleep(POLL_SECONDS)
+
+
+def reads(server: SqlServer, schema: str, kafka_servers: str, *, user: str = "root", **more: str) -> dict[str, str]:
+    """The configuration of a connector that streams a schema of a server from its present end on, into topics that
+    begin with the schema's name; `more` are further properties, with _ for each dot."""
+    login, maria = server.connection(user), server.name.startswith("mariadb")
+    of_mysql = {} if maria else {"driver.allowPublicKeyRetrieval": "true"}
+    return {
+        "connector.class": MARIADB_CONNECTOR if maria else MYSQL_CONNECTOR,
+        "topic.prefix": schema,
+        "database.hostname": str(login["host"]),
+        "database.port": str(login["port"]),
+        "database.user": str(login["user"]),
+        "database.password": str(login["password"]),
+        "database.server.id": str(880_000 + zlib.crc32(schema.encode()) % 100_000),
+        "database.ssl.mode": "disable" if maria else "disabled",
+        "database.include.list": schema,
+        "snapshot.mode": "no_data",
+        "include.schema.changes": "false",
+        "schema.history.internal.kafka.bootstrap.servers": kafka_servers,
+        "schema.history.internal.kafka.topic": f"{schema}-history",
+        **of_mysql,
+        **{key.replace("_", "."): value for key, value in more.items()},
+    }
 
 
 def worker(

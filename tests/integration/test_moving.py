@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from kazoo.client import KazooClient
 from headrace.cli.main import main
 from headrace.mysql.position.foreign import ForeignCursor, start_of
 from headrace.mysql.position.search import PositionError
+from headrace.mysql.schema.states import reached
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import StartAt, StartGtid, start_text
 from tests.configured import load
@@ -114,6 +116,19 @@ async def test_gtids_count_before_file_and_offset(binlog: Binlog) -> None:
     assert start_text(found.start) == executed.lower()
     with pytest.raises(PositionError, match="never executed"):
         await start_of(binlog.source(), ForeignCursor(gtids="8bf066dd-e6a3-11f1-b84d-02fc00000001:1-6"))
+
+
+async def test_a_gtid_set_with_the_transaction_that_canal_was_in_loses_nothing_of_it(binlog: Binlog) -> None:
+    """Canal adds a transaction to its set when it begins."""
+    executed = str(binlog.site.run("SELECT @@global.gtid_executed")[0][0]).replace("\n", "")
+    inside = ForeignCursor(
+        binlog.file, binlog.places("table_map")[2], executed, (BEGAN + 3) * 1000, binlog.server_id, inclusive=True
+    )
+    assert (await offset_of(binlog, inside))[0] == binlog.groups()[2]
+    elsewhere = await start_of(binlog.source(), replace(inside, server_id=binlog.server_id + 1))
+    assert isinstance(elsewhere.start, StartAt)
+    assert reached((binlog.file, binlog.groups()[2]), (elsewhere.start.file, elsewhere.start.offset))
+    assert "the cursor's GTID set has the transaction in which the last change was" in " ".join(elsewhere.notes)
 
 
 async def test_a_time_alone_is_the_first_transaction_of_then(binlog: Binlog) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from devstack.servers.connect import MARIADB_CONNECTOR, MYSQL_CONNECTOR, ConnectWorker
+from devstack.servers.connect import ConnectWorker, reads
 from tests.support import DaemonProcess, destination_toml, eventually, read_topic
 from tests.versions import long
 
@@ -23,29 +23,10 @@ OF_ITS_OWN = {"version", "connector", "ts_ms", "ts_us", "ts_ns"}
 @pytest.fixture
 def captured(connect: ConnectWorker, kafka: Any, mysql: Any, schema: str) -> Iterator[str]:
     """The name of a connector that streams the test's schema to topics that begin with the same name."""
-    login = mysql.connection("root")
-    maria = mysql.name.startswith("mariadb")
-    config = {
-        "connector.class": MARIADB_CONNECTOR if maria else MYSQL_CONNECTOR,
-        "topic.prefix": schema,
-        "database.hostname": login["host"],
-        "database.port": str(login["port"]),
-        "database.user": login["user"],
-        "database.password": login["password"],
-        "database.server.id": str(880_000 + int(schema.removeprefix("shop"))),
-        "database.ssl.mode": "disable" if maria else "disabled",
-        "database.include.list": schema,
-        "snapshot.mode": "no_data",
-        "include.schema.changes": "false",
-        "bigint.unsigned.handling.mode": "precise",
-        # By default Kafka Connect writes the headers of a changed key as Java prints them: Struct{id=3}.
-        "header.converter": "org.apache.kafka.connect.json.JsonConverter",
-        "header.converter.schemas.enable": "true",
-        "schema.history.internal.kafka.bootstrap.servers": kafka.bootstrap_servers,
-        "schema.history.internal.kafka.topic": f"{schema}-history",
-    }
-    if not maria:
-        config["driver.allowPublicKeyRetrieval"] = "true"
+    # By default Kafka Connect writes the headers of a changed key as Java prints them: Struct{id=3}.
+    headers = {"header_converter": "org.apache.kafka.connect.json.JsonConverter"}
+    headers["header_converter_schemas_enable"] = "true"
+    config = reads(mysql, schema, kafka.bootstrap_servers, bigint_unsigned_handling_mode="precise", **headers)
     connect.configure(schema, config)
     connect.wait_streaming(schema)
     yield schema

@@ -15,8 +15,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from devstack import Stack
-from devstack.servers.canal import CanalServer, reads
-from devstack.servers.connect import MARIADB_CONNECTOR, MYSQL_CONNECTOR, ConnectWorker
+from devstack.servers import canal, connect
 from headrace.canal_wire.cursor import cursor_node
 from headrace.cli.main import main
 from tests.support import DaemonProcess, eventually, read_topic
@@ -62,8 +61,6 @@ class Writer:
 class OldCanal:
     """Canal into one topic, with its cursor in ZooKeeper."""
 
-    system, message = "canal", "canal"
-
     def __init__(self, request: pytest.FixtureRequest, mysql: Any, kafka: Any, schema: str) -> None:
         zookeeper, stack = request.getfixturevalue("zookeeper"), request.getfixturevalue("stack")
         self._cursor = ("--zookeeper", zookeeper.hosts)
@@ -82,7 +79,7 @@ class OldCanal:
             "canal.instance.filter.regex": rf"{schema}\..*",
             "canal.instance.filter.query.dml": "true",
         }
-        self._server: CanalServer = stack.canal({schema: {**reads(mysql), **more}}, settings=settings)
+        self._server: canal.CanalServer = stack.canal({schema: {**canal.reads(mysql), **more}}, settings=settings)
 
     def has_cursor(self) -> bool:
         return self._client.exists(cursor_node(self.topic)) is not None
@@ -115,30 +112,10 @@ class OldCanal:
 class OldDebezium:
     """A connector in Kafka Connect."""
 
-    system, message = "debezium", "debezium"
-
     def __init__(self, request: pytest.FixtureRequest, mysql: Any, kafka: Any, schema: str) -> None:
-        self._connect: ConnectWorker = request.getfixturevalue("connect")
-        self._name, self.topic, self._kafka = schema, f"{schema}.{schema}.t", kafka
-        login = mysql.connection("canal")
-        maria = mysql.name.startswith("mariadb")
-        self._config = {
-            "connector.class": MARIADB_CONNECTOR if maria else MYSQL_CONNECTOR,
-            "topic.prefix": schema,
-            "database.hostname": login["host"],
-            "database.port": str(login["port"]),
-            "database.user": login["user"],
-            "database.password": login["password"],
-            "database.server.id": str(880_000 + int(schema.removeprefix("shop"))),
-            "database.ssl.mode": "disable" if maria else "disabled",
-            "database.include.list": schema,
-            "snapshot.mode": "no_data",
-            "include.schema.changes": "false",
-            "schema.history.internal.kafka.bootstrap.servers": kafka.bootstrap_servers,
-            "schema.history.internal.kafka.topic": f"{schema}-history",
-        }
-        if not maria:
-            self._config["driver.allowPublicKeyRetrieval"] = "true"
+        self._connect: connect.ConnectWorker = request.getfixturevalue("connect")
+        self._name, self.topic = schema, f"{schema}.{schema}.t"
+        self._config = connect.reads(mysql, schema, kafka.bootstrap_servers, user="canal")
         self._connect.configure(schema, self._config)
         self._connect.wait_streaming(schema)
         self._offsets = ("--offsets", f"{self._connect.group}-offsets", "--bootstrap", kafka.bootstrap_servers)
@@ -266,5 +243,5 @@ def test_a_system_that_is_replaced_and_comes_back_loses_and_repeats_no_change(
 def first_difference(found: list[tuple[str, int, int]], written: list[tuple[str, int, int]]) -> str:
     for number, (one, other) in enumerate(zip(found, written, strict=False)):
         if one != other:
-            return f"at {number}: {found[number - 3 : number + 3]} beside {written[number - 3 : number + 3]}"
+            return f"at {number}: {found[number - 3 : number + 3]}, written {written[number - 3 : number + 3]}"
     return f"{len(found)} and {len(written)}"

@@ -10,6 +10,8 @@ from headrace.moving.shadow.canal_rules import CanalRules
 from headrace.moving.shadow.changes import Change
 from headrace.moving.shadow.comparison import Comparison
 
+BEGIN = 50
+"""Where the cursor's transaction begins."""
 CURSOR = 100
 """The cursor covers events up to this offset."""
 
@@ -20,7 +22,8 @@ def change(id_: int, value: str, *, at: int = 5_000, kind: str = "UPDATE") -> Ch
 
 def handed(published: list[Change], events: list[tuple[Origin, list[Change]]]) -> Handover:
     rules = CanalRules()
-    made = Handover(published, lambda origin: origin.offset <= CURSOR, Comparison(rules.explain, rules.alone))
+    comparison = Comparison(rules.explain, rules.alone)
+    made = Handover(published, ("bin.000001", BEGIN), lambda origin: origin.offset <= CURSOR, comparison)
     for origin, changes in events:
         made.take(origin, changes, origin.ordinal - 1)
     return made
@@ -61,8 +64,9 @@ def test_what_is_published_after_a_hole_is_counted() -> None:
 
 
 def test_events_that_the_cursor_covers_need_no_message() -> None:
-    made = handed([], [event(100, change(1, "a")), event(110)])
-    assert (made.resume, made.last, made.found) == (None, None, 0)
+    covered = event(100, change(1, "a"))
+    made = handed([], [event(20, change(1, "b"), transaction=10), covered, event(110)])
+    assert (made.resume, made.last, made.found) == (None, covered[0], 0)
 
 
 def test_an_equal_change_of_a_row_is_not_taken_for_a_later_one() -> None:

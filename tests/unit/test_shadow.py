@@ -411,3 +411,17 @@ def test_the_name_of_the_source_s_schema_says_which_connector_it_was() -> None:
     assert debezium_rules.explain("schema", [None, old], [None, new], change, change) == debezium_rules.CONNECTOR
     other = {**new, "type": "string"}
     assert debezium_rules.explain("schema", [None, old], [None, other], change, change) is None
+
+
+def test_table_changes_and_dropped_tables_are_explained_as_far_as_the_page_says() -> None:
+    drop = [
+        Change("shop", "", "DDL", {"ddl": sql}, 1, 1) for sql in ("DROP TABLE `a`", "DROP TABLE a, b", "ALTER TABLE a")
+    ]
+    explain = debezium_rules.explain
+    assert explain("ddl", "DROP TABLE `a`", "DROP TABLE a, b", drop[0], drop[1]) == debezium_rules.DROP_TABLE
+    assert explain("ddl", "DROP TABLE `a`", "ALTER TABLE a", drop[0], drop[2]) is None
+    ours = [{"table": {"columns": [{"name": "e", "length": None}], "defaultCharsetName": None}}]
+    theirs = [{"table": {"columns": [{"name": "e", "length": 1}], "defaultCharsetName": "utf8mb4"}}]
+    assert explain("tableChanges", theirs, ours, drop[2], drop[2]) == debezium_rules.TABLE_CHANGES
+    ours[0]["table"]["columns"].clear()
+    assert explain("tableChanges", theirs, ours, drop[2], drop[2]) is None

@@ -32,9 +32,9 @@ from headrace.errors import ConfigError, Refusal
 from headrace.model import Origin, Position, RowsChange, SchemaChange
 from headrace.moving.adopting import Handover, Resume
 from headrace.moving.cursors import meta_cursors, parsed_cursor, stored_offset
-from headrace.moving.shadow.changes import Change, Reader, TopicReader
+from headrace.moving.shadow.changes import Change, TopicReader
 from headrace.moving.shadow.comparison import Comparison
-from headrace.mysql.position.foreign import ForeignCursor, start_of
+from headrace.mysql.position.foreign import ForeignCursor, ForeignStart, start_of
 from headrace.mysql.position.move import relocate
 from headrace.mysql.schema.states import reached
 from headrace.mysql.source import MysqlSource
@@ -50,7 +50,7 @@ DESCRIPTION = (
     "published again. Both systems have to be stopped."
 )
 _EARLIER_MS = 5_000
-"""So long before the cursor the comparison begins: repeated contents of a row are told apart by their order."""
+"""So long before the cursor the comparison begins: changes of a row with equal contents differ by their order."""
 _CLOCKS_MS = 60_000
 """The clocks of the source and of the other system may be so far apart."""
 _LOOK = 0.5
@@ -151,7 +151,7 @@ async def _adopt(settings: Settings, given: argparse.Namespace, read_cursor: Rea
         start = await start_of(chosen.source, cursor)
         search = _Search(shared, settings, chosen, cursor)
         try:
-            resume, notes = await search.run(start.start)
+            resume, notes = await search.run(start)
             await asyncio.sleep(_QUIET)
             if await search.moved() or await read_cursor() != cursor:
                 raise CommandRefused(
@@ -187,10 +187,6 @@ class _LastMessages:
     published: list[Change] = field(default_factory=list)
 
 
-def _read_message(reader: Reader, keys_of: dict[str, list[str]], ours: bool, message: Published) -> Iterator[Change]:
-    return reader(message, keys_of, ours)
-
-
 class _Search:
     """Finds the last change that the other system has published."""
 
@@ -199,26 +195,26 @@ class _Search:
         self._replays: list[tuple[str, Replay]] = []
         self._read_message: ReadMessage | None = None
 
-    async def run(self, start: Start) -> tuple[Resume | None, list[str]]:
+    async def run(self, start: ForeignStart) -> tuple[Resume | None, list[str]]:
         """Where to go on, and what an operator should know; None: at `start`, where the cursor is."""
         chosen, cursor = self._chosen, self._cursor
         source = MysqlSource(chosen, self._settings.daemon, Projections(chosen).captures, named=False)
         await source.now_ms()
-        at_cursor = (await relocate(source.settings, start, None, reason="operator")).position
-        begin: Start = StartAt(at_cursor.file, at_cursor.offset)
+        at_cursor = (await relocate(source.settings, start.start, None, reason="operator")).position
+        begin = StartAt(at_cursor.file, at_cursor.offset)
 
-        def handled(origin: Origin) -> bool:
-            if not reached((origin.file, origin.transaction), (at_cursor.file, at_cursor.offset)):
-                return True
-            return cursor.inclusive and origin.file == cursor.file and origin.offset <= cursor.offset
+        def covered(origin: Origin) -> bool:
+            of_cursor = (origin.file, origin.transaction) == (begin.file, begin.offset)
+            return start.by_file and cursor.inclusive and of_cursor and origin.offset <= cursor.offset
 
+        of = (begin.file, begin.offset), covered
         try:
             last = await self._last_messages(source)
         except _CursorAlone as why:
-            handover = Handover((), handled, Comparison(_nothing, _nothing))
+            handover = Handover((), *of, Comparison(_nothing, _nothing))
             await self._read(begin, _Events(handover))
-            return handover.resume, [f"{why}: what was published after the cursor comes again"]
-        handover = Handover(last.published, handled, last.comparison)
+            return await self._resume(handover), [f"{why}: what was published after the cursor comes again"]
+        handover = Handover(last.published, *of, last.comparison)
         await self._read(await self._begin(source, at_cursor), _EventsWithMessages(chosen, handover, last))
         return await self._decided(handover)
 
@@ -233,9 +229,8 @@ class _Search:
                 self._replays.append((topic, self._shared.replay(chosen, topic, max(0, begin_ms - _CLOCKS_MS))))
         except (LookupError, ConfigError):
             raise _CursorAlone("the messages of the other system can't be read back") from None
-        read = partial(_read_message, reader, keys_of)
-        found = _LastMessages(partial(read, True), Comparison(explain, alone))
-        self._read_message = partial(read, False)
+        found = _LastMessages(lambda message: reader(message, keys_of, True), Comparison(explain, alone))
+        self._read_message = lambda message: reader(message, keys_of, False)
         async for one in self._changes(self._read_message):
             if one.committed_ms >= begin_ms:
                 found.published.append(one)
@@ -269,14 +264,15 @@ class _Search:
                 "so all that was published after the cursor comes again"
             ]
         notes = [f"{handover.found:,} changes after it are published already, as the last messages show"]
-        if handover.resume is None and handover.last is not None:
-            return await self._after(handover.last), notes
         if handover.again:
             notes.append(f"{handover.again:,} changes come again: they were published out of the binlog's order")
-        return handover.resume, notes
+        return await self._resume(handover), notes
 
-    async def _after(self, last: Origin) -> Resume:
-        """The position after the last event that was published."""
+    async def _resume(self, handover: Handover) -> Resume | None:
+        """At the first event that was not published, else after the last one that was; None: at the cursor."""
+        last = handover.last
+        if handover.resume is not None or last is None:
+            return handover.resume
         if last.ordinal:
             return Resume(last.file, last.transaction, last.ordinal)
         cursor = ForeignCursor(last.file, last.offset, inclusive=True)

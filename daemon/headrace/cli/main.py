@@ -38,7 +38,7 @@ COMMANDS = {
     "schema": ("schema", "show the tables' schemas as they are known"),
     "config": ("config", "show the configuration, look through it, or say what it may hold"),
     "import": ("import_from", "make a configuration of Canal's or Debezium's, and carry the cursor over"),
-    "shadow": ("shadow", "compare another system's messages with those of a destination beside it"),
+    "shadow": ("shadow", "compare another system's messages with those of a destination"),
     "adopt": ("adopt", "have a destination go on where Canal or Debezium has stopped"),
     "export": ("export_to", "write a position as Canal's cursor or Debezium's offset, to go back"),
     "completion": ("completion", "print the script by which a shell completes commands"),

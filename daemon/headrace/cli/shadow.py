@@ -1,4 +1,4 @@
-"""`headrace shadow`: compares what another system publishes with what a destination publishes beside it."""
+"""`headrace shadow`: compares what another system publishes with what a destination publishes at the same time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace.settings.destination import DestinationSettings, Settings
 from headrace_common.printable import printable_lines
 
 DESCRIPTION = (
-    "Compares the messages of another system with those of a destination that publishes beside it, into topics with "
+    "Compares the messages of another system with those of a destination that publishes the same, into topics with "
     "[route] topic_prefix: row by row, in order, over a stretch of live traffic. Nothing is changed. Exit status 0: "
     "all differences have a rule that explains them; 1: some have none, or nothing could be compared; 2: the "
     "configuration or the command is wrong. See docs/moving.md."
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=duration,
         default=10.0,
         metavar="DURATION",
-        help="how far a system may be behind the source; later it is a difference (default: 10s)",
+        help="how long a system may take to publish the last changes; later they are missing (default: 10s)",
     )
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(call=command)

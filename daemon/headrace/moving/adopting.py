@@ -1,4 +1,4 @@
-"""Finds how far another system has published what its cursor does not say: its last messages, beside the binlog."""
+"""Compares the last messages of another system with the binlog: its cursor does not say how far it has published."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from headrace.model import Origin
 from headrace.moving.shadow.changes import Change
 from headrace.moving.shadow.comparison import Comparison
+from headrace.mysql.schema.states import FilePosition, reached
 
 _MARKS = frozenset({"BEGIN", "END", "TRANSACTIONBEGIN", "TRANSACTIONEND"})
 """What is not compared: begin and end of a transaction of which a part was published come again."""
@@ -29,18 +30,20 @@ class Handover:
     """Is given the events of the binlog in order, each with the messages that headrace makes of it, and looks for those
     among what the other system has `published`.
 
-    `handled` says of an event whether the cursor itself covers it. Events count as published up to the first one after
-    the cursor of which a message is missing.
+    Events before `begin`, where the cursor's transaction starts, only take their messages away. From there on an event
+    is published if the cursor covers it, as `covered` says, or if none of its messages is missing; up to the first one
+    that is not.
     """
 
     published: Iterable[Change]
-    handled: Callable[[Origin], bool]
+    begin: FilePosition
+    covered: Callable[[Origin], bool]
     comparison: Comparison
     """Says whether a change of the other system and one of ours are the same."""
     resume: Resume | None = None
     """Where the first event is that was not published; None as long as there is none."""
     last: Origin | None = None
-    """Of the last event after the cursor that was published."""
+    """Of the last published event from `begin` on."""
     found: int = 0
     """Changes after the cursor that are published."""
     again: int = 0
@@ -55,21 +58,19 @@ class Handover:
     def take(self, origin: Origin, changes: Sequence[Change] | None, done: int) -> None:
         """One more event, with the changes in its messages: none when it is not published at all, None when messages
         can't be looked up. `done` rows events of its transaction are before it."""
-        if changes is None:
-            if self.resume is None and not self.handled(origin):
-                self.resume = Resume(origin.file, origin.transaction, done)
+        there = [self._found(one) for one in changes or () if one.kind not in _MARKS]
+        if not reached((origin.file, origin.transaction), self.begin):
             return
-        changes = [one for one in changes if one.kind not in _MARKS]
-        there = [self._found(one) for one in changes]
         if self.resume is not None:
             self.again += sum(there)
-        elif not self.handled(origin):
-            if not all(there):
-                self.resume = Resume(origin.file, origin.transaction, done)
-                self.again += sum(there)
-            elif there:
-                self.found += len(there)
-                self.last = origin
+        elif self.covered(origin):
+            self.last = origin
+        elif changes is None or not all(there):
+            self.resume = Resume(origin.file, origin.transaction, done)
+            self.again += sum(there)
+        elif there:
+            self.found += len(there)
+            self.last = origin
 
     def _found(self, ours: Change) -> bool:
         """Takes the published change away that is the same, and those of its row before it."""

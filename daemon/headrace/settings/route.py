@@ -205,8 +205,8 @@ class RouteSettings(Section):
     )
     topic_prefix: Topic = Field(
         default="",
-        description="Put before the name of every topic, also of those in [message.debezium]: for topics of one's own "
-        "beside another system that still publishes (`headrace shadow`). Rules and patterns are for names without it.",
+        description="Comes before the name of every topic, also of those in [message.debezium]: for topics of one's "
+        "own while another system still publishes (`headrace shadow`). Rules and patterns are for names without it.",
     )
     # Which names the sink takes is looked at with the sink.
     dynamic_topic: Annotated[str, readable(partial(TopicRules.parse, names=ANY_NAME))] = Field(

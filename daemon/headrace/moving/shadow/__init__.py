@@ -1,1 +1,1 @@
-"""Compares what another system publishes with what headrace publishes beside it, before the one replaces the other."""
+"""Compares what another system and headrace publish at the same time, before the one replaces the other."""

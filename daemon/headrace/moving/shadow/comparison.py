@@ -258,7 +258,7 @@ class Comparison:
     # -- changes of one side --------------------------------------------------------------------------------------
 
     def _is_before(self, old: Change) -> bool:
-        """Whether headrace may have begun behind it: times of the old system may be whole seconds."""
+        """Whether headrace may have begun after it: times of the old system may be whole seconds."""
         begin = self.begin_ms
         return old.lane not in self._last and (begin is None or _second(old) <= begin // 1000)
 

@@ -37,6 +37,8 @@ RULES = (
     *(DDL_VIEWS, DROP_TABLE, DROP_DATABASE, INDEX, TABLE_CHANGES, TRUNCATE, TOMBSTONES),
 )
 _LEFT_OUT = frozenset({"default", "doc"})
+_NOT_OURS = frozenset({"defaultCharsetName", "length", "comment"})
+"""Of `tableChanges`."""
 _DAYS_APART = frozenset({693_960, 693_961, 730_485})
 """In 1,900 and 2,000 years."""
 _UNITS = (1, 86_400_000, 86_400_000_000)
@@ -64,9 +66,11 @@ def explain(name: str, theirs: Any, ours: Any, old: Change, new: Change) -> str 
         case "schema":
             return _schemas(theirs, ours)
         case "ddl":
-            return DROP_TABLE if _ddl(new).lstrip().startswith("DROP") else None
+            return DROP_TABLE if all(_ddl(one).lstrip().startswith("DROP TABLE") for one in (old, new)) else None
         case "tableChanges":
-            return DROP_DATABASE if not theirs and _ddl(new).lstrip().startswith("DROP") else TABLE_CHANGES
+            if not theirs and _ddl(new).lstrip().startswith("DROP"):
+                return DROP_DATABASE
+            return TABLE_CHANGES if _without(theirs, _NOT_OURS) == _without(ours, _NOT_OURS) else None
     return None
 
 
@@ -126,7 +130,7 @@ def _schemas(theirs: Any, ours: Any) -> str | None:
     named = _named_alike(theirs)
     if named == ours:
         return CONNECTOR
-    return DEFAULTS if _without_defaults(named) == _without_defaults(ours) else None
+    return DEFAULTS if _without(named, _LEFT_OUT) == _without(ours, _LEFT_OUT) else None
 
 
 def _named_alike(schema: Any) -> Any:
@@ -135,10 +139,11 @@ def _named_alike(schema: Any) -> Any:
     return orjson.loads(text)
 
 
-def _without_defaults(schema: Any) -> Any:
-    if isinstance(schema, dict):
-        return {name: _without_defaults(value) for name, value in schema.items() if name not in _LEFT_OUT}
-    return [_without_defaults(one) for one in schema] if isinstance(schema, list) else schema
+def _without(document: Any, names: frozenset[str]) -> Any:
+    """The document without the fields of these names, at any depth."""
+    if isinstance(document, dict):
+        return {name: _without(value, names) for name, value in document.items() if name not in names}
+    return [_without(one, names) for one in document] if isinstance(document, list) else document
 
 
 def _ddl(change: Change) -> str:

@@ -46,7 +46,7 @@ class Stretch:
         self._open, self._read_message, self._comparison = open_topic, read, comparison
         self._ours = [self._side(ours, True, old, 0) for old, ours in pairs]
         self._theirs: list[_Side] = []
-        """None as long as headrace has published nothing: its first change says from when on they are read."""
+        """Empty as long as headrace has published nothing: its first change says from when on they are read."""
 
     async def follow(self, now_ms: Callable[[], Awaitable[int]], duration: float, settle: float) -> None:
         """Compares all that headrace's topics have, and what is published within `duration` seconds more; `settle`

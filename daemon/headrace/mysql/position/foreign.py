@@ -9,6 +9,7 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.inventory import Inventory, take_inventory
 from headrace.mysql.position.move import relocate
 from headrace.mysql.position.search import PositionError, PositionFinder
+from headrace.mysql.schema.states import reached
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import Start, StartAt, StartGtid, StartTime
@@ -45,6 +46,8 @@ class ForeignStart:
 
     start: Start
     notes: list[str] = field(default_factory=list)
+    by_file: bool = False
+    """Whether the source has the cursor's own file, so that its offset says which events were handled."""
 
 
 async def start_of(source: SourceSettings, cursor: ForeignCursor) -> ForeignStart:
@@ -53,8 +56,13 @@ async def start_of(source: SourceSettings, cursor: ForeignCursor) -> ForeignStar
     async with await SourceConnection.open(address_of(source)) as connection:
         inventory = await take_inventory(connection)
         server_id = int((await connection.query("SELECT @@global.server_id AS i"))[0]["i"])
-    if cursor.gtids and (inventory.gtid_mode or inventory.mariadb):
-        found = await _by_gtids(source, inventory, cursor)
+    by_gtids = bool(cursor.gtids) and (inventory.gtid_mode or inventory.mariadb)
+    listed = inventory.index(cursor.file) is not None and cursor.offset <= inventory.size(cursor.file)
+    here = cursor.server_id == server_id and listed
+    if by_gtids and here and await _is_inside(source, inventory, cursor):
+        by_gtids = False
+    if by_gtids:
+        found = await _by_gtids(source, inventory, cursor, here=here)
     elif cursor.file:
         found = await _by_file(source, inventory, cursor)
     elif cursor.time_ms:
@@ -76,8 +84,28 @@ async def start_of(source: SourceSettings, cursor: ForeignCursor) -> ForeignStar
     return found
 
 
-async def _by_gtids(source: SourceSettings, inventory: Inventory, cursor: ForeignCursor) -> ForeignStart:
+async def _is_inside(source: SourceSettings, inventory: Inventory, cursor: ForeignCursor) -> bool:
+    """Whether the last event that was handled is within a transaction. Canal's set has that transaction already, so to
+    go by it would lose the rest."""
+    if not cursor.inclusive:
+        return False
+    scan = await PositionFinder(source, inventory).around(cursor.file, cursor.offset)
+    return scan.begin.offset != cursor.offset
+
+
+async def _by_gtids(source: SourceSettings, inventory: Inventory, cursor: ForeignCursor, *, here: bool) -> ForeignStart:
+    """`here`: the cursor's file is on the source, and shows that no transaction was under way."""
     moved = await relocate(source, StartGtid(cursor.gtids), None, reason="operator")
+    if cursor.inclusive and cursor.time_ms and not here:
+        when = datetime.fromtimestamp(cursor.time_ms / 1000, UTC)
+        earlier = (await relocate(source, StartTime(when), None, reason="operator")).position
+        if not reached((earlier.file, earlier.offset), (moved.position.file, moved.position.offset)):
+            note = (
+                "the cursor's GTID set has the transaction in which the last change was, and a part of that may be "
+                f"missing: reading begins with what was committed at {second_text(when.timestamp())} or later, and "
+                "what was sent of it comes again"
+            )
+            return ForeignStart(StartAt(earlier.file, earlier.offset), [*moved.notes, note])
     if inventory.mariadb:  # whose dumps begin by file and offset
         return ForeignStart(StartAt(moved.position.file, moved.position.offset), list(moved.notes))
     return ForeignStart(StartGtid(str(GtidSet(cursor.gtids))), list(moved.notes))
@@ -98,8 +126,8 @@ async def _by_file(source: SourceSettings, inventory: Inventory, cursor: Foreign
             remedy="look whether this is the right server, and whether its binlogs were reset",
         )
     if cursor.inclusive and not at_boundary and scan.after is not None:
-        return ForeignStart(StartAt(*scan.after.file_position))
-    found = ForeignStart(StartAt(*scan.begin.file_position))
+        return ForeignStart(StartAt(*scan.after.file_position), by_file=True)
+    found = ForeignStart(StartAt(*scan.begin.file_position), by_file=True)
     if cursor.inclusive and not at_boundary:
         found.notes.append(
             f"{cursor} lies in the transaction that begins at {scan.begin}: reading begins there, and what was sent of "
