@@ -61,6 +61,8 @@ class Writer:
 class OldCanal:
     """Canal into one topic, with its cursor in ZooKeeper."""
 
+    gtids = "false"
+
     def __init__(self, request: pytest.FixtureRequest, mysql: Any, kafka: Any, schema: str) -> None:
         zookeeper, stack = request.getfixturevalue("zookeeper"), request.getfixturevalue("stack")
         self._cursor = ("--zookeeper", zookeeper.hosts)
@@ -78,6 +80,7 @@ class OldCanal:
             "canal.mq.partition": "0",
             "canal.instance.filter.regex": rf"{schema}\..*",
             "canal.instance.filter.query.dml": "true",
+            "canal.instance.gtidon": self.gtids,
         }
         self._server: canal.CanalServer = stack.canal({schema: {**canal.reads(mysql), **more}}, settings=settings)
 
@@ -107,6 +110,12 @@ class OldCanal:
     def changes(self, value: Any) -> Iterator[tuple[str, int, int]]:
         for row in value.get("data") or ():
             yield value["type"], int(row["id"]), int(row["n"])
+
+
+class OldCanalByGtids(OldCanal):
+    """Its cursor has GTIDs, those of the transaction that it is in among them."""
+
+    gtids = "true"
 
 
 class OldDebezium:
@@ -157,7 +166,11 @@ class OldDebezium:
         yield {"c": "INSERT", "u": "UPDATE", "d": "DELETE"}[payload["op"]], row["id"], row["n"]
 
 
-OLD: dict[str, type[OldCanal | OldDebezium]] = {"canal": OldCanal, "debezium": OldDebezium}
+OLD: dict[str, type[OldCanal | OldDebezium]] = {
+    "canal": OldCanal,
+    "canal by GTIDs": OldCanalByGtids,
+    "debezium": OldDebezium,
+}
 
 
 def configured(process: DaemonProcess, out: Path, name: str, prefix: str) -> None:
@@ -173,6 +186,7 @@ def configured(process: DaemonProcess, out: Path, name: str, prefix: str) -> Non
     [
         ("canal", False, "mysql"),
         ("canal", True, "mysql"),
+        ("canal by GTIDs", True, "mysql"),
         ("canal", True, "mysql56"),
         ("canal", True, "mariadb"),
         ("debezium", False, "mysql"),
