@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -124,18 +123,17 @@ def idle(servers: Servers, runs: int, seconds: float) -> Table:
 
 
 def many(servers: Servers, workload: Workload, runs: int, seconds: float) -> Table:
-    """Destinations that all have W1 before them, in one process and in two: rows a second of all, CPU and memory, until
+    """Destinations that all have W1 before them, in one process: rows a second of all, CPU and memory, until
     the first is at its end or for some seconds."""
     table = Table(f"{MANY} destinations in catch-up, at most {seconds:.0f} s")
     for number in range(runs):
-        for name, settings in (("one process", {}), ("two processes", {"daemon": {"processes": 2}})):
-            told(number, runs, f"{table.title}, {name}")
-            table.add(name, _many(servers, workload, settings, seconds))
+        told(number, runs, table.title)
+        table.add("one process", _many(servers, workload, seconds))
     return table
 
 
-def _many(servers: Servers, workload: Workload, settings: dict[str, Any], seconds: float) -> dict[str, float]:
-    with ExitStack() as topics, running(_catch_up(servers, workload, topics), settings=settings) as daemon:
+def _many(servers: Servers, workload: Workload, seconds: float) -> dict[str, float]:
+    with ExitStack() as topics, running(_catch_up(servers, workload, topics)) as daemon:
         first = daemon.until(lambda now: now.least > 0, _LOOK)
 
         def over(now: Sample, end: float = first.clock + seconds) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks import beside, tables
 from benchmarks.destinations import running
-from headrace.cli.process import spare_collector
+from headrace.cli.run import spare_collector
 
 _LIMIT_SECONDS = 300.0
 _WRITE_ROWS = 30

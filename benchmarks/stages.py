@@ -32,7 +32,7 @@ from benchmarks.destinations import settings_of
 from benchmarks.race import PYTHON, YARDSTICK, Entry, race
 from benchmarks.report import Table
 from headrace.adapters.kafka import producer as producers
-from headrace.cli.process import spare_collector
+from headrace.cli.run import spare_collector
 from headrace.cli.wiring import new_format
 from headrace.model import MessageBatch, Position, RowsChange
 from headrace.mysql.decoder import Decoder

@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from headrace.cli.process import spare_collector
+from headrace.cli.run import spare_collector
 from headrace.destination.status import DestinationStatus
 from headrace.http import limits as limits_module
 from headrace.http import metrics as metrics_module

@@ -131,22 +131,13 @@ def _not_looked_at(name: str, why: str) -> Finding:
     return warning(name, f"not looked at, because {why}")
 
 
-def look_at_processes(settings: Settings) -> list[Finding]:
-    """A warning when there are more worker processes than destinations: some would have nothing to run."""
-    processes, number = settings.daemon.processes, len(settings.destinations)
-    if processes <= max(1, number):
-        return []
-    sentence = f"there are {processes} processes for {number} destinations, and a destination runs in one"
-    return [warning("processes", sentence, "lower [daemon] processes")]
-
-
 async def _check_stores(settings: Settings, shared: Wiring, stored: dict[str, _Kept], report: Report) -> Container[str]:
     """Each store once, the room on disk, and with a cluster service whether it can be reached. Into `stored` comes by
     destination what is in its store, where there is one. Returns the destinations whose store can't be read."""
     unread: set[str] = set()
     try:
         folders = await asyncio.to_thread(look_at_folders, settings)
-        report.add("", "daemon", [*folders, *look_at_processes(settings)])
+        report.add("", "daemon", folders)
         try:
             await shared.open()
         except HeadraceError as error:

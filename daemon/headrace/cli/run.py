@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import structlog
 
 from headrace import __version__
 from headrace.cli.common import add_config
 from headrace.cli.environment import environment
-from headrace.cli.process import begin_process, supervisor_of
-from headrace.cli.wiring import ADAPTERS, Wiring, address_of
+from headrace.cli.wiring import ADAPTERS, Wiring
+from headrace.destination.destination import Destination
+from headrace.destination.status import DestinationStatus
 from headrace.http.facts import Facts, Options
 from headrace.native import find
-from headrace.settings.destination import Settings
+from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.load import Loader
 from headrace.supervisor.reload import Reloader
+from headrace.supervisor.supervisor import Supervisor
 from headrace_common import logs
 from headrace_common.systemd import Notifier
-
-if TYPE_CHECKING:
-    from headrace.supervisor.supervisor import Supervisor
-    from headrace.workers.pool import Pool
 
 DESCRIPTION = (
     "Runs all destinations until SIGTERM or SIGINT; then drains what is in flight and exits 0. Files of destinations "
     "that are added, changed or removed are taken over while it runs, at SIGHUP at once."
 )
-
-WORKER = (sys.executable, "-P", "-m", "headrace.cli.worker", __version__)
-"""Starts a worker process. -P: the working directory holds state, and no modules."""
 
 log = structlog.get_logger(__name__)
 
@@ -49,51 +43,38 @@ async def command(settings: Settings, env: Mapping[str, str]) -> int:
     """Runs the daemon; the exit status. `env` is what files that change are filled in from. Raises HeadraceError when
     the state store or HTTP can't be opened."""
     logs.configure(settings.log.format, settings.log.level)
+    native = str(find(settings.daemon.native))
     log.info(
         "headrace starts",
         version=__version__,
-        rows_by=str(find(settings.daemon.native)),
+        rows_by=native,
         node=settings.daemon.node,
         destinations=[*settings.destinations],
     )
     reloader = Reloader(settings, Loader(ADAPTERS, env))
-    notifier = Notifier.from_env(os.environ)
-    if settings.daemon.processes > 1:
-        return await _with_workers(settings, reloader, notifier)
     wiring = Wiring(settings)
-    supervisor = supervisor_of(settings, wiring, notifier=notifier, reloading=reloader)
-    native = begin_process(settings)
+
+    def actor(destination: DestinationSettings, status: DestinationStatus) -> Destination:
+        return Destination(destination, settings.daemon, wiring.parts(destination), status)
+
+    supervisor = Supervisor(settings, actor, notifier=Notifier.from_env(os.environ), reloading=reloader)
+    spare_collector()
     try:
         with supervisor.handling_signals():
             await wiring.open()
             facts = Facts(supervisor.statuses, settings.daemon.node, reloader.errors, wiring.cluster, native)
-            return await _run(supervisor, settings, facts)
+            async with _serving(settings, facts):
+                return await supervisor.run()
     finally:
         await wiring.close()
 
 
-async def _with_workers(settings: Settings, reloader: Reloader, notifier: Notifier) -> int:
-    """The destinations run in processes of their own. This one serves HTTP, and looks at the cluster as a command
-    does: its workers are the members."""
-    from headrace.workers.pool import Pool
-
-    native = find(settings.daemon.native)
-    wiring = Wiring(settings, command=True)
-    pool = Pool(settings, WORKER, notifier=notifier, reloading=reloader, address=address_of(settings))
-    try:
-        with pool.handling_signals():
-            await wiring.open()
-            node, cluster = settings.daemon.node, wiring.cluster
-            counts = pool.counts if cluster is not None else None
-            facts = Facts(pool.statuses, node, reloader.errors, cluster, str(native), counts, pool.workers)
-            return await _run(pool, settings, facts)
-    finally:
-        await wiring.close()
-
-
-async def _run(runs: Supervisor | Pool, settings: Settings, facts: Facts) -> int:
-    async with _serving(settings, facts):
-        return await runs.run()
+def spare_collector() -> None:
+    """Has the cycle collector look less often. Messages in flight are some hundred thousand objects that reference
+    counts free; with Python's defaults the looks at them took up to a seventh of the time. A run that has ended may now
+    wait for the collector for long, so it lets go of its messages itself."""
+    gc.freeze()
+    gc.set_threshold(50_000, 10, 10)
 
 
 @asynccontextmanager

@@ -144,44 +144,29 @@ class Wiring:
     """What a process is put together of; opened once. State stores are shared by the destinations that keep their
     position in the same store.
 
-    `command`: for a command of an operator, which is no member of the cluster and makes no store. `node` and `address`:
-    as which member of the cluster, and where operators find it, instead of what the settings say.
+    `command`: for a command of an operator, which is no member of the cluster and makes no store.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        adapters: Registry = ADAPTERS,
-        *,
-        command: bool = False,
-        node: str = "",
-        address: str = "",
-    ) -> None:
+    def __init__(self, settings: Settings, adapters: Registry = ADAPTERS, *, command: bool = False) -> None:
         self._settings, self._adapters, self._command = settings, adapters, command
         self._files: dict[Path, StateStore] = {}
         self._rebalancing: asyncio.Task[None] | None = None
-        self._node = f"{settings.daemon.node}, command {os.getpid()}" if command else node or settings.daemon.node
+        self._node = f"{settings.daemon.node}, command {os.getpid()}" if command else settings.daemon.node
         self._budget = ProcessBudget(settings.daemon.queue_bytes)
         self.cluster: Cluster | None = None
         """With a cluster service only; it can be used once open() has returned."""
         if settings.cluster is not None:
-            member = Member(
-                self._node,
-                address or address_of(settings),
-                settings.daemon.max_destinations,
-                command,
-            )
+            member = Member(self._node, address_of(settings), settings.daemon.max_destinations, command)
             self.cluster = adapters.cluster_adapter(settings.service).cluster(settings.cluster, member)
 
-    async def open(self, *, stores: bool = True) -> None:
-        """Connects to what all destinations need. Without `stores` each destination opens its own, as one does that
-        comes later, and fails alone. Raises LockServiceError or StateStoreError."""
+    async def open(self) -> None:
+        """Connects to what all destinations need. Raises LockServiceError or StateStoreError."""
         if self.cluster is not None:
             await self.cluster.start()
             if not self._command:
                 work = rebalance(self.cluster, self._node)
                 self._rebalancing = asyncio.create_task(work, name="rebalance")
-        if stores and not self._command:
+        if not self._command:
             for destination in self._settings.destinations.values():
                 await self.store(destination).open()
 

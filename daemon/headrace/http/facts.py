@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.destination.status import DestinationStatus
-from headrace.ports.cluster import Cluster, ClusterCounts
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerFacts:
-    """A worker process: its number, what it runs, and what it uses."""
-
-    worker: int
-    pid: int
-    """0 while it does not run."""
-    destinations: tuple[str, ...]
-    restarts: int
-    """How often it was started again after it had ended, or hung."""
-    cpu_seconds: float
-    """Since it was started."""
-    resident_bytes: int
-    loop_delay: float
-    """The largest delay of its event loop in the last minute, in seconds."""
+from headrace.ports.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +21,6 @@ class Facts:
     cluster: Cluster | None = None
     native: str = ""
     """Which native code is used, or why none."""
-    counts: Callable[[], ClusterCounts] | None = None
-    """What all workers have come to with the cluster service. None: what `cluster` itself counts."""
-    workers: Callable[[], Sequence[WorkerFacts]] | None = None
-    """The worker processes that run the destinations; None when this process does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace import __version__
 from headrace.destination.status import DestinationStatus
-from headrace.http.facts import Facts, WorkerFacts
+from headrace.http.facts import Facts
 from headrace.http.fields import FIELDS
 
 
@@ -15,7 +15,6 @@ def health(facts: Facts) -> tuple[int, dict[str, Any]]:
     """HTTP status and body for all destinations: 200 only when every one is healthy, and there is one.
 
     `config_errors`, what was refused of files that changed while running, does not touch the status: what runs is well.
-    `processes` are the workers, none when one process runs everything.
     """
     statuses = facts.statuses
     well = bool(statuses) and all(status.state.healthy for status in statuses.values())
@@ -25,17 +24,7 @@ def health(facts: Facts) -> tuple[int, dict[str, Any]]:
         "version": __version__,
         "native": facts.native,
         "config_errors": list(facts.config_errors),
-        "processes": [_process(one) for one in (facts.workers() if facts.workers is not None else ())],
         "destinations": {name: describe(status) for name, status in statuses.items()},
-    }
-
-
-def _process(one: WorkerFacts) -> dict[str, Any]:
-    return {
-        "worker": one.worker,
-        "pid": one.pid or None,
-        "destinations": list(one.destinations),
-        "restarts": one.restarts,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client import ProcessCollector, generate_latest
@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from headrace import __version__
 from headrace.destination.loop_delay import LoopDelay
 from headrace.destination.status import MOVE_REASONS, ROUND_TRIP_BUCKETS, TROUBLES, DestinationStatus
-from headrace.http.facts import Facts, WorkerFacts
+from headrace.http.facts import Facts
 from headrace.http.fields import FIELDS
 from headrace.model import State, TableRows
 from headrace.tasks import cancel
@@ -39,9 +39,7 @@ class Metrics:
 
     def __init__(self, facts: Facts, delay: LoopDelay) -> None:
         self._statuses, self._config_errors = facts.statuses, facts.config_errors
-        self._cluster, self._counts = facts.cluster, facts.counts
-        self._workers = facts.workers
-        self._node = facts.node
+        self._cluster, self._node = facts.cluster, facts.node
         self._delay = delay
         self._process = ProcessCollector(registry=None)
         self._reading: asyncio.Task[bytes] | None = None
@@ -83,31 +81,12 @@ class Metrics:
         yield GaugeMetricFamily(
             "headrace_loop_delay_max_seconds", "Largest delay of the event loop in a minute.", value=self._delay.largest
         )
-        yield from self._processes()
         yield from self._states()
         yield from self._fields()
         yield from self._cluster_counts()
         yield self._round_trips()
         yield self._gaps()
         yield self._troubles()
-
-    def _processes(self) -> Iterator[Metric]:
-        read: dict[str, tuple[type[CounterMetricFamily | GaugeMetricFamily], str, Callable[[WorkerFacts], float]]] = {
-            "cpu_seconds": (CounterMetricFamily, "CPU time of a worker process.", lambda one: one.cpu_seconds),
-            "resident_bytes": (GaugeMetricFamily, "Memory of a worker process.", lambda one: one.resident_bytes),
-            "restarts": (CounterMetricFamily, "Starts of a worker process after an end.", lambda one: one.restarts),
-            "loop_delay_max_seconds": (
-                GaugeMetricFamily,
-                "Largest delay of a worker's event loop in a minute.",
-                lambda one: one.loop_delay,
-            ),
-        }
-        workers = self._workers() if self._workers is not None else ()
-        for name, (family, text, value) in read.items():
-            metric = family(f"headrace_worker_{name}", text, labels=("worker",))
-            for one in workers:
-                metric.add_metric((str(one.worker),), value(one))
-            yield metric
 
     def _fields(self) -> Iterator[Metric]:
         for field in FIELDS:
@@ -131,7 +110,7 @@ class Metrics:
     def _cluster_counts(self) -> Iterator[Metric]:
         if self._cluster is None:
             return
-        counts = self._counts() if self._counts is not None else self._cluster.counts
+        counts = self._cluster.counts
         service = f"headrace_{counts.service}"
         text = "Sessions with the cluster service: the first, and one for each that was lost."
         yield CounterMetricFamily(f"{service}_sessions", text, value=counts.sessions)

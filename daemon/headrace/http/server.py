@@ -213,10 +213,7 @@ class HttpServer:
             while not server.started and not serving.done():  # noqa: ASYNC110  (it has no event)
                 await asyncio.sleep(0.005)
         self._tasks += [
-            # Workers measure the delay of their own loops, which is what their destinations see.
-            asyncio.create_task(
-                self._delay.run(facts.statuses.values() if facts.workers is None else ()), name="loop delay"
-            ),
+            asyncio.create_task(self._delay.run(facts.statuses.values()), name="loop delay"),
             asyncio.create_task(self._history.run(), name="history"),
         ]
 

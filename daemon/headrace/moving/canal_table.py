@@ -79,7 +79,7 @@ COMMON: Table = {
     "canal.instance.binlog.format": none("ROW alone: a change that was written as a statement stops the destination"),
     "canal.instance.binlog.image": several("`[source] row_image`", "`any` unless FULL is the only one"),
     **_group("canal.instance.get.ddl.isolation", "a schema change is always a message of its own"),
-    **_group("canal.instance.parser.*", "`[daemon] processes` uses several cores"),
+    **_group("canal.instance.parser.*", "several daemons use several cores (docs/running.md)"),
     **_group("canal.instance.tsdb.*", _HISTORY),
     "canal.auto.reset.latest.pos.mode": same(
         "source.on_position_lost", choice({"true": "latest", "false": "fail"}), "what is given up is counted and kept"

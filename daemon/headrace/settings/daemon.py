@@ -33,13 +33,6 @@ class DaemonSettings(Section):
     event_loop: Literal["auto", "asyncio", "uvloop"] = Field(
         default="auto", description="auto: uvloop when it is installed, which is faster; asyncio: Python's own."
     )
-    processes: Int = Field(
-        default=1,
-        ge=1,
-        le=64,
-        description="Worker processes that share the destinations, so that several cores are used; 1: the daemon runs "
-        "all of them itself.",
-    )
     native: Choice = Field(
         default="auto",
         description="auto: native code for what is done a row at a time, where it is installed; off: none.",
