@@ -141,14 +141,18 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(destinations: Mapping[str, Mapping[str, Any]], version: Version = HERE) -> Iterator[Daemon]:
-    """A daemon with these destinations until the end of the block, then ended without draining."""
+def running(
+    destinations: Mapping[str, Mapping[str, Any]], version: Version = HERE, settings: Mapping[str, Any] | None = None
+) -> Iterator[Daemon]:
+    """A daemon with these destinations until the end of the block, then ended without draining; `settings` is more of
+    headrace.toml."""
     with TemporaryDirectory(prefix="bench-") as name:
         folder, port = Path(name), free_port()
         (folder / "destinations").mkdir()
         for key, sections in destinations.items():
             (folder / "destinations" / f"{key}.toml").write_text(toml(sections))
-        (folder / "headrace.toml").write_text(toml({"http": {"listen": f"127.0.0.1:{port}"}}))
+        main = {"http": {"listen": f"127.0.0.1:{port}"}, **(settings or {})}
+        (folder / "headrace.toml").write_text(toml(main))
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
                 version.command(folder / "headrace.toml"),

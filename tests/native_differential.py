@@ -1,5 +1,4 @@
-"""Event by event, the usual transactions at once, and native code: the same binlogs through each, and all that comes
-out has to be the same.
+"""The same binlogs through Python and through native code: all that comes out has to be the same.
 
 usage: python -m tests.native_differential made|damaged [INPUTS] [SEED]
 """
@@ -148,11 +147,8 @@ def outcome(
     native: Any,
     way: Reading,
     positions: list[Position] | None = None,
-    *,
-    single: bool = False,
 ) -> list[Any]:
-    """All that comes of a binlog: messages, positions, counts, and the error. `positions` gets those on the way.
-    `single`: each event by itself."""
+    """All that comes of a binlog: messages, positions, counts, and the error. `positions` gets those on the way."""
     # What a message is charged besides its bytes differs on purpose; with one figure for both, sizes can be compared.
     with mock.patch.object(message_builder, "_NATIVE_OVERHEAD", message_builder._MESSAGE_OVERHEAD):
         builder = make_builder(config, new_format(config), "server", 5, native)
@@ -171,8 +167,6 @@ def outcome(
         history=history,
         options=options,
     )
-    if single:
-        decoder.cutter.usual = None
     told: list[Any] = []
     decoder.cutter.eager = way.eager
 
@@ -268,15 +262,12 @@ def compare(data: bytes, rng: random.Random, *, sound: bool, mariadb: bool = Fal
         if rng.random() < 0.3:
             data, start = begun_at(rng, data, config, way)
             way = replace(way, start=start)
-    single = outcome(data, config, None, way, single=True)
-    for what, native in (("usual", None), ("native", find().module)):
-        if what == "native" and native is None:
-            continue
-        other = outcome(data, config, native, way)
-        for i, (a, b) in enumerate(zip(single, other, strict=False)):
-            assert a == b, f"entry {i}\nsingle {a!r}\n{what} {b!r}\n{config!r}\n{way}"
-        assert len(single) == len(other), (what, single[len(other) :], other[len(single) :])
-    return sum(1 for one in single if isinstance(one, tuple) and len(one) == 3 and isinstance(one[1], list))
+    python = outcome(data, config, None, way)
+    native = outcome(data, config, find().module, way)
+    for i, (a, b) in enumerate(zip(python, native, strict=False)):
+        assert a == b, f"entry {i}\npython {a!r}\nnative {b!r}\n{config!r}\n{way}"
+    assert len(python) == len(native), (python[len(native) :], native[len(python) :])
+    return sum(1 for one in python if isinstance(one, tuple) and len(one) == 3 and isinstance(one[1], list))
 
 
 def made(inputs: int, seed: int) -> int:

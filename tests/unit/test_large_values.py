@@ -161,7 +161,7 @@ def test_rows_in_slices_make_the_messages_that_they_make_at_once(seed: int) -> N
     rng = random.Random(seed)
     data, config = stream(rng, broken=0.0), settings(rng)
     way = Reading(WHOLE, [len(data)], 0, False)
-    at_once = outcome(data, config, None, way, single=True)
+    at_once = outcome(data, config, None, way)
     with tiny_slices():
         for single in (True, False):
             sliced = outcome(data, config, None, way, single=single)

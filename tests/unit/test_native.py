@@ -403,7 +403,7 @@ def test_a_fault_of_native_code_stops_the_destination_with_a_remedy() -> None:
     config = plain()
     builder = make_builder(config, new_format(config), "server", 1, MODULE)
     one = decoder([], native=builder.native)
-    one.cutter.usual._reader = Panicking()  # type: ignore[union-attr]
+    one.cutter.fast._reader = Panicking()  # type: ignore[union-attr]
     binlog = Binlog().begin_file()
     binlog.transaction(1, 1, [(1, "x")])
     with pytest.raises(NotUnderstood, match="native code fails behind this position") as raised:

@@ -8,7 +8,7 @@ from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.cutter import EventCutter, enter_payload
 from headrace.mysql.events.dump_start import DumpStart
-from headrace.mysql.events.event_types import STATEMENTS, TABLE, TABLE_MAP, Does, handlers
+from headrace.mysql.events.event_types import STATEMENTS, TABLE_MAP, Does, handlers
 from headrace.mysql.events.gtid_event import GtidReader
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.events.xa import GroupSpool
@@ -19,7 +19,6 @@ from headrace.mysql.schema.described import DescribedTables
 from headrace.mysql.schema.follower import StatementFollower
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.table_maps import TableMaps
-from headrace.mysql.usual_transactions import UsualTransactions
 from headrace.ports.source import Receiver
 
 
@@ -107,22 +106,9 @@ class Decoder:
             largest=options.max_event,
             hung=receiver.hung,
         )
-        if receiver.hung:
-            pass  # each event is looked at
-        elif receiver.native is not None:
+        if receiver.native is not None and not receiver.hung:  # else each event is looked at
             native = NativeReader(receiver.native, cursor, transactions, statements, options)
-            self.cutter.usual = maps.native = native
-        elif options.rows and not options.dml_queries:
-            numbers = (one.number for one in TABLE if one.stream is Does.ROWS)
-            self.cutter.usual = UsualTransactions(
-                cursor,
-                transactions,
-                statements,
-                maps,
-                {number: table[number] for number in numbers},
-                origins=options.origins,
-                full=receiver.full,
-            )
+            self.cutter.fast = maps.native = native
         self.feed, self.position = self.cutter.feed, transactions.position
         self.refresh = maps.refresh
 

@@ -18,7 +18,7 @@ _PANIC = "PanicException"
 
 
 class NativeReader:
-    """See UsualEvents and KnownTables. `rows` makes the messages."""
+    """See FastPath and KnownTables. `rows` makes the messages."""
 
     def __init__(
         self,
@@ -68,8 +68,8 @@ class NativeReader:
 
     def ready(self) -> bool:
         transactions = self._transactions
-        usual = transactions.plain and (self._rows.marks or not transactions.marked)
-        return usual and self._statements.text is None and self._rows.ready()
+        plain = transactions.plain and (self._rows.marks or not transactions.marked)
+        return plain and self._statements.text is None and self._rows.ready()
 
     def run(self, data: bytes, at: int, *, eager: bool) -> tuple[int, int, int, bool]:
         transactions, cursor, rows = self._transactions, self._cursor, self._rows

@@ -38,7 +38,7 @@ _PIECE = 1 << 20
 _ASKS = 16
 """Events after which it is asked whether to stop."""
 _FEW = 4
-"""Events that were usual, below which it was not worth to look for them."""
+"""Events that the fast path has read, below which trying it was not worth it."""
 _MOST_TURNS = 64
 _FORMAT, _ROTATE, _PAYLOAD = ev.FORMAT_DESCRIPTION, ev.ROTATE, ev.TRANSACTION_PAYLOAD
 _from_bytes = int.from_bytes
@@ -60,23 +60,15 @@ class _NewFile(Exception):
     """Raised by the cutter's own handlers: the cursor has moved, or events end otherwise from here on."""
 
 
-class UsualEvents(Protocol):
-    """Reads what is usual faster than event by event, as far as it knows it."""
+class FastPath(Protocol):
+    """Reads most events faster than one by one, and leaves those that it does not know."""
 
     def ready(self) -> bool:
-        """Whether all is as usual, so that run() may be called."""
+        """Whether run() may be called."""
 
     def run(self, data: bytes, at: int, *, eager: bool) -> tuple[int, int, int, bool]:
         """Reads packets from `at` on. Returns where it stopped; how many events it read; how many bytes the next
         packet has at least, 0 while there may be a whole one; and whether the cutter has to look at that one."""
-
-
-class UsualFailed(Exception):
-    """Raised by UsualEvents.run(): the handler of the event at `at` has failed with `error`, behind `events` others."""
-
-    def __init__(self, at: int, events: int, error: Exception) -> None:
-        super().__init__()
-        self.at, self.events, self.error = at, events, error
 
 
 class InSlices(Exception):
@@ -151,8 +143,7 @@ class EventCutter:
         self.events, self.need, self.whole = 0, 4, False
         self.eager = False
         """Whether feed() asks after each event whether it is to stop."""
-        self.usual: UsualEvents | None = None
-        """What reads usual events."""
+        self.fast: FastPath | None = None
         self._turns = 1
         """Events that are read one by one before that is tried again."""
         self._inner: list[EnterInner] = []
@@ -177,8 +168,8 @@ class EventCutter:
                     return at, more
             if self._large is not None:
                 return self._continue_large(self._large, data, at)
-            if self.usual is not None:
-                return self._feed_usual(self.usual, data, at, enough)
+            if self.fast is not None:
+                return self._feed_fast(self.fast, data, at, enough)
             return self._feed(data, at, enough)
         except BROKEN as error:  # a part of an event that lies about its length, or text that is none
             raise self._cursor.not_understood(f"an event can't be read: {error}") from error
@@ -214,16 +205,12 @@ class EventCutter:
         if self._large is not None:
             self._large.close()
 
-    def _feed_usual(self, usual: UsualEvents, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
-        """Reads what is usual at once, and in between an event that is not. Where that is each event, the usual is
-        looked for less often."""
+    def _feed_fast(self, fast: FastPath, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
+        """Reads events by the fast path, and singly those that it leaves; where it leaves each, it is tried less
+        often."""
         deadline = time.monotonic() + SLICE_SECONDS
-        while usual.ready():
-            try:
-                at, count, need, stopped = usual.run(data, at, eager=self.eager)
-            except UsualFailed as failed:
-                self.events += failed.events
-                return self._pass_usual(data, failed.at, failed.error)
+        while fast.ready():
+            at, count, need, stopped = fast.run(data, at, eager=self.eager)
             self.events += count
             if need:
                 self.need = need
@@ -239,14 +226,6 @@ class EventCutter:
             if enough() or time.monotonic() > deadline:
                 return at, more
         return self._feed(data, at, enough)
-
-    def _pass_usual(self, data: bytes, at: int, error: Exception) -> tuple[int, bool]:
-        """As _feed() does with an event whose handler fails."""
-        length = _from_bytes(data[at + 14 : at + 18], "little")
-        self._pass_over(error, data[at + 9], data, at + _HEAD, at + 1 + length)
-        self._cursor.end = self._cursor.start + length
-        self.need = 4
-        return at + 5 + length, True
 
     def _feed(self, data: bytes, at: int, enough: Callable[[], bool], most: int = 0) -> tuple[int, bool]:
         """`most`: events that are read at most, a power of two; 0 for no such limit."""

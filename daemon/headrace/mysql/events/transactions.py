@@ -377,23 +377,7 @@ class Transactions:
             self._own_gtids.add(*key)
             self._own_gtids.forget_oldest(_OWN_INTERVALS)
 
-    # -- the usual at once ----------------------------------------------------------------------------------------
-
-    def follow(self, start: int, commit_time_us: int, gtid: str, key: Key | None) -> None:
-        """commit(), begin() and BEGIN in one, while the state is `plain`, within a group: the next one begins at
-        `start`."""
-        if self._key is not None:
-            self._executed(self._key)
-        self._last_commit_us, self._last_file, self._last_start = self.commit_time_us, self._cursor.file, self.start
-        self.count += 1
-        self.captured_rows = False
-        self.start, self.commit_time_us, self.gtid, self._key = start, commit_time_us, gtid, key
-        self.events_done = self.own_events = self.skip_events = self._group_end = 0
-        if self.last_pos == self._roomed:
-            self._tx_last_pos = self.last_pos - POS_ROOM
-        else:
-            self._tx_last_pos = self.last_pos
-            self._roomed = self.last_pos = self.last_pos + POS_ROOM
+    # -- native code ----------------------------------------------------------------------------------------------
 
     @property
     def marked(self) -> bool:
@@ -402,8 +386,7 @@ class Transactions:
 
     @property
     def plain(self) -> bool:
-        """Whether nothing but the usual is to be expected: who reads the usual at once knows no more, of marks
-        neither."""
+        """Whether the state is one that native code knows."""
         return not (
             self.holding
             or self.passing
