@@ -35,6 +35,7 @@ from headrace.adapters.null.sink import NullSink
 from headrace.destination.status import DestinationStatus
 from headrace.lease import Lease
 from headrace.model import MessageBatch
+from headrace.snapshot.commands import SnapshotCommand
 from headrace.tasks import beside
 
 _ALONE_SECONDS = 5.0
@@ -65,9 +66,9 @@ class _Writer:
 
     async def feed(self, status: DestinationStatus) -> None:
         """Tells the writer to write on, so that the stream never comes to its end."""
-        told, before = 0, status.transactions
+        told, before = 0, status.published.transactions
         while True:
-            confirmed = status.transactions - before
+            confirmed = status.published.transactions - before
             if (due := _WINDOW - told + confirmed) > 0:
                 os.write(self.orders, b"." * due)
                 told += due
@@ -114,7 +115,7 @@ class _Moment:
     def of(cls, run: Running, writer: _Writer) -> _Moment:
         """Now."""
         times = time.perf_counter(), time.process_time()
-        return cls(*times, run.status.transactions, writer.looks, writer.starved)
+        return cls(*times, run.status.published.transactions, writer.looks, writer.starved)
 
 
 async def stream(job: dict[str, Any]) -> dict[str, float]:
@@ -123,9 +124,9 @@ async def stream(job: dict[str, Any]) -> dict[str, float]:
     each = job["rows_per_transaction"]
     with _writer(job, 0) as writer:
         async with running(job) as run, asyncio.timeout(_LIMIT_SECONDS):
-            await run.until(lambda: bool(run.status.epoch))
+            await run.until(lambda: bool(run.status.holding.epoch))
             async with beside({"feed": writer.feed(run.status)}):
-                await run.until(lambda: run.status.transactions >= 10 * _WINDOW)
+                await run.until(lambda: run.status.published.transactions >= 10 * _WINDOW)
                 moments = [_Moment.of(run, writer)]
                 await _pass(run, _ALONE_SECONDS)
                 moments.append(_Moment.of(run, writer))
@@ -170,11 +171,10 @@ async def _resync(run: Running, job: dict[str, Any], each: int) -> int:
     status, end = run.status, time.monotonic() + _RESYNC_SECONDS
 
     def others() -> int:
-        return status.rows - each * status.transactions
+        return status.published.rows - each * status.published.transactions
 
     async def ask() -> None:
-        assert status.command is not None
-        await status.command({"command": "resync", "tables": f"{SCHEMA}\\.{job['table']}"})
+        await run.operator.snapshot(SnapshotCommand("resync", tables=f"{SCHEMA}\\.{job['table']}"))
 
     before = others()
     async with beside({"command": ask()}) as tasks:
@@ -218,7 +218,7 @@ async def latency(job: dict[str, Any]) -> dict[str, float]:
 
     with _writer(job, job["rate"]):
         async with running(job, new_sink) as run, asyncio.timeout(_LIMIT_SECONDS):
-            await run.until(lambda: run.status.rows >= job["rate"])
+            await run.until(lambda: run.status.published.rows >= job["rate"])
             noted = sinks[-1].milliseconds
             first = len(noted)
             await _pass(run, _QUIET_SECONDS)

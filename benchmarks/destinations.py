@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.cli.wiring import ADAPTERS, Wiring
 from headrace.destination.destination import Destination
+from headrace.destination.operator import Operator
 from headrace.destination.status import DestinationStatus
 from headrace.lease import Lease
 from headrace.ports.sink import Sink
@@ -51,6 +52,7 @@ class Running:
     """A destination that runs."""
 
     status: DestinationStatus
+    operator: Operator
     task: asyncio.Task[None]
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -76,9 +78,10 @@ async def running(job: dict[str, Any], new_sink: Callable[[Lease], Sink] | None 
             made = new_sink
             parts = replace(parts, new_sink=lambda lease, parking: made(lease))
         status, stop = DestinationStatus("bench"), asyncio.Event()
-        task = asyncio.create_task(Destination(settings, DaemonSettings(), parts, status).run(stop))
+        destination = Destination(settings, DaemonSettings(), parts, status)
+        task = asyncio.create_task(destination.run(stop))
         try:
-            yield Running(status, task)
+            yield Running(status, destination.operator, task)
         finally:
             stop.set()
             await task

@@ -26,13 +26,13 @@ async def pipeline(job: dict[str, Any]) -> dict[str, float]:
         reader = _slow_reader(job, folder) if job.get("sink_bytes_per_second") else None
         async with running(job) as run, asyncio.timeout(_LIMIT_SECONDS):
             status = run.status
-            await run.until(lambda: status.rows > 0)  # what the start costs is not what is measured
-            begun, cpu, first = time.perf_counter(), time.process_time(), status.rows
-            await run.until(lambda: status.rows >= job["rows"])
+            await run.until(lambda: status.published.rows > 0)  # what the start costs is not what is measured
+            begun, cpu, first = time.perf_counter(), time.process_time(), status.published.rows
+            await run.until(lambda: status.published.rows >= job["rows"])
             elapsed, used = time.perf_counter() - begun, time.process_time() - cpu
         if reader is not None:
             reader.wait(60)
-    rows = status.rows - first
+    rows = status.published.rows - first
     return {"rows_per_second": rows / elapsed, "rows_per_cpu_second": rows / used}
 
 

@@ -13,6 +13,7 @@ from headrace.cli.wiring import new_format
 from headrace.cluster.watchdog import Cover, Watchdog
 from headrace.destination import run as module
 from headrace.destination.checkpointer import Checkpointer
+from headrace.destination.control import Control
 from headrace.destination.outage import SinkOutage
 from headrace.destination.parts import Context
 from headrace.destination.publisher import Publisher
@@ -248,7 +249,7 @@ class Run:
         self.reopened: list[MysqlDump | Exception] = more.pop("reopened", [])
         self.asked: list[Position] = []
         self.sink, self.unconfirmed, self.status = sink or HeldSink(), Unconfirmed(), DestinationStatus("shop")
-        self.status.source_address = "h:3306"
+        self.status.source.address = "h:3306"
         self.context = context = Context(self.config, self.daemon, self.status)
         lease, parking = more.pop("lease", None) or Lease(), more.pop("parking", None)
         self.dump, self.publisher = Dump(*steps), HeldPublisher(context, self.sink, store, lease, parking)
@@ -275,12 +276,17 @@ class Run:
             StallDetector(context, self.companion),
             self.unconfirmed,
             SinkOutage(context, self.unconfirmed),
+            self,  # as the operator
             SnapshotMerge((), builder.captures, builder.emit, builder.full, emit_large=builder.emit_large),
             TopicEnds(),
         )
         self.stream = made
         self.stop = asyncio.Event()
         assert not more
+
+    def attach(self, control: Control | None) -> None:
+        """See Operator."""
+        self.control = control
 
     async def reopen(self, position: Position) -> MysqlDump:
         """What is done for another dump."""

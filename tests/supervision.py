@@ -9,6 +9,7 @@ from headrace.model import State
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.supervisor.supervisor import RestartPolicy, Supervisor, Wanted
 from tests.configured import destination_of
+from tests.handles import FakeOperator
 
 FAST = RestartPolicy(base=0.0, cap=0.0, not_retriable=0.0, taken_cap=0.0)
 Run = Callable[[DestinationStatus, asyncio.Event], Awaitable[None]]
@@ -33,7 +34,7 @@ class FakeActor:
         self._status = status
         self._run = run
         self.outside = asyncio.Event()
-        self.requests = Requests()
+        self.requests, self.operator = Requests(), FakeOperator()
         self.observed = 0
         self.trouble: list[BaseException] = []
 

@@ -132,8 +132,9 @@ class Position:
         )
 
     def __str__(self) -> str:
+        """`file:offset`, `file:offset+events_done` within a transaction, or the GTID set where there is no file."""
         inside = f"+{self.events_done}" if self.events_done else ""
-        return f"{self.file}:{self.offset}{inside}"
+        return f"{self.file}:{self.offset}{inside}" if self.file else self.gtid_set
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ class Gap:
 
     reason: str
     start: str
-    """`file:offset` of the position before, with its GTID set where there is no file; "" when there was none."""
+    """The position before, as str() has it; "" when there was none."""
     end: str
     """The same of the position after."""
     backward: bool = False

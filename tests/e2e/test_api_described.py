@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
@@ -15,7 +14,7 @@ from headrace.http.access import Bucket
 from headrace.http.facts import Facts, Options
 from headrace.http.server import HttpServer
 from headrace.model import State
-from headrace.snapshot.commands import SnapshotCommand
+from tests.handles import FakeOperator, served
 
 pytestmark = pytest.mark.server
 
@@ -27,14 +26,8 @@ async def url() -> AsyncIterator[str]:
     status = DestinationStatus("shop")
     status.enter(State.STREAMING)
 
-    async def command(raw: Mapping[str, Any]) -> dict[str, Any]:
-        return {"taken": SnapshotCommand.of(raw).command}
-
-    async def operate(action: str, who: str, **_: Any) -> dict[str, Any]:
-        return {"done": True}
-
-    status.command, status.operate = command, operate
-    server = HttpServer(("127.0.0.1", 0), Facts({"shop": status}, "relay-1"), Options(TOKEN))
+    handles = {"shop": served(status, FakeOperator())}
+    server = HttpServer(("127.0.0.1", 0), Facts(handles, "relay-1"), Options(TOKEN))
     await server.start()
     yield f"http://127.0.0.1:{server.port}"
     await server.close()

@@ -25,6 +25,7 @@ from headrace.lease import Lease
 from headrace.model import Position, State
 from headrace.parking.parking import Waiting
 from tests.browser import Page, opened
+from tests.handles import handles_of
 from tests.support import DaemonProcess, destination_toml
 
 pytestmark = [pytest.mark.server, pytest.mark.long]
@@ -43,10 +44,10 @@ def streaming(name: str, number: int = 1) -> DestinationStatus:
     made.enter(State.STREAMING)
     made.since -= 3600 * number
     now_us = time.time_ns() // 1000
-    made.position = Position("uuid", f"mysql-bin.{number:06d}", 1000 * number, commit_time_us=now_us)
+    made.stored.position = Position("uuid", f"mysql-bin.{number:06d}", 1000 * number, commit_time_us=now_us)
     made.lag.confirmed(now_us)
-    made.source_address, made.epoch, made.rows = "127.0.0.1:3306", number, 1_000_000 * number
-    made.retention_share, made.retention_seconds, made.retention_bytes = 0.9, 86400.0 * 6, 10**9
+    made.source.address, made.holding.epoch, made.published.rows = "127.0.0.1:3306", number, 1_000_000 * number
+    made.retention.share, made.retention.seconds, made.retention.bytes = 0.9, 86400.0 * 6, 10**9
     return made
 
 
@@ -58,15 +59,15 @@ def ill(name: str) -> DestinationStatus:
     made.enter(State.STALLED, "sink", str(error))
     made.note_parked(Waiting(12, 4000, 3, 0))
     made.lag.confirmed(time.time_ns() // 1000 - 400_000_000)
-    made.retention_share = 0.1
-    made.backlog_bytes, made.backlog_rate, made.backlog_eta = 1_500_000_000, 2_000_000.0, 700.0
+    made.retention.share = 0.1
+    made.backlog.bytes, made.backlog.rate, made.backlog.eta = 1_500_000_000, 2_000_000.0, 700.0
     return made
 
 
 def reading(name: str) -> DestinationStatus:
     """One with a snapshot under way."""
     made = streaming(name, 3)
-    made.snapshot = {
+    made.snapshots.now = {
         "id": "first", "kind": "initial", "state": "reading", "reason": "", "tables": ["shop.t"], "tables_done": 3,
         "tables_left": 2, "rows": 123_456, "rows_left": 300_000, "percent": 29.2, "rows_per_second": 12_000.0,
         "eta_seconds": 25.0, "waiting": 0,
@@ -82,7 +83,7 @@ def statuses() -> dict[str, DestinationStatus]:
 
 @pytest.fixture
 async def server(statuses: dict[str, DestinationStatus]) -> AsyncIterator[HttpServer]:
-    made = HttpServer(("127.0.0.1", 0), Facts(statuses, "relay-1"), Options(TOKEN))
+    made = HttpServer(("127.0.0.1", 0), Facts(handles_of(statuses), "relay-1"), Options(TOKEN))
     await made.start()
     now = int(time.time())
     hour = [(now - 3600 + 10 * n, 0.2 + max(0.0, 40 - abs(n - 200)) / 4 + (n % 7) / 10, 900.0) for n in range(359)]
@@ -162,7 +163,7 @@ async def test_names_and_errors_are_texts_whatever_they_hold(
 ) -> None:
     statuses[HOSTILE] = made = ill(HOSTILE)
     made.enter(State.FAILED, HOSTILE, f"</p><script>document.title='hurt'</script>{HOSTILE}")
-    made.source_address = HOSTILE
+    made.source.address = HOSTILE
     await page.eventually(f"{NAMES}.length === 2")
     assert HOSTILE in await page.value(NAMES)
     await page.eventually(f"document.querySelector('.message').textContent.includes({HOSTILE!r})")
@@ -180,7 +181,7 @@ async def test_a_daemon_that_goes_away_is_said_and_comes_back(
     await page.eventually("document.getElementById('away').textContent.startsWith('The daemon does not answer')")
     assert await page.value("document.body.classList.contains('stale')")
     await keep(page, "away")
-    again = HttpServer(("127.0.0.1", port), Facts(statuses, "relay-1"), Options(TOKEN))
+    again = HttpServer(("127.0.0.1", port), Facts(handles_of(statuses), "relay-1"), Options(TOKEN))
     await again.start()
     statuses["shop"].enter(State.DEGRADED, "retention", "the source may purge the binlog")
     await page.eventually("document.getElementById('away').hidden")

@@ -60,7 +60,7 @@ async def test_a_source_that_was_away_for_three_seconds_does_not_wait_out_a_long
         await wiring.open()
         running = asyncio.create_task(boss.run())
         try:
-            status = boss.statuses["shop"]
+            status = boss.handles["shop"].status
             await reached(lambda: status.state is State.STREAMING, 30)
             proxy.refuse()
             await reached(lambda: status.restarts > 0, 30)
@@ -69,7 +69,7 @@ async def test_a_source_that_was_away_for_three_seconds_does_not_wait_out_a_long
             proxy.thaw()
             assert await reached(lambda: status.state is State.STREAMING, 60) < 5
             mysql_site.run("INSERT INTO t VALUES (1)")
-            await reached(lambda: status.rows == 1, 30)
+            await reached(lambda: status.published.rows == 1, 30)
         finally:
             boss.request_stop()
             await running

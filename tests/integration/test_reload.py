@@ -117,7 +117,7 @@ def test_a_destination_is_added_changed_and_removed_beside_one_that_streams_on(
     take()
     site.daemon.wait_state("late", "STREAMING")
     eventually(lambda: len(ids(site.out("late"))) > 10)
-    epoch = site.daemon.wait("late", lambda status: status["loop_delay_seconds"] > 0)["epoch"]
+    epoch = site.daemon.wait("late", lambda status: status["state"] == "STREAMING")["epoch"]
 
     # Changed: what was written to the old output and what goes to the new one make a whole, without a row twice.
     site.write("late", site.toml("late").replace("late.jsonl", "changed.jsonl"))

@@ -27,7 +27,8 @@ class Wall:
 
 @pytest.fixture
 def status(clock: Clock) -> DestinationStatus:
-    made = DestinationStatus("shop", lag=Lag(Wall(clock)))
+    made = DestinationStatus("shop")
+    made.lag = Lag(Wall(clock))
     made.enter(State.STREAMING)
     return made
 
@@ -49,7 +50,7 @@ def test_catching_up_is_told_at_once_then_every_ten_seconds_and_at_its_end(
     lines: list[Any] = []
     for second in range(41):
         behind(status, clock, 100 - 2.5 * second)
-        status.bytes_received = 1_000_000 * second
+        status.received.bytes = 1_000_000 * second
         with capture_logs() as said:
             backlog.look()
             if second % 3 == 0:
@@ -74,13 +75,13 @@ def test_a_backlog_that_does_not_become_less_has_no_end(
     for size in (5_000_000, 6_000_000):
         backlog.measured(size)
         clock.now += 3
-    assert (status.backlog_bytes, status.backlog_eta) == (6_000_000, None)
+    assert (status.backlog.bytes, status.backlog.eta) == (6_000_000, None)
     backlog.measured(None)
-    assert (status.backlog_bytes, status.backlog_rate, status.backlog_eta) == (None, None, None)
+    assert (status.backlog.bytes, status.backlog.rate, status.backlog.eta) == (None, None, None)
     backlog.measured(0)
     clock.now += 3
     backlog.measured(0)
-    assert status.backlog_eta == 0.0
+    assert status.backlog.eta == 0.0
 
 
 @pytest.mark.parametrize("state", [State.STALLED, State.FAILED, State.STARTING, State.PAUSED])
@@ -121,4 +122,4 @@ def test_what_was_written_since_the_last_checkpoint_has_no_time_to_its_end(
         backlog.look()
         backlog.measured(size)
         clock.now += 15
-    assert (status.backlog_bytes, status.backlog_eta) == (4900, None)
+    assert (status.backlog.bytes, status.backlog.eta) == (4900, None)

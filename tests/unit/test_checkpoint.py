@@ -74,7 +74,7 @@ async def test_a_write_that_has_begun_is_finished_in_spite_of_a_cancellation_and
     go.set()
     with pytest.raises(asyncio.CancelledError):
         await writing
-    assert (checkpointer.guard, status.position) == (Guard(1, 2), position)
+    assert (checkpointer.guard, status.stored.position) == (Guard(1, 2), position)
 
 
 async def test_nothing_is_written_any_more_once_somebody_else_has_the_destination() -> None:

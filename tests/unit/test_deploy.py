@@ -11,21 +11,22 @@ from unittest.mock import Mock
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headrace.destination.loop_delay import LoopDelay
 from headrace.destination.status import DestinationStatus
 from headrace.http.facts import Facts
 from headrace.http.metrics import Metrics
 from headrace.model import Position
 from headrace.ports.cluster import Cluster, ClusterCounts
+from tests.handles import handles_of
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 _SUFFIXES = ("", "_bucket", "_sum", "_count", "_total")
 
 
 def metrics() -> set[str]:
-    status = DestinationStatus("d", position=Position("u", "mysql-bin.000001", 4, commit_time_us=1))
-    facts = Facts({"d": status}, "node", cluster=Mock(spec=Cluster, counts=ClusterCounts("zookeeper")))
-    printed = asyncio.run(Metrics(facts, LoopDelay()).text()).decode()
+    status = DestinationStatus("d")
+    status.stored.note(Position("u", "mysql-bin.000001", 4, commit_time_us=1))
+    facts = Facts(handles_of({"d": status}), "node", cluster=Mock(spec=Cluster, counts=ClusterCounts("zookeeper")))
+    printed = asyncio.run(Metrics(facts).text()).decode()
     return {metric.name + suffix for metric in text_string_to_metric_families(printed) for suffix in _SUFFIXES}
 
 

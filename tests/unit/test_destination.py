@@ -44,8 +44,8 @@ async def test_a_policy_moves_a_position_that_is_lost_at_the_opening_and_streams
     await until(lambda: site.sink.messages == 6)
     site.stop.set()
     await task
-    assert site.status.gap is not None
-    assert (site.status.gap.reason, site.status.gaps) == ("position_purged", {"position_purged": 1})
+    assert site.status.moves.last is not None
+    assert (site.status.moves.last.reason, site.status.moves.counts) == ("position_purged", {"position_purged": 1})
     assert (await site.stored()).offset == starts[3]
     history = await store.history("shop")
     assert [entry.actor for entry in history if entry.actor == "policy"] == ["policy"]
@@ -63,7 +63,7 @@ async def test_a_policy_that_does_not_act_leaves_the_position(
     with pytest.raises(PositionLost):
         await site.actor.run(site.stop)
     assert await site.stored() == STORED
-    assert site.status.gap is None
+    assert site.status.moves.last is None
 
 
 async def test_moves_do_not_go_round_in_circles(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ async def test_without_a_move_a_stall_goes_on_until_something_is_confirmed(
     more = asyncio.Event()
     site.answers = [[bytes(log.packets)[: packets[0]], more, bytes(log.packets)[packets[0] :]]]
     task = site.task()
-    await until(lambda: site.status.events > 0)
+    await until(lambda: site.status.received.events > 0)
     await asyncio.sleep(0.1)
     assert site.status.state is State.STALLED
     more.set()
@@ -150,8 +150,8 @@ async def test_a_first_start_stores_and_shows_where_it_begins_before_anything_ch
     site = DestinationSite(store, monkeypatch)
     site.answers = [[asyncio.Event()]]
     task = site.task()
-    await until(lambda: site.status.position is not None)
-    assert site.status.position == await site.stored() == START
+    await until(lambda: site.status.stored.position is not None)
+    assert site.status.stored.position == await site.stored() == START
     site.stop.set()
     await task
 
@@ -350,7 +350,7 @@ async def test_a_sink_that_is_away_at_the_start_is_not_tried_again_for_what_was_
     monkeypatch.setattr(site.sink, "start", away)
     with pytest.raises(SinkError):
         await site.actor.run(site.stop)
-    assert site.status.position == STORED, "how near it is to being purged is watched all the same"
+    assert site.status.stored.position == STORED, "how near it is to being purged is watched all the same"
     waiting = asyncio.create_task(site.actor.changed())
     await asyncio.sleep(0.1)
     assert not waiting.done()
@@ -389,7 +389,7 @@ async def test_the_address_that_served_last_is_tried_first_and_a_dump_is_begun_a
         with pytest.raises(SourceUnreachable):
             await site.actor.run(site.stop)
     assert site.asked == [["h", "b", "c"], ["c", "h", "b"]]
-    assert site.status.source_address == "c:3306"
+    assert site.status.source.address == "c:3306"
     await site.actor._source._reopen(STORED)
     assert site.asked[-1] == ["again c fail"]
 
@@ -433,7 +433,7 @@ async def test_an_epoch_is_above_that_of_our_row_on_the_source(store: Any, monke
     site.answers = [[SourceUnreachable("away")]]
     with pytest.raises(SourceUnreachable):
         await site.actor.run(site.stop)
-    assert site.status.epoch == 42
+    assert site.status.holding.epoch == 42
 
 
 async def test_a_first_start_is_stored_before_the_first_change(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,13 +461,13 @@ async def test_what_a_divergence_gives_up_is_stored_and_told_and_this_run_doubts
         "headrace.mysql.table_schemas.SchemaHistory.restore", lambda self, entries, last_pos: seen.extend(entries)
     )
     task = site.task()
-    await until(lambda: site.status.gap is not None)
+    await until(lambda: site.status.moves.last is not None)
     site.stop.set()
     await task
     assert seen == [doubt]
     assert (await site.stored()).server_uuid == "other"
     assert await store.schema_entries("shop") == [doubt]
-    assert site.status.gaps == {"diverged": 1}
+    assert site.status.moves.counts == {"diverged": 1}
 
 
 class SilentServer:

@@ -27,17 +27,17 @@ async def test_a_destination_that_is_wanted_elsewhere_is_drained_stored_and_give
     site.sink.held = True
     task = site.task()
     await until(lambda: site.sink.messages == 6)
-    assert site.status.role == "ACTIVE"
+    assert site.status.holding.role == "ACTIVE"
     site.lock.away.set()
     await asyncio.sleep(0.05)
     assert site.lock.released == 0, "what is in flight is waited for"
     site.sink.flow()
     await until(lambda: site.status.state is State.STANDBY)
-    assert (site.lock.released, site.status.role) == (1, "STANDBY")
+    assert (site.lock.released, site.status.holding.role) == (1, "STANDBY")
     assert (await site.stored()).offset == starts[3]
     site.lock.away.clear()
-    await until(lambda: site.status.role == "ACTIVE")
-    assert site.status.takeovers == 2
+    await until(lambda: site.status.holding.role == "ACTIVE")
+    assert site.status.holding.takeovers == 2
     site.stop.set()
     await task
 
@@ -58,7 +58,7 @@ async def test_a_known_epoch_is_that_of_the_store_and_of_the_heartbeat_row(
     await store.begin_epoch("shop", above=6)
     site.answers = [[]]
     task = site.task()
-    await until(lambda: site.status.role == "ACTIVE")
+    await until(lambda: site.status.holding.role == "ACTIVE")
     assert site.lock.floors == [40]
     site.stop.set()
     await task
@@ -78,7 +78,7 @@ async def test_a_source_that_does_not_say_its_row_holds_up_no_take_over(
     await store.begin_epoch("shop", above=6)
     site.answers = [[]]
     task = site.task()
-    await until(lambda: site.status.role == "ACTIVE")
+    await until(lambda: site.status.holding.role == "ACTIVE")
     assert site.lock.floors == [7]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -92,7 +92,7 @@ async def test_whoever_was_fenced_stays_away_while_another_shows_signs_of_life(
     site.answers = [Fenced("somebody else")]
     with pytest.raises(Fenced):
         await site.actor.run(site.stop)
-    assert site.status.fenced == 1
+    assert site.status.holding.fenced == 1
     busy = asyncio.create_task(keep_moving(site))
     with pytest.raises(SplitBrain, match="another daemon runs shop too"):
         await site.actor.run(site.stop)
@@ -100,7 +100,7 @@ async def test_whoever_was_fenced_stays_away_while_another_shows_signs_of_life(
     await asyncio.gather(busy, return_exceptions=True)
     site.answers = [[]]
     task = site.task()
-    await until(lambda: site.status.role == "ACTIVE")
+    await until(lambda: site.status.holding.role == "ACTIVE")
     site.stop.set()
     await task
 
@@ -130,23 +130,23 @@ async def test_a_standby_shows_nothing_of_the_stream_that_it_ran_before(
     await site.put()
     site.answers, site.sink.held = [[bytes(log.packets)], []], True
     task = site.task()
-    await until(lambda: site.sink.messages == 6 and site.status.oldest_unconfirmed_at > 0)
+    await until(lambda: site.sink.messages == 6 and site.status.published.oldest_at > 0)
     site.status.troubles["heartbeat"] = "none can be written"
     site.lock.away.set()
     await until(lambda: site.status.state is State.STANDBY)  # not all is confirmed within drain_timeout
     status = site.status
-    ages = (status.oldest_unconfirmed_at, status.last_event_at, status.last_checkpoint_at, status.heartbeat_seen_at)
+    ages = (status.published.oldest_at, status.received.event_at, status.stored.written_at, status.heartbeat.seen_at)
     assert ages == (0.0, 0.0, 0.0, 0.0), "what somebody else runs does not grow old here"
     assert site.actor._unconfirmed.oldest == 0.0, "whoever runs it sees to what waits"
-    assert (status.lag.seconds, status.queue_bytes, status.troubles) == (0.0, 0, {})
-    status.standby_problems, status.holder = ["the sink is away"], "somebody else"
+    assert (status.lag.seconds, status.published.queue_bytes, status.troubles) == (0.0, 0, {})
+    status.holding.problems, status.holding.holder = ["the sink is away"], "somebody else"
     site.sink.held = False
     site.lock.away.clear()
-    await until(lambda: status.role == "ACTIVE")
-    assert (status.standby_problems, status.holder, status.lease) == ([], "", site.lock.lease)
+    await until(lambda: status.holding.role == "ACTIVE")
+    assert (status.holding.problems, status.holding.holder, status.holding.lease) == ([], "", site.lock.lease)
     site.stop.set()
     await task
-    assert (status.role, status.lease, status.takeovers) == ("STANDBY", None, 2)
+    assert (status.holding.role, status.holding.lease, status.holding.takeovers) == ("STANDBY", None, 2)
 
 
 async def test_what_is_not_confirmed_is_cut_before_the_last_checkpoint(
@@ -187,7 +187,7 @@ async def test_under_a_lock_that_all_share_whoever_was_fenced_stands_in_line_aga
     with pytest.raises(Fenced):
         await site.actor.run(site.stop)
     task = site.task()
-    await until(lambda: site.status.role == "ACTIVE", limit=1.5)  # two heartbeats would be more
+    await until(lambda: site.status.holding.role == "ACTIVE", limit=1.5)  # two heartbeats would be more
     site.stop.set()
     await task
 
@@ -201,7 +201,7 @@ async def test_a_run_that_fails_cuts_its_sink_and_gives_the_lock_back(
     with pytest.raises(SourceUnreachable):
         await site.actor.run(site.stop)
     assert site.sink.aborted
-    assert (site.lock.taken, site.lock.released, site.status.role) == (1, 1, "STANDBY")
+    assert (site.lock.taken, site.lock.released, site.status.holding.role) == (1, 1, "STANDBY")
 
 
 class UnusableLock(FreeLock):

@@ -14,7 +14,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import headrace
-from headrace.destination.loop_delay import LoopDelay
 from headrace.destination.status import MOVE_REASONS, TROUBLES, DestinationStatus
 from headrace.errors import HeadraceError, LostKind
 from headrace.http.facts import Facts
@@ -26,6 +25,7 @@ from headrace.ports.cluster import Cluster, ClusterCounts
 from headrace_spark.outages.outages import Outages
 from headrace_spark.status import metrics as spark_metrics
 from headrace_spark.status.status import Status as SparkStatus
+from tests.handles import handles_of
 from tests.unit.test_docs import FENCE, NAMES, PAGES, ROOT, anchors, name, read
 
 TELL_MORE = ("CHANGELOG.md", "configuration.md")
@@ -39,6 +39,7 @@ OTHERS = {
     "gtid_mode",
     "max_message_size",
     "config_errors",
+    "loop_delay_seconds",
     "next_file",
 }
 """What these pages name like a key and is none: MySQL's and RabbitMQ's, parts of /health, and values."""
@@ -216,9 +217,10 @@ def test_names_in_the_operators_pages_are_those_of_the_code(page: Path) -> None:
 
 
 async def test_metrics_are_those_of_the_code() -> None:
-    status = DestinationStatus("d", position=Position("u", "mysql-bin.000001", 4, commit_time_us=1))
-    facts = Facts({"d": status}, "node", cluster=Mock(spec=Cluster, counts=ClusterCounts("zookeeper")))
-    printed = (await Metrics(facts, LoopDelay()).text()).decode()
+    status = DestinationStatus("d")
+    status.stored.note(Position("u", "mysql-bin.000001", 4, commit_time_us=1))
+    facts = Facts(handles_of({"d": status}), "node", cluster=Mock(spec=Cluster, counts=ClusterCounts("zookeeper")))
+    printed = (await Metrics(facts).text()).decode()
     collected = [one for one in text_string_to_metric_families(printed) if one.name.startswith("headrace_")]
     real = {metric.name + ("_total" if metric.type == "counter" else "") for metric in collected}
     section = read("docs/running.md").partition("## Metrics\n")[2].partition("\n## ")[0]
@@ -233,8 +235,9 @@ async def test_metrics_are_those_of_the_code() -> None:
 def test_fields_of_health_are_those_of_the_code() -> None:
     section = read("docs/running.md").partition("## Fields of /health\n")[2].partition("\n## ")[0]
     rows = items(section)
-    status = DestinationStatus("d", gap=Gap("r", "a", "b"))
-    body = health(Facts({"d": status}, "node"))[1]
+    status = DestinationStatus("d")
+    status.moves.note(Gap("r", "a", "b"))
+    body = health(Facts(handles_of({"d": status}), "node"))[1]
     assert {field for fields in rows for field in fields} == body["destinations"]["d"].keys()
     parts = {fields[0]: set(re.findall(r"`(\w+)`", text)) for fields, text in rows.items() if len(fields) == 1}
     assert parts["position"] - {"_pos"} == Position("u", "mysql-bin.000001", 4).to_dict().keys()
@@ -248,7 +251,7 @@ def test_fields_of_health_are_those_of_the_code() -> None:
 
 def test_fields_of_tables_are_those_of_the_code() -> None:
     status = DestinationStatus("d")
-    status.tables.add(TableRows("shop", "t", 1))
+    status.published.tables.add(TableRows("shop", "t", 1))
     section = read("docs/running.md").partition("## Rows by table\n")[2].partition("\n## ")[0]
     (page,) = describe_tables(status)
     assert [field for fields in items(section) for field in fields] == [*page]

@@ -23,7 +23,7 @@ TROUBLE = "emptied_topic"
 def status() -> DestinationStatus:
     made = DestinationStatus("shop")
     for table in ("orders", "items", "notes"):
-        made.tables.add(TableRows("shop", table, inserted=1, commit_time_us=1))
+        made.published.tables.add(TableRows("shop", table, inserted=1, commit_time_us=1))
     return made
 
 

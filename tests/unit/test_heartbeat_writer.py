@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from headrace.destination import heartbeat_writer as writing
+from headrace.destination.facts import ROUND_TRIP_BUCKETS, RoundTrips
 from headrace.destination.heartbeat_writer import HeartbeatWriter, until_next
 from headrace.destination.parts import Context
-from headrace.destination.status import ROUND_TRIP_BUCKETS, DestinationStatus, RoundTrips
+from headrace.destination.status import DestinationStatus
 from headrace.errors import Fenced, GrantMissing, SourceUnreachable
 from headrace.mysql import second_connection as module
 from headrace.mysql.role import Role
@@ -306,7 +307,7 @@ def test_what_is_not_of_a_second_daemon_is_not(other: dict[str, Any], server: Se
     writer, status = made()
     writer.seen(foreign(**other))
     assert status.troubles == {}
-    assert status.round_trips.last is None
+    assert status.heartbeat.last is None
 
 
 async def test_a_new_run_begins_without_the_trouble(server: Server) -> None:
@@ -324,11 +325,11 @@ def test_our_own_heartbeat_that_comes_back_is_a_round_trip(server: Server) -> No
     writer, status = made(node="n" * 300)
     heartbeat = Heartbeat("shop", 5, "n" * 190, 1, time.time_ns() // 1000 - 2_000_000)
     writer.seen(heartbeat)
-    assert status.round_trips.last is not None
-    assert 2.0 <= status.round_trips.last < 3.0
-    assert status.heartbeat_seen_at > 0
+    assert status.heartbeat.last is not None
+    assert 2.0 <= status.heartbeat.last < 3.0
+    assert status.heartbeat.seen_at > 0
     writer.seen(foreign(epoch=5, node="n" * 190, written_us=(time.time_ns() // 1000) + 60_000_000))
-    assert status.round_trips.last == 0.0, "a clock that was set back is no negative time"
+    assert status.heartbeat.last == 0.0, "a clock that was set back is no negative time"
 
 
 def test_round_trips_are_counted_up_to_each_bound() -> None:

@@ -27,6 +27,7 @@ from headrace.lease import Lease
 from headrace.model import Position, State
 from headrace.ports.cluster import Cluster, ClusterCounts
 from headrace.settings.daemon import HttpSettings
+from tests.handles import handles_of
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def at_each_question(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def url(statuses: dict[str, DestinationStatus]) -> AsyncIterator[str]:
-    server = HttpServer(("127.0.0.1", 0), Facts(statuses, "relay-1"))
+    server = HttpServer(("127.0.0.1", 0), Facts(handles_of(statuses), "relay-1"))
     await server.start()
     yield f"http://127.0.0.1:{server.port}"
     await server.close()
@@ -79,12 +80,12 @@ async def test_a_load_balancer_finds_the_daemon_that_runs_a_destination(
 ) -> None:
     shop = statuses["shop"]
     shop.enter(State.STANDBY)
-    shop.holder = "relay-2 (10.0.0.2:9180)"
+    shop.holding.holder = "relay-2 (10.0.0.2:9180)"
     code, _, body = await get(url + "/readyz?destination=shop")
     assert isinstance(body, dict)
     assert (code, body["ready"], body["role"], body["holder"]) == (503, False, "STANDBY", "relay-2 (10.0.0.2:9180)")
     shop.enter(State.STREAMING)
-    shop.role = "ACTIVE"
+    shop.holding.role = "ACTIVE"
     assert (await get(url + "/readyz?destination=shop"))[0] == 200
     shop.enter(State.STALLED, "lock")
     assert (await get(url + "/readyz?destination=shop"))[0] == 503
@@ -96,8 +97,8 @@ async def test_a_load_balancer_finds_the_daemon_that_runs_a_destination(
 
 
 async def test_a_lease_is_shown_while_it_can_lapse(url: str, statuses: dict[str, DestinationStatus]) -> None:
-    statuses["shop"].lease, statuses["stock"].lease = Lease(10.0), Lease()
-    statuses["shop"].lease.prove(time.monotonic())
+    statuses["shop"].holding.lease, statuses["stock"].holding.lease = Lease(10.0), Lease()
+    statuses["shop"].holding.lease.prove(time.monotonic())
     _, _, body = await get(url + "/health")
     assert isinstance(body, dict)
     destinations: dict[str, dict[str, float | None]] = body["destinations"]  # type: ignore[assignment]
@@ -110,13 +111,13 @@ async def test_a_lease_is_shown_while_it_can_lapse(url: str, statuses: dict[str,
 
 async def test_the_facts_of_a_destination(url: str, statuses: dict[str, DestinationStatus]) -> None:
     shop = statuses["shop"]
-    shop.position = Position("uuid", "mysql-bin.000007", 1234, last_pos=(1 << 62) + 1)
-    shop.rows, shop.epoch = 42, 3
+    shop.stored.position = Position("uuid", "mysql-bin.000007", 1234, last_pos=(1 << 62) + 1)
+    shop.published.rows, shop.holding.epoch = 42, 3
     shop.lag.confirmed(time.time_ns() // 1000 - 7_000_000)
     shop.lag.read(time.time_ns() // 1000 - 8_000_000)
     shop.note_error(HeadraceError("source: 连接断开"))
     shop.last_error_at_us = 1_700_000_000_000_001
-    shop.oldest_unconfirmed_at = time.monotonic() - 5
+    shop.published.oldest_at = time.monotonic() - 5
     _, _, body = await get(url + "/health/shop")
     assert isinstance(body, dict)
     assert body["position"]["file"] == "mysql-bin.000007"  # type: ignore[index]
@@ -137,8 +138,8 @@ async def test_the_facts_of_a_destination(url: str, statuses: dict[str, Destinat
 async def test_metrics_are_prometheus_text(url: str, statuses: dict[str, DestinationStatus]) -> None:
     shop = statuses["shop"]
     shop.enter(State.STREAMING)
-    shop.position = Position("uuid", "mysql-bin.000007", 1234, commit_time_us=1_500_000)
-    shop.rows = 42
+    shop.stored.position = Position("uuid", "mysql-bin.000007", 1234, commit_time_us=1_500_000)
+    shop.published.rows = 42
     code, kind, text = await get(url + "/metrics")
     assert (code, kind) == (200, "text/plain")
     assert isinstance(text, str)
@@ -167,7 +168,7 @@ async def test_what_zookeeper_refused_is_counted_by_destination_and_told_only_wh
     assert "headrace_fenced_writes_total{" not in str((await get(url + "/metrics"))[2])
     counts = ClusterCounts("zookeeper", sessions=1, suspensions=2, attempts=3)
     cluster = Mock(spec=Cluster, counts=counts)
-    server = HttpServer(("127.0.0.1", 0), Facts(statuses, "relay-1", cluster=cluster))
+    server = HttpServer(("127.0.0.1", 0), Facts(handles_of(statuses), "relay-1", cluster=cluster))
     await server.start()
     counts.fenced_writes["shop"] = 4
     lines = str((await get(f"http://127.0.0.1:{server.port}/metrics"))[2]).splitlines()
@@ -188,7 +189,7 @@ async def test_a_move_of_the_position_is_counted_from_0_on_for_every_reason(
     for reason in reasons:
         assert f'headrace_position_moves_total{{destination="shop",reason="{reason}"}} 0.0' in lines
     assert sum(line.startswith("headrace_position_moves_total{") for line in lines) == 2 * len(reasons)
-    statuses["shop"].gaps["gtids_purged"] = 1
+    statuses["shop"].moves.counts["gtids_purged"] = 1
     lines = str((await get(url + "/metrics"))[2]).splitlines()
     assert 'headrace_position_moves_total{destination="shop",reason="gtids_purged"} 1.0' in lines
     assert sum(line.startswith("headrace_position_moves_total{") for line in lines) == 2 * len(reasons)
@@ -208,11 +209,11 @@ async def test_whether_a_standby_could_take_over_is_a_metric_only_while_it_stand
 ) -> None:
     statuses["shop"].enter(State.STANDBY, "lock", "run by relay-2")
     statuses["stock"].enter(State.STREAMING)
-    statuses["shop"].standby_problems = ["the account was refused"]
+    statuses["shop"].holding.problems = ["the account was refused"]
     text = str((await get(url + "/metrics"))[2])
     assert 'headrace_standby_ready{destination="shop"} 0.0' in text
     assert 'headrace_standby_ready{destination="stock"}' not in text
-    statuses["shop"].standby_problems = []
+    statuses["shop"].holding.problems = []
     assert 'headrace_standby_ready{destination="shop"} 1.0' in str((await get(url + "/metrics"))[2])
 
 
@@ -222,12 +223,12 @@ async def test_a_port_in_use_is_a_sentence(statuses: dict[str, DestinationStatus
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(HttpError, match=rf"can't listen on 127\.0\.0\.1:{port}: address already in use"):
-            await HttpServer(("127.0.0.1", port), Facts(statuses, "relay-1")).start()
+            await HttpServer(("127.0.0.1", port), Facts(handles_of(statuses), "relay-1")).start()
 
 
 async def test_a_foreign_address_is_a_sentence(statuses: dict[str, DestinationStatus]) -> None:
     with pytest.raises(HttpError, match=r"can't listen on 192\.0\.2\.1:9180: .*\[http\] listen"):
-        await HttpServer(("192.0.2.1", 9180), Facts(statuses, "relay-1")).start()
+        await HttpServer(("192.0.2.1", 9180), Facts(handles_of(statuses), "relay-1")).start()
 
 
 def test_the_largest_delay_is_forgotten_after_a_minute() -> None:
@@ -245,7 +246,7 @@ async def test_what_was_refused_of_the_configuration_is_shown_and_does_not_make_
     for status in statuses.values():
         status.enter(State.STREAMING)
     errors = ["destinations/shop.toml: source.colour: unknown key"]
-    server = HttpServer(("127.0.0.1", 0), Facts(statuses, "relay-1", errors))
+    server = HttpServer(("127.0.0.1", 0), Facts(handles_of(statuses), "relay-1", errors))
     await server.start()
     url = f"http://127.0.0.1:{server.port}"
     code, _, body = await get(url + "/health")
@@ -257,30 +258,17 @@ async def test_what_was_refused_of_the_configuration_is_shown_and_does_not_make_
     await server.close()
 
 
-async def test_the_loop_delay_of_a_destination_that_comes_later_is_noted_too() -> None:
-    statuses = {"shop": DestinationStatus("shop")}
-    delay = LoopDelay(interval=0.0)
-    measuring = asyncio.create_task(delay.run(statuses.values()))
-    await asyncio.sleep(0.01)
-    late = statuses["late"] = DestinationStatus("late")
-    late.loop_delay = -1.0
-    async with asyncio.timeout(30):
-        while late.loop_delay < 0:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-    measuring.cancel()
-
-
 async def test_who_has_not_proved_his_lock_is_not_ready_and_who_has_lost_it_not_active(
     url: str, statuses: dict[str, DestinationStatus]
 ) -> None:
     shop = statuses["shop"]
     shop.enter(State.STREAMING)
-    shop.role, shop.lease = "ACTIVE", Lease(10.0)
+    shop.holding.role, shop.holding.lease = "ACTIVE", Lease(10.0)
     assert (await get(url + "/readyz?destination=shop"))[0] == 503
     assert 'headrace_active{destination="shop"} 1.0' in str((await get(url + "/metrics"))[2])
-    shop.lease.prove(time.monotonic())
+    shop.holding.lease.prove(time.monotonic())
     assert (await get(url + "/readyz?destination=shop"))[0] == 200
-    shop.lease.lose("gone")
+    shop.holding.lease.lose("gone")
     assert (await get(url + "/readyz?destination=shop"))[0] == 503
     assert 'headrace_active{destination="shop"} 0.0' in str((await get(url + "/metrics"))[2])
 
@@ -330,7 +318,7 @@ async def test_the_machine_s_own_name_is_ours(
     found = socket.getaddrinfo
     monkeypatch.setattr(socket, "gethostname", lambda: "relay-7")
     monkeypatch.setattr(socket, "getaddrinfo", resolved)
-    server = HttpServer(("127.0.0.1", 0), Facts(statuses, "relay-1"))
+    server = HttpServer(("127.0.0.1", 0), Facts(handles_of(statuses), "relay-1"))
     await server.start()
     url = f"http://127.0.0.1:{server.port}"
     got = [

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
 
-from headrace.destination.requests import RequestRefused
 from headrace.destination.status import DestinationStatus
 from headrace.http.access import Access, Denied
 from headrace.http.facts import Facts, Options
@@ -18,6 +17,7 @@ from headrace.http.server import HttpServer
 from headrace.snapshot.commands import SnapshotCommand, SnapshotRefused
 from headrace.snapshots import Snapshot
 from tests.clock import Clock
+from tests.handles import FakeOperator, handles_of, served
 
 TOKEN = "a-token-of-the-tests"
 SNAPSHOT = "/api/v1/destinations/shop/snapshot"
@@ -27,23 +27,18 @@ HEARD = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
 
 @pytest.fixture
 def status() -> DestinationStatus:
-    made = DestinationStatus("shop")
-
-    async def command(raw: Mapping[str, Any]) -> dict[str, Any]:
-        return {"taken": SnapshotCommand.of(raw).command}
-
-    async def operate(action: str, who: str, **_: Any) -> dict[str, Any]:
-        if who == "nobody":
-            raise RequestRefused(f"no {action} for nobody")
-        return {"done": True}
-
-    made.command, made.operate = command, operate
-    return made
+    return DestinationStatus("shop")
 
 
 @pytest.fixture
-async def url(status: DestinationStatus) -> AsyncIterator[str]:
-    server = HttpServer(("127.0.0.1", 0), Facts({"shop": status}, "relay-1"), Options(TOKEN))
+def operator() -> FakeOperator:
+    return FakeOperator()
+
+
+@pytest.fixture
+async def url(status: DestinationStatus, operator: FakeOperator) -> AsyncIterator[str]:
+    facts = Facts({"shop": served(status, operator)}, "relay-1")
+    server = HttpServer(("127.0.0.1", 0), facts, Options(TOKEN))
     await server.start()
     yield f"http://127.0.0.1:{server.port}"
     await server.close()
@@ -88,8 +83,11 @@ async def test_what_is_no_command_is_refused_with_a_sentence(
     assert TOKEN not in str(page)
 
 
-async def test_another_node_is_named_where_that_runs_the_destination(url: str, status: DestinationStatus) -> None:
-    status.command, status.holder = None, "relay-2"
+async def test_another_node_is_named_where_that_runs_the_destination(
+    url: str, status: DestinationStatus, operator: FakeOperator
+) -> None:
+    operator.streams = False
+    status.holding.wait("relay-2")
     code, page = await post(url + SNAPSHOT)
     assert code == 409
     assert "run by relay-2: give the command there" in page["error"]
@@ -97,7 +95,7 @@ async def test_another_node_is_named_where_that_runs_the_destination(url: str, s
 
 
 async def test_a_daemon_without_a_token_hears_nobody(status: DestinationStatus) -> None:
-    server = HttpServer(("127.0.0.1", 0), Facts({"shop": status}, "relay-1"))
+    server = HttpServer(("127.0.0.1", 0), Facts(handles_of({"shop": status}), "relay-1"))
     await server.start()
     for given in ("Bearer ", "Bearer"):
         assert (await post(f"http://127.0.0.1:{server.port}{PAUSE}", "{}", authorization=given))[0] == 401
@@ -195,18 +193,17 @@ def test_no_more_snapshots_wait_than_a_state_store_has_room_for() -> None:
     assert len(json.dumps([one.to_dict() for one in snapshots])) < 400_000
 
 
-async def test_what_somebody_asked_who_is_gone_is_cancelled(url: str, status: DestinationStatus) -> None:
+async def test_what_somebody_asked_who_is_gone_is_cancelled(url: str, operator: FakeOperator) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def operate(action: str, who: str, **_: Any) -> dict[str, Any]:
+    async def act(what: str, who: str) -> None:
         begun.set()
         try:
             await asyncio.Event().wait()
         finally:
             ended.set()
-        return {}
 
-    status.operate = operate
+    operator.act = act  # type: ignore[method-assign]
     asked = asyncio.create_task(post(url + PAUSE, "{}"))
     async with asyncio.timeout(5):
         await begun.wait()

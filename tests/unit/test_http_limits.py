@@ -23,6 +23,7 @@ from headrace.http.facts import Facts, Options
 from headrace.http.server import HttpServer
 from headrace.model import TableRows
 from tests.certificates import Authority
+from tests.handles import handles_of
 
 
 def many_tables() -> dict[str, DestinationStatus]:
@@ -30,7 +31,7 @@ def many_tables() -> dict[str, DestinationStatus]:
     statuses = {f"shop{number}": DestinationStatus(f"shop{number}") for number in range(20)}
     for status in statuses.values():
         for number in range(200):
-            status.tables.add(TableRows("shop_schema", f"a_table_with_a_name_{number}", 5, 3, 2, 1, 10**15))
+            status.published.tables.add(TableRows("shop_schema", f"a_table_with_a_name_{number}", 5, 3, 2, 1, 10**15))
     return statuses
 
 
@@ -38,7 +39,7 @@ def many_tables() -> dict[str, DestinationStatus]:
 async def serving(
     statuses: dict[str, DestinationStatus] | None = None, options: Options | None = None
 ) -> AsyncIterator[HttpServer]:
-    server = HttpServer(("127.0.0.1", 0), Facts(statuses or {}, "relay-1"), options)
+    server = HttpServer(("127.0.0.1", 0), Facts(handles_of(statuses or {}), "relay-1"), options)
     await server.start()
     try:
         yield server

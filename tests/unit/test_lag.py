@@ -97,7 +97,7 @@ def test_what_waits_for_a_sink_that_ended_the_run_is_lag_of_publishing() -> None
     flow = Flow()
     lag, wall = running(flow, 3600)
     lag.end()
-    lag.sink_away = True
+    lag.note_failure(sink=True)
     wall.now += 20
     assert [round(one) for one in (lag.seconds, lag.reading, lag.publishing)] == [20, 0, 20]
     lag.begin(Flow(reading=False, confirming=False))

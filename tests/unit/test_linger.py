@@ -41,7 +41,7 @@ async def test_reading_rests_after_a_few_changes(store: Any, sleeps: Sleeps) -> 
     data = bytes(log.packets)
     run = await begin(store, data[: packets[1]], data[packets[1] :], config=settings(queue={"linger": LINGER}))
     task = run.task()
-    await until(lambda: run.status.messages == 6)
+    await until(lambda: run.status.published.messages == 6)
     run.stop.set()
     await task
     assert sleeps.seconds == [LINGER, LINGER]
@@ -54,7 +54,7 @@ async def test_it_rests_longer_after_nothing_that_is_published(store: Any, sleep
     log.event(16, bytes(8))
     run = await begin(store, bytes(log.packets), config=settings(queue={"linger": LINGER}))
     task = run.task()
-    await until(lambda: run.status.transactions == 1)
+    await until(lambda: run.status.published.transactions == 1)
     run.stop.set()
     await task
     assert sleeps.seconds == [4 * LINGER]
@@ -68,7 +68,7 @@ async def test_a_stream_that_has_much_is_not_held_up(
     log, _, _ = three()
     run = await begin(store, bytes(log.packets), config=settings(queue={"linger": linger}))
     task = run.task()
-    await until(lambda: run.status.messages == 6)
+    await until(lambda: run.status.published.messages == 6)
     run.stop.set()
     await task
     assert sleeps.seconds == []

@@ -58,7 +58,7 @@ async def streaming(site: DestinationSite) -> asyncio.Task[None]:
     await site.put()
     site.answers, site.sink.held = [[data], [data]], False
     task = site.task()
-    await until(lambda: site.status.role == "ACTIVE" and site.status.state is State.STREAMING)
+    await until(lambda: site.status.holding.role == "ACTIVE" and site.status.state is State.STREAMING)
     return task
 
 
@@ -70,12 +70,12 @@ async def test_the_stream_goes_on_while_a_position_is_looked_for_and_ends_when_i
     asked = move(site, commit=True)
     await until(lambda: searches.begun == 1)
     assert (site.status.state, len(site.answers)) == (State.STREAMING, 1), "the run has not ended"
-    assert site.status.search == {"file": "b.000001", "done": 1, "total": 400}
+    assert site.status.search.now == {"file": "b.000001", "done": 1, "total": 400}
     searches.go.set()
     assert (await asked)["to"] == str(TO)
     assert searches.found == [None, "found"], "it is not searched twice"
     assert (await site.stored()).offset == 400
-    assert site.status.search is None
+    assert site.status.search.now is None
     await until(lambda: site.answers == [])
     site.stop.set()
     await task
@@ -121,11 +121,11 @@ async def test_one_position_is_looked_for_at_a_time_and_whoever_is_gone_ends_its
     await until(lambda: searches.begun == 1)
     with pytest.raises(RequestRefused, match="looked for already"):
         await move(site, commit=False)
-    assert site.status.search == {"file": "b.000001", "done": 1, "total": 400}, "it is the first one's"
+    assert site.status.search.now == {"file": "b.000001", "done": 1, "total": 400}, "it is the first one's"
     first.cancel()
     await until(lambda: searches.ended == 1)
     await asyncio.gather(first, return_exceptions=True)
-    assert site.status.search is None
+    assert site.status.search.now is None
     searches.go.set()
     assert (await move(site, commit=False))["to"] == str(TO)
 
@@ -143,4 +143,4 @@ async def test_a_search_may_take_long_while_it_comes_further_and_is_given_up_whe
     assert not asked.done()
     with pytest.raises(RequestRefused, match=r"came no further for 0\.2 s"):
         await asked
-    assert (searches.ended, site.status.search) == (1, None)
+    assert (searches.ended, site.status.search.now) == (1, None)

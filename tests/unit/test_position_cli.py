@@ -177,7 +177,7 @@ def test_a_reset_leaves_the_numbers_and_an_entry(position: Run, stored: Callable
     assert (facts["stored"], facts["last_pos"]) == (None, "99")
     (newest, _) = json.loads(position("history", "shop", "--json")[1])
     assert (newest["actor"], newest["position"]) == ("operator", None)
-    assert newest["details"]["gap"]["from"] == "mysql-bin.000003:4711"
+    assert newest["details"]["gap"]["from"] == "mysql-bin.000003:4711+2"
     assert "@" in newest["details"]["by"]
 
 

@@ -12,7 +12,7 @@ import pytest
 from headrace.model import POS_ROOM, POS_SHIFT, Position
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.by_hand import trail
-from headrace.mysql.position.move import NextFile, _Mover, _schema_pos, parse_where, position_text
+from headrace.mysql.position.move import NextFile, Within, _Mover, _schema_pos, parse_where
 from headrace.mysql.position.scans import TransactionBoundary
 from headrace.mysql.schema.ddl.definition import TableDefinition
 from headrace.mysql.schema.entries import back_entry, definition_fields, doubt_entry, in_force, table_entry
@@ -34,6 +34,8 @@ STORED = Position("u", "b.000005", 300, last_pos=9000 << POS_SHIFT, commit_time_
         (" latest ", StartLatest()),
         ("earliest", StartEarliest()),
         ("next-file", NextFile()),
+        ("b.000003:4+2", Within(StartAt("b.000003", 4), 2)),
+        ("2026-01-31T12:00:00+0800", StartTime(datetime(2026, 1, 31, 4, tzinfo=UTC))),
         (f"{UUID}:1-7", StartGtid(f"{UUID}:1-7")),
         ("0-1-100", StartGtid("0-1-100")),
         ("2026-01-31T12:00:00.000001Z", StartTime(datetime(2026, 1, 31, 12, 0, 0, 1, UTC))),
@@ -43,7 +45,20 @@ def test_a_position_is_read_as_it_is_written(text: str, where: Any) -> None:
     assert parse_where(text) == where
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "next_file", "b.000003", "b.000003:3", "2026-01-31T12:00:00", "1-2"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "yesterday",
+        "next_file",
+        "b.000003",
+        "b.000003:3",
+        "b.000003:3+1",
+        "b.000003:4+",
+        "2026-01-31T12:00:00",
+        "1-2",
+    ],
+)
 def test_anything_else_is_refused_with_what_could_be(text: str) -> None:
     with pytest.raises(ValueError, match=r"next-file|offset should|zone"):
         parse_where(text)
@@ -212,6 +227,6 @@ def test_the_trail_ends_at_the_last_jump_and_at_another_server() -> None:
 
 
 def test_a_position_is_written_by_file_and_offset_or_by_gtids() -> None:
-    assert position_text(STORED) == "b.000005:300"
-    assert position_text(replace(STORED, file="", gtid_set=f"{UUID}:1")) == f"{UUID}:1"
-    assert position_text(None) == ""
+    assert str(STORED) == "b.000005:300"
+    assert str(replace(STORED, events_done=2)) == "b.000005:300+2"
+    assert str(replace(STORED, file="", gtid_set=f"{UUID}:1")) == f"{UUID}:1"

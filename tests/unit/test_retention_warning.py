@@ -75,7 +75,7 @@ async def test_the_warning_comes_below_the_share_and_goes_at_it(looks: Looks) ->
     text = await looks.look(Retention(100, 3500.0, 0.249), retention_warning=0.25)
     assert "in 3,500 s, 25% of what it keeps is left" in text
     assert describe(looks.status)["retention"]["warning"] == text
-    assert (looks.status.retention_bytes, looks.status.retention_seconds) == (100, 3500.0)
+    assert (looks.status.retention.bytes, looks.status.retention.seconds) == (100, 3500.0)
     assert await looks.look(Retention(100, 3600.0, 0.25), retention_warning=0.25) == ""
     assert describe(looks.status)["retention"]["warning"] == ""
     assert looks.closed == 3
@@ -88,7 +88,7 @@ async def test_without_a_time_the_bytes_are_told(looks: Looks) -> None:
 async def test_a_look_that_fails_takes_the_numbers_away_and_not_the_warning(looks: Looks) -> None:
     text = await looks.look(Retention(100, 10.0, 0.01))
     assert await looks.look(SourceUnreachable("away")) == text
-    assert (looks.status.retention_bytes, looks.status.retention_seconds) == (None, None)
+    assert (looks.status.retention.bytes, looks.status.retention.seconds) == (None, None)
     assert looks.closed == 2
     assert await looks.look(Retention(None, None, None)) == "", "a server that says it never purges does end it"
 

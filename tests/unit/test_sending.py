@@ -46,9 +46,9 @@ async def test_a_lapsed_lease_cuts_the_sink_and_a_proof_sends_again_what_was_not
     sink.held = False
     clock.now += 1
     lease.prove(clock.now)
-    await until(lambda: run.status.messages == 6)
+    await until(lambda: run.status.published.messages == 6)
     assert sink.ids == IDS * 2
-    assert (run.publisher.renewed, run.status.resumes) == (1, 1)
+    assert (run.publisher.renewed, run.status.holding.resumes) == (1, 1)
     await until(lambda: run.status.state is State.STREAMING)
     run.stop.set()
     await task
@@ -59,12 +59,12 @@ async def test_what_was_confirmed_before_the_lapse_is_not_sent_again(store: Any)
     sink = HeldSink()
     run, lease, clock = await begin(store, sink)
     task = run.task()
-    await until(lambda: run.status.messages == 6)
+    await until(lambda: run.status.published.messages == 6)
     clock.now += 6
     await until(lambda: sink.aborted, limit=3)
     clock.now += 1
     lease.prove(clock.now)
-    await until(lambda: run.status.resumes == 1)
+    await until(lambda: run.status.holding.resumes == 1)
     run.stop.set()
     await task
     assert sink.ids == IDS
@@ -99,10 +99,10 @@ async def test_a_sink_that_keeps_the_position_gets_every_batch_and_nobody_else_w
     sink.keeps_position = True  # type: ignore[misc]
     run, _, _ = await begin(store, sink)
     task = run.task()
-    await until(lambda: run.status.messages == 6 and run.status.position is not None)
+    await until(lambda: run.status.published.messages == 6 and run.status.stored.position is not None)
     run.stop.set()
     await task
-    assert sink.batches[-1].position == run.status.position
+    assert sink.batches[-1].position == run.status.stored.position
     assert (await store.load("shop")).position is None
 
 
@@ -120,7 +120,7 @@ async def test_what_was_handed_over_comes_again_in_its_order_and_before_what_was
     sink.held = False
     clock.now += 1
     lease.prove(clock.now)
-    await until(lambda: run.status.messages == 6)
+    await until(lambda: run.status.published.messages == 6)
     assert sink.ids == IDS[:4] + IDS
     assert run.publisher.watched
     assert run.publisher.queue.used == 0
@@ -144,14 +144,14 @@ async def test_a_lapse_that_the_sink_sees_first_suspends_as_well(store: Any) -> 
     run, lease, clock = await begin(store, sink, apart=True)
     sink.lease = lease
     task = run.task()
-    await until(lambda: run.status.messages == 4)
+    await until(lambda: run.status.published.messages == 4)
     clock.now += 6
     sink.go_on.set()
     await until(lambda: run.publisher.suspended)
     assert sink.ids == IDS[:4]
     clock.now += 1
     lease.prove(clock.now)
-    await until(lambda: run.status.messages == 6)
+    await until(lambda: run.status.published.messages == 6)
     assert sink.ids == IDS
     run.stop.set()
     await task

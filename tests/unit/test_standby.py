@@ -55,7 +55,7 @@ async def test_a_look_that_fails_in_an_unexpected_way_is_a_problem_and_the_wait_
 ) -> None:
     wait = Wait(monkeypatch, ValueError("odd"))
     await until(lambda: wait.lock.told == [False])
-    assert wait.status.standby_problems == ["an unexpected error, ValueError: odd"]
+    assert wait.status.holding.problems == ["an unexpected error, ValueError: odd"]
     assert not wait.task.done()
     wait.lock.free.set()
     assert await asyncio.wait_for(wait.task, 2)
@@ -68,7 +68,7 @@ async def test_who_runs_it_is_told_and_why_we_could_not(monkeypatch: pytest.Monk
     assert wait.status.state is State.STANDBY
     assert wait.status.message == "run by one (one:9180); we could not take over: the sink is away"
     wait.lock.holder, wait.lock.declined = "", "this daemon is to run nothing"
-    await until(lambda: wait.status.holder == "")
+    await until(lambda: wait.status.holding.holder == "")
     assert wait.status.message.startswith("run by nobody; this daemon is to run nothing")
     wait.stop.set()
     assert not await asyncio.wait_for(wait.task, 2)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
+import headrace
+from headrace.destination import facts
 from headrace.destination.status import DestinationStatus
 from headrace.errors import (
     Fenced,
@@ -63,3 +68,61 @@ def test_a_state_that_is_not_healthy_names_the_section_of_its_reason_and_a_healt
     assert not status.enter(State.STALLED, "lock", "nothing is published")
     status.enter(State.STANDBY, "lock", "run by two")
     assert status.message == "run by two"
+
+
+SOURCES = Path(headrace.__file__).parent
+OWNERS = {
+    "holding": {"destination.py", "standby.py", "publisher.py"},
+    "source": {"destination.py", "run.py"},
+    "received": {"run.py"},
+    "published": {"run.py"},
+    "stored": {"checkpointer.py"},
+    "heartbeat": {"heartbeat_writer.py"},
+    "retention": {"retention.py"},
+    "backlog": {"backlog.py"},
+    "moves": {"destination.py"},
+    "snapshots": {"control.py", "snapshotting.py"},
+    "search": {"operator.py"},
+}
+"""Which file may call the methods of each group of facts that write."""
+
+
+def chain(node: ast.expr) -> list[str]:
+    """`self._status.lag` as its names."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return [node.id if isinstance(node, ast.Name) else "", *reversed(names)]
+
+
+def of_status(node: ast.expr) -> list[str]:
+    """What comes after the status in such a chain; [] where there is none."""
+    names = chain(node)
+    for i, one in enumerate(names[:-1]):
+        if one in ("status", "_status"):
+            return names[i + 1 :]
+    return []
+
+
+def targets_of(node: ast.AST) -> list[ast.expr]:
+    """What a statement assigns to."""
+    if isinstance(node, ast.Assign):
+        return node.targets
+    return [node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else []
+
+
+def test_each_group_of_facts_is_written_by_its_owner_alone() -> None:
+    shown = vars(DestinationStatus("d")).items()
+    groups = {name for name, value in shown if type(value).__module__ == facts.__name__}
+    assert groups == OWNERS.keys()
+    writers: dict[str, set[str]] = {}
+    for path in sorted(SOURCES.rglob("*.py")):
+        if path.parts[-2:] == ("destination", "status.py"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            for one in (inner for target in targets_of(node) for inner in ast.walk(target)):
+                assert not (isinstance(one, ast.Attribute) and of_status(one)), f"{path.name}:{one.lineno}"
+            if isinstance(node, ast.Call) and len(found := of_status(node.func)) == 2 and found[0] in groups:
+                writers.setdefault(found[0], set()).add(path.name)
+    assert writers == OWNERS

@@ -62,10 +62,10 @@ async def test_a_checkpoint_comes_after_a_number_of_transactions_or_at_its_time(
     run = await begin(store, bytes(log.packets), daemon=daemon)
     task = run.task()
     if written:
-        await until(lambda: run.status.position is not None)
+        await until(lambda: run.status.stored.position is not None)
         assert (await stored(store)).offset in (starts[2], starts[3])  # the third may come in a slice of its own
     else:
-        await until(lambda: run.status.transactions == 3)
+        await until(lambda: run.status.published.transactions == 3)
         await asyncio.sleep(1.5)  # the clock's task has looked by then
         assert (await store.load("shop")).position is None
     run.stop.set()
@@ -89,7 +89,7 @@ async def test_a_stop_in_the_middle_of_a_store_write_loses_neither_it_nor_the_la
     task = run.task()
     await writing.wait()  # of the first transaction's end
     more.set()
-    await until(lambda: run.status.rows == 6)
+    await until(lambda: run.status.published.rows == 6)
     run.stop.set()
     await task
     position = await stored(store)
@@ -159,7 +159,7 @@ async def test_a_lost_position_is_shown_once_the_position_before_it_is_stored(
 
     def note(status: DestinationStatus, error: HeadraceError) -> None:
         fail(status, error)
-        seen.append(status.position.offset if status.position is not None else 0)
+        seen.append(status.stored.position.offset if status.stored.position is not None else 0)
 
     monkeypatch.setattr(DestinationStatus, "fail", note)
     task = run.task()
@@ -276,7 +276,7 @@ async def test_a_sink_that_confirms_nothing_is_a_stall_and_one_that_is_slow_is_n
     assert run.status.reason == "sink"
     run.sink.flow()
     await until(lambda: run.status.state is State.STREAMING)
-    assert (run.status.transactions, run.status.rows, run.status.messages) == (3, 6, 6)
+    assert (run.status.published.transactions, run.status.published.rows, run.status.published.messages) == (3, 6, 6)
     run.status.troubles["heartbeat"] = "no grant"
     await until(lambda: run.status.state is State.DEGRADED)
     assert (run.status.reason, run.status.message) == ("heartbeat", "no grant")

@@ -50,11 +50,11 @@ async def test_an_ended_dump_is_begun_again_in_place_and_nothing_comes_twice(
     ((asked),) = run.asked
     expected = (starts[2], 0) if cut == "between" else (starts[1], 1)
     assert (asked.offset, asked.events_done) == expected
-    assert run.status.reconnects == 1
+    assert run.status.source.reconnects == 1
     assert run.dump.closed
     numbers = [int(dict(h)["headrace-pos"]) for batch in run.sink.batches for h in batch.headers]
     assert numbers == sorted(set(numbers))
-    assert (run.status.transactions, (await stored(store)).offset) == (3, starts[3])
+    assert (run.status.published.transactions, (await stored(store)).offset) == (3, starts[3])
 
 
 async def test_a_dump_that_ends_soon_is_a_failure(store: Any) -> None:
@@ -84,7 +84,7 @@ async def test_when_it_can_not_be_begun_again_the_end_of_the_dump_is_the_failure
         await run.stream.run(run.stop)
     assert isinstance(told.value.__cause__, SourceUnreachable)
     assert (await stored(store)).offset == starts[3]
-    assert run.status.reconnects == 0
+    assert run.status.source.reconnects == 0
 
 
 async def test_another_server_at_the_address_begins_everything_anew(steady: None, store: Any) -> None:

@@ -55,10 +55,10 @@ async def test_a_failing_destination_restarts_and_leaves_the_other_alone() -> No
     assert starts == {"bad": 5, "good": 1}
     text = "the broker is away -> start it -> see docs/troubleshooting.md#sink"
     assert seen[1:] == [(State.STALLED, "sink", text)] * 4
-    assert boss.statuses["bad"].last_error == text
-    assert boss.statuses["bad"].restarts == 4
-    assert boss.statuses["good"].last_error == ""
-    assert {status.state for status in boss.statuses.values()} == {State.STOPPED}
+    assert boss.handles["bad"].status.last_error == text
+    assert boss.handles["bad"].status.restarts == 4
+    assert boss.handles["good"].status.last_error == ""
+    assert {handle.status.state for handle in boss.handles.values()} == {State.STOPPED}
 
 
 async def test_a_destination_whose_reader_is_gone_ends_and_the_last_of_them_ends_the_process() -> None:
@@ -76,13 +76,16 @@ async def test_a_destination_whose_reader_is_gone_ends_and_the_last_of_them_ends
 
     boss = supervisor(settings("one", "two"), {"one": one, "two": two}, tick=0.01)
     running = asyncio.create_task(signalled(boss))
-    await until(lambda: boss.statuses["one"].state is State.FAILED)
+    await until(lambda: boss.handles["one"].status.state is State.FAILED)
     await asyncio.sleep(0.1)
     assert not running.done(), "the other one goes on"
     second.set()
     assert await asyncio.wait_for(running, 30) == 1
     assert starts == {"one": 1, "two": 1}
-    assert boss.statuses["one"].last_error == "whoever read standard output is gone -> see docs/troubleshooting.md#sink"
+    assert (
+        boss.handles["one"].status.last_error
+        == "whoever read standard output is gone -> see docs/troubleshooting.md#sink"
+    )
 
 
 async def test_an_unexpected_error_is_one_sentence_and_a_traceback_in_the_log() -> None:
@@ -137,7 +140,7 @@ async def test_a_wait_for_the_next_attempt_ends_at_the_stop() -> None:
     boss = supervisor(settings("shop"), {"shop": run}, RestartPolicy())
     task = asyncio.create_task(signalled(boss))
     await waiting.wait()
-    while boss.statuses["shop"].state is not State.FAILED:  # noqa: ASYNC110
+    while boss.handles["shop"].status.state is not State.FAILED:  # noqa: ASYNC110
         await asyncio.sleep(0)
     boss.request_stop()
     assert await asyncio.wait_for(task, 30) == 0
@@ -146,7 +149,7 @@ async def test_a_wait_for_the_next_attempt_ends_at_the_stop() -> None:
 async def test_what_operators_ask_of_a_destination_that_is_stopped_is_refused_at_once() -> None:
     boss = supervisor(settings("shop"), {"shop": stream})
     task = asyncio.create_task(signalled(boss))
-    while boss.statuses["shop"].state is not State.STREAMING:  # noqa: ASYNC110
+    while boss.handles["shop"].status.state is not State.STREAMING:  # noqa: ASYNC110
         await asyncio.sleep(0)
     actor = boss.running["shop"]._actor
     assert actor is not None
@@ -187,7 +190,7 @@ async def test_what_does_not_drain_is_cut_at_the_limit() -> None:
     boss = supervisor(settings("shop", drain_timeout=0.01), {"shop": run}, grace=0.0)
     assert await asyncio.wait_for(signalled(boss), 30) == 0
     assert cancelled.is_set()
-    assert boss.statuses["shop"].state is State.STOPPED
+    assert boss.handles["shop"].status.state is State.STOPPED
 
 
 async def test_a_second_signal_ends_at_once() -> None:
@@ -208,7 +211,7 @@ async def test_a_failure_during_the_drain_is_noted_and_ends() -> None:
 
     boss = supervisor(settings("shop"), {"shop": run}, RestartPolicy())
     assert await asyncio.wait_for(signalled(boss), 30) == 0
-    assert boss.statuses["shop"].last_error == "no binlog -> see docs/troubleshooting.md#source"
+    assert boss.handles["shop"].status.last_error == "no binlog -> see docs/troubleshooting.md#source"
 
 
 async def test_systemd_hears_ready_watchdog_and_stopping(tmp_path: Path) -> None:
@@ -250,7 +253,7 @@ async def test_the_start_of_the_service_does_not_wait_for_a_source_that_is_away(
 
 def test_failures_are_forgotten_after_a_minute_of_health() -> None:
     boss = supervisor(settings("shop"), {"shop": stream}, RestartPolicy())
-    status = boss.statuses["shop"]
+    status = boss.handles["shop"].status
     shop = boss.running["shop"]
     shop.failures["sink"] = 7
     boss.observe(100.0)
@@ -379,14 +382,14 @@ async def test_a_wait_ends_as_soon_as_something_was_mended(by: str) -> None:
     reloading = FakeReloading()
     boss = Supervisor(settings("shop"), factory, reloading=reloading)
     task = asyncio.create_task(signalled(boss))
-    await until(lambda: boss.statuses["shop"].state is State.POSITION_LOST)
+    await until(lambda: boss.handles["shop"].status.state is State.POSITION_LOST)
     if by == "a SIGHUP":
         os.kill(os.getpid(), signal.SIGHUP)
     else:
         actors[0].outside.set()
-    await until(lambda: boss.statuses["shop"].state is State.STREAMING)
+    await until(lambda: boss.handles["shop"].status.state is State.STREAMING)
     assert starts == [State.STARTING, State.POSITION_LOST]
-    assert "'headrace position set shop WHERE'" in boss.statuses["shop"].last_error, "the command as it is typed"
+    assert "'headrace position set shop WHERE'" in boss.handles["shop"].status.last_error, "the command as it is typed"
     assert reloading.reads == ([True] if by == "a SIGHUP" else [])
     boss.request_stop()
     assert await asyncio.wait_for(task, 30) == 0
@@ -451,7 +454,7 @@ async def test_an_observer_that_fails_begins_again_and_never_ends_the_destinatio
     boss = Supervisor(settings("shop"), factory, policy=RestartPolicy(observe_again=0.001))
     task = asyncio.create_task(signalled(boss))
     await until(lambda: bool(actors) and actors[0].observed == 4)
-    assert (boss.statuses["shop"].state, starts, boss.statuses["shop"].restarts) == (State.STREAMING, 1, 0)
+    assert (boss.handles["shop"].status.state, starts, boss.handles["shop"].status.restarts) == (State.STREAMING, 1, 0)
     boss.request_stop()
     assert await asyncio.wait_for(task, 30) == 0
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("observer")]

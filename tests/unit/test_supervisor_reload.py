@@ -30,11 +30,11 @@ async def test_only_destinations_that_differ_are_stopped_and_started() -> None:
     first = settings("same", "other", "gone").destinations
     reloading = FakeReloading()
     boss = Supervisor(Settings(destinations=first), factory, reloading=reloading)
-    statuses = boss.statuses
+    handles = boss.handles
     task = asyncio.create_task(signalled(boss))
     await until(lambda: len(starts) == 3)
-    other = boss.statuses["other"]
-    other.rows = 5
+    other = boss.handles["other"].status
+    other.received.note_undecodable(5)
     source = first["other"].source.model_copy(update={"host": "elsewhere"})
     second = {
         "same": first["same"],
@@ -45,10 +45,14 @@ async def test_only_destinations_that_differ_are_stopped_and_started() -> None:
     await until(lambda: len(starts) == 5)
     assert starts[3:] == [("other", "elsewhere"), ("new", "h")]
     assert sorted(ends) == ["gone", "other"]
-    assert boss.statuses is statuses
-    assert (statuses.keys(), statuses["other"], other.rows) == ({"same", "other", "new"}, other, 5)
+    assert boss.handles is handles
+    assert (handles.keys(), handles["other"].status, other.received.undecodable_texts) == (
+        {"same", "other", "new"},
+        other,
+        5,
+    )
     reloading.next.put_nowait({})
-    await until(lambda: not statuses)
+    await until(lambda: not handles)
     reloading.next.put_nowait(settings("late").destinations)
     await until(lambda: starts[-1][0] == "late")
     boss.request_stop()
@@ -113,11 +117,11 @@ async def test_an_error_of_the_reload_leaves_all_as_it_is() -> None:
         settings("one"), {"one": stream, "two": stream}, RestartPolicy(observe_again=0.001), reloading=reloading
     )
     task = asyncio.create_task(signalled(boss))
-    await until(lambda: boss.statuses["one"].state is State.STREAMING)
+    await until(lambda: boss.handles["one"].status.state is State.STREAMING)
     reloading.next.put_nowait(ZeroDivisionError())
     reloading.next.put_nowait(settings("one", "two").destinations)
-    await until(lambda: len(boss.statuses) == 2)
-    assert boss.statuses["one"].restarts == 0
+    await until(lambda: len(boss.handles) == 2)
+    assert boss.handles["one"].status.restarts == 0
     boss.request_stop()
     assert await asyncio.wait_for(task, 30) == 0
 

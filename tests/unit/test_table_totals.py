@@ -19,6 +19,7 @@ from headrace.model import Column, Operation, Position, Row, RowsChange, Snapsho
 from headrace.pipeline.message_builder import MessageBuilder
 from headrace.pipeline.native_output import NativeUse
 from headrace.pipeline.projection import Projections
+from tests.handles import handles_of
 from tests.streams import settings
 
 END = Position("u", "bin.000001", 900)
@@ -130,7 +131,7 @@ def status() -> DestinationStatus:
 
 @pytest.fixture
 async def url(status: DestinationStatus) -> AsyncIterator[str]:
-    server = HttpServer(("127.0.0.1", 0), Facts({"shop": status}, "relay-1"))
+    server = HttpServer(("127.0.0.1", 0), Facts(handles_of({"shop": status}), "relay-1"))
     await server.start()
     yield f"http://127.0.0.1:{server.port}"
     await server.close()
@@ -149,7 +150,7 @@ async def test_each_table_says_whether_native_code_makes_its_rows(
 
     assert await metrics() == {}
     for table in ("quick", "gbk", "beyond"):
-        status.tables.add(TableRows("shop", table, inserted=1, commit_time_us=1))
+        status.published.tables.add(TableRows("shop", table, inserted=1, commit_time_us=1))
     status.native.note("shop", "quick", "")
     status.native.note("shop", "gbk", "it does not know the type of column t")
     assert await metrics() == {("shop", "quick"): 1, ("shop", "gbk"): 0}
@@ -159,7 +160,7 @@ async def test_each_table_says_whether_native_code_makes_its_rows(
 
 async def test_hostile_names_come_out_of_metrics_and_api_as_they_are(url: str, status: DestinationStatus) -> None:
     for number, table in enumerate((*HOSTILE, "one more", "and another"), 1):
-        status.tables.add(TableRows("db\n1", table, inserted=number, commit_time_us=number * 1_000_000))
+        status.published.tables.add(TableRows("db\n1", table, inserted=number, commit_time_us=number * 1_000_000))
     async with aiohttp.ClientSession() as session:
         async with session.get(f"{url}/metrics") as answer:
             text = await answer.text()

@@ -42,7 +42,7 @@ from headrace.pipeline.message_builder import MessageBuilder
 from headrace.pipeline.projection import Projections
 from headrace.ports.replay import Published, Replay
 from headrace.settings.destination import DestinationSettings, Settings
-from headrace.settings.values import Start, StartAt, StartTime
+from headrace.settings.values import Start, StartAt, StartTime, start_text
 
 DESCRIPTION = (
     "Sets the position of a destination to where Canal or Debezium has stopped. The cursor of the other system may be "
@@ -159,14 +159,12 @@ async def _adopt(settings: Settings, given: argparse.Namespace, read_cursor: Rea
                 )
         finally:
             await search.close()
-        where: Start = start.start
         if resume is None:
-            notes = [*start.notes, *notes]
+            to, notes = start_text(start.start), [*start.notes, *notes]
         else:
-            where = StartAt(resume.file, resume.offset)
-        notes, done = [f"the cursor of the other system is {cursor}", *notes], resume.events_done if resume else 0
-        text = f"adopt {cursor}"
-        return 0 if await move_to(shared, chosen, where, text, yes=given.yes, events_done=done, notes=notes) else 1
+            to = f"{resume.file}:{resume.offset}" + (f"+{resume.events_done}" if resume.events_done else "")
+        notes = [f"the cursor of the other system is {cursor}", *notes]
+        return await move_to(shared, chosen, to, yes=given.yes, notes=notes, why=f"adopt {cursor}")
 
 
 def _nothing(*_: object) -> None:

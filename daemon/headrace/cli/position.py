@@ -20,7 +20,6 @@ from headrace.cli.common import (
     time_text,
 )
 from headrace.model import Gap
-from headrace.mysql.position.move import Where, parse_where, position_text
 from headrace.ports.state import WHOLE_HISTORY, HistoryEntry
 from headrace.settings.destination import Settings
 
@@ -67,11 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _where(text: str) -> tuple[str, Where]:
-    try:
-        return text, parse_where(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"'{text}' {error}") from None
+def _where(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("a place is needed; headrace position reset takes the position away")
+    return text.strip()
 
 
 async def _history(settings: Settings, given: argparse.Namespace) -> int:
@@ -105,7 +103,7 @@ def _dict(entry: HistoryEntry) -> dict[str, Any]:
 def _table(entries: list[HistoryEntry]) -> str:
     rows = [("time", "actor", "epoch", "position", "")]
     for entry in entries:
-        position = short(position_text(entry.position), 80) if entry.position is not None else "taken away"
+        position = short(str(entry.position), 80) if entry.position is not None else "taken away"
         rows.append((time_text(entry.changed_us), entry.actor, str(entry.epoch), position, _what(entry)))
     return aligned(rows, "")
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli import control
@@ -22,17 +20,10 @@ from headrace.cli.common import (
     operator,
     require_answer,
     short,
-    time_text,
 )
 from headrace.cli.terminal import Work, progress
-from headrace.destination.operator import PAUSED, RESUME_FIRST, moved
-from headrace.lease import Term
-from headrace.model import Gap, Position
-from headrace.mysql.position.by_hand import move_by_hand
-from headrace.mysql.position.move import Where, position_text
-from headrace.mysql.schema.entries import back_entry
-from headrace.mysql.source import addresses
-from headrace.ports.state import WHOLE_HISTORY, StateChange, StateStore, Stored
+from headrace.destination.position_mover import PositionMover
+from headrace.model import Gap
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.values import start_text
 from headrace.tasks import beside
@@ -48,84 +39,65 @@ _LOOK_UNSEEN = 2.0
 
 async def move(settings: Settings, given: argparse.Namespace) -> int:
     """Moves a position; the exit status. Raises HeadraceError."""
-    name, (text, where) = given.name, given.where
-    chosen = destination(settings, name)
+    chosen = destination(settings, given.name)
+    from headrace.cli.wiring import check_place
+
+    check_place(given.where)
     require_answer(given.yes)
-    if await control.runs(settings, name):
-        return await _by_daemon(settings, given, {"to": text, "read_schemas": given.read_schemas})
+    if await control.runs(settings, given.name):
+        return await _by_daemon(settings, given, {"to": given.where, "read_schemas": given.read_schemas})
     async with coordinated(settings) as shared:
-        done = await move_to(shared, chosen, where, text, yes=given.yes, read_schemas=given.read_schemas)
-        return 0 if done else 1
+        return await move_to(shared, chosen, given.where, yes=given.yes, read_schemas=given.read_schemas)
+
+
+async def reset(settings: Settings, given: argparse.Namespace) -> int:
+    """Takes a position away; the exit status. Raises HeadraceError."""
+    chosen = destination(settings, given.name)
+    require_answer(given.yes)
+    if await control.runs(settings, given.name):
+        return await _by_daemon(settings, given, {"to": "", "read_schemas": False})
+    async with coordinated(settings) as shared:
+        return await move_to(shared, chosen, "", yes=given.yes)
 
 
 async def move_to(
     shared: Wiring,
     chosen: DestinationSettings,
-    where: Where,
-    text: str,
+    to: str,
     *,
     yes: bool,
     read_schemas: bool = False,
-    events_done: int = 0,
     notes: Sequence[str] = (),
-) -> bool:
+    why: str = "",
+) -> int:
     """Moves the position of a destination that no daemon runs, after showing what that means, with further `notes`,
-    and asking unless `yes`; whether it was done. `text` says where to for the history, and `events_done` rows events
-    of the transaction there are published already. Raises HeadraceError."""
+    and asking unless `yes`; the exit status. `to` is as
+    PositionMover.plan() has it; `why` stands in the history instead of it. Raises HeadraceError."""
     name, store = chosen.name, await open_store(shared, chosen)
+    mover = PositionMover(name, shared.source(chosen), store, chosen.source.start)
     # Not held while somebody thinks about it: the daemon would take that for another one that runs it.
     async with held(shared, chosen):
         stored = await store.load(name)
-        entries, history = await store.schema_entries(name), await store.history(name, WHOLE_HISTORY)
+        if not to and stored.position is None:
+            print(f"{name}: no position is stored; it begins by [source] start ({start_text(chosen.source.start)})")
+            return 0
         with progress("searching") as work:
-            made = await move_by_hand(
-                addresses(chosen.source),
-                where,
+            plan = await mover.plan(
                 stored,
-                entries,
-                history,
+                to,
                 read_schemas=read_schemas,
                 told=lambda file, done, total: work.at(done, total, f"reading {file}"),
             )
-    position = replace(made.position, events_done=events_done)
-    shown = position_text(position) + (f", {events_done} events done" if events_done else "")
-    print(_shown(name, _position_text(stored.position), shown, made.gap, (*made.notes, *notes)))
+    shown = plan.shown()
+    print(_shown(name, {**shown, "notes": [*shown["notes"], *notes]}))
     if not await confirmed(yes):
-        return False
-    change = moved(stored, position, made.entries, made.gap, text, operator())
+        return 1
     async with held(shared, chosen) as term:
-        await _commit(store, name, term, stored, change)
-    print(f"{name}: the position is {shown}")
-    return True
-
-
-async def reset(settings: Settings, given: argparse.Namespace) -> int:
-    """Takes a position away; the exit status. Raises HeadraceError."""
-    name = given.name
-    chosen = destination(settings, name)
-    start = start_text(chosen.source.start)
-    require_answer(given.yes)
-    if await control.runs(settings, name):
-        return await _by_daemon(settings, given, {"to": "", "read_schemas": False})
-    async with coordinated(settings) as shared:
-        store = await open_store(shared, chosen)
-        async with held(shared, chosen):
-            stored = await store.load(name)
-        if stored.position is None:
-            print(f"{name}: no position is stored; it begins by [source] start ({start})")
-            return 0
-        if stored.position.paused:
-            raise CommandRefused(PAUSED, remedy=RESUME_FIRST)
-        to = f"nothing stored: it begins by [source] start ({start})"
-        print(_shown(name, _position_text(stored.position), to, None))
-        if not await confirmed(given.yes):
-            return 1
-        gap = Gap("operator", position_text(stored.position), f"[source] start ({start})", at_us=time.time_ns() // 1000)
-        anew = back_entry(-1, "reset")  # nothing of the schema history counts any more
-        change = moved(stored, None, (anew,), gap, "", operator())
-        async with held(shared, chosen) as term:
-            await _commit(store, name, term, stored, change)
-    print(f"{name}: nothing is stored; it begins by [source] start ({start})")
+        guard = await store.begin_epoch(name, term=term)
+        if guard.version != stored.version:
+            raise CommandRefused(f"the stored position of {name} was changed meanwhile; look at it again")
+        await store.commit(name, guard, plan.change(operator(), why))
+    print(_done(name, shown))
     return 0
 
 
@@ -133,12 +105,10 @@ async def _by_daemon(settings: Settings, given: argparse.Namespace, body: dict[s
     """Has the daemon that runs the destination move it: its run ends in order, and the next begins there."""
     name, body = given.name, {**body, "by": operator()}
     plan = await _searched(settings, name, {**body, "commit": False})
-    gap = Gap.from_dict(plan["gap"]) if plan["gap"] else None
-    print(_shown(name, plan["from"], plan["to"], gap, plan["notes"]))
+    print(_shown(name, plan))
     if not await confirmed(given.yes):
         return 1
-    done = await _searched(settings, name, {**body, "commit": True})
-    print(f"{name}: the position is {done['to']}")
+    print(_done(name, await _searched(settings, name, {**body, "commit": True})))
     return 0
 
 
@@ -170,24 +140,24 @@ async def _follow(settings: Settings, name: str, work: Work, limit: asyncio.Time
                 work.at(search["done"], search["total"], f"reading {search['file']}")
 
 
-async def _commit(store: StateStore, name: str, term: Term, stored: Stored, change: StateChange) -> None:
-    guard = await store.begin_epoch(name, term=term)
-    if guard.version != stored.version:
-        raise CommandRefused(f"the stored position of {name} was changed meanwhile; look at it again")
-    await store.commit(name, guard, change)
-
-
 # -- what is shown and asked --------------------------------------------------------------------------------------
 
 
-def _shown(name: str, before: str, to: str, gap: Gap | None, notes: Sequence[str] = ()) -> str:
-    rows = [("from", before), ("to", to)]
-    if gap is not None:
+def _shown(name: str, plan: Mapping[str, Any]) -> str:
+    """A plan as PlannedMove.shown() has it."""
+    after = f", after the transaction of {plan['after']}" if plan["after"] else ""
+    rows = [("from", f"{short(plan['from'])}{after}"), ("to", short(plan["to"]))]
+    if plan["gap"]:
+        gap = Gap.from_dict(plan["gap"])
         rows.append(("again" if gap.backward else "given up", _cost(gap)))
         if gap.gtids:
             rows.append(("GTIDs", short(gap.gtids, 2000)))
-    rows += [("note", note) for note in notes]
+    rows += [("note", note) for note in plan["notes"]]
     return f"{name}:\n{aligned(rows)}"
+
+
+def _done(name: str, plan: Mapping[str, Any]) -> str:
+    return f"{name}: the position is {plan['to']}" if plan["gap"] else f"{name}: {plan['to']}"
 
 
 def _cost(gap: Gap) -> str:
@@ -198,12 +168,3 @@ def _cost(gap: Gap) -> str:
     verb = "published again" if gap.backward else "not published"
     counts = str(gap).rpartition(": ")[2].rpartition(" published again" if gap.backward else " given up")[0]
     return f"{counts} {verb}"
-
-
-def _position_text(position: Position | None) -> str:
-    if position is None:
-        return "nothing stored"
-    text = short(position_text(position)) + (f", {position.events_done} events done" if position.events_done else "")
-    if position.commit_time_us:
-        text += f", behind the transaction of {time_text(position.commit_time_us)}"
-    return text

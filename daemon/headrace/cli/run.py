@@ -62,7 +62,7 @@ async def command(settings: Settings, env: Mapping[str, str]) -> int:
     try:
         with supervisor.handling_signals():
             await wiring.open()
-            facts = Facts(supervisor.statuses, settings.daemon.node, reloader.errors, wiring.cluster, native)
+            facts = Facts(supervisor.handles, settings.daemon.node, reloader.errors, wiring.cluster, native=native)
             async with _serving(settings, facts):
                 return await supervisor.run()
     finally:

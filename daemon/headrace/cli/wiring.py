@@ -92,6 +92,16 @@ async def foreign_nodes(hosts: str) -> AsyncIterator[ForeignNodes]:
         yield nodes
 
 
+def check_place(text: str) -> None:
+    """Raises ConfigError for what is no place to move a position to."""
+    from headrace.mysql.position.move import parse_where
+
+    try:
+        parse_where(text)
+    except ValueError as error:
+        raise ConfigError([f"'{text}' {error}"]) from None
+
+
 def kafka_access(bootstrap: str) -> Any:
     """How brokers are reached of which the hosts alone are known. Raises ConfigError."""
     try:
@@ -180,8 +190,6 @@ class Wiring:
 
     def parts(self, destination: DestinationSettings) -> Parts:
         """The ports of one destination."""
-        from headrace.mysql.source import MysqlSource
-
         (parked, former), sink = self.parking_stores(destination), self._adapters.sink_adapter(destination.sink.type)
         name, settings, routing = destination.name, destination.sink, sink_routing(destination, self._adapters)
         store, ends, lock = self.store(destination), TopicEnds(), self.lock(destination)
@@ -194,14 +202,10 @@ class Wiring:
         def leased_store(lease: Lease) -> StateStore:
             return sink.state_store(settings, name, lease) if destination.exactly_once else store
 
-        def new_source() -> Source:
-            captures = Projections(destination).captures
-            return MysqlSource(destination, self._settings.daemon, captures, ahead=self._budget.ahead)
-
         return Parts(
             store,
             lock,
-            new_source,
+            lambda: self.source(destination),
             lambda: new_format(destination, self._adapters),
             new_sink,
             lambda: self.probe_sink(destination),
@@ -211,6 +215,13 @@ class Wiring:
             self._budget,
             ends,
         )
+
+    def source(self, destination: DestinationSettings) -> Source:
+        """The destination's source, which nothing was asked of yet."""
+        from headrace.mysql.source import MysqlSource
+
+        captures = Projections(destination).captures
+        return MysqlSource(destination, self._settings.daemon, captures, ahead=self._budget.ahead)
 
     def probe_sink(self, destination: DestinationSettings) -> Sink:
         """A sink for check() alone, which disturbs no other."""

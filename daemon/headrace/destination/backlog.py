@@ -36,22 +36,22 @@ class Backlog:
     def measured(self, behind: int | None) -> None:
         """How many bytes of binlog lie between the stored position and the end, None when that is not known."""
         status, now, seen = self._status, time.monotonic(), self._seen
-        status.backlog_bytes = behind
         if behind is None:
             seen.clear()
         else:
-            seen.append((now, behind, status.bytes_received))
+            seen.append((now, behind, status.received.bytes))
         while len(seen) > 2 and now - seen[0][0] > _SPAN:
             seen.popleft()
-        status.backlog_rate = status.backlog_eta = None
+        rate = eta = None
         if len(seen) > 1 and behind is not None:
             (_, before, received), seconds = seen[0], now - seen[0][0]
-            status.backlog_rate = (status.bytes_received - received) / seconds
+            rate = (status.received.bytes - received) / seconds
             shrinks = (before - behind) / seconds
             if not behind:
-                status.backlog_eta = 0.0
+                eta = 0.0
             elif shrinks > 0 and self.catching_up:  # else it is what was written since the last checkpoint
-                status.backlog_eta = behind / shrinks
+                eta = behind / shrinks
+        status.backlog.note(behind, rate, eta)
 
     def look(self) -> None:
         """Tells the beginning, the course and the end of catching up."""
@@ -81,8 +81,8 @@ class Backlog:
     def _tell(self, event: str, lag: float) -> None:
         status = self._status
         facts = {
-            "bytes_behind": status.backlog_bytes,
-            "bytes_per_second": None if status.backlog_rate is None else round(status.backlog_rate),
-            "eta_seconds": None if status.backlog_eta is None else round(status.backlog_eta, 1),
+            "bytes_behind": status.backlog.bytes,
+            "bytes_per_second": None if status.backlog.rate is None else round(status.backlog.rate),
+            "eta_seconds": None if status.backlog.eta is None else round(status.backlog.eta, 1),
         }
         self._log.info(event, lag_seconds=round(lag, 1), **{key: one for key, one in facts.items() if one is not None})

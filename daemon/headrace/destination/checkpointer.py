@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -49,7 +48,8 @@ class Checkpointer:
         StateStoreError."""
         stored = await store.load(self._name)
         moved = stored.version != self.version
-        self.version, self._status.position, self.loaded = stored.version, stored.position, True
+        self.version, self.loaded = stored.version, True
+        self._status.stored.note(stored.position)
         if stored.position is not None:
             self._status.lag.stored(stored.position.commit_time_us)
         return stored, moved
@@ -66,7 +66,7 @@ class Checkpointer:
     async def store_now(self, store: StateStore, change: StateChange) -> None:
         """Writes a change at once. Raises Fenced or StateStoreError."""
         self._take(await store.commit(self._name, self.guard, change))
-        self._status.position = change.position
+        self._status.stored.note(change.position)
         if change.position is not None:
             self._status.lag.stored(change.position.commit_time_us)
 
@@ -101,7 +101,7 @@ class Checkpointer:
 
     async def until(self, holds: Callable[[Position], bool]) -> None:
         """Has the position stored as soon as it is confirmed, until this holds for the stored one."""
-        while (position := self._status.position) is None or not holds(position):
+        while (position := self._status.stored.position) is None or not holds(position):
             self.due.set()
             await asyncio.sleep(_LOOK)  # what a sink has stored by itself has no event
 
@@ -133,8 +133,8 @@ class Checkpointer:
     def _note_saved(self, guard: Guard, position: Position, entries: Sequence[dict[str, Any]]) -> None:
         self._take(guard)
         del self._entries[: len(entries)]
-        self._saved = self._status.position = position
-        self._status.last_checkpoint_at = time.monotonic()
+        self._saved = position
+        self._status.stored.checkpoint(position)
 
     def _take(self, guard: Guard) -> None:
         self.guard, self.version = guard, guard.version

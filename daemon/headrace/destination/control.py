@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -51,10 +51,9 @@ class Control:
         self._checkpointer, self._rows = checkpointer, context.settings.filter.rows
         self._refused_at = 0.0
 
-    async def command(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """Does what a command says, and returns the snapshots behind it, once they are stored. Raises SnapshotRefused
-        or SourceError."""
-        command = SnapshotCommand.of(raw)
+    async def command(self, command: SnapshotCommand) -> dict[str, Any]:
+        """Does what a command says, and returns the snapshots after it, once they are stored. Raises SnapshotRefused or
+        SourceError."""
         if command.command == "resync":
             await self._check(command)
         before = {one.id for one in self._merge.snapshots}
@@ -91,7 +90,7 @@ class Control:
     def _note_ended(self, snapshot: Snapshot, outcome: str) -> None:
         """A resync that is given up was accepted before it could be looked at, as a signal is, or things have changed
         since."""
-        self._status.note_snapshot_ended(snapshot.id, snapshot.kind, outcome)
+        self._status.snapshots.end(snapshot.id, snapshot.kind, outcome)
         if outcome == "done":
             self._resynced(snapshot, plan.matching(snapshot.tables, self._merge.captures))
         elif outcome != "cancelled":

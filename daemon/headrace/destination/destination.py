@@ -107,7 +107,7 @@ class Destination:
         looked, file = 0.0, ""
         while True:
             await asyncio.sleep(1.0)
-            position, now = self.status.position, time.monotonic()
+            position, now = self.status.stored.position, time.monotonic()
             if position is None or self.status.state is State.STANDBY:
                 backlog.forget()
                 continue
@@ -160,17 +160,17 @@ class Destination:
                     await self._run_held(stop)
             except HeadraceError as error:
                 self._absence.failed(error)
-                self.status.lag.sink_away = isinstance(error, SinkError) and error.retriable
+                self.status.lag.note_failure(sink=isinstance(error, SinkError) and error.retriable)
                 if isinstance(error, Fenced):
                     self._fenced = True
-                    self.status.fenced += 1
+                    self.status.holding.fence()
                 self._refuse_waiting(str(error.args[0]))
                 raise
             except Exception as error:
                 self._refuse_waiting(f"an unexpected error, {type(error).__name__}")
                 raise
             finally:
-                self.status.give_up()
+                self.status.holding.give_up()
                 await self._lock.release()
 
     def _refuse_waiting(self, why: str) -> None:
@@ -272,7 +272,7 @@ class Destination:
                     epoch,
                     None if reason else native.module,
                 )
-                self.status.native = builder.native.use if builder.native is not None else NativeUse(reason)
+                self.status.note_rows_by(builder.native.use if builder.native is not None else NativeUse(reason))
                 merge = SnapshotMerge(
                     begin.snapshots,
                     builder.captures,
@@ -297,6 +297,7 @@ class Destination:
                     stalls,
                     self._unconfirmed,
                     self._outage,
+                    self.operator,
                     merge,
                     self._parts.ends,
                     self._note_hang,
@@ -339,7 +340,7 @@ class Destination:
         """Called in the watchdog's thread; see Cover.note."""
         if not place:
             return ""
-        before, position = self._hang, str(self.status.position or "")
+        before, position = self._hang, str(self.status.stored.position or "")
         times = before.times + 1 if before is not None and before.place == place else 1
         self._lock.note_hang(Hang(place, position, self._program, times))
         return f"destination {self.name}, {place}"
@@ -369,7 +370,8 @@ class Destination:
         epoch = await self._checkpointer.begin_epoch(
             store, self._lock.term, above=above, meanwhile="its source was opened"
         )
-        self.status.epoch = heartbeats.epoch = epoch
+        heartbeats.epoch = epoch
+        self.status.holding.begin(epoch)
         # For the lines of this run's tasks, those of libraries among them.
         structlog.contextvars.bind_contextvars(epoch=epoch)
 
@@ -383,8 +385,7 @@ class Destination:
         )
         if source.address != before:
             self._log.warning("another address of the source is used", address=source.address, before=before)
-        self.status.source_address, self.status.source_uuid = source.address, source.start.server_uuid
-        self.status.server_id = source.server_id
+        self.status.source.open(source.address, source.start.server_uuid, source.server_id)
         return source
 
     async def _store_start(self, store: StateStore, stored: Stored, source: OpenSource) -> Position:
@@ -452,8 +453,7 @@ class Destination:
         change = StateChange(position, entries, actor="policy", details={"gap": gap.to_dict()})
         await self._checkpointer.store_now(store, change)
         self._unconfirmed.give_up()
-        self.status.gap = gap
-        self.status.gaps[gap.reason] = self.status.gaps.get(gap.reason, 0) + 1
+        self.status.moves.note(gap)
         self._log.error("the position was moved by a policy", gap=str(gap), **gap.to_dict())
 
     # -- the lock -------------------------------------------------------------------------------------------------
@@ -510,7 +510,7 @@ class Destination:
                 return False
         if stop.is_set():
             return False
-        self.status.take_over(self._lock.lease)
+        self.status.holding.take(self._lock.lease)
         return True
 
 

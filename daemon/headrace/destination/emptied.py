@@ -60,5 +60,5 @@ class EmptiedTopics:
     def _tables(self, topic: str) -> list[TableName]:
         """Those of which rows have come while the daemon runs; those that are counted together among them, by a name
         that no filter means."""
-        names = [(one.schema, one.table) for one in self._status.tables.all()]
+        names = [(one.schema, one.table) for one in self._status.published.tables.all()]
         return [name for name in names if self._topic_of(*name) == topic]

@@ -98,8 +98,7 @@ class HeartbeatWriter:
             return
         if (heartbeat.epoch, heartbeat.node) == (self.epoch, self._node[:190]):
             self._own_seen = True
-            self._status.heartbeat_seen_at = time.monotonic()
-            self._status.round_trips.note(max(0.0, time.time() - heartbeat.written_us / 1e6))
+            self._status.heartbeat.note(max(0.0, time.time() - heartbeat.written_us / 1e6))
         elif heartbeat.epoch > self.epoch and heartbeat.written_us >= self._began_us:
             # Older ones come by when we catch up.
             self._fence(heartbeat)

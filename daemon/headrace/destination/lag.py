@@ -30,7 +30,7 @@ class Lag:
         self._flow: Flow | None = None
         self._read, self._confirmed = _Done(), _Done()
         self._reading_at_end = 0.0
-        self.sink_away = False
+        self._sink_away = False
         """Whether the last run ended because of the sink: what waits since then waits for it."""
 
     def stored(self, commit_time_us: int) -> None:
@@ -39,12 +39,16 @@ class Lag:
 
     def begin(self, flow: Flow) -> None:
         """A run streams from there."""
-        self._flow, self.sink_away = flow, False
+        self._flow, self._sink_away = flow, False
 
     def end(self) -> None:
         """The run is over. What the source gets from here on is not known: the lag grows until the next run knows."""
         self.look()
         self._flow, self._reading_at_end = None, self._read.behind(self._wall())
+
+    def note_failure(self, *, sink: bool) -> None:
+        """The run failed, because of the sink or not."""
+        self._sink_away = sink
 
     def forget(self) -> None:
         """Somebody else runs the destination."""
@@ -76,7 +80,7 @@ class Lag:
     def reading(self) -> float:
         """The part of it that reading is behind."""
         behind = self._read.behind(self._wall())
-        if self._flow is None and self.sink_away:
+        if self._flow is None and self._sink_away:
             behind = min(behind, self._reading_at_end)
         return min(self.seconds, behind)
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Collection
-
-from headrace.destination.status import DestinationStatus
 
 WINDOW = 60.0
 
@@ -33,12 +30,10 @@ class LoopDelay:
         while self._seen[0][0] < now - WINDOW:
             self._seen.popleft()
 
-    async def run(self, statuses: Collection[DestinationStatus]) -> None:
-        """Measures until it is cancelled, and notes the delay in each status too; `statuses` may change meanwhile."""
+    async def run(self) -> None:
+        """Measures until it is cancelled."""
         while True:
             before = time.monotonic()
             await asyncio.sleep(self._interval)
             now = time.monotonic()
             self.note(now - before - self._interval, now)
-            for status in statuses:
-                status.loop_delay = self.last

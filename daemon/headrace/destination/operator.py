@@ -1,53 +1,28 @@
-"""What operators do with a destination as a whole: pause, resume and restart it, and move its position."""
+"""What operators do with a destination: pause, resume and restart it, move its position, and read its tables again."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from headrace.destination.checkpointer import Checkpointer
+from headrace.destination.control import Control
 from headrace.destination.parts import Context, Parts
+from headrace.destination.position_mover import PlannedMove, PositionMover
 from headrace.destination.requests import RequestRefused, Requests
 from headrace.destination.unconfirmed import Unconfirmed
-from headrace.model import Gap, Position
-from headrace.ports.source import Move, Source, Told
-from headrace.ports.state import WHOLE_HISTORY, StateChange, Stored
-from headrace.settings.values import start_text
+from headrace.ports.source import Source
+from headrace.ports.state import StateChange, Stored
+from headrace.snapshot.commands import SnapshotCommand
 from headrace.tasks import finish
 from headrace.times import time_text
 
-PAUSED = "the destination is paused, and the pause is stored with its position"
-"""Why a position is not taken away."""
-RESUME_FIRST = "headrace resume DESTINATION; or give it a position with headrace position set, which keeps the pause"
 _LIMIT = 60.0
 """Seconds that a request may wait for the end of a run, and take."""
 _SILENCE = 60.0
 """Seconds in which a search has to come further; as a whole it takes as long as the binlogs are large."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """A move that nothing was done for yet; `shown` is what whoever asks is told, JSON types only."""
-
-    shown: dict[str, Any]
-    position: Position | None
-    entries: tuple[dict[str, Any], ...]
-    gap: Gap
-    found: Any
-    """See Move."""
-
-
-def moved(
-    stored: Stored, position: Position | None, entries: tuple[dict[str, Any], ...], gap: Gap, where: str, who: str
-) -> StateChange:
-    """The change that a move by an operator is, whoever does it; `where` is "" for a reset. A paused destination stays
-    paused."""
-    if position is not None and stored.position is not None:
-        position = replace(position, paused=stored.position.paused)
-    details = {"gap": gap.to_dict(), "where": where or "reset", "by": who}
-    return StateChange(position, entries, actor="operator", details=details)
 
 
 class Operator:
@@ -62,9 +37,11 @@ class Operator:
         unconfirmed: Unconfirmed,
         requests: Requests,
     ) -> None:
-        self._name, self._log, self._start = context.name, context.log, start_text(context.settings.source.start)
+        self._name, self._log = context.name, context.log
         self._store, self._lock, self._leased_store = parts.store, parts.lock, parts.leased_store
-        self._source, self._checkpointer, self._unconfirmed = source, checkpointer, unconfirmed
+        self._checkpointer, self._unconfirmed = checkpointer, unconfirmed
+        self._mover = PositionMover(context.name, source, parts.store, context.settings.source.start)
+        self._control: Control | None = None
         self._requests, self._status = requests, context.status
         self._searching = False
         """Whether a position is being looked for: each search is a dump on the source, and they share one figure."""
@@ -94,38 +71,36 @@ class Operator:
 
         await self._requests.ask(nothing, limit=_LIMIT)
 
+    async def snapshot(self, command: SnapshotCommand) -> dict[str, Any]:
+        """Does what a command about the reading of tables says; returns `id` of a new snapshot, and `snapshots`, JSON
+        types only. Raises RequestRefused, SnapshotRefused or SourceError."""
+        if self._control is None:
+            raise RequestRefused("the destination does not stream now")
+        return await self._control.command(command)
+
+    @property
+    def streams(self) -> bool:
+        """Whether a run is under way, so that snapshot() can do something."""
+        return self._control is not None
+
+    def attach(self, control: Control | None) -> None:
+        """The control of the run under way; None once there is none."""
+        self._control = control
+
     async def move(self, to: str, who: str, *, read_schemas: bool, commit: bool) -> dict[str, Any]:
         """Moves the position to where an operator says, or with "" takes it away, so that it begins by [source] start;
-        unless `commit` it is only told what that would cost. It is looked for beside the stream. Then the run that is
-        under way ends in order, and the next one begins there. Returns `from`, `to`, `gap` and `notes`, JSON types
-        only. Raises RequestRefused, SourceError, Fenced or StateStoreError."""
-        plan = await self._plan(await self._store.load(self._name), to, read_schemas)
+        without `commit` it only returns what that would cost. It is looked for beside the stream. Then the run that is
+        under way ends in order, and the next one begins there. Returns PlannedMove.shown(). Raises RequestRefused,
+        SourceError, Fenced or StateStoreError."""
+        stored = await self._store.load(self._name)
+        planned = await (self._search(stored, to, read_schemas) if to else self._mover.plan(stored, to))
         if not commit:
-            return plan.shown
+            return planned.shown()
         # The search may take long, so the stream goes on beside it.
-        return await self._requests.ask(lambda: self._move_by_hand(to, who, read_schemas, plan), limit=_LIMIT)
+        return await self._requests.ask(lambda: self._move_by_hand(who, read_schemas, planned), limit=_LIMIT)
 
-    async def _plan(self, stored: Stored, to: str, read_schemas: bool, found: Any = None) -> _Plan:
-        """What a move to `to` would be. `found` is that of an earlier plan."""
-        start = f"[source] start ({self._start})"
-        if not to:
-            if stored.position is not None and stored.position.paused:
-                raise RequestRefused(PAUSED, remedy=RESUME_FIRST)
-            before = str(stored.position or "")
-            gap = Gap("operator", before, start, at_us=time.time_ns() // 1000)
-            shown = {"from": before or "nothing stored", "to": f"nothing stored: it begins by {start}"}
-            return _Plan({**shown, "gap": None, "notes": []}, None, self._source.anew(), gap, None)
-        made = await (
-            self._search(stored, to, read_schemas) if found is None else self._made(stored, to, read_schemas, found)
-        )
-        gap = made.gap
-        shown = {"from": gap.start or "nothing stored", "to": gap.end}
-        return _Plan(
-            {**shown, "gap": gap.to_dict(), "notes": list(made.notes)}, made.position, made.entries, gap, made.found
-        )
-
-    async def _search(self, stored: Stored, to: str, read_schemas: bool) -> Move:
-        """Looks for a position, one at a time, and tells how far that is."""
+    async def _search(self, stored: Stored, to: str, read_schemas: bool) -> PlannedMove:
+        """Looks for a position, one at a time, and shows how far that is."""
         if self._searching:
             raise RequestRefused(
                 "a position is being looked for already", remedy="wait until /health shows no search any more"
@@ -136,41 +111,27 @@ class Operator:
             async with asyncio.timeout(_SILENCE) as limit:
 
                 def note(file: str, done: int, total: int) -> None:
-                    search = {"file": file, "done": done, "total": total}
-                    if search != status.search and not limit.expired():
-                        status.search = search
+                    if not limit.expired() and status.search.show({"file": file, "done": done, "total": total}):
                         limit.reschedule(loop.time() + _SILENCE)
 
-                return await self._made(stored, to, read_schemas, None, note)
+                return await self._mover.plan(stored, to, read_schemas=read_schemas, told=note)
         except TimeoutError:
             raise RequestRefused(f"the search came no further for {_SILENCE:g} s, and is given up") from None
         finally:
-            self._searching, status.search = False, None
+            self._searching = False
+            status.search.show(None)
 
-    async def _made(
-        self, stored: Stored, to: str, read_schemas: bool, found: Any, told: Told = lambda *_: None
-    ) -> Move:
-        store, name = self._store, self._name
-        entries, history = await store.schema_entries(name), await store.history(name, WHOLE_HISTORY)
-        try:
-            return await self._source.move_by_hand(
-                to, stored, entries, history, read_schemas=read_schemas, found=found, told=told
-            )
-        except ValueError as error:
-            raise RequestRefused(f"'{to}' {error}") from None
-
-    async def _move_by_hand(self, to: str, who: str, read_schemas: bool, plan: _Plan) -> dict[str, Any]:
-        stored = await self._load()
-        plan = await self._plan(stored, to, read_schemas, plan.found)  # the stream has gone on meanwhile
-        change = moved(stored, plan.position, plan.entries, plan.gap, to, who)
+    async def _move_by_hand(self, who: str, read_schemas: bool, planned: PlannedMove) -> dict[str, Any]:
+        stored = await self._load()  # the stream has gone on meanwhile
+        plan = await self._mover.plan(stored, planned.to, read_schemas=read_schemas, planned=planned)
 
         async def write() -> None:
-            await self._write(change, meanwhile="an operator was moving it")
+            await self._write(plan.change(who), meanwhile="an operator was moving it")
             self._unconfirmed.give_up()
             self._log.warning("the position was moved by an operator", gap=str(plan.gap), by=who)
 
         await finish(asyncio.ensure_future(write()))
-        return plan.shown
+        return plan.shown()
 
     async def _write(self, change: StateChange, *, meanwhile: str) -> None:
         """Once it has begun it has to be waited for, also when the request is cancelled: the guard is another then."""

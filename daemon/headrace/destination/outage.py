@@ -63,7 +63,7 @@ class SinkOutage:
             "the sink confirms nothing",
             cause=problem,
             seconds=round(now - self._since, 1),
-            unconfirmed_bytes=self._status.queue_bytes,
+            unconfirmed_bytes=self._status.published.queue_bytes,
         )
 
     def _end(self, now: float) -> None:

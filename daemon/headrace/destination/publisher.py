@@ -169,7 +169,7 @@ class Publisher:
         self._handed.clear()
         self._nothing_handed.set()
         self.suspended = False
-        self._status.resumes += 1
+        self._status.holding.resume()
         self._log.info("resumed in place: the lock is still ours", again=len(self._unsent))
 
     async def _publish(self) -> None:

@@ -24,10 +24,9 @@ class RetentionWarning:
             found = await self._source.retention(position)
         except HeadraceError as error:
             self._log.debug("the source's binlogs can't be looked at", error=str(error))
-            self._status.retention_bytes = self._status.retention_seconds = self._status.retention_share = None
+            self._status.retention.forget()
             return None  # a warning stays until a look says otherwise
-        self._status.retention_bytes, self._status.retention_seconds = found.bytes, found.seconds
-        self._status.retention_share = found.share
+        self._status.retention.note(found)
         self._warn(position, found)
         return found.behind
 

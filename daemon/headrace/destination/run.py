@@ -12,6 +12,7 @@ from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.control import Control
 from headrace.destination.emptied import EmptiedTopics
 from headrace.destination.heartbeat_writer import HeartbeatWriter
+from headrace.destination.operator import Operator
 from headrace.destination.outage import SinkOutage
 from headrace.destination.parts import Context
 from headrace.destination.publisher import Publisher
@@ -69,6 +70,7 @@ class Run:
         stalls: StallDetector,
         unconfirmed: Unconfirmed,
         outage: SinkOutage,
+        operator: Operator,
         merge: SnapshotMerge,
         ends: TopicEnds,
         note_hang: Callable[[str], str] = lambda place: place,
@@ -89,6 +91,7 @@ class Run:
                 lambda: checkpointer.guard,
                 self._log,
             )
+        self._operator = operator
         self._failed: HeadraceError | None = None
         """Why nothing more can be read, while what was read is still confirmed."""
         self._blocked_until = 0.0
@@ -126,7 +129,7 @@ class Run:
         )
         self._held_up = False
         """Whether reading waits for the queue."""
-        self._transactions = self._status.transactions
+        self._transactions = self._status.published.transactions
         """Those that earlier runs have had confirmed."""
         self._credit = 0.0
         """Seconds that rows of a snapshot may take until the stream has its turn again; below 0 they wait."""
@@ -151,14 +154,14 @@ class Run:
         }
         if self._compensation is not None:
             works["compensate"] = self._compensation.run()
-        self._status.command = self._control.command
+        self._operator.attach(self._control)
         self._status.lag.begin(self)
         self._snapshotting.tell()  # before the state says that changes flow
         try:
             async with beside({"heartbeat": self._heartbeats.run()}), beside(works) as tasks:
                 await self._until_end(tasks, stop)
         finally:
-            self._status.command = None
+            self._operator.attach(None)
             self._status.lag.end()
             await self._end()
 
@@ -291,11 +294,7 @@ class Run:
             self._pause = linger if any(batch.values for batch in batches) else _UNASKED * linger
         last.transactions = now.transactions - before.transactions
         last.schema_entries = source.take_entries()
-        status.skipped_events += now.skipped - before.skipped
-        status.events += now.events - before.events
-        status.bytes_received += now.bytes - before.bytes
-        status.received_file, status.received_offset = now.file, now.offset
-        status.last_event_at = time.monotonic()
+        status.received.note(before, now)
         status.lag.read(now.commit_time_us)
         self._unconfirmed.read(received, sum(1 for batch in batches if batch.values))
         if self._publisher.passes and not any(batch.values or batch.barrier for batch in batches):
@@ -326,11 +325,10 @@ class Run:
         if self._settings.wants_marks and self._source.in_transaction():
             raise error  # its begin was told, and a position between two transactions comes only with its end
         try:
-            self._status.server_id = await self._source.reopen()
+            self._status.source.reopen(await self._source.reopen())
         except HeadraceError as second:
             raise error from second
         self._opened_at = time.monotonic()
-        self._status.reconnects += 1
         self._log.info("the dump is begun again", position=str(self._source.position()), ended=str(error))
 
     def _note_unlogged(self, text: str) -> None:
@@ -352,7 +350,7 @@ class Run:
         new, self._undecodable_told = total - self._undecodable_told, total
         if not new:
             return
-        self._status.undecodable_texts += new
+        self._status.received.note_undecodable(new)
         named = [f"{count} in {'.'.join(name)}" for name, count in islice(counts.items(), _NAMED)]
         more = f" and {len(counts) - _NAMED} other columns" if len(counts) > _NAMED else ""
         text = "? was published for codes that have no Unicode character, as SELECT prints them; texts with such codes:"
@@ -371,7 +369,7 @@ class Run:
 
     def confirming_waits(self) -> bool:
         """For Flow. The rows of a snapshot are no changes that wait."""
-        confirmed = self._status.transactions - self._transactions
+        confirmed = self._status.published.transactions - self._transactions
         between = not (self._source.in_transaction() and self._unconfirmed.any)
         return between and confirmed == self._told.transactions
 
@@ -382,18 +380,12 @@ class Run:
         if batch.values:
             self._unconfirmed.confirm()
         self._checkpointer.confirm(batch)
-        status.messages += len(batch.values)
-        status.rows += batch.rows
-        status.transactions += batch.transactions
-        for rows in batch.tables:
-            status.tables.add(rows)
-        status.bytes_published += batch.value_bytes
+        status.published.confirm(batch)
 
     async def _watch(self) -> None:
         """Tells a stall from lag, and that somebody else runs the destination. Raises SourceSilent or Fenced."""
         while True:
             await asyncio.sleep(min(self._daemon.checkpoint_interval, _LOOK))
-            self._status.queue_bytes = self._publisher.queue.used
             if not self._source.in_transaction() and not self._merge.unfinished:
                 self._publisher.queue.end_alone()
             self._status.lag.look()
@@ -406,7 +398,8 @@ class Run:
             if self._failed is None:
                 await self._stalls.look(self._source)
             self._outage.look()  # so that its end is no state of its own
-            oldest = self._status.oldest_unconfirmed_at = self._unconfirmed.oldest
+            oldest = self._unconfirmed.oldest
+            self._status.published.wait(self._publisher.queue.used, oldest)
             if self._failed is None and not self._publisher.suspended and self._told.events:
                 self._stalls.judge(oldest, self._unconfirmed.confirmed_at)
 

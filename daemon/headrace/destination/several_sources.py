@@ -26,14 +26,14 @@ class SeveralSources:
         while True:
             await asyncio.sleep(1.0)
             status, now = self._status, time.monotonic()
-            if status.position is None or status.state is State.STANDBY:
+            if status.stored.position is None or status.state is State.STANDBY:
                 continue
-            if now - looked > _EACH or status.epoch != epoch:
-                looked, epoch = now, status.epoch
+            if now - looked > _EACH or status.holding.epoch != epoch:
+                looked, epoch = now, status.holding.epoch
                 self._tell(await self._source.several(self._own))
 
     def _own(self) -> str:
-        return self._status.position.own_gtids if self._status.position is not None else ""
+        return self._status.stored.position.own_gtids if self._status.stored.position is not None else ""
 
     def _tell(self, found: str) -> None:
         if not found:

@@ -104,10 +104,11 @@ class Snapshotting:
 
     def tell(self) -> None:
         """Tells status and log how far it is; called each second. A snapshot is done once that is stored."""
-        position = self._status.position
+        position = self._status.stored.position
         shown = self._merge.snapshots or (position.snapshots if position is not None else ())
         waits = self._throttle.reason if self._rows else "[filter] rows is off"
-        facts = self._status.snapshot = self._rate.facts(shown, waits)
+        facts = self._rate.facts(shown, waits)
+        self._status.snapshots.show(facts)
         now = time.monotonic()
         if facts is not None and facts["state"] != "paused" and now - self._told_at > _TELL:
             self._told_at = now

@@ -39,7 +39,7 @@ class StallDetector:
         if troubles:
             entered = self._status.enter(State.DEGRADED, ",".join(sorted(troubles)), "; ".join(troubles.values()))
         else:
-            entered = self._status.enter(*_flowing(self._status.snapshot))
+            entered = self._status.enter(*_flowing(self._status.snapshots.now))
         if entered and self._status.restarts and before not in _FLOWING:
             self._log.info("streaming again")
 
@@ -54,7 +54,7 @@ class StallDetector:
         if not since or now - since <= limit or now - self._asked_at <= limit / 2:
             return
         self._asked_at = now
-        silent = f"no byte came from the source at {self._status.source_address} for {limit:g} s"
+        silent = f"no byte came from the source at {self._status.source.address} for {limit:g} s"
         try:
             async with asyncio.timeout(self._source.connect_timeout):
                 end = await self._connection.end()

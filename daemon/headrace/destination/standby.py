@@ -41,8 +41,8 @@ class Standby:
     async def _tell(self) -> None:
         """Keeps who runs the destination up to date."""
         while True:
-            self._status.holder = self._lock.holder
-            problems = self._status.standby_problems
+            self._status.holding.wait(self._lock.holder)
+            problems = self._status.holding.problems
             message = f"run by {self._lock.holder or 'nobody'}"
             if declined := self._lock.declined:
                 message += f"; {declined}"
@@ -62,9 +62,9 @@ class Standby:
             except Exception as error:  # a look that fails must not end the wait
                 self._log.exception("unexpected error while standing by")
                 problems = [f"an unexpected error, {type(error).__name__}: {error}"]
-            if problems and problems != self._status.standby_problems:
+            if problems and problems != self._status.holding.problems:
                 self._log.warning("standing by, and could not take over", problems=problems)
-            self._status.standby_problems = problems
+            self._status.holding.find(problems)
             await self._lock.set_ready(not problems)
             await asyncio.sleep(_LOOK)
 

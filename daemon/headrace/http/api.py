@@ -13,9 +13,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from headrace import __version__
+from headrace.destination.handle import DestinationHandle
 from headrace.destination.requests import RequestRefused
-from headrace.destination.status import DestinationStatus
-from headrace.errors import HeadraceError, Refusal, named
+from headrace.errors import HeadraceError, named
 from headrace.http import page
 from headrace.http.access import Access, Denied
 from headrace.http.events import EVENTS, Events, nodes_of
@@ -25,6 +25,7 @@ from headrace.http.history import History
 from headrace.http.limits import HEAD
 from headrace.http.metrics import Metrics
 from headrace.http.tables import describe_tables
+from headrace.snapshot.commands import SnapshotCommand
 from headrace.tasks import first
 
 OPENAPI = "/api/v1/openapi.json"
@@ -122,8 +123,6 @@ def _add_errors(app: FastAPI) -> None:
 
 
 def _add_reading(app: FastAPI, facts: Facts, metrics: Metrics, history: History, events: Events) -> None:
-    statuses = facts.statuses
-
     @app.get("/livez", summary="Whether the daemon answers", responses=_OBJECT)
     async def livez() -> Response:
         return _page({"live": True})
@@ -136,7 +135,7 @@ def _add_reading(app: FastAPI, facts: Facts, metrics: Metrics, history: History,
     async def readyz(
         destination: Annotated[str, Query(description="only there where this one is run", max_length=200)] = "",
     ) -> Response:
-        code, body = ready(statuses, destination)
+        code, body = ready(facts.statuses, destination)
         return _page(body, code)
 
     @app.get("/health", summary="All destinations; 503 unless all are well",
@@ -150,7 +149,7 @@ def _add_reading(app: FastAPI, facts: Facts, metrics: Metrics, history: History,
         responses=_OBJECT | _answers(404) | {503: _OBJECT[200]},
     )  # fmt: skip
     async def one_health(name: _Name) -> Response:
-        status = _known(statuses, name)
+        status = _known(facts, name).status
         return _page({"destination": name, **describe(status)}, 200 if status.state.healthy else 503)
 
     @app.get("/metrics", summary="For Prometheus",
@@ -165,14 +164,14 @@ def _add_reading(app: FastAPI, facts: Facts, metrics: Metrics, history: History,
 
     @app.get("/api/v1/destinations/{name}", summary="One destination", responses=_OBJECT | _answers(404))
     async def destination(name: _Name) -> Response:
-        return _page({"destination": name, **describe(_known(statuses, name))})
+        return _page({"destination": name, **describe(_known(facts, name).status)})
 
     @app.get(
         "/api/v1/destinations/{name}/history", summary="Lag and rows a second over the last hour",
         responses=_OBJECT | _answers(404),
     )  # fmt: skip
     async def past(name: _Name) -> Response:
-        _known(statuses, name)
+        _known(facts, name)
         return _page({"destination": name, "fields": ["time", "lag_seconds", "rows_per_second"],
                       "samples": history.of(name)})  # fmt: skip
 
@@ -181,8 +180,8 @@ def _add_reading(app: FastAPI, facts: Facts, metrics: Metrics, history: History,
         responses=_OBJECT | _answers(404),
     )  # fmt: skip
     async def tables(name: _Name) -> Response:
-        status = _known(statuses, name)
-        return _page({"destination": name, "limit": status.tables.limit, "tables": describe_tables(status)})
+        status = _known(facts, name).status
+        return _page({"destination": name, "limit": status.published.tables.limit, "tables": describe_tables(status)})
 
     @app.get("/api/v1/nodes", summary="All daemons, and what they run", responses=_OBJECT | _answers(503))
     async def nodes() -> Response:
@@ -200,8 +199,6 @@ def _add_reading(app: FastAPI, facts: Facts, metrics: Metrics, history: History,
 
 
 def _add_commands(app: FastAPI, facts: Facts, access: Access) -> None:
-    statuses = facts.statuses
-
     async def allowed(request: Request) -> None:
         access.check(request.scope)
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
@@ -216,25 +213,33 @@ def _add_commands(app: FastAPI, facts: Facts, access: Access) -> None:
             dependencies=[Depends(allowed)], openapi_extra=security, operation_id=action,
         )  # fmt: skip
 
-    def add(action: str, text: str) -> None:
+    def post_plain(action: str, text: str, do: Callable[[DestinationHandle, str], Coroutine[Any, Any, None]]) -> None:
         @post(action, text)
         async def command(request: Request, name: _Name, body: Annotated[By, Body()]) -> Response:
-            status = _known(statuses, name)
-            return await _done(request, status, status.operate, action, body.by)
+            handle = _known(facts, name)
+            return await _done(request, handle, do(handle, body.by))
 
-    add("pause", "Ends the stream in order until it is resumed, whichever daemon has the destination")
-    add("resume", "Goes on behind what was confirmed")
-    add("restart", "Ends the stream in order and begins it anew")
+    post_plain(
+        "pause", "Ends the stream in order until it is resumed, whichever daemon has the destination",
+        DestinationHandle.pause,
+    )  # fmt: skip
+    post_plain("resume", "Goes on behind what was confirmed", DestinationHandle.resume)
+    post_plain("restart", "Ends the stream in order and begins it anew", DestinationHandle.restart)
 
     @post("position", "Moves the position, or says what that would cost")
     async def position(request: Request, name: _Name, body: Annotated[PositionBody, Body()]) -> Response:
-        status = _known(statuses, name)
-        return await _done(request, status, status.operate, "position", body.by, **body.model_dump(exclude={"by"}))
+        handle = _known(facts, name)
+        move = handle.move(body.to, body.by, read_schemas=body.read_schemas, commit=body.commit)
+        return await _done(request, handle, move)
 
     @post("snapshot", "Reading of tables: resync, pause, resume, cancel")
     async def snapshot(request: Request, name: _Name, body: Annotated[SnapshotCommandBody, Body()]) -> Response:
-        status = _known(statuses, name)
-        return await _done(request, status, status.command, body.model_dump(exclude_unset=True))
+        handle = _known(facts, name)
+
+        async def taken() -> dict[str, Any]:
+            return await handle.snapshot(SnapshotCommand.of(body.model_dump(exclude_unset=True)), "the API")
+
+        return await _done(request, handle, taken())
 
     @app.get(OPENAPI, include_in_schema=False)
     async def document() -> Response:
@@ -251,11 +256,11 @@ def described(app: FastAPI) -> dict[str, Any]:
     return found
 
 
-def _known(statuses: Mapping[str, DestinationStatus], name: str) -> DestinationStatus:
-    status = statuses.get(name)
-    if status is None:
-        raise Denied(404, f"there is no destination {name}", destinations=sorted(statuses))
-    return status
+def _known(facts: Facts, name: str) -> DestinationHandle:
+    handle = facts.handles.get(name)
+    if handle is None:
+        raise Denied(404, f"there is no destination {name}", destinations=sorted(facts.handles))
+    return handle
 
 
 async def _gone(request: Request) -> None:
@@ -264,29 +269,21 @@ async def _gone(request: Request) -> None:
         pass
 
 
-def _not_here(status: DestinationStatus) -> Response:
-    if status.holder:
-        why = f"{status.name} is run by {status.holder}: give the command there"
-    else:
-        told = f" ({status.message})" if status.message else ""
-        why = f"{status.name} does not stream now: it is {status.state.value}{told}"
-    return _page({"error": why, "help": Refusal(why).help, "state": status.state.value, "holder": status.holder}, 409)
-
-
 async def _done(
-    request: Request,
-    status: DestinationStatus,
-    do: Callable[..., Coroutine[Any, Any, Mapping[str, Any]]] | None,
-    *given: Any,
-    **more: Any,
+    request: Request, handle: DestinationHandle, command: Coroutine[Any, Any, Mapping[str, Any] | None]
 ) -> Response:
-    """`do` is None where the destination does not take the command. It is cancelled when whoever asks is gone: nobody
-    would hear the answer, and a search for a position may take an hour of the source's time."""
-    if do is None:
-        return _not_here(status)
+    """What a command returns. It is cancelled when whoever asks is gone: nobody would hear the answer, and a search for
+    a position may take an hour of the source's time."""
+    status = handle.status
     try:
-        ended = await first({"do": do(*given, **more), "gone": _gone(request)})
-        return _page(ended["do"]) if "do" in ended else _page({"error": "whoever asked is gone"}, 499)
+        ended = await first({"command": command, "gone": _gone(request)})
+        return (
+            _page(ended["command"] or {"done": True})
+            if "command" in ended
+            else _page({"error": "whoever asked is gone"}, 499)
+        )
+    except RequestRefused as error:
+        said = {"state": status.state.value, "holder": status.holding.holder}
+        return _page({"error": named(str(error), status.name), "help": error.help, **said}, 409)
     except HeadraceError as error:
-        code = 409 if isinstance(error, RequestRefused) else 503 if error.retriable else 400
-        return _page({"error": named(str(error), status.name), "help": error.help}, code)
+        return _page({"error": named(str(error), status.name), "help": error.help}, 503 if error.retriable else 400)

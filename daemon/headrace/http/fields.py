@@ -67,43 +67,51 @@ def _rounded(attribute: str, digits: int) -> Read:
 
 def _lease(status: DestinationStatus) -> float | None:
     """Seconds until the lock has to be proved again; None for a lock that needs no proof, and while standing by."""
-    return round(status.lease.remaining, 3) if status.lease is not None and status.lease.limited else None
+    return (
+        round(status.holding.lease.remaining, 3)
+        if status.holding.lease is not None and status.holding.lease.limited
+        else None
+    )
 
 
 def _active(status: DestinationStatus) -> int:
-    return int(status.role == "ACTIVE" and not (status.lease and status.lease.lost))
+    return int(status.holding.role == "ACTIVE" and not (status.holding.lease and status.holding.lease.lost))
 
 
 def _standby_ready(status: DestinationStatus) -> int | None:
-    return int(not status.standby_problems) if status.state is State.STANDBY else None
+    return int(not status.holding.problems) if status.state is State.STANDBY else None
 
 
 def _of_snapshot(key: str) -> Read:
-    return lambda status: None if status.snapshot is None else status.snapshot[key]
+    return lambda status: None if status.snapshots.now is None else status.snapshots.now[key]
 
 
 def _file_number(status: DestinationStatus) -> int | None:
-    suffix = status.position.file.rpartition(".")[2] if status.position else ""
+    suffix = status.stored.position.file.rpartition(".")[2] if status.stored.position else ""
     return int(suffix) if suffix.isascii() and suffix.isdigit() else None
 
 
 def _commit_time(status: DestinationStatus) -> float | None:
-    return status.position.commit_time_us / 1e6 if status.position and status.position.commit_time_us else None
+    return (
+        status.stored.position.commit_time_us / 1e6
+        if status.stored.position and status.stored.position.commit_time_us
+        else None
+    )
 
 
 FIELDS = (
     _plain("state", "state.value"),
-    _plain("role"),
-    _plain("holder"),
+    _plain("role", "holding.role"),
+    _plain("holder", "holding.holder"),
     _gauge("healthy", "1 in a healthy state.", attribute="state.healthy"),
     Field("", _active, "active", "1 while this daemon holds the destination's lock."),
     _plain("reason"),
     _plain("message"),
     _age("state_seconds", "state_seconds", "since", "Seconds in the present state."),
-    Field("position", lambda status: status.position.shown() if status.position else None),
+    Field("position", lambda status: status.stored.position.shown() if status.stored.position else None),
     Field(
         "",
-        lambda status: status.position.offset if status.position else None,
+        lambda status: status.stored.position.offset if status.stored.position else None,
         "position_offset",
         "Offset of the confirmed position in its file.",
     ),
@@ -114,8 +122,8 @@ FIELDS = (
         "position_commit_timestamp_seconds",
         "Commit time of the last confirmed transaction, since 1970.",
     ),
-    _plain("received.file", "received_file"),
-    _plain("received.offset", "received_offset"),
+    _plain("received.file", "received.file"),
+    _plain("received.offset", "received.offset"),
     Field(
         "lag_seconds",
         _rounded("lag.seconds", 3),
@@ -129,9 +137,9 @@ FIELDS = (
         "publishing_lag_seconds",
         "What confirmations are behind reading of it.",
     ),
-    _count("rows", "Rows published and confirmed."),
-    _count("messages", "Messages published and confirmed."),
-    _count("transactions", "Transactions published and confirmed."),
+    _count("rows", "Rows published and confirmed.", attribute="published.rows"),
+    _count("messages", "Messages published and confirmed.", attribute="published.messages"),
+    _count("transactions", "Transactions published and confirmed.", attribute="published.transactions"),
     Field(
         "",
         lambda status: int(not status.native.reason and not status.native.of_python),
@@ -140,24 +148,41 @@ FIELDS = (
     ),
     Field("native.reason", lambda status: status.native.reason or None),
     Field("native.python_tables", lambda status: status.native.of_python),
-    _count("events", "Binlog events received."),
-    _count("bytes_received", "Bytes received from the source.", metric="received_bytes"),
-    _count("bytes_published", "Bytes of messages published and confirmed.", metric="published_bytes"),
-    _gauge("queue_bytes", "Bytes read and not yet confirmed."),
+    _count("events", "Binlog events received.", attribute="received.events"),
+    _count("bytes_received", "Bytes received from the source.", metric="received_bytes", attribute="received.bytes"),
+    _count(
+        "bytes_published",
+        "Bytes of messages published and confirmed.",
+        metric="published_bytes",
+        attribute="published.bytes",
+    ),
+    _gauge("queue_bytes", "Bytes read and not yet confirmed.", attribute="published.queue_bytes"),
     _count("restarts", "Restarts after a failure."),
-    _count("skipped_events", "Events and tables passed over because the configuration says so."),
-    _count("undecodable_texts", "Texts published with ? for codes that have no Unicode character."),
-    _gauge("epoch", "Epoch that the destination is held under."),
+    _count(
+        "skipped_events",
+        "Events and tables passed over because the configuration says so.",
+        attribute="received.skipped",
+    ),
+    _count(
+        "undecodable_texts",
+        "Texts published with ? for codes that have no Unicode character.",
+        attribute="received.undecodable_texts",
+    ),
+    _gauge("epoch", "Epoch that the destination is held under.", attribute="holding.epoch"),
     Field(
         "lease_seconds",
         _lease,
         "lease_remaining_seconds",
         "Time until the lock has to be proved again; none for a file lock.",
     ),
-    _count("takeovers", "How often this daemon got the destination's lock."),
-    _count("lease_resumes", "Lapsed leases after which the stream went on in place.", attribute="resumes"),
-    _count("fenced", "Runs ended because another daemon has the destination, refused writes included."),
-    _plain("standby_problems"),
+    _count("takeovers", "How often this daemon got the destination's lock.", attribute="holding.takeovers"),
+    _count("lease_resumes", "Lapsed leases after which the stream went on in place.", attribute="holding.resumes"),
+    _count(
+        "fenced",
+        "Runs ended because another daemon has the destination, refused writes included.",
+        attribute="holding.fenced",
+    ),
+    _plain("standby_problems", "holding.problems"),
     Field(
         "",
         _standby_ready,
@@ -169,63 +194,62 @@ FIELDS = (
     _age(
         "last_event_seconds",
         "last_event_age_seconds",
-        "last_event_at",
+        "received.event_at",
         "Seconds since the last event or heartbeat from the source.",
     ),
     Field(
         "oldest_unconfirmed_seconds",
-        lambda status: age(status.oldest_unconfirmed_at) or 0.0,
+        lambda status: age(status.published.oldest_at) or 0.0,
         "oldest_unconfirmed_seconds",
         "Age of the oldest unconfirmed message; 0 without one.",
     ),
     _age(
         "last_checkpoint_seconds",
         "last_checkpoint_age_seconds",
-        "last_checkpoint_at",
+        "stored.written_at",
         "Seconds since the position was last stored.",
     ),
-    Field("loop_delay_seconds", _rounded("loop_delay", 6)),
-    _plain("source.address", "source_address"),
-    _plain("source.server_uuid", "source_uuid"),
-    _plain("source.server_id", "server_id"),
-    _count("reconnects", "Dumps begun again in place, without a restart."),
+    _plain("source.address", "source.address"),
+    _plain("source.server_uuid", "source.uuid"),
+    _plain("source.server_id", "source.server_id"),
+    _count("reconnects", "Dumps begun again in place, without a restart.", attribute="source.reconnects"),
     _plain("troubles"),
-    Field("heartbeat.round_trip_seconds", _rounded("round_trips.last", 6)),
+    Field("heartbeat.round_trip_seconds", _rounded("heartbeat.last", 6)),
     _age(
         "heartbeat.seen_seconds",
         "heartbeat_age_seconds",
-        "heartbeat_seen_at",
+        "heartbeat.seen_at",
         "Seconds since our own heartbeat came back in the binlog.",
     ),
     _gauge(
         "retention.seconds",
         "Time until the source purges the binlog that we need.",
         metric="binlog_retention_seconds",
-        attribute="retention_seconds",
+        attribute="retention.seconds",
     ),
     _gauge(
         "retention.bytes",
         "Binlog between the oldest that the source keeps and our position.",
         metric="binlog_retention_bytes",
-        attribute="retention_bytes",
+        attribute="retention.bytes",
     ),
     _gauge(
         "retention.share",
         "The part of the source's retention that our position has left, 0 to 1.",
         metric="binlog_retention_share",
-        attribute="retention_share",
+        attribute="retention.share",
     ),
     Field("retention.warning", lambda status: status.troubles.get("retention", "")),
-    _gauge("backlog.bytes", "Binlog between the stored position and the source's end.", attribute="backlog_bytes"),
+    _gauge("backlog.bytes", "Binlog between the stored position and the source's end."),
     Field(
         "backlog.bytes_per_second",
-        _rounded("backlog_rate", 1),
+        _rounded("backlog.rate", 1),
         "backlog_bytes_per_second",
         "Binlog received in a second, between the last looks at the source's end.",
     ),
     Field(
         "backlog.eta_seconds",
-        _rounded("backlog_eta", 1),
+        _rounded("backlog.eta", 1),
         "backlog_eta_seconds",
         "Time until nothing is left of the backlog; none unless it catches up.",
     ),
@@ -233,9 +257,9 @@ FIELDS = (
     _gauge("parked.bytes", "Bytes of these messages."),
     _gauge("parked.need_operator", "Those of them that need an operator.", attribute="parked.needs_operator"),
     Field("parked.oldest_at", lambda status: rfc3339(status.parked.oldest_us)),
-    _plain("search"),
-    _plain("snapshot"),
-    _plain("snapshots_ended"),
+    _plain("search", "search.now"),
+    _plain("snapshot", "snapshots.now"),
+    _plain("snapshots_ended", "snapshots.ended"),
     *(
         Field("", _of_snapshot(key), f"snapshot_{key}", text)
         for key, text in (
@@ -248,6 +272,6 @@ FIELDS = (
         )
     ),
     _plain("lost", "lost_kind"),
-    Field("gap", lambda status: status.gap.to_dict() if status.gap else None),
+    Field("gap", lambda status: status.moves.last.to_dict() if status.moves.last else None),
 )
 """In the order of /health."""

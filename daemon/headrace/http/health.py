@@ -23,6 +23,7 @@ def health(facts: Facts) -> tuple[int, dict[str, Any]]:
         "node": facts.node,
         "version": __version__,
         "native": facts.native,
+        "loop_delay_seconds": round(facts.delay.last, 6),
         "config_errors": list(facts.config_errors),
         "destinations": {name: describe(status) for name, status in statuses.items()},
     }
@@ -48,11 +49,15 @@ def ready(statuses: Mapping[str, DestinationStatus], destination: str) -> tuple[
     status = statuses.get(destination)
     if status is None:
         return 404, {"error": f"there is no destination {destination}", "destinations": sorted(statuses)}
-    well = status.role == "ACTIVE" and status.state.healthy and (status.lease is None or status.lease.remaining > 0)
+    well = (
+        status.holding.role == "ACTIVE"
+        and status.state.healthy
+        and (status.holding.lease is None or status.holding.lease.remaining > 0)
+    )
     return (200 if well else 503), {
         "ready": well,
         "destination": destination,
-        "role": status.role,
+        "role": status.holding.role,
         "state": status.state.value,
-        "holder": status.holder,
+        "holder": status.holding.holder,
     }

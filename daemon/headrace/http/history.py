@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping
 
-from headrace.destination.status import DestinationStatus
+from headrace.http.facts import Facts
 
 STEP = 10.0
 """Seconds between two samples."""
@@ -18,10 +17,10 @@ Sample = tuple[int, float, float]
 
 
 class History:
-    """`statuses` may change meanwhile; what is gone is forgotten."""
+    """Destinations may come and go; what is gone is forgotten."""
 
-    def __init__(self, statuses: Mapping[str, DestinationStatus]) -> None:
-        self._statuses = statuses
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
         self._samples: dict[str, deque[Sample]] = {}
         self._rows: dict[str, tuple[float, int]] = {}
 
@@ -31,13 +30,13 @@ class History:
 
     def take(self) -> None:
         """Adds a sample of each."""
-        now = time.monotonic()
-        for name in self._samples.keys() - self._statuses.keys():
+        now, statuses = time.monotonic(), self._facts.statuses
+        for name in self._samples.keys() - statuses.keys():
             del self._samples[name], self._rows[name]
-        for name, status in self._statuses.items():
-            since, before = self._rows.get(name, (now, status.rows))
-            self._rows[name] = now, status.rows
-            rate = (status.rows - before) / (now - since) if now > since else 0.0
+        for name, status in statuses.items():
+            since, before = self._rows.get(name, (now, status.published.rows))
+            self._rows[name] = now, status.published.rows
+            rate = (status.published.rows - before) / (now - since) if now > since else 0.0
             sample = int(time.time()), round(status.lag.seconds, 3), round(max(0.0, rate), 1)
             self._samples.setdefault(name, deque(maxlen=_SAMPLES)).append(sample)
 

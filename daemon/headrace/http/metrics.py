@@ -12,8 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from headrace import __version__
-from headrace.destination.loop_delay import LoopDelay
-from headrace.destination.status import MOVE_REASONS, ROUND_TRIP_BUCKETS, TROUBLES, DestinationStatus
+from headrace.destination.facts import ROUND_TRIP_BUCKETS
+from headrace.destination.status import MOVE_REASONS, TROUBLES, DestinationStatus
 from headrace.http.facts import Facts
 from headrace.http.fields import FIELDS
 from headrace.model import State, TableRows
@@ -37,10 +37,8 @@ class Metrics:
     """Headrace's own metrics, read from the destinations' status objects whenever they are asked for, and those of the
     process (memory, CPU, open files)."""
 
-    def __init__(self, facts: Facts, delay: LoopDelay) -> None:
-        self._statuses, self._config_errors = facts.statuses, facts.config_errors
-        self._cluster, self._node = facts.cluster, facts.node
-        self._delay = delay
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
         self._process = ProcessCollector(registry=None)
         self._reading: asyncio.Task[bytes] | None = None
         self._read_at = 0.0
@@ -63,23 +61,27 @@ class Metrics:
         for metric in self._collect():
             metrics.append(metric)
             await asyncio.sleep(0)
-        tables = {destination: status.tables.all() for destination, status in self._statuses.items()}
-        native = {destination: _native_tables(status) for destination, status in self._statuses.items()}
+        tables = {destination: status.published.tables.all() for destination, status in self._facts.statuses.items()}
+        native = {destination: _native_tables(status) for destination, status in self._facts.statuses.items()}
         return await asyncio.to_thread(lambda: generate_latest(_Read([*metrics, *_tables(tables), _native(native)])))
 
     def _collect(self) -> Iterator[Metric]:
         """All but those of tables."""
         info = GaugeMetricFamily("headrace_info", "Node and version; always 1.", labels=("node", "version"))
-        info.add_metric((self._node, __version__), 1)
+        info.add_metric((self._facts.node, __version__), 1)
         yield info
         yield GaugeMetricFamily(
             "headrace_config_errors",
             "Problems of configuration files that changed while running.",
-            value=len(self._config_errors),
+            value=len(self._facts.config_errors),
         )
-        yield GaugeMetricFamily("headrace_loop_delay_seconds", "Last delay of the event loop.", value=self._delay.last)
         yield GaugeMetricFamily(
-            "headrace_loop_delay_max_seconds", "Largest delay of the event loop in a minute.", value=self._delay.largest
+            "headrace_loop_delay_seconds", "Last delay of the event loop.", value=self._facts.delay.last
+        )
+        yield GaugeMetricFamily(
+            "headrace_loop_delay_max_seconds",
+            "Largest delay of the event loop in a minute.",
+            value=self._facts.delay.largest,
         )
         yield from self._states()
         yield from self._fields()
@@ -93,7 +95,7 @@ class Metrics:
             if field.metric:
                 family = CounterMetricFamily if field.kind == "counter" else GaugeMetricFamily
                 metric = family(f"headrace_{field.metric}", field.text, labels=("destination",))
-                for destination, status in self._statuses.items():
+                for destination, status in self._facts.statuses.items():
                     if (value := field.read(status)) is not None:
                         metric.add_metric((destination,), float(value))
                 yield metric
@@ -102,15 +104,15 @@ class Metrics:
         state = GaugeMetricFamily(
             "headrace_state", "1 for the state that the destination is in.", labels=("destination", "state")
         )
-        for destination, status in self._statuses.items():
+        for destination, status in self._facts.statuses.items():
             for one in State:
                 state.add_metric((destination, one.value), int(one is status.state))
         yield state
 
     def _cluster_counts(self) -> Iterator[Metric]:
-        if self._cluster is None:
+        if self._facts.cluster is None:
             return
-        counts = self._cluster.counts
+        counts = self._facts.cluster.counts
         service = f"headrace_{counts.service}"
         text = "Sessions with the cluster service: the first, and one for each that was lost."
         yield CounterMetricFamily(f"{service}_sessions", text, value=counts.sessions)
@@ -123,7 +125,7 @@ class Metrics:
             "Writes of the position that the cluster service refused, because another daemon has the destination.",
             labels=("destination",),
         )
-        for destination in self._statuses:
+        for destination in self._facts.handles:
             fenced.add_metric((destination,), counts.fenced_writes.get(destination, 0))
         yield fenced
 
@@ -134,9 +136,9 @@ class Metrics:
             labels=("destination",),
         )
         bounds = [*map(str, ROUND_TRIP_BUCKETS), "+Inf"]
-        for destination, status in self._statuses.items():
-            buckets = list(zip(bounds, accumulate(status.round_trips.counts), strict=True))
-            family.add_metric((destination,), buckets, status.round_trips.total)
+        for destination, status in self._facts.statuses.items():
+            buckets = list(zip(bounds, accumulate(status.heartbeat.counts), strict=True))
+            family.add_metric((destination,), buckets, status.heartbeat.total)
         return family
 
     def _gaps(self) -> Metric:
@@ -145,9 +147,9 @@ class Metrics:
             "Moves of the position by a policy, which gave something up.",
             labels=("destination", "reason"),
         )
-        for destination, status in self._statuses.items():
+        for destination, status in self._facts.statuses.items():
             # From 0 on: a counter that begins to exist at 1 has never grown, and no alert is told of it.
-            for reason, count in (dict.fromkeys(MOVE_REASONS, 0) | status.gaps).items():
+            for reason, count in (dict.fromkeys(MOVE_REASONS, 0) | status.moves.counts).items():
                 counter.add_metric((destination, reason), count)
         return counter
 
@@ -157,7 +159,7 @@ class Metrics:
             "1 for each trouble that the destination has although changes flow, 0 for the others.",
             labels=("destination", "reason"),
         )
-        for destination, status in self._statuses.items():
+        for destination, status in self._facts.statuses.items():
             for reason in TROUBLES:
                 gauge.add_metric((destination, reason), int(reason in status.troubles))
         return gauge
@@ -193,7 +195,7 @@ def _tables(totals: Mapping[str, Sequence[TableRows]]) -> Iterator[Metric]:
 def _native_tables(status: DestinationStatus) -> dict[tuple[str, str], bool]:
     """By schema and table, whether native code makes the rows."""
     if status.native.reason:
-        return {(one.schema, one.table): False for one in status.tables.all() if one.schema}
+        return {(one.schema, one.table): False for one in status.published.tables.all() if one.schema}
     return {name: not reason for name, reason in status.native.tables.items()}
 
 

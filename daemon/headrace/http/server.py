@@ -16,7 +16,6 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headrace import tasks
-from headrace.destination.loop_delay import LoopDelay
 from headrace.errors import HeadraceError
 from headrace.http.access import Access
 from headrace.http.api import make_app
@@ -161,7 +160,7 @@ class HttpServer:
 
     def __init__(self, address: tuple[str, int], facts: Facts, options: Options | None = None) -> None:
         self._address, self._facts, self._options = address, facts, options or Options()
-        self._delay, self._history = LoopDelay(), History(facts.statuses)
+        self._history = History(facts)
         self._events = Events(facts, self._history)
         self._server: _Server | None = None
         self._metrics: Metrics | None = None
@@ -180,7 +179,7 @@ class HttpServer:
             remedy = _REMEDIES.get(error.errno or 0, "change [http] listen")
             raise HttpError(f"HTTP can't listen on {host}:{port}: {_why(error)}", remedy=remedy) from error
         self.port = int(listening.getsockname()[1])
-        self._metrics = metrics = Metrics(facts, self._delay)
+        self._metrics = metrics = Metrics(facts)
         access = Access(options.token, allow_plain=options.allow_plain)
         app = make_app(facts, access, metrics, self._history, self._events)
         config = uvicorn.Config(
@@ -213,7 +212,7 @@ class HttpServer:
             while not server.started and not serving.done():  # noqa: ASYNC110  (it has no event)
                 await asyncio.sleep(0.005)
         self._tasks += [
-            asyncio.create_task(self._delay.run(facts.statuses.values()), name="loop delay"),
+            asyncio.create_task(facts.delay.run(), name="loop delay"),
             asyncio.create_task(self._history.run(), name="history"),
         ]
 

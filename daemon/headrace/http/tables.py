@@ -20,5 +20,5 @@ def describe_tables(status: DestinationStatus) -> list[dict[str, Any]]:
             "snapshot": one.snapshot,
             "last_at": rfc3339(one.commit_time_us),
         }
-        for one in sorted(status.tables.all(), key=lambda one: -one.total)
+        for one in sorted(status.published.tables.all(), key=lambda one: -one.total)
     ]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 import structlog
 
-from headrace.destination.status import DestinationStatus
+from headrace.destination.handle import DestinationHandle
 from headrace.settings.destination import DestinationSettings
 from headrace.supervisor.reload import Reloader
 from headrace.tasks import first
@@ -99,11 +99,12 @@ class Service:
         self._hangup.clear()
         return asked
 
-    def tell(self, statuses: Mapping[str, DestinationStatus]) -> None:
+    def tell(self, handles: Iterable[DestinationHandle]) -> None:
         """Tells systemd how many destinations are in which state, and at first that the start is complete."""
         counts: dict[str, int] = {}
-        for status in statuses.values():
-            counts[status.state.value] = counts.get(status.state.value, 0) + 1
+        for handle in handles:
+            state = handle.status.state.value
+            counts[state] = counts.get(state, 0) + 1
         self.notifier.status(", ".join(f"{count} {state}" for state, count in sorted(counts.items())))
         if not self._ready:  # the daemon is up; one of its sources may be away for hours, and nobody is to wait for it
             self._ready = True

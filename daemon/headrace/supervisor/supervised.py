@@ -10,13 +10,12 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 
 from headrace import tasks
 from headrace.destination.destination import Destination
-from headrace.destination.requests import RequestRefused
+from headrace.destination.handle import DestinationHandle
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError, ServerIdTaken
 from headrace.model import State
@@ -92,9 +91,9 @@ class Supervised:
     """One destination's tasks: its actor's run(), again and again, and its observe() beside it."""
 
     def __init__(
-        self, settings: DestinationSettings, status: DestinationStatus, factory: ActorFactory, policy: RestartPolicy
+        self, settings: DestinationSettings, handle: DestinationHandle, factory: ActorFactory, policy: RestartPolicy
     ) -> None:
-        self.settings, self.status = settings, status
+        self.settings, self.handle, self.status = settings, handle, handle.status
         self.failures: Counter[str] = Counter()
         """By reason, since the destination was well for long enough."""
         self.gave_up = False
@@ -152,6 +151,7 @@ class Supervised:
                     break
                 await self._wait(delay)
         finally:
+            self.handle.end()
             await tasks.cancel(self._observer, limit=END_LIMIT)
             if self._actor is not None:
                 self._actor.requests.refuse(f"{self.settings.name} is stopped")
@@ -164,7 +164,7 @@ class Supervised:
         try:
             if self._actor is None:
                 self._actor = self._factory(self.settings, self.status)
-                self.status.operate = self._operate
+                self.handle.serve(self._actor.operator, self.stop)
                 self._observer = asyncio.create_task(
                     self._observe(self._actor), name=f"observer of {self.settings.name}"
                 )
@@ -188,8 +188,7 @@ class Supervised:
         status = self.status
         self.failures[_reason(error)] += 1
         delay = self._policy.delay(self.failures[_reason(error)], error)
-        status.fail(error)
-        status.restarts += 1
+        status.fail(error, restarts=True)
         self._tell(error, delay)
         return delay
 
@@ -218,23 +217,6 @@ class Supervised:
         if rest > 0:
             await tasks.set_within(self.stop, rest)
 
-    async def _operate(self, action: str, who: str, **more: Any) -> dict[str, Any]:
-        """What operators ask; see Destination. Raises RequestRefused."""
-        actor, status = self._actor, self.status
-        if actor is None or self.stop.is_set() or self.gave_up or status.state is State.STANDBY:
-            where = f"it is run by {status.holder}: ask there" if status.holder else f"it is {status.state.value}"
-            raise RequestRefused(f"{self.settings.name} can't do that here: {where}")
-        self._log.info(f"an operator asks: {action}", by=who, **more)
-        try:
-            works = {"operate": _operated(actor, action, who, **more), "stop": self.stop.wait()}
-            ended = await tasks.first(works)
-        except asyncio.CancelledError:
-            self._log.warning(f"an operator is gone, and has not heard what became of it: {action}", by=who)
-            raise
-        if "operate" not in ended:
-            raise RequestRefused(f"{self.settings.name} is stopped")
-        return dict(ended["operate"])
-
     async def _changed(self, actor: Destination) -> None:
         try:
             why = await actor.changed()
@@ -260,19 +242,6 @@ class Supervised:
             except Exception:
                 self._log.exception("unexpected error of the observer")
             await asyncio.sleep(self._policy.observe_again)
-
-
-async def _operated(actor: Destination, action: str, who: str, **more: Any) -> dict[str, Any]:
-    """What the destination answers to an operator. Raises HeadraceError."""
-    if action == "position":
-        return await actor.operator.move(who=who, **more)
-    if action == "pause":
-        await actor.operator.pause(who)
-    elif action == "resume":
-        await actor.operator.resume(who)
-    else:
-        await actor.operator.restart()
-    return {"done": True}
 
 
 def _is_cancelled() -> bool:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 
 import structlog
 
+from headrace.destination.handle import DestinationHandle
 from headrace.destination.status import DestinationStatus
 from headrace.destination.table_totals import TableTotals
 from headrace.settings.destination import DestinationSettings, Settings
@@ -22,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 class Supervisor:
-    """The root of all destinations' tasks. `statuses` is live from the start, for health and metrics."""
+    """The root of all destinations' tasks. `handles` is live from the start, for HTTP."""
 
     def __init__(
         self,
@@ -44,16 +45,16 @@ class Supervisor:
         # Beyond drain_timeout, which the actors keep themselves: the last checkpoint and the closing of connections.
         self._grace = grace
         self._service = Service(self._notifier, reloading, self._stop_all)
-        self.statuses: dict[str, DestinationStatus] = {}
+        self.handles: dict[str, DestinationHandle] = {}
         self.running: dict[str, Supervised] = {}
         for destination in settings.destinations.values():
             self._add(destination)
 
     def _add(self, settings: DestinationSettings) -> Supervised:
-        tables = TableTotals(self._settings.http.tables)
-        status = self.statuses.setdefault(settings.name, DestinationStatus(settings.name, tables=tables))
-        status.begin_anew()
-        made = self.running[settings.name] = Supervised(settings, status, self._factory, self._policy)
+        name, tables = settings.name, TableTotals(self._settings.http.tables)
+        handle = self.handles.setdefault(name, DestinationHandle(DestinationStatus(name, tables)))
+        handle.status.begin_anew()
+        made = self.running[name] = Supervised(settings, handle, self._factory, self._policy)
         return made
 
     def request_stop(self) -> None:
@@ -122,19 +123,19 @@ class Supervisor:
         """
         old = {name: one for name, one in self.running.items() if one.stop.is_set() or wanted.get(name) != one.settings}
         new = [settings for name, settings in wanted.items() if name in old or name not in self.running]
-        changed = sorted(settings.name for settings in new if settings.name in self.statuses)
-        gone = self.statuses.keys() - wanted.keys()
+        changed = sorted(settings.name for settings in new if settings.name in self.handles)
+        gone = self.handles.keys() - wanted.keys()
         if not old and not new and not gone:
             return
         log.info(
             "the destinations change",
-            added=sorted(settings.name for settings in new if settings.name not in self.statuses),
+            added=sorted(settings.name for settings in new if settings.name not in self.handles),
             changed=changed,
             removed=sorted(gone),
         )
         await self.end(old)
         for name in gone:
-            del self.statuses[name]
+            del self.handles[name]
         for settings in new:
             self._add(settings).start()
         if not self.running:
@@ -175,7 +176,7 @@ class Supervisor:
         if self.running and all(one.gave_up for one in self.running.values()):
             log.error("no destination can go on in this process, so it ends")
             self.request_stop()
-        self._service.tell(self.statuses)
+        self._service.tell(self.handles.values())
 
 
 async def all_done(tasks: list[asyncio.Task[None]]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +33,16 @@ class NextFile:
     """The start of the binlog behind the one that the position is in."""
 
 
-Where = Start | NextFile
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A place within a transaction: after some of its rows events, counted before any filter."""
+
+    start: StartAt
+    events_done: int
+
+
+Where = Start | NextFile | Within
+_WITHIN = re.compile(r"([^:\s]+:[0-9]{1,19})\+([0-9]{1,9})")
 _SCANNED = (StartAt, StartTime, StartGtid)
 """What is found by the scan of a file, and stays there; the others are found at once, and are elsewhere a moment later.
 """
@@ -51,6 +61,8 @@ def parse_where(text: str) -> Where:
     text = text.strip()
     if text == "next-file":
         return NextFile()
+    if (found := _WITHIN.fullmatch(text)) and isinstance(start := parse_start(found[1]), StartAt):
+        return Within(start, int(found[2]))
     try:
         return parse_start(text)
     except ValueError as error:
@@ -77,6 +89,7 @@ async def relocate(
     `found` is what an earlier call found for `where`: no file is scanned again for it. `told` hears how far the scan of
     a file is. Raises PositionError when the source does not have the position, or another SourceError.
     """
+    where, events_done = (where.start, where.events_done) if isinstance(where, Within) else (where, 0)
     async with await SourceConnection.open(address_of(source)) as connection:
         inventory = await take_inventory(connection)
         mover = _Mover(source, inventory, stored, reason, last_pos, told)
@@ -85,7 +98,9 @@ async def relocate(
         else:
             boundary = await mover.resolve(where, connection)
     made = await mover.move(boundary, history_entries, trail)
-    return replace(made, found=Found(inventory.server_uuid, boundary))
+    position = replace(made.position, events_done=events_done)
+    gap = replace(made.gap, end=str(position))
+    return replace(made, position=position, gap=gap, found=Found(inventory.server_uuid, boundary))
 
 
 async def relocate_by_policy(source: SourceSettings, policy: str, lost: PositionLost, stored: Position) -> Move | None:
@@ -339,8 +354,8 @@ class _Mover:
         differing = again if backward else given_up
         return Gap(
             self._reason,
-            position_text(stored),
-            position_text(position),
+            str(stored or ""),
+            str(position),
             backward,
             size,
             files,
@@ -359,13 +374,6 @@ class _Mover:
                 f"{len(stored.open_xa)} prepared XA transactions are forgotten ({names}): one that was prepared before "
                 "the new position and is committed behind it stops the destination"
             )
-
-
-def position_text(position: Position | None) -> str:
-    """`file:offset`, with its GTID set where there is no file; "" for none."""
-    if position is None:
-        return ""
-    return f"{position.file}:{position.offset}" if position.file else position.gtid_set
 
 
 def _file_position(position: Position) -> tuple[str, int]:

@@ -1,0 +1,94 @@
+"""One destination as it is seen from outside: its facts, and what may be asked of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import structlog
+
+from headrace import tasks
+from headrace.destination.operator import Operator
+from headrace.destination.requests import RequestRefused
+from headrace.destination.status import DestinationStatus
+from headrace.model import State
+from headrace.snapshot.commands import SnapshotCommand
+
+_Result = TypeVar("_Result")
+
+
+class DestinationHandle:
+    """The one way to a destination for HTTP, and so for the command line. Commands raise RequestRefused when this
+    daemon does not run the destination, or it can't be done now, and what Operator says. `who` is for the log and for
+    those who look later. A cancelled command is given up, unless it is being stored."""
+
+    def __init__(self, status: DestinationStatus) -> None:
+        self.status = status
+        self._operator: Operator | None = None
+        self._stop = asyncio.Event()
+        self._log = structlog.get_logger("headrace.destination").bind(destination=status.name)
+
+    def serve(self, operator: Operator, stop: asyncio.Event) -> None:
+        """From now on `operator` does what is asked, until `stop` or end()."""
+        self._operator, self._stop = operator, stop
+
+    def end(self) -> None:
+        """Nothing is done any more."""
+        self._operator = None
+
+    async def pause(self, who: str) -> None:
+        """See Operator.pause()."""
+        await self._do("pause", who, lambda operator: operator.pause(who))
+
+    async def resume(self, who: str) -> None:
+        """See Operator.resume()."""
+        await self._do("resume", who, lambda operator: operator.resume(who))
+
+    async def restart(self, who: str) -> None:
+        """See Operator.restart()."""
+        await self._do("restart", who, lambda operator: operator.restart())
+
+    async def move(self, to: str, who: str, *, read_schemas: bool, commit: bool) -> dict[str, Any]:
+        """See Operator.move()."""
+        move = f"move to {to or '[source] start'}" if commit else f"look what a move to {to} would cost"
+        return await self._do(
+            move, who, lambda operator: operator.move(to, who, read_schemas=read_schemas, commit=commit)
+        )
+
+    async def snapshot(self, command: SnapshotCommand, who: str) -> dict[str, Any]:
+        """See Operator.snapshot()."""
+        return await self._do(
+            f"{command.command} of a snapshot", who, lambda operator: operator.snapshot(command), streaming=True
+        )
+
+    async def _do(
+        self,
+        what: str,
+        who: str,
+        do: Callable[[Operator], Coroutine[Any, Any, _Result]],
+        *,
+        streaming: bool = False,
+    ) -> _Result:
+        """`streaming`: it is for a stream that runs."""
+        operator, status = self._operator, self.status
+        idle = status.state is State.STANDBY or (streaming and operator is not None and not operator.streams)
+        if operator is None or self._stop.is_set() or idle:
+            raise RequestRefused(self._why_not())
+        self._log.info(f"an operator asks: {what}", by=who)
+        try:
+            ended = await tasks.first({"done": do(operator), "stop": self._stop.wait()})
+        except asyncio.CancelledError:
+            self._log.warning(f"an operator is gone, and has not heard what became of it: {what}", by=who)
+            raise
+        if "done" not in ended:
+            raise RequestRefused(f"{status.name} is stopped")
+        result: _Result = ended["done"]
+        return result
+
+    def _why_not(self) -> str:
+        status = self.status
+        if status.holding.holder:
+            return f"{status.name} is run by {status.holding.holder}: give the command there"
+        message = f" ({status.message})" if status.message else ""
+        return f"{status.name} does not stream now: it is {status.state.value}{message}"
