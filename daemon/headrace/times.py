@@ -14,3 +14,11 @@ def time_text(micros: int) -> str:
 def second_text(seconds: float) -> str:
     """Returns the time of `seconds` since 1970, without a fraction."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def duration_text(seconds: float) -> str:
+    """A duration for people: the largest unit that fits, with one digit behind the point."""
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} seconds"

@@ -14,7 +14,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from headrace.cli.main import main
-from headrace.mysql.position.foreign import ForeignCursor, start_of
+from headrace.moving.foreign import ForeignCursor, start_of
 from headrace.mysql.position.search import PositionError
 from headrace.mysql.schema.states import reached
 from headrace.settings.destination import SourceSettings

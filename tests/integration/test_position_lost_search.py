@@ -12,7 +12,6 @@ import pytest
 from pydantic import SecretStr
 
 from devstack import Stack
-from headrace.cli.position_show import _ask, judge
 from headrace.errors import LostKind, PositionLost, SourceError
 from headrace.model import OpenXa, Position
 from headrace.mysql.events.cursor import EventCursor
@@ -21,6 +20,7 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.opening import make_ready
 from headrace.mysql.position.inventory import Inventory, take_inventory
 from headrace.mysql.position.move import NextFile, relocate, relocate_by_policy
+from headrace.mysql.position.report import _ask, judge
 from headrace.mysql.position.search import PositionFinder
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
@@ -141,10 +141,10 @@ async def test_a_file_that_is_cut_off_is_proven_and_passed_over(lost: Lost) -> N
     plain = Position(**{**_fields(stored), "open_xa": ()})
     error = await lost.lose(plain)
     assert error.kind is LostKind.TRUNCATED
-    state, text = judge(lost.source, plain, await _ask("shop", lost.source, plain))
+    state, text = judge(lost.source, plain, await _ask("shop", [lost.source], plain))
     assert (state, text.split(": ")[1]) == ("POSITION_LOST", "truncated"), "headrace position show says so too"
     whole = Position(**{**_fields(plain), "file": following, "offset": 4})
-    assert judge(lost.source, whole, await _ask("shop", lost.source, whole))[0] == "ok"
+    assert judge(lost.source, whole, await _ask("shop", [lost.source], whole))[0] == "ok"
     for policy in ("next_file", "earliest"):  # the oldest would lead into the same file again
         move = await relocate_by_policy(lost.source, policy, error, stored)
         assert move is not None

@@ -16,6 +16,7 @@ import pytest
 
 from headrace.cli import check
 from headrace.model import RowsChange
+from headrace.mysql import inspection
 from tests.configured import load
 from tests.support import DaemonProcess, destination_toml
 
@@ -86,13 +87,13 @@ def test_only_the_newest_events_of_captured_tables_are_read(config: Path) -> Non
 async def test_a_value_that_differs_is_told_and_gives_status_1(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    honest = check.decode_file
+    honest = inspection.decode_file
 
     def spoilt(*arguments: Any) -> Sequence[RowsChange]:
         changes = honest(*arguments)
         return [dataclasses.replace(one, rows=[(*row[:1], "another", *row[2:]) for row in one.rows]) for one in changes]
 
-    monkeypatch.setattr(check, "decode_file", spoilt)
+    monkeypatch.setattr(inspection, "decode_file", spoilt)
     arguments = argparse.Namespace(second_opinion=1)
     assert await check.run(load(config, ENVIRONMENT), arguments) == 1
     lines = capsys.readouterr().out.splitlines()

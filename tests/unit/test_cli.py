@@ -169,13 +169,13 @@ async def test_check_prints_findings_with_their_remedies(
         async def close(self) -> None:
             pass
 
-    monkeypatch.setattr(check, "check_source", check_source)
-    monkeypatch.setattr(check, "schemas_now", schemas_now)
+    monkeypatch.setattr("headrace.mysql.inspection.check_source", check_source)
+    monkeypatch.setattr("headrace.mysql.inspection.schemas_now", schemas_now)
 
     async def tables(*_: object) -> list[Finding]:
         return [ok("snapshot", "the first start publishes about 7 rows")]
 
-    monkeypatch.setattr(check, "MysqlSecondConnection", WithoutRow)
+    monkeypatch.setattr("headrace.mysql.source.MysqlSecondConnection", WithoutRow)
     monkeypatch.setattr(check, "_tables", tables)
     settings = load(config(), {"SHOP_PASSWORD": "x"})
     wanted = 1

@@ -14,7 +14,7 @@ from headrace.cli.wiring import ADAPTERS
 from headrace.model import Position
 from headrace.moving.canal import CanalImport
 from headrace.moving.cursors import canal_cursor, made_canal_cursor, meta_cursors, meta_data, parsed_cursor
-from headrace.mysql.position.foreign import ForeignCursor
+from headrace.moving.foreign import ForeignCursor
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.values import Start, StartAt, StartGtid, StartLatest, StartTime
 from tests.configured import load

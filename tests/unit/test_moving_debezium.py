@@ -19,7 +19,7 @@ from headrace.moving.cursors import (
     told_of_inside,
 )
 from headrace.moving.debezium import DebeziumImport
-from headrace.mysql.position.foreign import ForeignCursor
+from headrace.moving.foreign import ForeignCursor
 from headrace.ports.replay import Published
 from headrace.rules.topics import TopicRules
 from headrace.settings.destination import DestinationSettings

@@ -24,7 +24,7 @@ from headrace.adapters.kafka import aiokafka_internals
 from headrace.adapters.kafka.producer import build_batches, make_producer
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.cli.check_native import native_use
-from headrace.cli.wiring import new_format
+from headrace.cli.wiring import inspection, new_format
 from headrace.errors import NotUnderstood
 from headrace.model import Column, Position, RowsChange, TableSchema
 from headrace.mysql.decoder import Decoder
@@ -529,8 +529,10 @@ def test_the_check_says_before_what_a_stream_finds(seed: int) -> None:
     with contextlib.suppress(NotUnderstood):
         read_whole(plain_decoder, data)
     with contextlib.suppress(NotUnderstood):
-        found = used(data, config)
-        expected = " ".join(one.sentence for one in native_use(DaemonSettings(), config, new_format(config), schemas))
+        found, look = used(data, config), inspection(config, DaemonSettings())
+        expected = " ".join(
+            one.sentence for one in native_use(DaemonSettings(), config, new_format(config), schemas, look)
+        )
         for name in schemas:
             if name in found:
                 assert (f"{'.'.join(name)} (" in expected) == bool(found[name]), (found, expected)

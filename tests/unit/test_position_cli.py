@@ -18,13 +18,15 @@ import structlog
 
 from headrace.adapters.local.lock import FileLock
 from headrace.adapters.sqlite.state import SqliteStore
-from headrace.cli.common import duration_text, time_text
+from headrace.cli.common import time_text
 from headrace.cli.main import main
-from headrace.cli.position_show import _Source, judge, remedy
+from headrace.cli.position_show import remedy
 from headrace.model import Gap, OpenXa, Position
 from headrace.mysql.position.inventory import Binlog, Inventory
+from headrace.mysql.position.report import Asked, judge
 from headrace.ports.state import StateChange
 from headrace.settings.destination import SourceSettings
+from headrace.times import duration_text
 from headrace_common import logs
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -245,7 +247,7 @@ GTIDS = {"gtid_mode": True, "executed": f"{UUID}:1-30", "purged": f"{UUID}:1-10"
 def test_the_verdict_is_the_state_that_the_destination_would_take(
     position: Position | None, facts: dict[str, Any], state: str, text: str
 ) -> None:
-    found, verdict = judge(SOURCE, position, _Source("h:1", inventory(**facts)))
+    found, verdict = judge(SOURCE, position, Asked("h:1", inventory(**facts)))
     assert found == state
     assert text in verdict
     assert state == "ok" or verdict.startswith(f"{state}: ")

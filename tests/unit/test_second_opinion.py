@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.check import decode_file
 from headrace.cli.decode import printing_settings
 from headrace.cli.main import main
 from headrace.model import Column, RowsChange
-from headrace.mysql.second_opinion import Opinion, Sample, Tail, compare, known_error, same_value
+from headrace.mysql.inspection import decode_file
+from headrace.mysql.second_opinion import Sample, Tail, compare, known_error, same_value
 from headrace.mysql.wire.binlog_file import packets
+from headrace.ports.inspection import Opinion
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "binlogs"
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.position_show import _Source, judge
 from headrace.errors import LostKind, PositionLost, SourceChanged
 from headrace.model import Gap, OpenXa, Position
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position import server_comparison as comparison
 from headrace.mysql.position.heads import FileHead
 from headrace.mysql.position.inventory import Binlog, Inventory
+from headrace.mysql.position.report import Asked, judge
 from headrace.mysql.position.server_comparison import compare_server
 from headrace.ports.source import Move
 from headrace.settings.destination import SourceSettings
@@ -216,7 +216,7 @@ async def test_the_state_and_position_show_count_the_same_and_no_heartbeats_of_o
     _, verdict = judge(
         SourceSettings.model_validate({"host": "h", "user": "u", "password": "p"}),
         stored,
-        _Source("h:1", server.inventory),
+        Asked("h:1", server.inventory),
     )
     assert "12 transactions" in verdict
 

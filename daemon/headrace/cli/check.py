@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import functools
 from collections.abc import Awaitable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,23 +15,15 @@ from headrace.cli.check_native import native_use
 from headrace.cli.check_report import JsonReport, Report, SqlReport
 from headrace.cli.common import add_config, positive
 from headrace.cli.decode import printing_settings
-from headrace.cli.decode_output import Output
-from headrace.cli.decode_read import Window, read_files
-from headrace.cli.wiring import Wiring, new_format
+from headrace.cli.wiring import Wiring, inspection, new_format
 from headrace.destination.lost_state import sign_of_life, state_lost
 from headrace.errors import HeadraceError, SourceMisconfigured
-from headrace.model import RowsChange
-from headrace.mysql.checks import Wanted, check_source
-from headrace.mysql.schema.current import captured_names, schemas_now
-from headrace.mysql.second_connection import MysqlSecondConnection
-from headrace.mysql.second_opinion import Opinion, second_opinion
-from headrace.mysql.source import MysqlSource, addresses
 from headrace.pipeline.projection import Projections
 from headrace.pipeline.rule_checks import check_rules
 from headrace.ports.finding import Finding, Level, failed, ok, problem, warning, wrong
+from headrace.ports.inspection import Inspection, Opinion
 from headrace.ports.sink import Sink
 from headrace.ports.state import Stored
-from headrace.rules.patterns import named_schemas, named_tables
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.snapshot import READS_ROWS
@@ -88,31 +79,21 @@ async def command(settings: Settings, report: Report) -> int:
     unread = await _check_stores(settings, shared, stored, report)
     for name, destination in settings.destinations.items():
         kept = stored.get(name)
-        captures = Projections(destination).captures
-        wanted = Wanted(
-            schemas=named_schemas(destination.filter.include),
-            reads_rows=_publishes_rows(destination) and (kept is None or kept.stored.position is None),
-            heartbeat=destination.heartbeat,
-            position=kept.stored.position if kept is not None else None,
-            captures=captures if destination.filter.rows else None,
-            tables=captured_names(destination.filter.include, captures, kept.entries if kept is not None else ()),
-            only_these=named_tables(destination.filter.include)[1],
-        )
+        look = shared.inspection(destination)
+        reads_rows = _publishes_rows(destination) and (kept is None or kept.stored.position is None)
+        known, entries = (kept.stored, kept.entries) if kept is not None else (None, ())
         away = blind = ""
-        for number, source in enumerate(addresses(destination.source)):
-            address = f"{source.host}:{source.port}"
-            checking = check_source(
-                source, source.server_id, node=settings.daemon.node, destination=name, wanted=wanted
-            )
+        for number, address in enumerate(look.addresses):
+            checking = look.check(address, known, entries, reads_rows=reads_rows)
             found = await _limited("connection", checking)
             report.add(name, f"standby {address}" if number else "source", found, address)
             if not number:
                 away, blind = _blind(found, address)
-        report.add(name, "state", await _position(settings.daemon, destination, kept, name in unread, away, blind))
+        report.add(name, "state", await _position(shared, destination, kept, name in unread, away, blind))
         rules = (
             [_not_looked_at("rules", blind)]
             if blind
-            else await _limited("rules", _check_rules(settings.daemon, destination))
+            else await _limited("rules", _check_rules(settings.daemon, destination, look))
         )
         report.add(name, "rules", rules)
         report.add(name, "sink", await _limited("sink", _check_sink(destination, shared.probe_sink(destination))))
@@ -183,7 +164,7 @@ def _publishes_rows(destination: DestinationSettings) -> bool:
 
 
 async def _position(
-    daemon: DaemonSettings, destination: DestinationSettings, kept: _Kept | None, unread: bool, away: str, blind: str
+    shared: Wiring, destination: DestinationSettings, kept: _Kept | None, unread: bool, away: str, blind: str
 ) -> list[Finding]:
     """Where the destination would begin, as far as that can be looked at. `unread`: its store can't be read; `away` and
     `blind` as _blind() says."""
@@ -192,11 +173,11 @@ async def _position(
     known = kept is not None and kept.stored.position is not None
     if away and not known and isinstance(destination.source.start, StartLatest):
         return [_not_looked_at("position", away)]
-    return await _limited("position", _check_state(daemon, destination, kept, blind))
+    return await _limited("position", _check_state(shared, destination, kept, blind))
 
 
 async def _check_state(
-    daemon: DaemonSettings, destination: DestinationSettings, kept: _Kept | None, blind: str
+    shared: Wiring, destination: DestinationSettings, kept: _Kept | None, blind: str
 ) -> list[Finding]:
     """Where the destination would begin."""
     source, known = destination.source, kept.stored if kept is not None else None
@@ -205,7 +186,7 @@ async def _check_state(
     if not isinstance(source.start, StartLatest):
         return [ok("position", "nothing is stored: it begins by [source] start")]
     if source.on_state_lost == "fail" and (known is None or not known.version):
-        second = MysqlSecondConnection(source, destination.name)
+        second = shared.source(destination).second_connection()
         try:
             heartbeat = await second.stored_heartbeat(required=True) if destination.heartbeat.enabled else None
         finally:
@@ -218,14 +199,14 @@ async def _check_state(
         return [warning("position", f"{begins}; rows that are there already are not published")]
     return [
         ok("position", f"{begins}, and publishes the rows that are there"),
-        *([_not_looked_at("snapshot", blind)] if blind else await _tables(daemon, destination)),
+        *([_not_looked_at("snapshot", blind)] if blind else await _tables(shared, destination)),
     ]
 
 
-async def _tables(daemon: DaemonSettings, destination: DestinationSettings) -> list[Finding]:
+async def _tables(shared: Wiring, destination: DestinationSettings) -> list[Finding]:
     """What a first start would read, or why it can't."""
     captures = Projections(destination).captures
-    reader = await MysqlSource(destination, daemon, captures, named=False).reader_now(of_snapshots=True)
+    reader = await shared.inspection(destination).reader(of_snapshots=True)
     try:
         await reader.require()
         lacks = await reader.lacks()
@@ -246,9 +227,9 @@ async def _tables(daemon: DaemonSettings, destination: DestinationSettings) -> l
     return [ok("snapshot", f"the first start publishes {about}")]
 
 
-async def _check_rules(daemon: DaemonSettings, destination: DestinationSettings) -> list[Finding]:
-    tables, fmt = await schemas_now(destination.source, lambda _, __: True), new_format(destination)
-    return check_rules(destination, fmt, tables) + native_use(daemon, destination, fmt, tables)
+async def _check_rules(daemon: DaemonSettings, destination: DestinationSettings, look: Inspection) -> list[Finding]:
+    tables, fmt = await look.tables(lambda _, __: True), new_format(destination)
+    return check_rules(destination, fmt, tables) + native_use(daemon, destination, fmt, tables, look)
 
 
 async def _check_sink(destination: DestinationSettings, sink: Sink) -> list[Finding]:
@@ -264,31 +245,12 @@ async def _check_sink(destination: DestinationSettings, sink: Sink) -> list[Find
 # -- the second opinion -------------------------------------------------------------------------------------------
 
 
-class _Changes(Output):
-    """Keeps the changes of rows."""
-
-    def __init__(self) -> None:
-        self.changes: list[RowsChange] = []
-
-    def emit(self, change: RowsChange) -> None:
-        self.changes.append(change)
-
-
-def decode_file(settings: DestinationSettings, spool: Path, path: Path) -> Sequence[RowsChange]:
-    """The changes in a binlog file, as `headrace decode` reads it. Raises NotUnderstood and OSError."""
-    output = _Changes()
-    read_files([path], settings, spool, Window([path.name], None, None), output)
-    return output.changes
-
-
 async def _compare_readers(settings: Settings, count: int) -> int:
     report, well, plain = Report(), True, printing_settings()
 
     async def look(destination: DestinationSettings) -> Opinion:
         with TemporaryDirectory(prefix="headrace-") as folder:
-            decode = functools.partial(decode_file, plain, Path(folder))
-            captures = Projections(destination).captures
-            return await second_opinion(destination.source, captures, count, decode, Path(folder))
+            return await inspection(destination, settings.daemon).second_opinion(count, plain, Path(folder))
 
     for name, destination in settings.destinations.items():
         try:

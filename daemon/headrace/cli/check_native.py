@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 
 from headrace.errors import HeadraceError
-from headrace.model import TableSchema
-from headrace.mysql.values.column_types import ValueOptions, known_to_native_code
 from headrace.native import find
 from headrace.pipeline.native_output import reason_of_destination, reason_of_table
 from headrace.pipeline.projection import Projections
 from headrace.ports.finding import Finding, ok
 from headrace.ports.format import KeyedFormat, ValueFormat
+from headrace.ports.inspection import Inspection, Schemas
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 
@@ -24,23 +22,23 @@ def native_use(
     daemon: DaemonSettings,
     destination: DestinationSettings,
     fmt: ValueFormat | KeyedFormat,
-    tables: Mapping[tuple[str, str], TableSchema],
+    tables: Schemas,
+    look: Inspection,
 ) -> list[Finding]:
     """Which captured tables native code reads, and why not the others; rules that fit none are reported elsewhere."""
     native = find(daemon.native)
     if reason := reason_of_destination(destination, fmt, native.reason):
         return [ok("native", f"Python makes the rows: {reason}")]
-    projections, options = Projections(destination, fmt), ValueOptions(destination.message.capabilities.time_zone)
+    projections = Projections(destination, fmt)
     several, reasons = destination.message.rows_per_message > 1, dict[str, str]()
     for schema in tables.values():
         if not projections.captures(schema.schema, schema.table):
             continue
-        unknown = [column.name for column in schema.columns if not known_to_native_code(column, options)]
         with contextlib.suppress(HeadraceError):
             reasons[schema.name] = reason_of_table(
                 projections.of(schema),
                 fmt,
-                unknown,
+                look.unknown_to_native_code(schema),
                 one_log=destination.sink.capabilities.one_log,
                 several=several,
             )

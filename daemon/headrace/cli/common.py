@@ -132,19 +132,6 @@ def time_text(micros: int) -> str:
     return times.time_text(micros) if micros else "-"
 
 
-def duration_text(seconds: float) -> str:
-    """A duration for people: the largest unit that fits, with one digit behind the point."""
-    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} seconds"
-
-
-def short(text: str, limit: int = 200) -> str:
-    """A GTID set for a table, where one of thousands of intervals would hide everything else."""
-    return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters, --json has all)"
-
-
 def operator() -> str:
     """Who gives the command."""
     return f"{getpass.getuser()}@{socket.gethostname()}"

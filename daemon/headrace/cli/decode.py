@@ -15,12 +15,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-from headrace.cli.decode_output import Lines, Output, Stats
-from headrace.cli.decode_read import Window, read_files, read_server
+from headrace.cli.decode_output import Lines, Printed, Stats
 from headrace.cli.main import leave_stdout
 from headrace.cli.terminal import progress
 from headrace.cli.wiring import ADAPTERS
 from headrace.errors import ConfigError, Refusal
+from headrace.pipeline.projection import Projections
+from headrace.ports.inspection import Window
 from headrace.rules.patterns import compile_filter
 from headrace.settings.destination import DestinationSettings
 from headrace.settings.load import Loader, derive_server_id
@@ -96,7 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
         settings = _settings(arguments)
     except ValueError as error:
         arguments.parser.error(str(error))
-    output: Output = Stats() if arguments.stats else Lines(settings, sys.stdout.buffer)
+    adapter, captures = ADAPTERS.source_adapter(), Projections(settings).captures
+    output: Printed = Stats() if arguments.stats else Lines(settings, sys.stdout.buffer)
     try:
         with (
             TemporaryDirectory(prefix="headrace-") as folder,
@@ -106,8 +108,9 @@ def run(arguments: argparse.Namespace) -> int:
             spool = Path(folder)
             try:
                 if arguments.host:
-                    reading = read_server(
+                    reading = adapter.read_server(
                         settings,
+                        captures,
                         spool,
                         window,
                         output,
@@ -118,9 +121,10 @@ def run(arguments: argparse.Namespace) -> int:
                     asyncio.run(reading)
                 else:
                     told = partial(work.at, total=sum(file.stat().st_size for file in arguments.files if file.exists()))
-                    read_files(
+                    adapter.read_files(
                         arguments.files,
                         settings,
+                        captures,
                         spool,
                         window,
                         output,

@@ -9,36 +9,21 @@ from headrace.cli.wiring import new_format
 from headrace.model import Position, RowsChange, SchemaChange
 from headrace.pipeline.message_builder import MessageBuilder
 from headrace.pipeline.projection import Projections
+from headrace.ports.inspection import Output
 from headrace.settings.destination import DestinationSettings
 
 _NOWHERE = Position("", "", 0)
 """Nobody stores how far the output has come."""
 
 
-class Output:
-    """Takes the changes that are read. What is left to this base does nothing."""
-
-    done = False
-    """Whether nothing more is wanted."""
-
-    def emit(self, change: RowsChange) -> None:
-        """Changes of rows."""
-
-    def emit_schema(self, change: SchemaChange) -> None:
-        """A statement."""
-
-    def full(self) -> bool:
-        """Whether write() should be called before more comes."""
-        return False
-
-    def write(self, transactions: int, events: int) -> None:
-        """Prints what came so far; the counts are of all that was read."""
+class Printed(Output):
+    """What is printed of the changes that are read."""
 
     def finish(self, out: BinaryIO) -> None:
         """At the end, also after an error."""
 
 
-class Lines(Output):
+class Lines(Printed):
     """Messages as lines, made by what the daemon makes them with."""
 
     def __init__(self, settings: DestinationSettings, out: BinaryIO) -> None:
@@ -64,7 +49,7 @@ class Lines(Output):
         self._builder.tick()
 
 
-class Stats(Output):
+class Stats(Printed):
     """Events and rows by table and kind."""
 
     def __init__(self) -> None:

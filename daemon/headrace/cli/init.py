@@ -15,8 +15,8 @@ from typing import Any
 from pydantic import SecretStr, ValidationError
 
 from headrace.cli.common import CommandRefused, aligned
+from headrace.cli.wiring import ADAPTERS
 from headrace.errors import Refusal
-from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 from headrace.settings.load import DESTINATION_NAME
 
@@ -25,7 +25,6 @@ DESCRIPTION = (
     "nothing on the source is changed, and no file is replaced. What is not given is asked for on a terminal. The "
     "password is written to no file: the destination's file refers to a variable of the environment."
 )
-_OURS = {"mysql", "sys", "information_schema", "performance_schema", "headrace"}
 
 _MAIN = """\
 # headrace's own file; docs/configuration.md has all keys. The destinations are in the folder beside it.
@@ -114,7 +113,7 @@ async def _init(given: argparse.Namespace) -> int:
         os.environ.get(variable) or _ask(f"Password ({variable} is not set)", variable, secret=True),
         tls,
     )
-    schemas = await _schemas(source)
+    schemas = await ADAPTERS.source_adapter().schemas(source)
     chosen = given.schema or _choose(schemas)
     if missing := [one for one in chosen if one not in schemas]:
         raise CommandRefused(
@@ -177,17 +176,6 @@ def _source(host: str, port: int, user: str, password: str, tls: dict[str, Any])
         first = error.errors()[0]
         option = f"--{str(first['loc'][0]).replace('_', '-')}" if first["loc"] else "--tls-ca"
         raise CommandRefused(f"{option}: {first['msg']}") from None
-
-
-async def _schemas(source: SourceSettings) -> dict[str, int]:
-    """The schemas that the account sees, with their number of tables. Raises SourceError."""
-    async with await SourceConnection.open(address_of(source)) as connection:
-        rows = await connection.query(
-            "SELECT schema_name AS s, COUNT(table_name) AS c FROM information_schema.schemata LEFT JOIN"
-            " information_schema.tables ON table_schema = schema_name AND table_type = 'BASE TABLE'"
-            " GROUP BY schema_name ORDER BY schema_name"
-        )
-    return {str(row["s"]): int(row["c"]) for row in rows if str(row["s"]).lower() not in _OURS}
 
 
 def _sink(text: str) -> str:

@@ -16,10 +16,10 @@ from headrace.cli.common import (
     open_store,
     positive,
     print_json,
-    short,
     time_text,
 )
 from headrace.model import Gap
+from headrace.ports.inspection import short
 from headrace.ports.state import WHOLE_HISTORY, HistoryEntry
 from headrace.settings.destination import Settings
 

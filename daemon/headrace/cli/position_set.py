@@ -19,11 +19,11 @@ from headrace.cli.common import (
     open_store,
     operator,
     require_answer,
-    short,
 )
 from headrace.cli.terminal import Work, progress
 from headrace.destination.position_mover import PositionMover
 from headrace.model import Gap
+from headrace.ports.inspection import short
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.values import start_text
 from headrace.tasks import beside

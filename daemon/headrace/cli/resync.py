@@ -10,8 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli import control
-from headrace.cli.common import CommandRefused, add_command, add_config, aligned, duration_text, print_json
+from headrace.cli.common import CommandRefused, add_command, add_config, aligned, print_json
 from headrace.cli.terminal import progress
+from headrace.times import duration_text
 
 if TYPE_CHECKING:
     from headrace.settings.destination import Settings

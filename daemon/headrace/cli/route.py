@@ -9,11 +9,11 @@ import orjson
 
 from headrace.cli.common import add_config, aligned, print_json
 from headrace.cli.common import destination as named
-from headrace.cli.wiring import new_format
+from headrace.cli.wiring import inspection, new_format
 from headrace.errors import ConfigError, SourceError
 from headrace.model import Column, Operation, Row, RowsChange, TableSchema
-from headrace.mysql.schema.current import schemas_now
 from headrace.pipeline.projection import Projections
+from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, Settings
 
 DESCRIPTION = (
@@ -106,7 +106,7 @@ async def _table_schema(
     note = "the columns are those of --row"
     if key is None:
         try:
-            found = await schemas_now(settings.source, lambda *name: name == (schema, table))
+            found = await inspection(settings, DaemonSettings()).tables(lambda *name: name == (schema, table))
             if (schema, table) in found:
                 return found[schema, table], ""
             note = "the source has no such table"

@@ -14,7 +14,8 @@ from headrace.cli.common import (
     print_json,
 )
 from headrace.cli.terminal import show_table
-from headrace.mysql.schema.history import SchemaHistory
+from headrace.cli.wiring import ADAPTERS
+from headrace.model import TableSchema
 from headrace.settings.destination import Settings
 
 DESCRIPTION = (
@@ -37,14 +38,12 @@ async def run(settings: Settings, given: argparse.Namespace) -> int:
     async with coordinated(settings) as shared:
         store = await open_store(shared, wanted)
         stored, entries = await store.load(given.name), await store.schema_entries(given.name)
-    # Which server it is matters to what further statements would do, and none is applied here.
-    history = SchemaHistory(lambda _schema, _table: True, mariadb=False, version="8.0.0", lower_case_table_names=0)
-    history.restore(entries, stored.last_pos)
-    tables = {f"{schema}.{table}": _columns(history, schema, table) for schema, table in sorted(history.known())}
+    known = ADAPTERS.source_adapter().stored_tables(entries, stored.last_pos)
+    tables = {table.name: _columns(table) for table in known.tables.values()}
     if given.table:
         if given.table not in tables:
             schema, _, table = given.table.partition(".")
-            why = history.unknown_because(schema, table) if table else ""
+            why = known.unknown_because(schema, table) if table else ""
             raise CommandRefused(
                 f"nothing is known of {given.table}{f': {why}' if why else ''}",
                 remedy=f"headrace schema {given.name} lists the tables that are known",
@@ -65,16 +64,8 @@ async def run(settings: Settings, given: argparse.Namespace) -> int:
     return 0
 
 
-def _columns(history: SchemaHistory, schema: str, table: str) -> list[dict[str, Any]]:
-    found = history.table(schema, table)
-    if found is None:
-        return []
+def _columns(table: TableSchema) -> list[dict[str, Any]]:
     return [
-        {
-            "name": one.name,
-            "type": one.mysql_type,
-            "nullable": one.nullable,
-            "key": number in found.keys,
-        }
-        for number, one in enumerate(found.columns)
+        {"name": one.name, "type": one.mysql_type, "nullable": one.nullable, "key": number in table.keys}
+        for number, one in enumerate(table.columns)
     ]

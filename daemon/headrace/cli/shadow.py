@@ -9,12 +9,9 @@ from typing import Any
 from headrace.cli.common import add_config, aligned, destination, duration, print_json
 from headrace.cli.wiring import Wiring, new_format
 from headrace.errors import ConfigError
-from headrace.moving.shadow import canal_rules, debezium_rules
-from headrace.moving.shadow.changes import Reader, debezium_changes
-from headrace.moving.shadow.comparison import Alone, Comparison, Explain, Finding
+from headrace.moving.shadow.comparison import Comparison, Finding
 from headrace.moving.shadow.stretch import Stretch
-from headrace.mysql.schema.current import schemas_now
-from headrace.mysql.source import MysqlSource
+from headrace.moving.shadow.topics import rules_of, topics_of
 from headrace.pipeline.projection import Projections
 from headrace.ports.replay import Replay
 from headrace.settings.destination import DestinationSettings, Settings
@@ -61,10 +58,11 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
         )
     reader, explain, alone = rules_of(chosen)
     comparison = Comparison(explain, alone)
-    source = MysqlSource(chosen, settings.daemon, Projections(chosen).captures, named=False)
-    now = await source.now_ms()
-    pairs, keys_of = await topics_of(chosen, source)
     wiring = Wiring(settings, command=True)
+    source, projections = wiring.inspection(chosen), Projections(chosen, new_format(chosen))
+    now = await source.now_ms()
+    tables = await source.tables(projections.captures)
+    pairs, keys_of = topics_of(chosen, projections, tables.values())
 
     def open_topic(topic: str, since_ms: int) -> Replay:
         return wiring.replay(chosen, topic, since_ms)
@@ -83,31 +81,6 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
     else:
         _print(chosen, pairs, comparison, seconds)
     return 0 if comparison.counts["pairs"] and not comparison.unexplained else 1
-
-
-def rules_of(chosen: DestinationSettings) -> tuple[Reader, Explain, Alone]:
-    """What reads messages of the destination's format, and explains differences. Raises ConfigError."""
-    match chosen.message.format:
-        case "canal":
-            message: Any = chosen.message
-            rules = canal_rules.CanalRules(message.binary_text, enum_index=message.enum_index)
-            return rules.read, rules.explain, rules.alone
-        case "debezium" if not chosen.message.debezium.unwrap:  # type: ignore[attr-defined]
-            return debezium_changes, debezium_rules.explain, debezium_rules.alone
-    raise ConfigError([f"{chosen.name}: messages of format {chosen.message.format} can't be compared with others"])
-
-
-async def topics_of(
-    chosen: DestinationSettings, source: MysqlSource
-) -> tuple[list[tuple[str, str]], dict[str, list[str]]]:
-    """The topics of both systems, (old, ours), that captured tables and the format's own messages go to; and the keys
-    of these tables, as a Reader needs them."""
-    projections = Projections(chosen, new_format(chosen))
-    tables = await schemas_now(source.settings, projections.captures)
-    topics = {projections.route(*name).topic for name in tables} | chosen.message.capabilities.topics
-    topics.add(chosen.route.topic)
-    keys_of = {one.name: [one.columns[i].name for i in one.keys] for one in tables.values()}
-    return [(topic.removeprefix(chosen.route.topic_prefix), topic) for topic in sorted(topics)], keys_of
 
 
 # -- output -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli import control
-from headrace.cli.common import CommandRefused, add_config, duration_text, print_json
+from headrace.cli.common import CommandRefused, add_config, print_json
+from headrace.times import duration_text
 
 if TYPE_CHECKING:
     from headrace.settings.destination import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -13,14 +13,12 @@ from urllib.parse import unquote, urlsplit
 from headrace.cli.common import add_config, coordinated, destination, duration, positive, print_json
 from headrace.cli.terminal import progress
 from headrace.cli.verify_output import Told, print_table, write_extra
-from headrace.cli.wiring import Wiring, document_index, new_format
+from headrace.cli.wiring import ADAPTERS, Wiring, document_index, new_format
 from headrace.errors import ConfigError
 from headrace.model import TableSchema
-from headrace.mysql.schema.current import captured_names, schemas_now, unreadable_now
-from headrace.mysql.snapshot.select import among, between
-from headrace.mysql.source import MysqlSource
 from headrace.pipeline.projection import Projections
 from headrace.ports.documents import IndexAccess
+from headrace.ports.inspection import Inspection
 from headrace.rules.templates import Template
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.snapshot.plan import matching
@@ -28,7 +26,7 @@ from headrace.verify.comparison import Limits, compare
 from headrace.verify.documents import KEY, DocumentNames, document_forms
 from headrace.verify.hashes import row_hash
 from headrace.verify.result import TableFound
-from headrace.verify.table import Conditions, TableNow
+from headrace.verify.table import TableNow
 from headrace.verify.views import IndexView, View
 from headrace_common.files import secrets_beside
 from headrace_common.references import Expander
@@ -110,9 +108,9 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
         raise ConfigError([f"{chosen.name}: what is published is not the table: [filter] operations lacks {left_out}"])
     limits = Limits(given.max_rows, given.range_rows, given.settle)
     projections = Projections(chosen, new_format(chosen))
-    source = MysqlSource(chosen, settings.daemon, projections.captures, named=False)
     found = []
     async with coordinated(settings) as shared:
+        source = shared.inspection(chosen)
         await source.now_ms()
         unreadable, tables = await _tables(source, projections, given.tables, chosen, await _known(shared, chosen))
         for name, grant in unreadable.items():
@@ -149,21 +147,19 @@ async def _known(shared: Wiring, chosen: DestinationSettings) -> Sequence[dict[s
 
 
 async def _tables(
-    source: MysqlSource,
+    source: Inspection,
     projections: Projections,
     wanted: str,
     chosen: DestinationSettings,
     entries: Sequence[dict[str, Any]],
-) -> tuple[dict[tuple[str, str], str], list[TableSchema]]:
+) -> tuple[Mapping[tuple[str, str], str], list[TableSchema]]:
     """Those that are meant, by name: the ones that the account may not read, each with the GRANT, and the others.
     Raises ConfigError when there is none."""
     try:
         wants = matching(wanted, projections.captures)
     except ValueError as error:
         raise ConfigError([f"TABLE: {error}"]) from error
-    named = captured_names(chosen.filter.include, projections.captures, entries)
-    unreadable = await unreadable_now(source.settings, wants, named)
-    found = await schemas_now(source.settings, wants)
+    unreadable, found = await source.unreadable(wants, entries), await source.tables(wants)
     if not found and not unreadable:
         raise ConfigError([f"{chosen.name} captures no table {wanted}" if wanted else f"{chosen.name} has no table"])
     return unreadable, [found[name] for name in sorted(found)]
@@ -171,7 +167,7 @@ async def _tables(
 
 async def _sides(
     shared: Wiring,
-    source: MysqlSource,
+    source: Inspection,
     projections: Projections,
     schema: TableSchema,
     given: argparse.Namespace,
@@ -190,9 +186,9 @@ async def _sides(
             forms = _only_form
     except LookupError as error:
         raise ConfigError([f"{chosen.name}: {error.args[0]}"]) from error
-    conditions = Conditions(among, between)
+    conditions = ADAPTERS.source_adapter().conditions
     return (
-        TableNow(await source.reader_now(), schema, projection, new_format(chosen), messages, conditions, forms),
+        TableNow(await source.reader(), schema, projection, new_format(chosen), messages, conditions, forms),
         view,
     )
 

@@ -25,6 +25,7 @@ from headrace.pipeline.projection import Projections
 from headrace.ports.cluster import Cluster, Lock, Member
 from headrace.ports.documents import DocumentIndex, IndexAccess
 from headrace.ports.format import KeyedFormat, ValueFormat
+from headrace.ports.inspection import Inspection
 from headrace.ports.parking import ParkingStore
 from headrace.ports.registry import Registry
 from headrace.ports.replay import MessageReader, Published, Replay
@@ -32,6 +33,7 @@ from headrace.ports.sink import Parking, Sink, SinkRouting, SinkUse, TopicEnds
 from headrace.ports.source import Source
 from headrace.ports.state import StateStore
 from headrace.rules.topics import ANY_NAME, TopicRules, parse_partitions
+from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.tasks import cancel
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 ADAPTERS = Registry(
     {
+        "source": {"mysql": "headrace.mysql.adapter:MysqlAdapter"},
         "sink": {
             "kafka": "headrace.adapters.kafka.adapter:KafkaAdapter",
             "rabbitmq": "headrace.adapters.rabbitmq.adapter:RabbitMqAdapter",
@@ -70,6 +73,11 @@ def new_format(destination: DestinationSettings, adapters: Registry = ADAPTERS) 
     return adapters.format_adapter(destination.message.format).format(destination.message, destination.name)
 
 
+def inspection(destination: DestinationSettings, daemon: DaemonSettings, adapters: Registry = ADAPTERS) -> Inspection:
+    """What commands ask a destination's source."""
+    return adapters.source_adapter().inspection(destination, daemon, Projections(destination).captures)
+
+
 def document_index(access: IndexAccess) -> DocumentIndex:
     """An index that consumers write to, not connected yet."""
     from headrace.adapters.elasticsearch.index import ElasticsearchIndex
@@ -94,10 +102,8 @@ async def foreign_nodes(hosts: str) -> AsyncIterator[ForeignNodes]:
 
 def check_place(text: str) -> None:
     """Raises ConfigError for what is no place to move a position to."""
-    from headrace.mysql.position.move import parse_where
-
     try:
-        parse_where(text)
+        ADAPTERS.source_adapter().check_place(text)
     except ValueError as error:
         raise ConfigError([f"'{text}' {error}"]) from None
 
@@ -218,10 +224,12 @@ class Wiring:
 
     def source(self, destination: DestinationSettings) -> Source:
         """The destination's source, which nothing was asked of yet."""
-        from headrace.mysql.source import MysqlSource
+        adapter, captures = self._adapters.source_adapter(), Projections(destination).captures
+        return adapter.source(destination, self._settings.daemon, captures, self._budget.ahead)
 
-        captures = Projections(destination).captures
-        return MysqlSource(destination, self._settings.daemon, captures, ahead=self._budget.ahead)
+    def inspection(self, destination: DestinationSettings) -> Inspection:
+        """What commands ask the destination's source."""
+        return inspection(destination, self._settings.daemon, self._adapters)
 
     def probe_sink(self, destination: DestinationSettings) -> Sink:
         """A sink for check() alone, which disturbs no other."""

@@ -12,7 +12,7 @@ from headrace.canal_wire import cursor as wire
 from headrace.canal_wire.cursor import CLIENT
 from headrace.errors import Refusal
 from headrace.model import Position
-from headrace.mysql.position.foreign import ForeignCursor
+from headrace.moving.foreign import ForeignCursor
 from headrace.ports.replay import Published
 
 # -- Canal --------------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from headrace.moving.counterparts import choice, flag, notes_of, whole
 from headrace.moving.cursors import stored_offset
 from headrace.moving.debezium_table import CONNECTORS, PROPERTIES, SNAPSHOTS, TLS
 from headrace.moving.draft import Draft, Entry, Reference
+from headrace.moving.foreign import ForeignCursor
 from headrace.moving.properties import Property
-from headrace.mysql.position.foreign import ForeignCursor
 from headrace.ports.replay import Published
 from headrace.settings.load import DESTINATION_NAME
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headrace.errors import ConfigError, HeadraceError, Refusal
 from headrace.moving.draft import Check, Draft, checked, write
-from headrace.mysql.position.foreign import ForeignCursor, ForeignStart, start_of
+from headrace.moving.foreign import ForeignCursor, ForeignStart, start_of
 from headrace.settings.destination import DestinationSettings
 from headrace.settings.values import start_text
 

@@ -12,7 +12,7 @@ import struct
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,12 @@ from headrace.mysql.events.cutter import EventCutter
 from headrace.mysql.events.table_map import table_name
 from headrace.mysql.wire.binlog_file import MAGIC
 from headrace.mysql.wire.connection import LOOK_HEARTBEAT, SourceConnection, address_of, probe_id, short_dump
+from headrace.ports.inspection import Opinion
 from headrace.settings.destination import SourceSettings
 
 _BYTES_LIMIT = 64 << 20
 """Bytes of events kept at once: the older ones go before this is passed."""
 _MAPS_LIMIT = 10_000
-_TOLD_LIMIT = 200
-"""Differences told one by one."""
 _HEADER = struct.Struct("<IBIIIH")
 _QUERY, _XID = 2, 16
 _KINDS = {kind.number: kind.rows for kind in ev.TABLE if kind.rows is not None}
@@ -62,26 +61,6 @@ class Sample:
     def position(self) -> str:
         """`file:offset` of the rows event."""
         return f"{self.file}:{self.offset}"
-
-
-@dataclass(slots=True)
-class Opinion:
-    """What the comparison found. `told` are the differences that are not known, a line each, and at most 200."""
-
-    events: int = 0
-    values: int = 0
-    differences: int = 0
-    told: list[str] = field(default_factory=list)
-    known: Counter[str] = field(default_factory=Counter)
-    """Values that differ by a known error of mysql-replication, by that error."""
-    left_out: Counter[str] = field(default_factory=Counter)
-    """Events that were not compared, by why."""
-
-    def differs(self, what: str) -> None:
-        """Notes a difference that is not known."""
-        self.differences += 1
-        if len(self.told) < _TOLD_LIMIT:
-            self.told.append(what)
 
 
 async def second_opinion(

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from headrace.ports.cluster import ClusterAdapter
 from headrace.ports.format import FormatAdapter
+from headrace.ports.inspection import SourceAdapter
 from headrace.ports.parking import ParkingAdapter
 from headrace.ports.sink import SinkAdapter
 from headrace.ports.state import StateAdapter
@@ -15,9 +16,9 @@ from headrace_common.section import Section
 
 
 class Registry:
-    """`adapters` has `module:class` of each adapter, by kind (sink, message, parking, cluster, state) and name. Every
-    method raises LookupError for a name that is not registered. It is also the `Sections` that the configuration is
-    read with."""
+    """`adapters` has `module:class` of each adapter, by kind (source, sink, message, parking, cluster, state) and name.
+    Every method raises LookupError for a name that is not registered. It is also the `Sections` that the configuration
+    is read with."""
 
     def __init__(self, adapters: Mapping[str, Mapping[str, str]]) -> None:
         self.adapters = adapters
@@ -35,6 +36,10 @@ class Registry:
             module, _, attribute = known[name].partition(":")
             made = self._made[kind, name] = getattr(importlib.import_module(module), attribute)()
         return made
+
+    def source_adapter(self, type: str = "mysql") -> SourceAdapter:
+        """The adapter of a kind of source."""
+        return cast(SourceAdapter, self._find("source", type))
 
     def sink_adapter(self, type: str) -> SinkAdapter:
         """The adapter of [sink] type."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.errors import NotUnderstood, Refusal
@@ -12,6 +11,7 @@ from headrace.large_values import settled
 from headrace.model import Operation, Row, RowsChange, TableSchema
 from headrace.pipeline.table_projection import TableProjection
 from headrace.ports.format import KeyedFormat, ValueFormat
+from headrace.ports.inspection import Conditions
 from headrace.ports.replay import MessageReader, Published, PublishedRow, RowTold
 from headrace.ports.tables import NOWHERE, ChunkRequest, Key, TableChanged, TableReader
 
@@ -33,16 +33,6 @@ class SourceRow(NamedTuple):
     forms: tuple[int, ...]
     raw: Key | None
     """As the source writes it down."""
-
-
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """How the source writes down which rows are meant, in SQL."""
-
-    among: Callable[[TableSchema, Sequence[Key]], str]
-    """Those with these keys."""
-    between: Callable[[TableSchema, Key, Key], str]
-    """Those from one key to another, both included."""
 
 
 class TableNow:

@@ -1,14 +1,13 @@
-"""What `headrace decode` reads: binlog files, or a server's dump up to its present end."""
+"""Reads binlog files, or a server's dump up to its present end, for whoever takes their changes."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
-from headrace.cli.decode_output import Output
 from headrace.errors import NotUnderstood, SourceError
 from headrace.model import Position, RowsChange, SchemaChange
 from headrace.mysql.decoder import Decoder
@@ -22,7 +21,7 @@ from headrace.mysql.source import MysqlSource
 from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.wire.binlog_file import packet, packets
 from headrace.mysql.wire.connection import SourceConnection, address_of
-from headrace.pipeline.projection import Projections
+from headrace.ports.inspection import Captures, Output, Window
 from headrace.ports.source import Receiver, Told
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
@@ -34,20 +33,17 @@ _NO_SCHEMA = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Which transactions are wanted, by where they begin or when they were committed (microseconds since 1970).
-    `files` is the order of files; when it is empty they are ordered by their numbers."""
+class _Bounds:
+    """See Window."""
 
-    files: list[str]
-    first: tuple[str, int] | int | None
-    last: tuple[str, int] | int | None
+    def __init__(self, window: Window) -> None:
+        self._files, self._first, self.last = window.files, window.first, window.last
 
     def _order(self, bound: tuple[str, int]) -> tuple[int, int]:
         file, offset = bound
-        if not self.files:
+        if not self._files:
             return file_number(file), offset
-        return (self.files.index(file) if file in self.files else -1), offset
+        return (self._files.index(file) if file in self._files else -1), offset
 
     def _is_before(self, at: tuple[str, int], commit_time_us: int, bound: tuple[str, int] | int) -> bool:
         if isinstance(bound, int):
@@ -57,7 +53,7 @@ class Window:
     def holds(self, change: RowsChange | SchemaChange) -> bool:
         """Whether the transaction of a change is wanted."""
         at = change.origin.file, change.origin.transaction
-        if self.first is not None and self._is_before(at, change.commit_time_us, self.first):
+        if self._first is not None and self._is_before(at, change.commit_time_us, self._first):
             return False
         return self.last is None or self._is_before(at, change.commit_time_us, self.last)
 
@@ -86,6 +82,7 @@ class Window:
 def read_files(
     paths: Sequence[Path],
     settings: DestinationSettings,
+    captures: Captures,
     spool: Path,
     window: Window,
     output: Output,
@@ -94,9 +91,8 @@ def read_files(
     script: Path | None = None,
     positional: bool = False,
 ) -> None:
-    """Decodes files in order, as one stream; `told` hears how many bytes of them are done. The SQL file `script` says
-    what tables are before them; with `positional` tables of which nothing is known have columns by position. Raises
-    OSError, NotUnderstood with the position, and Refusal for a script that is not understood."""
+    """See SourceAdapter."""
+    bounds = _Bounds(window)
     done = 0
     for bound in (window.first, window.last):
         if isinstance(bound, tuple) and bound[0] not in window.files:
@@ -108,11 +104,11 @@ def read_files(
         begun = False
         for chunk in packets(path):
             if decoder is None or history is None:
-                history = _history(path, chunk, settings, script)
+                history = _history(path, chunk, captures, script)
                 decoder = Decoder(
                     DumpStart(Position("", path.name, 4), checksums=False),
-                    window.receiver(output),
-                    captures=Projections(settings).captures,
+                    bounds.receiver(output),
+                    captures=captures,
                     history=history,
                     options=replace(DecoderOptions.of(settings, DaemonSettings(spool=spool)), positional=positional),
                 )
@@ -122,7 +118,7 @@ def read_files(
             _feed(decoder, history, chunk, output)
             done += len(chunk)
             told(done)
-            if window.over(decoder.position()):
+            if bounds.over(decoder.position()):
                 return
 
 
@@ -148,13 +144,13 @@ def _feed(decoder: Decoder, history: SchemaHistory, data: bytes, output: Output)
             more = True
 
 
-def _history(path: Path, chunk: bytes, settings: DestinationSettings, script: Path | None) -> SchemaHistory:
+def _history(path: Path, chunk: bytes, captures: Captures, script: Path | None) -> SchemaHistory:
     """A history for the server whose version the file's first event names, with the tables of a script."""
     if len(chunk) < 76 or chunk[9] != ev.FORMAT_DESCRIPTION:
         raise NotUnderstood(f"{path} does not begin with an event that describes its format")
     version = chunk[26:76].rstrip(b"\0").decode("ascii", "replace")
     mariadb = "mariadb" in version.lower()
-    history = SchemaHistory(Projections(settings).captures, mariadb=mariadb, version=version, lower_case_table_names=0)
+    history = SchemaHistory(captures, mariadb=mariadb, version=version, lower_case_table_names=0)
     if script is not None:
         apply_script(script, history, dialect_of(version, mariadb=mariadb))
     return history
@@ -173,6 +169,7 @@ def _rotate(file: str, checksum: bool) -> bytes:
 
 async def read_server(
     settings: DestinationSettings,
+    captures: Captures,
     spool: Path,
     window: Window,
     output: Output,
@@ -181,22 +178,20 @@ async def read_server(
     told: Callable[[int, int | None], object] = lambda *_: None,
     searching: Told = lambda *_: None,
 ) -> None:
-    """Decodes a server's binlog up to the end that it has now, or without end; `told` hears how many bytes of it are
-    done, and of how many, as far as that is known, and `searching` how far the search is for where a time is. Raises
-    SourceError and NotUnderstood."""
+    """See SourceAdapter."""
+    bounds = _Bounds(window)
     files = await _binlogs(settings)
     end = None if follow else files[-1]
-    captures = Projections(settings).captures
     source = MysqlSource(settings, DaemonSettings(spool=spool), captures, named=False, told=searching)
     opened = await source.open(None)
     if end is not None and opened.start.file and reached((opened.start.file, opened.start.offset), end):
         await opened.close()  # nothing that the server had is as late as what was asked for
         return
-    stream = opened.stream(window.receiver(output))
+    stream = opened.stream(bounds.receiver(output))
     to = None if follow else _bytes_to(files, window.last if isinstance(window.last, tuple) else files[-1])
     begin = _bytes_to(files, (opened.start.file, opened.start.offset))
     try:
-        while not output.done and not window.over(stream.position()) and (end is None or not stream.has_reached(end)):
+        while not output.done and not bounds.over(stream.position()) and (end is None or not stream.has_reached(end)):
             try:
                 await stream.read()
             finally:
