@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from headrace.destination.handle import DestinationHandle
@@ -47,5 +48,5 @@ class FakeOperator:
 def served(status: DestinationStatus, operator: FakeOperator) -> DestinationHandle:
     """A handle whose commands `operator` does."""
     handle = DestinationHandle(status)
-    handle.serve(operator, asyncio.Event())  # type: ignore[arg-type]
+    handle.serve(SimpleNamespace(operator=operator, measures=tuple), asyncio.Event())  # type: ignore[arg-type]
     return handle

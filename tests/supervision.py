@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from headrace.destination.requests import Requests
 from headrace.destination.status import DestinationStatus
 from headrace.model import State
+from headrace.ports.measures import Measure
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.supervisor.supervisor import RestartPolicy, Supervisor, Wanted
 from tests.configured import destination_of
@@ -46,6 +47,9 @@ class FakeActor:
         if self.trouble:
             raise self.trouble.pop()
         await asyncio.Event().wait()
+
+    def measures(self) -> list[Measure]:
+        return []
 
     async def changed(self) -> str:
         await self.outside.wait()

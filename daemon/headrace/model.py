@@ -67,6 +67,9 @@ class OpenXa:
 class Position:
     """Up to where everything has been confirmed, and from where reading goes on.
 
+    Its source prints, parses, compares and moves it; to all others it is a whole, but for `last_pos`, `commit_time_us`,
+    `snapshots`, `snapshot_pos` and `paused`, which are headrace's own.
+
     `file`:`offset` is the start of the transaction (or lone event) to read next. `events_done` rows events of it are
     confirmed already, counted before any filter; that holds only on the server with `server_uuid`. `gtid_set` is what
     was executed before that transaction, `""` without GTIDs.
@@ -130,6 +133,15 @@ class Position:
             paused=str(raw.get("paused", "")),
             rows_done=int(raw.get("rows_done", 0)),
         )
+
+    @property
+    def size(self) -> int:
+        """About how many characters its stored form has; the GTID set of an old server has many."""
+        return len(self.gtid_set)
+
+    def origin(self) -> Origin:
+        """Where rows stand that were read from their table when the stream was here."""
+        return Origin(self.file, self.offset, self.offset, 0)
 
     def __str__(self) -> str:
         """`file:offset`, `file:offset+events_done` within a transaction, or the GTID set where there is no file."""

@@ -47,6 +47,7 @@ def test_a_heartbeat_comes_back_in_the_binlog_and_is_published_nowhere(
     metrics = urllib.request.urlopen(f"http://127.0.0.1:{process.port}/metrics").read().decode()
     assert 'headrace_heartbeat_round_trip_seconds_bucket{destination="beating",le="+Inf"}' in metrics
     assert 'headrace_heartbeat_age_seconds{destination="beating"}' in metrics
+    assert 'headrace_position_offset{destination="beating"}' in metrics, "what the source measures"
     site.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     eventually(lambda: len(read_jsonl(out)) > 0)
     assert process.terminate() == 0

@@ -216,13 +216,23 @@ def test_names_in_the_operators_pages_are_those_of_the_code(page: Path) -> None:
         assert word in known, word
 
 
+def measures() -> set[str]:
+    """Those that adapters publish of themselves."""
+    calls = (call for tree in trees() for call in ast.walk(tree) if isinstance(call, ast.Call))
+    made = [call for call in calls if getattr(call.func, "id", "") == "Measure"]
+    assert made
+    counts = [any(getattr(one, "value", "") == "counter" for one in call.args) for call in made]
+    names = [ast.literal_eval(call.args[0]) for call in made]
+    return {f"headrace_{name}{'_total' if count else ''}" for name, count in zip(names, counts, strict=True)}
+
+
 async def test_metrics_are_those_of_the_code() -> None:
     status = DestinationStatus("d")
     status.stored.note(Position("u", "mysql-bin.000001", 4, commit_time_us=1))
     facts = Facts(handles_of({"d": status}), "node", cluster=Mock(spec=Cluster, counts=ClusterCounts("zookeeper")))
     printed = (await Metrics(facts).text()).decode()
     collected = [one for one in text_string_to_metric_families(printed) if one.name.startswith("headrace_")]
-    real = {metric.name + ("_total" if metric.type == "counter" else "") for metric in collected}
+    real = {metric.name + ("_total" if metric.type == "counter" else "") for metric in collected} | measures()
     section = read("docs/running.md").partition("## Metrics\n")[2].partition("\n## ")[0]
     assert {name for names in items(section) for name in names} == real
     watched = spark_metrics.Metrics(SparkStatus(Outages())).collect()

@@ -22,10 +22,12 @@ from headrace.http import metrics as metrics_module
 from headrace.http import server as server_module
 from headrace.http.facts import Facts
 from headrace.http.hosts import NAMES_TOLD, Hosts, machine_names
+from headrace.http.metrics import Metrics
 from headrace.http.server import HttpError, HttpServer
 from headrace.lease import Lease
 from headrace.model import Position, State
 from headrace.ports.cluster import Cluster, ClusterCounts
+from headrace.ports.measures import Measure
 from headrace.settings.daemon import HttpSettings
 from tests.handles import handles_of
 
@@ -152,10 +154,7 @@ async def test_metrics_are_prometheus_text(url: str, statuses: dict[str, Destina
     assert samples["headrace_state", "shop", "STREAMING"] == 1
     assert sum(value for key, value in samples.items() if key[:2] == ("headrace_state", "shop")) == 1
     assert samples["headrace_healthy", "stock"] == 0
-    assert samples["headrace_position_offset", "shop"] == 1234
-    assert samples["headrace_position_file_number", "shop"] == 7
     assert samples["headrace_position_commit_timestamp_seconds", "shop"] == 1.5
-    assert ("headrace_position_offset", "stock") not in samples
     assert ("headrace_last_checkpoint_age_seconds", "shop") not in samples
     assert samples["headrace_oldest_unconfirmed_seconds", "shop"] == 0
     assert samples["process_resident_memory_bytes",] > 1e6
@@ -178,6 +177,19 @@ async def test_what_zookeeper_refused_is_counted_by_destination_and_told_only_wh
     assert "headrace_zookeeper_sessions_total 1.0" in lines
     assert "headrace_zookeeper_suspensions_total 2.0" in lines
     assert "headrace_lock_attempts_total 3.0" in lines
+
+
+async def test_what_adapters_measure_is_among_the_metrics_of_its_destination() -> None:
+    handles = handles_of({name: DestinationStatus(name) for name in ("shop", "stock", "idle")})
+    sold = Measure("toys_sold", "Sold.", 7, "counter")
+    handles["shop"].measures = lambda: [Measure("toys_on_shelf", "Toys.", 3), sold]
+    handles["stock"].measures = lambda: [Measure("toys_on_shelf", "Toys.", 5)]
+    text = (await Metrics(Facts(handles, "relay-1")).text()).decode()
+    assert [line for line in text.splitlines() if line.startswith("headrace_toys")] == [
+        'headrace_toys_on_shelf{destination="shop"} 3.0',
+        'headrace_toys_on_shelf{destination="stock"} 5.0',
+        'headrace_toys_sold_total{destination="shop"} 7.0',
+    ]
 
 
 async def test_a_move_of_the_position_is_counted_from_0_on_for_every_reason(

@@ -126,3 +126,17 @@ def test_each_group_of_facts_is_written_by_its_owner_alone() -> None:
             if isinstance(node, ast.Call) and len(found := of_status(node.func)) == 2 and found[0] in groups:
                 writers.setdefault(found[0], set()).add(path.name)
     assert writers == OWNERS
+
+
+OF_THE_SOURCE = {"file", "offset", "gtid_set", "events_done", "rows_done", "open_xa", "own_gtids", "last_transaction"}
+KNOW_THE_SOURCE = ("mysql", "moving", "canal_wire")
+"""Canal's cursors are places in MySQL's binlog too."""
+
+
+def test_a_position_is_opaque_outside_its_source() -> None:
+    for path in sorted(SOURCES.rglob("*.py")):
+        if path.relative_to(SOURCES).parts[0] in KNOW_THE_SOURCE or path.name == "model.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in OF_THE_SOURCE:
+                assert chain(node)[-2] not in ("position", "_position"), f"{path.name}:{node.lineno}: {node.attr}"

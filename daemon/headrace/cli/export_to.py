@@ -22,7 +22,7 @@ from headrace.cli.common import (
 from headrace.cli.wiring import foreign_nodes, send_record
 from headrace.errors import Refusal
 from headrace.model import Position
-from headrace.moving.cursors import debezium_key, meta_data, offsets_file, told_of_inside
+from headrace.moving.cursors import begin_of, debezium_key, meta_data, offsets_file, told_of_inside
 from headrace.moving.exporting import as_canal_cursor, as_debezium_offset
 from headrace.settings.destination import DestinationSettings, Settings
 
@@ -86,7 +86,7 @@ async def _canal(settings: Settings, given: argparse.Namespace) -> int:
             if not await confirmed(given.yes):
                 return 1
             await nodes.put(node, node_data(cursor))
-    print(f"{name}: Canal goes on at {position.file}:{position.offset}")
+    print(f"{name}: Canal goes on at {begin_of(position)}")
     return 0
 
 
@@ -108,11 +108,11 @@ async def _debezium(settings: Settings, given: argparse.Namespace) -> int:
     if given.file:
         _write(given.file, offsets_file(prefix, offset))
     else:
-        print(f"{given.offsets}: the offset of {connector} becomes {position.file}:{position.offset}")
+        print(f"{given.offsets}: the offset of {connector} becomes {begin_of(position)}")
         if not await confirmed(given.yes):
             return 1
         await send_record(given.bootstrap, given.offsets, debezium_key(connector, prefix), orjson.dumps(offset))
-    print(f"{connector}: Debezium goes on at {position.file}:{position.offset}")
+    print(f"{connector}: Debezium goes on at {begin_of(position)}")
     return 0
 
 

@@ -20,7 +20,7 @@ from headrace.destination.lost_state import sign_of_life, state_lost
 from headrace.destination.operator import Operator
 from headrace.destination.outage import SinkOutage
 from headrace.destination.parts import Context, Parts
-from headrace.destination.publisher import publishing
+from headrace.destination.publisher import Publisher, publishing
 from headrace.destination.requests import Requests
 from headrace.destination.retention import RetentionWarning
 from headrace.destination.run import Run
@@ -44,6 +44,7 @@ from headrace.parking.parking import OrderedParking, ensure_delivered
 from headrace.pipeline.message_builder import make_builder
 from headrace.pipeline.native_output import NativeUse, reason_of_destination
 from headrace.ports.cluster import Hang
+from headrace.ports.measures import Measure
 from headrace.ports.source import Heartbeat, OpenSource
 from headrace.ports.state import StateChange, StateStore, Stored
 from headrace.settings.daemon import DaemonSettings
@@ -95,6 +96,14 @@ class Destination:
         """What a former holder has left."""
         self._serves = False
         """Whether the present run has come to where it does what is asked for."""
+        self._publisher: Publisher | None = None
+        """That of the run under way."""
+
+    def measures(self) -> Sequence[Measure]:
+        """What source and sink publish of themselves."""
+        position, publisher = self.status.stored.position, self._publisher
+        of_source = self._source.measures(position) if position is not None else ()
+        return [*of_source, *(publisher.sink.measures() if publisher is not None else ())]
 
     async def observe(self) -> None:
         """Looks after what matters also while run() fails and waits; until it is cancelled."""
@@ -104,7 +113,7 @@ class Destination:
 
     async def _look_at_binlogs(self) -> None:
         watch, backlog = RetentionWarning(self._context, self._source), Backlog(self._context)
-        looked, file = 0.0, ""
+        looked = 0.0
         while True:
             await asyncio.sleep(1.0)
             position, now = self.status.stored.position, time.monotonic()
@@ -116,8 +125,8 @@ class Destination:
             if behind and not backlog.catching_up:
                 looked = 0.0  # what was measured last is not true any more
             each = _LOOK_AT_BACKLOG if backlog.catching_up else _LOOK_AT_BINLOGS
-            if position.file != file or now - looked > each:
-                file, looked = position.file, now
+            if now - looked > each:
+                looked = now
                 backlog.measured(await watch.look(position))
 
     async def changed(self) -> str:
@@ -245,7 +254,7 @@ class Destination:
         parked = self._parts.parked
         parking = OrderedParking(self._settings.parking, parked, self.name, self.status.note_parked) if parked else None
         async with publishing(self._context, self._parts, self._lock.lease, parking) as publisher:
-            store = publisher.store
+            store, self._publisher = publisher.store, publisher
             await ensure_delivered(self.name, self._parts.former_parked)
             stored = stored or await self._load(store)
             await self._ensure_no_hang(stored)
@@ -305,6 +314,7 @@ class Destination:
                 )
                 await run.run(stop)
             finally:
+                self._publisher = None
                 await second.close()
                 await source.close()
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
@@ -13,9 +13,19 @@ from headrace.destination.operator import Operator
 from headrace.destination.requests import RequestRefused
 from headrace.destination.status import DestinationStatus
 from headrace.model import State
+from headrace.ports.measures import Measure
 from headrace.snapshot.commands import SnapshotCommand
 
 _Result = TypeVar("_Result")
+
+
+class Served(Protocol):
+    """The destination behind a handle."""
+
+    operator: Operator
+
+    def measures(self) -> Sequence[Measure]:
+        """See Destination."""
 
 
 class DestinationHandle:
@@ -26,16 +36,18 @@ class DestinationHandle:
     def __init__(self, status: DestinationStatus) -> None:
         self.status = status
         self._operator: Operator | None = None
+        self.measures: Callable[[], Sequence[Measure]] = tuple
+        """What source and sink publish of themselves."""
         self._stop = asyncio.Event()
         self._log = structlog.get_logger("headrace.destination").bind(destination=status.name)
 
-    def serve(self, operator: Operator, stop: asyncio.Event) -> None:
-        """From now on `operator` does what is asked, until `stop` or end()."""
-        self._operator, self._stop = operator, stop
+    def serve(self, destination: Served, stop: asyncio.Event) -> None:
+        """From now on the operator of `destination` does what is asked, until `stop` or end()."""
+        self._operator, self.measures, self._stop = destination.operator, destination.measures, stop
 
     def end(self) -> None:
         """Nothing is done any more."""
-        self._operator = None
+        self._operator, self.measures = None, tuple
 
     async def pause(self, who: str) -> None:
         """See Operator.pause()."""

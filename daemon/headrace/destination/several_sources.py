@@ -30,10 +30,7 @@ class SeveralSources:
                 continue
             if now - looked > _EACH or status.holding.epoch != epoch:
                 looked, epoch = now, status.holding.epoch
-                self._tell(await self._source.several(self._own))
-
-    def _own(self) -> str:
-        return self._status.stored.position.own_gtids if self._status.stored.position is not None else ""
+                self._tell(await self._source.several(lambda: self._status.stored.position))
 
     def _tell(self, found: str) -> None:
         if not found:

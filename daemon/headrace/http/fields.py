@@ -86,11 +86,6 @@ def _of_snapshot(key: str) -> Read:
     return lambda status: None if status.snapshots.now is None else status.snapshots.now[key]
 
 
-def _file_number(status: DestinationStatus) -> int | None:
-    suffix = status.stored.position.file.rpartition(".")[2] if status.stored.position else ""
-    return int(suffix) if suffix.isascii() and suffix.isdigit() else None
-
-
 def _commit_time(status: DestinationStatus) -> float | None:
     return (
         status.stored.position.commit_time_us / 1e6
@@ -109,13 +104,6 @@ FIELDS = (
     _plain("message"),
     _age("state_seconds", "state_seconds", "since", "Seconds in the present state."),
     Field("position", lambda status: status.stored.position.shown() if status.stored.position else None),
-    Field(
-        "",
-        lambda status: status.stored.position.offset if status.stored.position else None,
-        "position_offset",
-        "Offset of the confirmed position in its file.",
-    ),
-    Field("", _file_number, "position_file_number", "Number of the confirmed position's binlog."),
     Field(
         "",
         _commit_time,

@@ -85,6 +85,7 @@ class Metrics:
         )
         yield from self._states()
         yield from self._fields()
+        yield from self._measures()
         yield from self._cluster_counts()
         yield self._round_trips()
         yield self._gaps()
@@ -99,6 +100,17 @@ class Metrics:
                     if (value := field.read(status)) is not None:
                         metric.add_metric((destination,), float(value))
                 yield metric
+
+    def _measures(self) -> Iterator[Metric]:
+        """What adapters publish of themselves."""
+        found: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        for destination, handle in self._facts.handles.items():
+            for one in handle.measures():
+                family = CounterMetricFamily if one.kind == "counter" else GaugeMetricFamily
+                name = f"headrace_{one.name}"
+                metric = found.setdefault(name, family(name, one.text, labels=("destination",)))
+                metric.add_metric((destination,), one.value)
+        yield from found.values()
 
     def _states(self) -> Iterator[Metric]:
         state = GaugeMetricFamily(

@@ -64,6 +64,11 @@ def meta_cursors(file: Path, names: Mapping[str, str], problems: list[str]) -> d
     return {}
 
 
+def begin_of(position: Position) -> str:
+    """`file:offset` of the transaction that a position is in, where other systems go on."""
+    return f"{position.file}:{position.offset}"
+
+
 def made_canal_cursor(position: Position, address: tuple[str, int], server_id: int) -> dict[str, Any]:
     """See canal_wire.cursor.canal_cursor. Raises Refusal for a position without a file."""
     _file_position(position)

@@ -21,6 +21,7 @@ from headrace.mysql.second_connection import MysqlSecondConnection
 from headrace.mysql.snapshot.reader import MysqlTableReader
 from headrace.mysql.table_schemas import TableSchemas
 from headrace.mysql.wire.connection import Server, SourceConnection, address_of
+from headrace.ports.measures import Measure
 from headrace.ports.source import Move, OpenSource, Receiver, Retention, SecondConnection, Source, Told
 from headrace.ports.state import HistoryEntry, Stored
 from headrace.ports.tables import TableReader
@@ -123,6 +124,14 @@ class MysqlSource(Source):
     def second_connection(self) -> SecondConnection:
         return MysqlSecondConnection(self.settings, self._destination.name)
 
+    def measures(self, position: Position) -> Sequence[Measure]:
+        found = [Measure("position_offset", "Offset of the confirmed position in its file.", position.offset)]
+        suffix = position.file.rpartition(".")[2]
+        if suffix.isascii() and suffix.isdigit():
+            text = "Number of the confirmed position's binlog."
+            found.append(Measure("position_file_number", text, int(suffix)))
+        return found
+
     async def retention(self, position: Position) -> Retention:
         if self._heads is None or self._heads[0] != self.address:
             self._heads = self.address, FileHeads(self.settings)
@@ -130,7 +139,10 @@ class MysqlSource(Source):
             await connection.load_variables(VARIABLES)
             return await retention(await take_inventory(connection), position, self._heads[1])
 
-    async def several(self, own: Callable[[], str]) -> str:
+    async def several(self, position: Callable[[], Position | None]) -> str:
+        def own() -> str:
+            return now.own_gtids if (now := position()) is not None else ""
+
         known = addresses(self._destination.source)
         return await different_histories(known, own) if len(known) > 1 else ""
 

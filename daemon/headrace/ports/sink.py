@@ -14,6 +14,7 @@ from headrace.errors import HeadraceError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch, Unit
 from headrace.ports.finding import Finding
+from headrace.ports.measures import Measure
 from headrace.ports.nodes import LockedNodes
 from headrace.ports.parking import ParkedMessage, ParkingStore
 from headrace.ports.replay import Replay
@@ -121,6 +122,10 @@ class Sink(ABC):
         """Why nothing is confirmed, as far as a look just now tells: a sentence that names the server; "" when it finds
         nothing wrong. Takes some seconds at most, changes nothing, and never raises."""
         return ""
+
+    def measures(self) -> Sequence[Measure]:
+        """Figures of its own, for whoever asks for metrics; must be quick."""
+        return ()
 
     def hurry(self) -> None:  # noqa: B027 - most sinks delay nothing
         """A stop waits for what was published: it is to be confirmed without further delay."""

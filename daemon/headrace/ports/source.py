@@ -11,6 +11,7 @@ import orjson
 
 from headrace.errors import PositionLost
 from headrace.model import Gap, Position, Row, RowsChange, SchemaChange, TableChange, TableSchema, TransactionMark
+from headrace.ports.measures import Measure
 from headrace.ports.state import HistoryEntry, Stored
 from headrace.ports.tables import TableReader, Watermark
 
@@ -372,15 +373,19 @@ class Source(ABC):
     def second_connection(self) -> SecondConnection:
         """A connection to that server beside the stream, not made yet."""
 
+    def measures(self, position: Position) -> Sequence[Measure]:
+        """Figures of a position, for whoever asks for metrics; must be quick."""
+        return ()
+
     @abstractmethod
     async def retention(self, position: Position) -> Retention:
         """How far a position is from being purged there. Raises SourceError."""
 
     @abstractmethod
-    async def several(self, own: Callable[[], str]) -> str:
+    async def several(self, position: Callable[[], Position | None]) -> str:
         """A sentence when several of its addresses take writes apart from each other, so that each has changes which
-        the others lack; "" when none do, or it can't be seen. `own` gives the own_gtids of our position by now. Takes
-        some seconds then; never raises SourceError."""
+        the others lack; "" when none do, or it can't be seen. `position` gives ours by now. Takes some seconds then;
+        never raises SourceError."""
 
     @abstractmethod
     async def move_by_hand(

@@ -110,7 +110,7 @@ class Head:
     def history_due(self) -> bool:
         """Whether this change enters the history. Every one of a person or a policy does; checkpoints come each second,
         and may have large GTID sets."""
-        size = len(self.position.gtid_set) if self.position is not None else 0
+        size = self.position.size if self.position is not None else 0
         due = self.changed_us - self.noted_us >= CHECKPOINT_US * (1 + size // 16_000)
         return due or self.actor != "checkpoint" or self.actor not in self.rings
 

@@ -20,7 +20,6 @@ from headrace.large_values import numbered
 from headrace.model import (
     POS_ROOM,
     Operation,
-    Origin,
     Position,
     Row,
     RowsChange,
@@ -376,7 +375,7 @@ class SnapshotMerge:
             time.time_ns() // 1000,
             "",
             partial=bool(snapshot.columns),
-            origin=Origin(position.file, position.offset, position.offset, 0),
+            origin=position.origin(),
             snapshot=SnapshotRows(f"snapshot-{self._epoch}-{self._number}", snapshot.kind, marker),
             large=numbered(rows),
         )

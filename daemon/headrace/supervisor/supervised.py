@@ -164,7 +164,7 @@ class Supervised:
         try:
             if self._actor is None:
                 self._actor = self._factory(self.settings, self.status)
-                self.handle.serve(self._actor.operator, self.stop)
+                self.handle.serve(self._actor, self.stop)
                 self._observer = asyncio.create_task(
                     self._observe(self._actor), name=f"observer of {self.settings.name}"
                 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 from headrace.adapters.canal.listener import Listener, at_address, fault
 from headrace.adapters.canal.nodes import CanalNodes
@@ -13,6 +14,7 @@ from headrace.adapters.canal.store import EntryStore
 from headrace.errors import SinkError
 from headrace.model import MessageBatch
 from headrace.ports.finding import Finding, wrong
+from headrace.ports.measures import Measure
 from headrace.ports.sink import Sink, SinkUse
 
 
@@ -42,6 +44,13 @@ class CanalSink(Sink):
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
         self._lease.check()
         return await self._store.append(batch)
+
+    def measures(self) -> Sequence[Measure]:
+        waits = self._store.given - self._store.acknowledged
+        return (
+            Measure("canal_clients", "Canal clients that are subscribed.", int(self._subscription.client is not None)),
+            Measure("canal_unacknowledged", "Entries that a client has got and not acknowledged.", waits),
+        )
 
     async def problem(self) -> str:
         host, port = self._settings.listen
