@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import aiokafka
 from aiokafka import errors
 from aiokafka.errors import KafkaError
 
@@ -39,13 +38,9 @@ def make_producer(settings: KafkaSinkSettings, **more: Any) -> Any:
         "linger_ms": 0,
     }
     try:
-        producer = aiokafka.AIOKafkaProducer(**(arguments | more))
+        return aiokafka_internals.Producer(settings.level, **(arguments | more))
     except RuntimeError as error:  # aiokafka's word for a library that is not there
         raise SinkRejected(f"Kafka can't be used as configured ({error})", remedy="pip install cramjam") from error
-    aiokafka_internals.note_tasks(producer)
-    if level := settings.level:
-        aiokafka_internals.set_compression_level(producer, level)
-    return producer
 
 
 def build_batches(producer: Any, batch: MessageBatch, limit: int = 0) -> list[Any]:
