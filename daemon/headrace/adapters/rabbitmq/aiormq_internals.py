@@ -18,7 +18,7 @@ from yarl import URL
 
 KNOWN_VERSIONS = {"aio-pika": ("10.2.1",), "aiormq": ("7.2.4",)}
 """What all of this was tried with, on real brokers. It relies on connection.transport.connection of aio-pika, and on
-what its connect() calls; on channels, connection_tune, _rpc and the handlers of Connection.Blocked and Unblocked of
+what its connect() calls; on channels, connection_tune, _rpc and the two handlers of a connection that is blocked, of
 aiormq's connection; and on its reader, which gives the frames of a channel to `channels[number].frames.put()`."""
 
 Answer = Callable[[int, int, str], None]
