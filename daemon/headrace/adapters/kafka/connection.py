@@ -16,6 +16,7 @@ from aiokafka.errors import KafkaError
 
 from headrace.adapters.kafka.aiokafka_internals import connect_by_ours, describe_topic, try_connection
 from headrace.adapters.kafka.oauth import NoToken, provider_of
+from headrace.adapters.kafka.options import for_client
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.errors import HeadraceError, SinkError, SinkRejected
 from headrace.tls import client_context
@@ -51,14 +52,20 @@ def connection_arguments(settings: KafkaSinkSettings) -> dict[str, Any]:
     return arguments
 
 
+def client_arguments(settings: KafkaSinkSettings, client: Any, more: dict[str, Any]) -> dict[str, Any]:
+    """What a client of a class of aiokafka is made with: `more` are ours, and [sink.options] go before them. Raises
+    SinkRejected."""
+    return {**connection_arguments(settings), **more, **for_client(settings.options, client)}
+
+
 def make_consumer(settings: KafkaSinkSettings, **more: Any) -> Any:
     """A consumer, not started; `more` are further arguments for it. Raises SinkRejected."""
-    return connect_by_ours(AIOKafkaConsumer(**connection_arguments(settings), **more))
+    return connect_by_ours(AIOKafkaConsumer(**client_arguments(settings, AIOKafkaConsumer, more)))
 
 
 def make_admin(settings: KafkaSinkSettings) -> Any:
     """An admin client, not started. Raises SinkRejected."""
-    return connect_by_ours(AIOKafkaAdminClient(**connection_arguments(settings)))
+    return connect_by_ours(AIOKafkaAdminClient(**client_arguments(settings, AIOKafkaAdminClient, {})))
 
 
 def describe(error: BaseException | None) -> str:
