@@ -19,6 +19,7 @@ from headrace.model import TableSchema
 from headrace.mysql.schema.current import captured_names, schemas_now, unreadable_now
 from headrace.mysql.snapshot.select import among, between
 from headrace.mysql.source import MysqlSource
+from headrace.pipeline.preparation import prepare
 from headrace.pipeline.projection import Projections
 from headrace.ports.documents import IndexAccess
 from headrace.rules.templates import Template
@@ -190,11 +191,9 @@ async def _sides(
             forms = _only_form
     except LookupError as error:
         raise ConfigError([f"{chosen.name}: {error.args[0]}"]) from error
-    conditions = Conditions(among, between)
-    return (
-        TableNow(await source.reader_now(), schema, projection, new_format(chosen), messages, conditions, forms),
-        view,
-    )
+    conditions, fmt = Conditions(among, between), new_format(chosen)
+    await prepare(fmt, published)
+    return TableNow(await source.reader_now(), schema, projection, fmt, messages, conditions, forms), view
 
 
 def _only_form(row: dict[str, object]) -> tuple[int, ...]:
