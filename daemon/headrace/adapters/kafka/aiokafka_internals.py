@@ -359,7 +359,7 @@ class _LevelBuilder(BatchBuilder):  # type: ignore[misc]
     def _build(self) -> bytearray:
         if self._buffer is None:
             buffer: bytearray = super()._build()
-            records = _COMPRESS[self._codec](bytes(buffer[_HEADER:]), self._level)
+            records = _COMPRESS[self._codec](bytes(memoryview(buffer)[_HEADER:]), self._level)
             if len(records) < len(buffer) - _HEADER:
                 buffer[_HEADER:] = records
                 struct.pack_into(">i", buffer, 8, len(buffer) - 12)
