@@ -77,6 +77,7 @@ def test_a_daemon_runs_with_adapters_of_a_package_that_is_installed(
     assert {"sink.toy headrace-toys 1.0", "state.cellar headrace-toys 1.0"} <= set(
         command(installed, "version").splitlines()
     )
+    assert '"shelf"' in command(installed, "config", "schema")
     config = command(installed, "config", "show", "--config", str(process.folder / "headrace.toml"))
     shown = json.loads(config)["destinations"]["shop"]
     assert shown["sink"] == {"type": "toy", "shelf": str(shelf)}

@@ -113,6 +113,13 @@ def test_a_lock_service_of_a_package_has_its_section(install: Install, tmp_path:
     assert problems(tmp_path, SOURCE + '[sink]\ntype = "null"\n', "[toy]\n") == ["headrace.toml: toy.room: is missing"]
 
 
+def test_a_section_that_nobody_has_lists_the_lock_services(install: Install, tmp_path: Path) -> None:
+    install("headrace-toys", {"cluster.toy": "tests.toys.cluster:ToyClusterAdapter"})
+    (found,) = problems(tmp_path, SOURCE + '[sink]\ntype = "null"\n', "[consul]\nhosts = 1\n")
+    assert found.startswith("headrace.toml: consul: unknown section; lock services are zookeeper, ")
+    assert "toy; others come with packages of their own: pip install PACKAGE" in found
+
+
 def test_a_lock_service_that_can_t_be_used_is_named_by_its_section(install: Install, tmp_path: Path) -> None:
     install("headrace-toys", {"cluster.toy": "broken:Adapter"}, broken=BROKEN)
     (found,) = problems(tmp_path, SOURCE + '[sink]\ntype = "null"\n', "[toy]\n")

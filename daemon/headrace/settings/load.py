@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -143,7 +144,8 @@ class Loader:
                     default = raw["sink"].capabilities.message_format or default
                 self._add_chosen(raw, section, key, default, late)
         # What is wrong with a chosen section as a whole is told by its own reading.
-        made = validated(raw, model, lambda key, sentence: key in _CHOICES or tell(key, sentence))
+        why = self._why_no_section(raw) if issubclass(model, MainSettings) else None
+        made = validated(raw, model, lambda key, sentence: key in _CHOICES or tell(key, sentence), why)
         for key, sentence in found:
             tell(key, sentence)
         return made if not found else None
@@ -157,6 +159,17 @@ class Loader:
                 raw["cluster"] = section
         if len(names) > 1:
             tell(names[1], f"there is a section [{names[0]}] already: destinations are shared by one service")
+
+    def _why_no_section(self, raw: dict[str, Any]) -> Siblings:
+        """What to say of a section of headrace.toml that nobody knows, unless it is a known one with a typing error."""
+        names = [*MainSettings.model_fields, *self._sections.names("cluster")]
+
+        def why(key: str) -> str:
+            if not isinstance(raw.get(key), dict) or difflib.get_close_matches(key, names, 1):
+                return ""
+            return f"unknown section; lock services are {', '.join(self._sections.names('cluster'))}; {MORE}"
+
+        return why
 
     def _add_store(self, raw: dict[str, Any], tell: Tell) -> None:
         """The section of a state store, where that has keys of its own."""
