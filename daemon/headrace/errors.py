@@ -219,6 +219,12 @@ class OutputClosed(SinkError):
     final = True
 
 
+class FormatError(HeadraceError):
+    """The message format can't make messages of a table at present: what it asks does not answer."""
+
+    reason = "format"
+
+
 class Fenced(HeadraceError):
     """Somebody with a higher epoch runs this destination; nothing of ours may be written any more."""
 

@@ -98,7 +98,7 @@ def mysql_parking(fixture: Fixture, name: str) -> dict[str, Any]:
 SINKS: dict[str, Section] = {
     "null": lambda fixture, topic: {},
     "jsonl": lambda fixture, topic: {"path": str(fixture("tmp_path") / "out.jsonl")},
-    "toy": lambda fixture, topic: {"shelf": topic},
+    "toy": lambda fixture, topic: {"shelf": str(fixture("tmp_path") / "shelf")},
     "kafka": kafka_sink,
     "rabbitmq": rabbitmq_sink,
     "rocketmq": rocketmq_sink,

@@ -18,7 +18,6 @@ from headrace.model import State
 from tests.contracts.conftest import TOYS, loader
 from tests.support import destination_toml
 from tests.toys.cluster import ROOMS
-from tests.toys.sink import SHELVES
 
 MAIN = '[daemon]\nnode = "one"\n[http]\nlisten = ""\n[toy]\nroom = "{room}"\n'
 TOY = 'type = "toy"\nshelf = "{shelf}"'
@@ -51,7 +50,12 @@ def test_their_sections_are_read_and_checked(write: Any) -> None:
     ("main", "sink", "more", "problem"),
     [
         ("", 'type = "toy"', "", "sink.shelf: is missing"),
-        ("", 'type = "toys"', "", "sink.type: should be one of kafka, rabbitmq, rocketmq, canal, jsonl, null, toy"),
+        (
+            "",
+            'type = "toys"',
+            "",
+            "sink.type: should be one of kafka, rabbitmq, rocketmq, canal, jsonl, null, toy; others",
+        ),
         ("", 'type = "null"\nshelf = "s"', "", 'sink.shelf: has no meaning with type = "null"'),
         ("", 'type = "null"', "[message]\nloud = true", 'message.loud: has no meaning with format = "canal"'),
         ("[toy]", 'type = "null"', "", "toy.room: is missing"),
@@ -71,9 +75,9 @@ async def test_rows_of_a_server_reach_the_toy_sink_in_the_toy_format_and_another
     mysql: Any, schema: str, execute: Any, write: Any, tmp_path: Path
 ) -> None:
     execute("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(20))")
-    text = destination_toml(mysql, schema, TOY.format(shelf=schema), more='[message]\nformat = "toy"')
+    shelf = tmp_path / "shelf"
+    text = destination_toml(mysql, schema, TOY.format(shelf=shelf), more='[message]\nformat = "toy"')
     path = write(MAIN.format(room=schema), text)
-    shelf = SHELVES.setdefault(schema, [])
     running: list[tuple[Wiring, Destination, DestinationStatus, asyncio.Event, asyncio.Task[None]]] = []
     for node in ("one", "two"):
         path.write_text(MAIN.format(room=schema).replace('"one"', f'"{node}"'))
@@ -87,19 +91,19 @@ async def test_rows_of_a_server_reach_the_toy_sink_in_the_toy_format_and_another
         expected = State.STREAMING if node == "one" else State.STANDBY
         await until(lambda status=status, expected=expected: status.state is expected)
     execute("INSERT INTO t VALUES (1, 'a')")
-    await until(lambda: len(shelf) == 1)
+    await until(lambda: shelf.exists() and shelf.read_text().count("\n") == 1)
     assert running[1][2].holder.startswith("one")
     running[0][3].set()
     await running[0][4]
     await until(lambda: running[1][2].role == "ACTIVE" and running[1][2].state is State.STREAMING)
     execute("UPDATE t SET name = 'b'")
-    await until(lambda: len(shelf) == 2)
+    await until(lambda: shelf.read_text().count("\n") == 2)
     running[1][3].set()
     await running[1][4]
     for wiring, *_ in running:
         await wiring.close()
-    values = [value.decode() for _, _, value in shelf if value is not None]
-    assert values == [f"INSERT {schema}.t [(1, 'a')]", f"UPDATE {schema}.t [(1, 'b')]"]
+    rows = f"{schema} 0 INSERT {schema}.t [(1, 'a')]\n{schema} 0 UPDATE {schema}.t [(1, 'b')]\n"
+    assert shelf.read_text() == rows
     assert ROOMS[schema].of("shop").stored.position is not None
 
 

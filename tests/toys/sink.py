@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -12,16 +13,14 @@ from headrace.model import MessageBatch
 from headrace.ports.finding import Finding
 from headrace.ports.sink import Sink, SinkAdapter, SinkUse
 from headrace.settings.adapters import SinkCapabilities, SinkSettings
-
-SHELVES: dict[str, list[tuple[str, int, bytes | None]]] = {}
-"""By name, what was put on each shelf: topic, partition and value."""
+from headrace.tasks import confirmation, settle
 
 
 class ToySinkSettings(SinkSettings):
-    """[sink] type = "toy": puts messages on a shelf in memory."""
+    """[sink] type = "toy": appends messages to a file, a line each: topic, partition and value."""
 
     type: Literal["toy"] = Field(description="The kind of sink.")
-    shelf: str = Field(description="The shelf's name.")
+    shelf: Path = Field(description="The file.")
 
     @property
     def capabilities(self) -> SinkCapabilities:
@@ -29,18 +28,19 @@ class ToySinkSettings(SinkSettings):
 
 
 class ToySink(Sink):
-    def __init__(self, shelf: str, lease: Lease) -> None:
+    def __init__(self, shelf: Path, lease: Lease) -> None:
         super().__init__(lease)
-        self._shelf = SHELVES.setdefault(shelf, [])
+        self._shelf = shelf
 
     async def start(self) -> None:
         pass
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
         self._lease.check()
-        self._shelf.extend((batch.topic, batch.partition, value) for value in batch.values)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        done.set_result(None)
+        with self._shelf.open("ab") as file:
+            file.writelines(b"%s %d %s\n" % (batch.topic.encode(), batch.partition, one or b"") for one in batch.values)
+        done = confirmation()
+        settle(done)
         return done
 
     async def abort(self) -> None:

@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol import produce
 from aiokafka.protocol.produce import ProduceRequest
 
-from headrace.adapters.kafka.aiokafka_internals import pieces_of
+from headrace.adapters.kafka.aiokafka_internals import Connection, pieces_of
 
 TOPICS = {
     "one partition": [("shop", [(3, b"a record batch")])],
@@ -58,16 +57,17 @@ class Writer:
 
 
 @pytest.fixture
-async def connection() -> AsyncIterator[AIOKafkaConnection]:
+async def connection() -> AsyncIterator[Connection]:
     """One that believes to be connected."""
-    made = AIOKafkaConnection("k", 9092, client_id="headrace", request_timeout_ms=30_000)
-    made._reader, made._writer, made._versions = asyncio.StreamReader(), Writer(), {0: (0, 8)}
+    made = Connection("k", 9092, client_id="headrace", request_timeout_ms=30_000)
+    writer: Any = Writer()
+    made._reader, made._writer, made._versions = asyncio.StreamReader(), writer, {0: (0, 8)}
     made._read_task = asyncio.create_task(asyncio.Event().wait())
     yield made
     made.close()
 
 
-async def test_a_connection_writes_a_frame_whose_record_batch_is_not_copied(connection: AIOKafkaConnection) -> None:
+async def test_a_connection_writes_a_frame_whose_record_batch_is_not_copied(connection: Connection) -> None:
     writer, records = connection._writer, b"record batch" * 10
     topics = [("shop", [(3, records)])]
     asked = asyncio.ensure_future(connection.send(ProduceRequest(None, -1, 30_000, topics)))
@@ -82,7 +82,7 @@ async def test_a_connection_writes_a_frame_whose_record_batch_is_not_copied(conn
         await asked
 
 
-async def test_a_connection_that_breaks_while_a_request_is_written_is_closed(connection: AIOKafkaConnection) -> None:
+async def test_a_connection_that_breaks_while_a_request_is_written_is_closed(connection: Connection) -> None:
     writer = connection._writer
     writer.broken = True
     with pytest.raises(KafkaConnectionError, match="broken"):
@@ -91,7 +91,7 @@ async def test_a_connection_that_breaks_while_a_request_is_written_is_closed(con
     assert connection._writer is None
 
 
-async def test_a_request_on_a_connection_that_is_lost_already_is_dropped(connection: AIOKafkaConnection) -> None:
+async def test_a_request_on_a_connection_that_is_lost_already_is_dropped(connection: Connection) -> None:
     connection._writer.lost = True
     asked = asyncio.ensure_future(connection.send(ProduceRequest(None, -1, 30_000, [("shop", [(3, b"x")])])))
     connection.close()
@@ -109,7 +109,7 @@ async def test_a_lost_connection_takes_nothing_of_others_with_it(after: int) -> 
 
     server = await asyncio.start_server(swallow, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    made = AIOKafkaConnection("127.0.0.1", port, request_timeout_ms=30_000)
+    made = Connection("127.0.0.1", port, request_timeout_ms=30_000)
     made._reader, made._writer = await asyncio.open_connection("127.0.0.1", port)
     made._versions, made._read_task = {0: (0, 8)}, asyncio.create_task(asyncio.Event().wait())
     lost: Any = made._writer.transport

@@ -6,6 +6,7 @@ import ast
 import asyncio
 import importlib
 import importlib.util
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -130,6 +131,74 @@ def test_a_pyspark_without_what_we_need_is_one_sentence_with_the_versions_that_h
     said = f"Spark did not start: PySpark 5.0.0 is installed, and headrace has run with {versions} only ("
     assert str(caught.value).startswith(said)
     assert str(caught.value).endswith("): pip install 'headrace[spark]'")
+
+
+UNTOUCHED = """
+import asyncio, importlib, pkgutil, sys
+
+def modules(package):
+    root = importlib.import_module(package)
+    for found in pkgutil.walk_packages(root.__path__, package + "."):
+        try:
+            yield importlib.import_module(found.name)
+        except ImportError:  # for what is not installed
+            pass
+    yield root
+
+def attributes(packages):
+    for module in [module for package in packages for module in modules(package)]:
+        for name, value in [*vars(module).items()]:
+            yield (module.__name__, name), value
+            if isinstance(value, type) and value.__module__ == module.__name__:
+                yield from (((module.__name__, name, inner), what) for inner, what in vars(value).items())
+
+package, section, *libraries = sys.argv[1:]
+before = dict(attributes(libraries))
+[*modules(package)]
+
+async def connect():
+    from headrace.cli.wiring import ADAPTERS
+    from headrace.errors import SinkError
+    from headrace.lease import Lease
+    from headrace.ports.sink import SinkUse
+
+    adapter = ADAPTERS.sink_adapter(package.rpartition(".")[2])
+    try:
+        await adapter.sink(adapter.section.model_validate_json(section), SinkUse("d", Lease())).start()
+    except SinkError as error:
+        assert "be reached" in str(error), error
+    else:
+        raise AssertionError("nobody is at port 1")
+
+if section:
+    asyncio.run(connect())
+after = dict(attributes(libraries))
+counters = ("_PRODUCER_CLIENT_ID_SEQUENCE", "__warningregistry__")
+for name in before.keys() | after.keys():
+    if before.get(name) is not after.get(name) and name[-1] not in counters:
+        print(*name)
+"""
+"""Prints what of the libraries is another object once their adapter was imported and has tried to connect."""
+
+
+KAFKA = '{"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "compression": "lz4"}'
+RABBITMQ = '{"type": "rabbitmq", "hosts": "127.0.0.1:1", "user": "u", "password": "p", "exchange": "e"}'
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("headrace.adapters.kafka", KAFKA, "aiokafka"),
+        ("headrace.adapters.rabbitmq", RABBITMQ, "aio_pika", "aiormq", "pamqp"),
+        ("headrace.adapters.zookeeper", "", "kazoo"),
+        ("headrace.mysql", "", "aiomysql", "pymysql"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_program_that_imports_an_adapter_keeps_its_own_client_library(arguments: tuple[str, ...]) -> None:
+    command = [sys.executable, "-c", UNTOUCHED, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr
 
 
 async def test_a_batch_that_fails_while_it_waits_to_be_sent_again_is_no_error_of_the_loop() -> None:

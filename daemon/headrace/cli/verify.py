@@ -16,6 +16,7 @@ from headrace.cli.verify_output import Told, print_table, write_extra
 from headrace.cli.wiring import ADAPTERS, Wiring, document_index, new_format
 from headrace.errors import ConfigError
 from headrace.model import TableSchema
+from headrace.pipeline.preparation import prepare
 from headrace.pipeline.projection import Projections
 from headrace.ports.documents import IndexAccess
 from headrace.ports.inspection import Inspection
@@ -186,11 +187,9 @@ async def _sides(
             forms = _only_form
     except LookupError as error:
         raise ConfigError([f"{chosen.name}: {error.args[0]}"]) from error
-    conditions = ADAPTERS.source_adapter().conditions
-    return (
-        TableNow(await source.reader(), schema, projection, new_format(chosen), messages, conditions, forms),
-        view,
-    )
+    conditions, fmt = ADAPTERS.source_adapter().conditions, new_format(chosen)
+    await prepare(fmt, published)
+    return TableNow(await source.reader(), schema, projection, fmt, messages, conditions, forms), view
 
 
 def _only_form(row: dict[str, object]) -> tuple[int, ...]:

@@ -9,18 +9,21 @@ from importlib import metadata
 from headrace import __version__
 from headrace.cli.common import print_json
 from headrace.native import find
+from headrace.ports.registry import origin, outside
 
 _PARTS = ("aiomysql", "aiokafka", "aio-pika", "kazoo", "rocketmq-python-client", "uvloop")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Shows the versions of headrace, of Python, and of the clients that are installed."
+    parser.description = "Shows the versions of headrace, Python, installed clients, and adapters of other packages."
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(run=_show)
 
 
 def _show(given: argparse.Namespace) -> int:
     found = {"headrace": __version__, "Python": platform.python_version(), **dict(filter(None, map(_part, _PARTS)))}
+    for entry in outside():  # of the same name two distributions may have one
+        found[entry.name] = ", ".join(filter(None, (found.get(entry.name), origin(entry))))
     native = find()
     found["headrace-native"] = native.version or f"none: {native.reason}"
     if given.json:

@@ -1,6 +1,7 @@
 """The composition root: the only module that knows the adapters, and what a process is put together of.
 
-A new adapter is a package and a line in ADAPTERS. It is imported when the configuration asks for it.
+A new adapter is a package and a line in ADAPTERS, or an entry point of another distribution (docs/adapters.md). It is
+imported when the configuration asks for it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -33,7 +33,7 @@ from headrace.ports.sink import Parking, Sink, SinkRouting, SinkUse, TopicEnds
 from headrace.ports.source import Source
 from headrace.ports.state import StateStore
 from headrace.rules.topics import ANY_NAME, TopicRules, parse_partitions
-from headrace.settings.daemon import DaemonSettings
+from headrace.settings.daemon import DaemonSettings, StateSettings
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.tasks import cancel
 
@@ -64,7 +64,8 @@ ADAPTERS = Registry(
             "state": "headrace.ports.parking:ParkingAdapter",
             "mysql": "headrace.adapters.mysql_parking.adapter:MySqlParkingAdapter",
         },
-    }
+    },
+    outside=True,
 )
 
 
@@ -165,7 +166,7 @@ class Wiring:
 
     def __init__(self, settings: Settings, adapters: Registry = ADAPTERS, *, command: bool = False) -> None:
         self._settings, self._adapters, self._command = settings, adapters, command
-        self._files: dict[Path, StateStore] = {}
+        self._files: dict[StateSettings, StateStore] = {}
         self._rebalancing: asyncio.Task[None] | None = None
         self._node = f"{settings.daemon.node}, command {os.getpid()}" if command else settings.daemon.node
         self._budget = ProcessBudget(settings.daemon.queue_bytes)
@@ -262,9 +263,9 @@ class Wiring:
         state = self._settings.state_of(destination)
         if self.cluster is not None and state.store == self._settings.service:
             return self.cluster.store
-        if state.path not in self._files:
-            self._files[state.path] = self._adapters.state_adapter(state.store).store(state)
-        return self._files[state.path]
+        if state not in self._files:
+            self._files[state] = self._adapters.state_adapter(state.store).store(state)
+        return self._files[state]
 
     def lock(self, destination: DestinationSettings) -> Lock:
         """The destination's lock, not taken."""

@@ -102,6 +102,7 @@ class Run:
         self._unreadable = UnreadableTables(context, source.reader)
         self._undecodable, self._undecodable_told = source.undecodable, 0
         self._status.clear(_UNDECODABLE)
+        unprepared = builder.preparation.unprepared if builder.preparation is not None else None
         self._source = source.stream(
             Receiver(
                 rows=merge.rows,
@@ -110,6 +111,7 @@ class Run:
                 hung=hung,
                 table=self._unreadable.seen if self._unreadable.wanted else None,
                 statement=builder.emit_schema,
+                unprepared=unprepared,
                 mark=builder.emit_mark if context.settings.wants_marks else None,
                 heartbeat=heartbeats.seen,
                 unlogged=self._note_unlogged,
@@ -122,7 +124,8 @@ class Run:
             )
         )
         self._merge, merge.wake = merge, self._source.wake
-        self._snapshotting = Snapshotting(context, merge, self._source, source.reader, self._unreadable.left_out)
+        left_out = self._unreadable.left_out
+        self._snapshotting = Snapshotting(context, merge, self._source, source.reader, left_out, unprepared)
         self._emptied = EmptiedTopics(context, ends, builder.topic_of)
         self._control = Control(
             context, merge, self._source, source.reader, checkpointer, self._snapshotting.tell, self._emptied.resynced

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from headrace.destination.parts import Context
 from headrace.errors import HeadraceError, SourceError
-from headrace.ports.source import ChangeStream
+from headrace.ports.source import ChangeStream, Unprepared
 from headrace.ports.tables import Lacks, TableReader
 from headrace.rules.patterns import PatternTooSlow
 from headrace.snapshot.merge import SnapshotMerge
@@ -36,8 +36,9 @@ class Snapshotting:
         stream: ChangeStream,
         new_reader: Callable[[], TableReader],
         left_out: Callable[[Lacks, Iterable[TableName]], None],
+        unprepared: Unprepared | None = None,
     ) -> None:
-        """`left_out`: see SnapshotReading."""
+        """`left_out`: see SnapshotReading; `unprepared`: see Receiver."""
         source = context.settings.source
         self._merge, self._status, self._log = merge, context.status, context.log
         self._rows = context.settings.filter.rows
@@ -52,6 +53,7 @@ class Snapshotting:
             parallel=source.snapshot_parallelism,
             seconds=source.snapshot_chunk_seconds,
             left_out=left_out,
+            unprepared=unprepared,
         )
         self._told_at = time.monotonic()
 

@@ -72,6 +72,9 @@ class MysqlStream(ChangeStream):
         try:
             if described.wanted is not None:
                 described.learned(await self._schemas.learn(described.wanted, decoder.position()))
+            elif (awaited := decoder.maps.awaited) is not None:
+                decoder.maps.awaited = None
+                await awaited()
             elif decoder.statements.waiting is not None:
                 await decoder.statements.read_apart()
             elif self._asked_for_unknown:

@@ -51,7 +51,8 @@ class Decoder:
             cursor, start, GroupSpool(options.spool, options.max_spool), receiver.mark
         )
         self.described = DescribedTables(cursor, history, comparison, positional=options.positional)
-        maps = self.maps = TableMaps(cursor, transactions, self.described, captures, options, receiver.table)
+        asked = receiver.table, receiver.unprepared
+        maps = self.maps = TableMaps(cursor, transactions, self.described, captures, options, *asked)
         told = frozenset(name for name, wanted in (("ddl", options.ddl), ("dcl", options.dcl)) if wanted)
         statements = self.statements = StatementFollower(
             cursor,

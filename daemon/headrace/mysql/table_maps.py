@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -13,13 +13,14 @@ from headrace.mysql import heartbeat
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import EventCursor
-from headrace.mysql.events.cutter import BROKEN
+from headrace.mysql.events.cutter import BROKEN, SchemaNeeded
 from headrace.mysql.events.table_map import RowSchema, TableMap, table_name
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.schema.described import DescribedTables
 from headrace.mysql.schema.fit import misfit
 from headrace.mysql.values.column_types import DEFAULTS
 from headrace.mysql.values.rowcode import RowDecoder, StepDecoder
+from headrace.ports.source import Unprepared
 
 log = structlog.get_logger(__name__)
 
@@ -79,8 +80,12 @@ class TableMaps:
         captures: Callable[[str, str], bool],
         options: DecoderOptions,
         seen: Callable[[str, str], None] | None = None,
+        unprepared: Unprepared | None = None,
     ) -> None:
-        """`seen`: see Receiver.table."""
+        """`seen`: see Receiver.table; `unprepared`: see there."""
+        self._unprepared = unprepared
+        self.awaited: Callable[[], Awaitable[None]] | None = None
+        """Set when something has to be awaited before the event that is next is read."""
         self._cursor, self._transactions, self._described = cursor, transactions, described
         self._captures, self._options, self._seen = captures, options, seen
         self.tables: dict[bytes, Table] = {}
@@ -204,7 +209,11 @@ class TableMaps:
         elif self._options.rows and self._captures(schema, name):
             try:
                 event = TableMap(body, mariadb=self._cursor.dialect.mariadb)
-                table.row_schema = event.row_schema(self._described.of(event), self._options.values)
+                described = self._described.of(event)
+                if self._unprepared is not None and (awaited := self._unprepared(described)) is not None:
+                    self.awaited = awaited
+                    raise SchemaNeeded
+                table.row_schema = event.row_schema(described, self._options.values)
                 table.count, table.nameless = len(table.row_schema.fields), not event.has_names
                 if self._seen is not None:
                     self._seen(schema, name)

@@ -22,9 +22,10 @@ from headrace.model import (
     Unit,
 )
 from headrace.pipeline.native_output import Builder, NativeOutput
+from headrace.pipeline.preparation import Preparation
 from headrace.pipeline.projection import Projections
 from headrace.pipeline.table_projection import TableProjection
-from headrace.ports.format import Header, KeyedFormat, Messages, ValueFormat
+from headrace.ports.format import Format, Header, KeyedFormat, Messages, ValueFormat
 from headrace.rules.templates import Template
 from headrace.settings.destination import DestinationSettings
 
@@ -78,6 +79,9 @@ class MessageBuilder:
     ) -> None:
         self._largest = largest
         self._format, self._projections = fmt, projections
+        prepares = type(fmt).prepare is not Format.prepare
+        self.preparation = Preparation(fmt, lambda schema: projections.of(schema).schema) if prepares else None
+        """Of the format, where that prepares for table schemas."""
         self.captures = projections.captures
         """Whether rows of a schema and table are published."""
         self._values: ValueFormat

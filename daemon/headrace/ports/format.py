@@ -67,6 +67,13 @@ class Format(ABC):
         """Raises ValueError for a published table that the options do not fit."""
         return
 
+    async def prepare(self, schema: TableSchema) -> None:
+        """Awaited before the first row of a table schema, as it is published, reaches the format, so that it can ask a
+        schema registry. Rows wait meanwhile, 30 s at most. An error ends the run: it is tried again, and nothing is
+        lost. After a restart, and perhaps later, it is called again; the rows' own table schema is equal to this one,
+        and need not be the same object."""
+        return
+
     @abstractmethod
     def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
         """The messages of a statement, by topic; none when the format has no place for it."""

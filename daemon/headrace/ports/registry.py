@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
+from headrace.errors import Refusal
 from headrace.ports.cluster import ClusterAdapter
 from headrace.ports.format import FormatAdapter
 from headrace.ports.inspection import SourceAdapter
@@ -14,27 +17,80 @@ from headrace.ports.sink import SinkAdapter
 from headrace.ports.state import StateAdapter
 from headrace_common.section import Section
 
+GROUP = "headrace.adapters"
+"""The group of entry points by which other distributions bring adapters along. An entry's name is the kind and the
+name of an adapter, as "sink.pulsar"; its object is the adapter's class."""
+KINDS: dict[str, type] = {
+    "sink": SinkAdapter,
+    "message": FormatAdapter,
+    "parking": ParkingAdapter,
+    "cluster": ClusterAdapter,
+    "state": StateAdapter,
+}
+
+
+class NoAdapter(Refusal, LookupError):
+    """Nobody has an adapter of a name, or the one that has it can't be used."""
+
+
+def outside() -> list[EntryPoint]:
+    """The adapters of other distributions that are installed, none of them imported."""
+    return sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+
+
+def origin(entry: EntryPoint) -> str:
+    """Name and version of the distribution that has an entry point."""
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "an unknown distribution"
+
 
 class Registry:
     """`adapters` has `module:class` of each adapter, by kind (source, sink, message, parking, cluster, state) and name.
-    Every method raises LookupError for a name that is not registered. It is also the `Sections` that the configuration
-    is read with."""
+    With `outside` those of other distributions are found too. Every method raises NoAdapter for a name that is not
+    registered, or whose adapter can't be used. It is also the `Sections` that the configuration is read with."""
 
-    def __init__(self, adapters: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(self, adapters: Mapping[str, Mapping[str, str]], *, outside: bool = False) -> None:
         self.adapters = adapters
+        self._looks_outside = outside
         self._made: dict[tuple[str, str], Any] = {}
 
+    @cached_property
+    def _outside(self) -> dict[str, list[EntryPoint]]:
+        """By the name of the entry point."""
+        found = dict[str, list[EntryPoint]]()
+        for entry in outside() if self._looks_outside else ():
+            found.setdefault(entry.name, []).append(entry)
+        return found
+
     def names(self, kind: str) -> Sequence[str]:
-        return [*self.adapters[kind]]
+        others = [name.removeprefix(f"{kind}.") for name in self._outside if name.startswith(f"{kind}.")]
+        return [*dict.fromkeys([*self.adapters[kind], *others])]
 
     def _find(self, kind: str, name: str) -> Any:
         made = self._made.get((kind, name))
         if made is None:
-            known = self.adapters[kind]
-            if name not in known:
-                raise LookupError(f"there is no {kind} {name!r}; there are {', '.join(known)}")
-            module, _, attribute = known[name].partition(":")
-            made = self._made[kind, name] = getattr(importlib.import_module(module), attribute)()
+            made = self._made[kind, name] = self._make(kind, name)
+        return made
+
+    def _make(self, kind: str, name: str) -> Any:
+        ours, theirs = self.adapters[kind].get(name), self._outside.get(f"{kind}.{name}", [])
+        if len(owners := [*(["headrace"] if ours else []), *map(origin, theirs)]) > 1:
+            raise NoAdapter(
+                f"there are several of {kind} {name!r}: {' and '.join(owners)} have one each",
+                remedy="leave one of these packages, and take the others out: pip uninstall PACKAGE",
+            )
+        if ours is not None:
+            module, _, attribute = ours.partition(":")
+            return getattr(importlib.import_module(module), attribute)()
+        if not theirs:
+            raise NoAdapter(f"there is no {kind} {name!r}; there are {', '.join(self.names(kind))}")
+        (entry,) = theirs
+        try:
+            made = entry.load()()
+        except Exception as error:  # whatever the code of others raises
+            why = f"{entry.value} can't be loaded ({type(error).__name__}: {error})"
+            raise _unusable(kind, name, entry, why) from error
+        if not isinstance(made, KINDS[kind]):
+            raise _unusable(kind, name, entry, f"{entry.value} is no {KINDS[kind].__name__}")
         return made
 
     def source_adapter(self, type: str = "mysql") -> SourceAdapter:
@@ -63,3 +119,10 @@ class Registry:
 
     def section(self, kind: str, name: str) -> type[Section]:
         return cast(type[Section], self._find(kind, name).section)
+
+
+def _unusable(kind: str, name: str, entry: EntryPoint, why: str) -> NoAdapter:
+    return NoAdapter(
+        f"{kind} {name!r} of {origin(entry)} can't be used: {why}",
+        remedy="install a version of that package which fits, and what it needs",
+    )

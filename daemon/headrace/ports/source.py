@@ -95,6 +95,10 @@ class NativeRows(ABC):
         """The reader has stopped."""
 
 
+Unprepared = Callable[[TableSchema], Callable[[], Awaitable[None]] | None]
+"""Returns what has to be awaited before rows of a table schema are given; None when they may come."""
+
+
 @dataclass(frozen=True, slots=True)
 class Receiver:
     """Who takes what a stream gives. All of it is called from within read(), in the order of the binlog, and must be
@@ -119,6 +123,8 @@ class Receiver:
     to them."""
     table: Callable[[str, str], None] | None = None
     """Rows of this captured table follow. Called when the stream gets to know it, and perhaps again."""
+    unprepared: Unprepared | None = None
+    """Asked before the rows of each table schema."""
     begin: Callable[[], None] = lambda: None
     """Something may be given from now on: called once each read(), behind its waits."""
     full: Callable[[], bool] = lambda: False

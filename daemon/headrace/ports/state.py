@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from headrace.lease import NO_TERM, Guard, Term
 from headrace.model import Position
@@ -118,9 +118,12 @@ class StateStore(ABC):
 class StateAdapter(ABC):
     """A kind of store that [state] names by itself. Registered under its name."""
 
+    section: ClassVar[type[StateSettings]] = StateSettings
+    """The section [state] with this `store`; one of another package may have further keys."""
+
     @abstractmethod
-    def store(self, settings: StateSettings) -> StateStore:
-        """A new store, not opened."""
+    def store(self, settings: Any) -> StateStore:
+        """A new store, not opened. `settings` are of `section`."""
 
     def parking(self, store: Any, destination: str) -> ParkingStore | None:
         """The store of parked messages that lies within a state store; None where there is no such thing. `store` is

@@ -13,6 +13,8 @@ from headrace.rules.templates import Template
 from headrace.rules.topics import ANY_NAME, TopicNames
 from headrace_common.section import MIB, Int, Number, Seconds, Section, Size
 
+MORE = "others come with packages of their own: pip install PACKAGE (docs/adapters.md)"
+"""Where a name leads that nobody has."""
 TOPIC = Template.parse("{topic}", ("topic",))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from headrace.rules.topics import TopicRules
-from headrace.settings.adapters import Sections
+from headrace.settings.adapters import MORE, Sections
 from headrace.settings.daemon import StateSettings
 from headrace.settings.destination import DestinationSettings
 
@@ -132,4 +132,4 @@ def store_problems(state: StateSettings, service: str, sections: Sections) -> li
         return [f"state.store: {store} can't be shared by daemons of several machines, as [{service}] asks for"]
     if store in sections.names("sink"):
         return [f'state.store: {store} is the store of destinations with delivery = "exactly_once", and theirs only']
-    return [f"state.store: should be one of {', '.join(('auto', *alone, *services))}"]
+    return [f"state.store: should be one of {', '.join(('auto', *alone, *services))}; {MORE}"]

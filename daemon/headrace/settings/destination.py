@@ -180,7 +180,7 @@ class DestinationSettings(Section):
     route: RouteSettings = RouteSettings()
     queue: QueueSettings = QueueSettings()
     parking: SerializeAsAny[ParkingSettings]
-    state: StateSettings | None = Field(
+    state: SerializeAsAny[StateSettings] | None = Field(
         default=None, description="Instead of [state] of headrace.toml, for this destination."
     )
     sink: SerializeAsAny[SinkSettings]
@@ -211,7 +211,7 @@ class MainSettings(Section):
     """headrace.toml. A section of a cluster service comes as `cluster`, validated by its adapter."""
 
     daemon: DaemonSettings = Field(default_factory=DaemonSettings)
-    state: StateSettings = StateSettings()
+    state: SerializeAsAny[StateSettings] = StateSettings()
     cluster: SerializeAsAny[ClusterSettings] | None = Field(
         default=None, description="Without it: one daemon, a file lock, an embedded store."
     )

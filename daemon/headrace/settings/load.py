@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from headrace.errors import ConfigError
-from headrace.settings.adapters import Sections, SinkSettings
+from headrace.settings.adapters import MORE, Sections, SinkSettings
 from headrace.settings.checks import clashing, destination_problems, store_problems
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, MainSettings, Settings
@@ -133,6 +135,7 @@ class Loader:
         """`raw` as a model, its adapters' sections first; tells every problem."""
         raw, found = dict(raw), list[tuple[str, str]]()
         late: Tell = lambda key, sentence: found.append((key, sentence))  # noqa: E731
+        self._add_store(raw, late)
         if issubclass(model, MainSettings):
             self._add_cluster(raw, late)
         else:
@@ -141,7 +144,8 @@ class Loader:
                     default = raw["sink"].capabilities.message_format or default
                 self._add_chosen(raw, section, key, default, late)
         # What is wrong with a chosen section as a whole is told by its own reading.
-        made = validated(raw, model, lambda key, sentence: key in _CHOICES or tell(key, sentence))
+        why = self._why_no_section(raw) if issubclass(model, MainSettings) else None
+        made = validated(raw, model, lambda key, sentence: key in _CHOICES or tell(key, sentence), why)
         for key, sentence in found:
             tell(key, sentence)
         return made if not found else None
@@ -150,11 +154,31 @@ class Loader:
         """The section of a cluster service goes into `cluster`."""
         names = [name for name in self._sections.names("cluster") if name in raw]
         for name in names:
-            section = _section(raw.pop(name), self._sections.section("cluster", name), name, tell)
+            section = self._section(raw.pop(name), "cluster", name, name, tell)
             if name == names[0] and section is not None:
                 raw["cluster"] = section
         if len(names) > 1:
             tell(names[1], f"there is a section [{names[0]}] already: destinations are shared by one service")
+
+    def _why_no_section(self, raw: dict[str, Any]) -> Siblings:
+        """What to say of a section of headrace.toml that nobody knows, unless it is a known one with a typing error."""
+        names = [*MainSettings.model_fields, *self._sections.names("cluster")]
+
+        def why(key: str) -> str:
+            if not isinstance(raw.get(key), dict) or difflib.get_close_matches(key, names, 1):
+                return ""
+            return f"unknown section; lock services are {', '.join(self._sections.names('cluster'))}; {MORE}"
+
+        return why
+
+    def _add_store(self, raw: dict[str, Any], tell: Tell) -> None:
+        """The section of a state store, where that has keys of its own."""
+        given = raw.get("state")
+        store = given.get("store") if isinstance(given, dict) else None
+        if isinstance(store, str) and store in self._sections.names("state"):
+            section = self._section(raw.pop("state"), "state", store, "state", tell, key="store")
+            if section is not None:
+                raw["state"] = section
 
     def _add_chosen(self, raw: dict[str, Any], section: str, key: str, default: str, tell: Tell) -> None:
         """A section whose keys depend on `key`."""
@@ -167,16 +191,34 @@ class Loader:
         elif not (name := given.get(key, default)):
             tell(f"{section}.{key}", f"is missing; one of {', '.join(names)}")
         elif name not in names:
-            tell(f"{section}.{key}", f"should be one of {', '.join(names)}")
+            tell(f"{section}.{key}", f"should be one of {', '.join(names)}; {MORE}")
         else:
 
             def why(unknown: str) -> str:
                 """Why a key is not known, where another choice would know it."""
-                known = any(unknown in self._sections.section(section, one).model_fields for one in names)
-                return f'has no meaning with {key} = "{name}"' if known else ""
+                for one in names:
+                    with suppress(LookupError):  # which is told where that one is chosen
+                        if unknown in self._sections.section(section, one).model_fields:
+                            return f'has no meaning with {key} = "{name}"'
+                return ""
 
-            made = _section(given, self._sections.section(section, name), section, tell, why)
+            made = self._section(given, section, name, section, tell, why, key=key)
         raw[section] = made
+
+    def _section(
+        self, raw: Any, kind: str, name: str, place: str, tell: Tell, why: Siblings | None = None, key: str = ""
+    ) -> Section | None:
+        """One section that an adapter brings along; `place` is its name in the file, `key` the one that chooses it."""
+        if not isinstance(raw, dict):
+            tell(place, f"should be a section, [{place}]")
+            return None
+        try:
+            model = self._sections.section(kind, name)
+        except LookupError as error:
+            tell(f"{place}.{key}" if key else place, str(error))
+            return None
+        below: Tell = lambda inner, sentence: tell(f"{place}.{inner}" if inner else place, sentence)  # noqa: E731
+        return validated(raw, model, below, why)
 
 
 def destination_files(folder: Path) -> list[Path]:
@@ -204,11 +246,3 @@ def _destination_files(folder: Path, main: Path, problems: list[str]) -> list[Pa
     if not files:
         problems.append(f"{main}: daemon.destinations: no destination: the folder {folder} has no .toml file")
     return files
-
-
-def _section(raw: Any, model: type[ModelT], name: str, tell: Tell, why: Siblings | None = None) -> ModelT | None:
-    """One section that an adapter brings along."""
-    if not isinstance(raw, dict):
-        tell(name, f"should be a section, [{name}]")
-        return None
-    return validated(raw, model, lambda key, sentence: tell(f"{name}.{key}" if key else name, sentence), why)

@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.errors import SourceError
 from headrace.model import POS_SHIFT
-from headrace.ports.source import ChangeStream
+from headrace.ports.source import ChangeStream, Unprepared
 from headrace.ports.tables import Chunk, ChunkRequest, KeyOutdated, Lacks, TableChanged, TableFacts, TableReader
 from headrace.snapshot import plan
 from headrace.snapshot.merge import SnapshotMerge
@@ -36,7 +36,7 @@ _CHANGED_WAIT = 1.0
 class SnapshotReading:
     """Reads for one run of a destination. `new_reader` gives readers, one for each table that is read at a time;
     `seconds` is how long the source should take for one chunk. `left_out` is told what the account lacks, and which
-    tables are not read for that."""
+    tables are not read for that; `unprepared` is asked before rows of a table schema are read."""
 
     def __init__(
         self,
@@ -50,7 +50,9 @@ class SnapshotReading:
         parallel: int,
         seconds: float,
         left_out: Callable[[Lacks, Iterable[TableName]], None],
+        unprepared: Unprepared | None = None,
     ) -> None:
+        self._unprepared = unprepared
         self._merge, self._stream, self._new_reader = merge, stream, new_reader
         self._throttle, self._rate, self._log = throttle, rate, log
         self._parallel, self._seconds = parallel, seconds
@@ -168,6 +170,9 @@ class SnapshotReading:
             raise SourceError(
                 f"the table {'.'.join(table.name)} can't be read, because its schema is not known: {schema}"
             )
+        if self._unprepared is not None and (awaited := self._unprepared(schema)) is not None:
+            await awaited()
+            return await self._read_chunk(reader, table, rows)  # the stream may have come by another one
         again = not schema.keys and table.scanned != table.generation
         if again and table.progress.rows:
             self._merge.restart(table)

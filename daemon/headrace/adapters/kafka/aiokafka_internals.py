@@ -1,22 +1,23 @@
 """What is done below aiokafka's documented interface, and only here. Each function says why the documented way is not
-enough."""
+enough. aiokafka itself stays as it is for the rest of the process: clients of our own differ from its, object by object
+or as subclasses."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import logging
 import socket
 import struct
+import types
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
+from typing import Any, cast
 
 import aiokafka
 from aiokafka import codec, conn
-from aiokafka.conn import create_conn
+from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, TransactionalIdAuthorizationFailed, for_code
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
@@ -33,10 +34,10 @@ from headrace.model import MessageBatch
 KNOWN_VERSIONS = {"aiokafka": ("0.14.0",)}
 """What all of this was tried with, on real brokers. It relies on the producer's _sender, _message_accumulator,
 _txn_manager and _closed; on BatchBuilder's _builder, _relative_offset and _build(); on the accumulator's
-create_builder(), _pending_batches and _batch_size; on the names of the codecs in the module of
-DefaultRecordBatchBuilder; on the client's _conns and _get_conn; on a connection's _writer and _versions, and that its
-send() adds what it writes before a request from the left; on the admin client's _client; on conn.OAuthAuthenticator
-with its _token_sent; and on the requests and types of aiokafka.protocol."""
+create_builder(), _pending_batches, _batch_size and _compression_type; on the client's _conns, and that its bootstrap()
+and _get_conn() call create_conn(), which makes an AIOKafkaConnection; on a connection's _writer and _versions, and that
+its send() adds what it writes before a request from the left; on the _client of admin clients and consumers; on
+conn.OAuthAuthenticator with its _token_sent; and on the requests and types of aiokafka.protocol."""
 
 CLOSE_LIMIT = 5.0
 """Seconds that closing in order, or ending the tasks of a producer, may take."""
@@ -44,6 +45,8 @@ _TASKS = ("_send_produce_req", "_do_add_partitions_to_txn", "_do_txn_commit")
 """What aiokafka's sender runs in tasks of their own, which end with it only when they come to their end."""
 _TRANSACTIONAL = 0x10
 """The bit of a record batch's attributes."""
+_HEADER = 61
+"""Bytes of a record batch (version 2) before its records."""
 _COMPRESS: dict[int, Callable[..., bytes]] = {
     1: codec.gzip_encode,
     2: codec.snappy_encode,
@@ -176,12 +179,6 @@ async def read_setting(client: Any, kind: Any, name: str, key: str, node: int | 
 # -- connections: what a producer meets with while it connects is known to its log only -------------------------------
 
 
-async def try_connection(host: str, port: int, arguments: dict[str, Any]) -> None:
-    """Connects to one broker, logs in, and ends the connection. Raises what stands in the way: KafkaError, OSError,
-    SSLError."""
-    (await create_conn(host, port, **arguments)).close()
-
-
 class _Authenticator(conn.OAuthAuthenticator):  # type: ignore[misc]
     """aiokafka's takes a broker's refusal for consent, and then waits for answers that do not come."""
 
@@ -196,7 +193,68 @@ class _Authenticator(conn.OAuthAuthenticator):  # type: ignore[misc]
         return step
 
 
-conn.OAuthAuthenticator = _Authenticator
+class Connection(conn.AIOKafkaConnection):  # type: ignore[misc]
+    """A connection to one broker."""
+
+    _writer: Any
+
+    def authenticator_oauth(self) -> _Authenticator:
+        return _Authenticator(sasl_oauth_token_provider=self._sasl_oauth_token_provider)
+
+    def send(self, request: Any, expect_response: bool = True) -> Any:
+        """Writes a producer's request in pieces; any other as aiokafka does."""
+        writer = self._writer
+        if writer is None or not expect_response or not isinstance(request, ProduceRequest):
+            return super().send(request, expect_response)
+        struct = request.prepare(self._versions)
+        self._writer = _PiecesWriter(writer)
+        try:
+            return super().send(_PiecesRequest(struct), expect_response)
+        finally:
+            if isinstance(self._writer, _PiecesWriter):  # else the connection is closed
+                self._writer = writer
+
+
+def _with(function: Any, **names: Any) -> Any:
+    """A copy of a function of aiokafka that finds other objects under some of the global names that it uses."""
+    assert names.keys() <= {*function.__code__.co_names}, f"{function} is not the one that is known"
+    made = types.FunctionType(function.__code__, function.__globals__ | names, function.__name__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+_create_conn = _with(conn.create_conn, AIOKafkaConnection=Connection)
+
+
+class _Client(AIOKafkaClient):  # type: ignore[misc]
+    """Connects by connections of our own: aiokafka's client takes no class for them."""
+
+    bootstrap = _with(AIOKafkaClient.bootstrap, create_conn=_create_conn)
+    _get_conn = _with(AIOKafkaClient._get_conn, create_conn=_create_conn)
+
+
+class Producer(aiokafka.AIOKafkaProducer):  # type: ignore[misc]
+    """A producer that abort() can end. `level`: of the compression of its record batches, 0 for the library's."""
+
+    def __init__(self, level: int = 0, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.client.__class__ = _Client
+        note_tasks(self)
+        self.headrace_level, accumulator = level, self._message_accumulator
+        if level:
+            accumulator.create_builder = lambda **_: _LevelBuilder(self)
+
+
+def connect_by_ours(user: Any) -> Any:
+    """Has an admin client or a consumer connect as our producers do, and returns it."""
+    user._client.__class__ = _Client
+    return user
+
+
+async def try_connection(host: str, port: int, arguments: dict[str, Any]) -> None:
+    """Connects to one broker, logs in, and ends the connection. Raises what stands in the way: KafkaError, OSError,
+    SSLError."""
+    (await _create_conn(host, port, **arguments)).close()
 
 
 # -- record batches ---------------------------------------------------------------------------------------------------
@@ -236,8 +294,7 @@ class _NativePart(BatchBuilder):  # type: ignore[misc]
 
     def __init__(self, producer: Any, columns: Any, run: tuple[int, int, int], when: int) -> None:
         """`run` are the first message, the end, and the bytes of all."""
-        accumulator, transactions = producer._message_accumulator, producer._txn_manager
-        transactional = transactions is not None and transactions.transactional_id is not None
+        accumulator, transactional = producer._message_accumulator, _is_transactional(producer)
         super().__init__(run[2], 0, is_transactional=transactional)
         self._columns, self._run, self._when = columns, run, when
         self._compression, self._transactional = accumulator._compression_type, _TRANSACTIONAL * transactional
@@ -291,45 +348,34 @@ def _builder_of(producer: Any, limit: int) -> Callable[[], Any]:
     return create
 
 
-_level = 0
-"""Of the record batch that is being compressed."""
-
-
 class _LevelBuilder(BatchBuilder):  # type: ignore[misc]
     """Compresses at a level of its own: aiokafka calls its codecs without one."""
 
-    headrace_level = 0
+    def __init__(self, producer: Any) -> None:
+        accumulator = producer._message_accumulator
+        super().__init__(accumulator._batch_size, 0, is_transactional=_is_transactional(producer))
+        self._codec, self._level = accumulator._compression_type, producer.headrace_level
 
-    def _build(self) -> Any:
-        global _level
-        _level = self.headrace_level
-        try:
-            return super()._build()
-        finally:
-            _level = 0
-
-
-def _at_level(encode: Callable[..., bytes]) -> Callable[[bytes], bytes]:
-    return lambda data: encode(data, _level) if _level else encode(data)
-
-
-_records = importlib.import_module(DefaultRecordBatchBuilder.__module__)
-for _name in ("gzip_encode", "lz4_encode", "zstd_encode"):
-    setattr(_records, _name, _at_level(getattr(codec, _name)))
+    def _build(self) -> bytearray:
+        if self._buffer is None:
+            buffer: bytearray = super()._build()
+            records = _COMPRESS[self._codec](bytes(memoryview(buffer)[_HEADER:]), self._level)
+            if len(records) < len(buffer) - _HEADER:
+                buffer[_HEADER:] = records
+                struct.pack_into(">i", buffer, 8, len(buffer) - 12)
+                buffer[22] |= self._codec
+                _sign(buffer)
+        return cast(bytearray, self._buffer)
 
 
-def set_compression_level(producer: Any, level: int) -> None:
-    """Has all record batches of a producer compressed at a level."""
-    producer.headrace_level = level
-    accumulator = producer._message_accumulator
-    create = accumulator.create_builder
+def _is_transactional(producer: Any) -> bool:
+    transactions = producer._txn_manager
+    return transactions is not None and transactions.transactional_id is not None
 
-    def create_builder(*arguments: Any, **more: Any) -> BatchBuilder:
-        builder = create(*arguments, **more)
-        builder.__class__, builder.headrace_level = _LevelBuilder, level
-        return builder
 
-    accumulator.create_builder = create_builder
+def _sign(buffer: bytearray) -> None:
+    """Puts the checksum into a record batch that was changed."""
+    struct.pack_into(">I", buffer, 17, calc_crc32c(memoryview(buffer)[21:]))
 
 
 def size_at_most(batch: MessageBatch, index: int) -> int:
@@ -356,7 +402,7 @@ def prepare(part: Any) -> None:
 
     def stamp(producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         struct.pack_into(">qhi", buffer, 43, producer_id, producer_epoch, base_sequence)
-        struct.pack_into(">I", buffer, 17, calc_crc32c(memoryview(buffer)[21:]))
+        _sign(buffer)
 
     part._set_producer_state = stamp
 
@@ -442,25 +488,6 @@ class _PiecesWriter:
 
     def close(self) -> None:
         self._writer.close()
-
-
-_send = conn.AIOKafkaConnection.send
-
-
-def _send_in_pieces(self: Any, request: Any, expect_response: bool = True) -> Any:
-    writer = self._writer
-    if writer is None or not expect_response or not isinstance(request, ProduceRequest):
-        return _send(self, request, expect_response)
-    struct = request.prepare(self._versions)
-    self._writer = _PiecesWriter(writer)
-    try:
-        return _send(self, _PiecesRequest(struct), expect_response)
-    finally:
-        if isinstance(self._writer, _PiecesWriter):  # else the connection is closed
-            self._writer = writer
-
-
-conn.AIOKafkaConnection.send = _send_in_pieces
 
 
 # -- transactions -----------------------------------------------------------------------------------------------------

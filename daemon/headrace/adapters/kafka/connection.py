@@ -10,11 +10,13 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from aiokafka import TopicPartition, errors
+from aiokafka import AIOKafkaConsumer, TopicPartition, errors
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from headrace.adapters.kafka.aiokafka_internals import describe_topic, try_connection
+from headrace.adapters.kafka.aiokafka_internals import connect_by_ours, describe_topic, try_connection
 from headrace.adapters.kafka.oauth import NoToken, provider_of
+from headrace.adapters.kafka.options import for_client
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.errors import HeadraceError, SinkError, SinkRejected
 from headrace.tls import client_context
@@ -48,6 +50,22 @@ def connection_arguments(settings: KafkaSinkSettings) -> dict[str, Any]:
             arguments["sasl_plain_username"] = settings.user
             arguments["sasl_plain_password"] = settings.password.get_secret_value()
     return arguments
+
+
+def client_arguments(settings: KafkaSinkSettings, client: Any, more: dict[str, Any]) -> dict[str, Any]:
+    """What a client of a class of aiokafka is made with: `more` are ours, and [sink.options] go before them. Raises
+    SinkRejected."""
+    return {**connection_arguments(settings), **more, **for_client(settings.options, client)}
+
+
+def make_consumer(settings: KafkaSinkSettings, **more: Any) -> Any:
+    """A consumer, not started; `more` are further arguments for it. Raises SinkRejected."""
+    return connect_by_ours(AIOKafkaConsumer(**client_arguments(settings, AIOKafkaConsumer, more)))
+
+
+def make_admin(settings: KafkaSinkSettings) -> Any:
+    """An admin client, not started. Raises SinkRejected."""
+    return connect_by_ours(AIOKafkaAdminClient(**client_arguments(settings, AIOKafkaAdminClient, {})))
 
 
 def describe(error: BaseException | None) -> str:

@@ -12,7 +12,7 @@ from aiokafka import errors
 from aiokafka.errors import KafkaError
 
 from headrace.adapters.kafka import aiokafka_internals
-from headrace.adapters.kafka.connection import connection_arguments, describe
+from headrace.adapters.kafka.connection import client_arguments, describe
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.errors import SinkRejected
 from headrace.model import MessageBatch
@@ -30,7 +30,6 @@ def make_producer(settings: KafkaSinkSettings, **more: Any) -> Any:
     """A producer with acks=all and idempotence, not started; `more` are further arguments for it. Raises
     SinkRejected."""
     arguments: dict[str, Any] = {
-        **connection_arguments(settings),
         "acks": "all",
         "enable_idempotence": True,
         "compression_type": None if settings.compression == "none" else settings.compression,
@@ -39,13 +38,10 @@ def make_producer(settings: KafkaSinkSettings, **more: Any) -> Any:
         "linger_ms": 0,
     }
     try:
-        producer = aiokafka.AIOKafkaProducer(**(arguments | more))
+        given = client_arguments(settings, aiokafka.AIOKafkaProducer, arguments | more)
+        return aiokafka_internals.Producer(settings.level, **given)
     except RuntimeError as error:  # aiokafka's word for a library that is not there
         raise SinkRejected(f"Kafka can't be used as configured ({error})", remedy="pip install cramjam") from error
-    aiokafka_internals.note_tasks(producer)
-    if level := settings.level:
-        aiokafka_internals.set_compression_level(producer, level)
-    return producer
 
 
 def build_batches(producer: Any, batch: MessageBatch, limit: int = 0) -> list[Any]:

@@ -9,12 +9,11 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-import aiokafka
 from aiokafka import TopicPartition, errors
 from aiokafka.errors import KafkaError
 
 from headrace.adapters.kafka.aiokafka_internals import CLOSE_LIMIT, client_of, describe_topic
-from headrace.adapters.kafka.connection import connection_arguments, describe, unreachable
+from headrace.adapters.kafka.connection import describe, make_consumer, unreachable
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.errors import SinkError
 from headrace.ports.replay import Published, Replay
@@ -69,8 +68,8 @@ class KafkaReplay(Replay):
 
     async def _open(self) -> Any:
         if self._consumer is None:
-            self._consumer = aiokafka.AIOKafkaConsumer(
-                **connection_arguments(self._settings),
+            self._consumer = make_consumer(
+                self._settings,
                 isolation_level="read_committed",
                 auto_offset_reset="earliest",
                 enable_auto_commit=False,

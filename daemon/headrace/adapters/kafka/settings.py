@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from headrace.rules.topics import KAFKA
 from headrace.settings.adapters import SinkCapabilities, SinkSettings
@@ -100,6 +100,12 @@ class KafkaSinkSettings(SinkSettings, TlsSection):
         description="exactly_once: compacted topic that parked messages wait in; made when it is missing.",
     )
 
+    options: dict[str, bool | int | str] = Field(
+        default={},
+        description="Further arguments of aiokafka's clients, by their names there, such as metadata_max_age_ms. Each "
+        "goes to those of AIOKafkaProducer, AIOKafkaConsumer and AIOKafkaAdminClient that have it.",
+    )
+
     @property
     def capabilities(self) -> SinkCapabilities:
         return SinkCapabilities(
@@ -119,6 +125,16 @@ class KafkaSinkSettings(SinkSettings, TlsSection):
     def level(self) -> int:
         """The level of the compression; 0 where it has none."""
         return self.compression_level or _DEFAULT_LEVELS.get(self.compression, 0)
+
+    @field_validator("options")
+    @classmethod
+    def _check_options(cls, options: dict[str, bool | int | str]) -> dict[str, bool | int | str]:
+        if options:
+            from headrace.adapters.kafka.options import faults
+
+            if found := faults(options):
+                raise ValueError("; ".join(found))
+        return options
 
     @model_validator(mode="after")
     def _check_level(self) -> Self:

@@ -7,18 +7,17 @@ import contextlib
 import logging
 import time
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
 
-import aiokafka
 import structlog
 from aiokafka import TopicPartition, errors
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import NewTopic
 from aiokafka.admin.config_resource import ConfigResourceType
 from aiokafka.errors import KafkaError
 
 from headrace.adapters.kafka.aiokafka_internals import CLOSE_LIMIT, client_of, describe_topic, read_setting
-from headrace.adapters.kafka.connection import connection_arguments, describe, unreachable
+from headrace.adapters.kafka.connection import describe, make_admin, make_consumer, unreachable
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.state_records import Content
 from headrace.errors import SinkError, SinkRejected, StateStoreError
@@ -85,7 +84,7 @@ class StateTopic:
 
     @contextlib.asynccontextmanager
     async def _admin(self) -> AsyncIterator[Any]:
-        admin = AIOKafkaAdminClient(**_connection(self._settings))
+        admin = _made(make_admin, self._settings)
         try:
             async with asyncio.timeout(self._limit):
                 await admin.start()
@@ -237,8 +236,9 @@ class StateTopic:
     @contextlib.asynccontextmanager
     async def _consumer(self, isolation: str) -> AsyncIterator[Any]:
         """A consumer that has no partition yet, started within the limit."""
-        consumer = aiokafka.AIOKafkaConsumer(
-            **_connection(self._settings),
+        consumer = _made(
+            make_consumer,
+            self._settings,
             isolation_level=isolation,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
@@ -271,9 +271,9 @@ class StateTopic:
         return _away(made) if isinstance(error, OSError | TimeoutError) or type(error) is KafkaError else made
 
 
-def _connection(settings: KafkaSinkSettings) -> dict[str, Any]:
+def _made(make: Callable[..., Any], settings: KafkaSinkSettings, **more: Any) -> Any:
     try:
-        return connection_arguments(settings)
+        return make(settings, **more)
     except SinkError as error:
         raise _as_ours(error) from error
 

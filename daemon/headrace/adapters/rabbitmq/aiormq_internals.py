@@ -11,13 +11,15 @@ from typing import Any
 import aio_pika
 import aiormq
 import pamqp.frame
+from aio_pika.abc import UnderlayConnection
 from aiormq.exceptions import ConnectionClosed
 from pamqp import commands, header
+from yarl import URL
 
 KNOWN_VERSIONS = {"aio-pika": ("10.2.1",), "aiormq": ("7.2.4",)}
-"""What all of this was tried with, on real brokers. It relies on connection.transport.connection of aio-pika; on
-channels, connection_tune, _rpc and the handlers of Connection.Blocked and Unblocked of aiormq's connection; and on its
-reader, which gives the frames of a channel to `channels[number].frames.put()`."""
+"""What all of this was tried with, on real brokers. It relies on connection.transport.connection of aio-pika, and on
+what its connect() calls; on channels, connection_tune, _rpc and the two handlers of a connection that is blocked, of
+aiormq's connection; and on its reader, which gives the frames of a channel to `channels[number].frames.put()`."""
 
 Answer = Callable[[int, int, str], None]
 Return = Callable[[bytes, str], None]
@@ -110,21 +112,36 @@ def _below(connection: aio_pika.Connection) -> Any:
     return connection.transport.connection
 
 
-_rpc = aiormq.Connection._rpc
+class _Protocol(aiormq.Connection):
+    """aiormq's connection loses the broker's text when the virtual host is refused."""
+
+    @staticmethod
+    async def _rpc(request: Any, writer: asyncio.StreamWriter, frame_receiver: Any, wait_response: bool = True) -> Any:
+        if not isinstance(request, commands.Connection.Open):
+            return await aiormq.Connection._rpc(request, writer, frame_receiver, wait_response)
+        writer.write(pamqp.frame.marshal(request, 0))
+        await writer.drain()
+        _, _, frame = await frame_receiver.get_frame()
+        if isinstance(frame, commands.Connection.Close):
+            raise ConnectionClosed(frame.reply_code, frame.reply_text)
+        return frame
 
 
-async def _rpc_with_the_brokers_text(
-    request: Any, writer: asyncio.StreamWriter, frame_receiver: Any, wait_response: bool = True
-) -> Any:
-    """The client's own loses the broker's text when the virtual host is refused."""
-    if not isinstance(request, commands.Connection.Open):
-        return await _rpc(request, writer, frame_receiver, wait_response)
-    writer.write(pamqp.frame.marshal(request, 0))
-    await writer.drain()
-    _, _, frame = await frame_receiver.get_frame()
-    if isinstance(frame, commands.Connection.Close):
-        raise ConnectionClosed(frame.reply_code, frame.reply_text)
-    return frame
+class _Underlay(UnderlayConnection):
+    """aio-pika's hold on one; it takes no class for it."""
+
+    @classmethod
+    async def make_connection(cls, url: URL, timeout: Any = None, **more: Any) -> aiormq.abc.AbstractConnection:
+        connection = _Protocol(url, **more)
+        await asyncio.wait_for(connection.connect(), timeout)
+        await connection.ready()
+        return connection
 
 
-aiormq.Connection._rpc = staticmethod(_rpc_with_the_brokers_text)  # type: ignore[method-assign]
+class Connection(aio_pika.Connection):
+    """aio-pika's, over a connection of ours."""
+
+    async def connect(self, timeout: Any = None) -> None:
+        """Connects and logs in. Raises OSError and what aiormq raises."""
+        self.transport = await _Underlay.connect(self.url, self._on_connection_close, timeout=timeout, **self.kwargs)
+        await self._on_connected()

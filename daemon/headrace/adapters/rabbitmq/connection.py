@@ -18,7 +18,7 @@ import structlog
 from aio_pika.exceptions import AMQPError, ChannelClosed, ConnectionClosed, ProbableAuthenticationError
 from yarl import URL
 
-from headrace.adapters.rabbitmq.aiormq_internals import ConfirmChannel, tell_blocked
+from headrace.adapters.rabbitmq.aiormq_internals import ConfirmChannel, Connection, tell_blocked
 from headrace.adapters.rabbitmq.frames import size_refused
 from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
 from headrace.errors import SinkError, SinkRejected
@@ -278,7 +278,7 @@ class BrokerConnection:
                 await self.abort()
 
 
-class _Connection(aio_pika.Connection):
+class _Connection(Connection):
     """Keeps hold of the writer."""
 
     def __init__(self, url: URL, ssl_context: ssl.SSLContext | None = None) -> None:
