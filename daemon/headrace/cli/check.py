@@ -84,7 +84,7 @@ async def command(settings: Settings, report: Report) -> int:
         known, entries = (kept.stored, kept.entries) if kept is not None else (None, ())
         away = blind = ""
         for number, address in enumerate(look.addresses):
-            checking = look.check(address, known, entries, reads_rows=reads_rows)
+            checking = look.check(number, known, entries, reads_rows=reads_rows)
             found = await _limited("connection", checking)
             report.add(name, f"standby {address}" if number else "source", found, address)
             if not number:

@@ -31,13 +31,13 @@ class MysqlInspection(Inspection):
     def __init__(self, settings: DestinationSettings, daemon: DaemonSettings, captures: Captures) -> None:
         self._settings, self._daemon, self._captures = settings, daemon, captures
         self._source = MysqlSource(settings, daemon, captures, named=False)
-        self._servers = {f"{one.host}:{one.port}": one for one in addresses(settings.source)}
-        self.addresses = [*self._servers]
+        self._servers = addresses(settings.source)
+        self.addresses = [f"{one.host}:{one.port}" for one in self._servers]
 
     async def check(
-        self, address: str, stored: Stored | None, entries: Sequence[dict[str, Any]], *, reads_rows: bool
+        self, number: int, stored: Stored | None, entries: Sequence[dict[str, Any]], *, reads_rows: bool
     ) -> list[Finding]:
-        server, filters = self._servers[address], self._settings.filter
+        server, filters = self._servers[number], self._settings.filter
         try:
             named = captured_names(filters.include, self._captures, entries)
         except StateStoreError as error:
@@ -68,7 +68,7 @@ class MysqlInspection(Inspection):
         return await self._source.now_ms()
 
     async def position(self, position: Position | None) -> PositionReport:
-        return await report(self._settings.name, [*self._servers.values()], position)
+        return await report(self._settings.name, self._servers, position)
 
     async def second_opinion(self, count: int, plain: DestinationSettings, folder: Path) -> Opinion:
         decode = partial(decode_file, plain, folder)

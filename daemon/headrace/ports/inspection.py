@@ -110,9 +110,9 @@ class Inspection(ABC):
 
     @abstractmethod
     async def check(
-        self, address: str, stored: Stored | None, entries: Sequence[dict[str, Any]], *, reads_rows: bool
+        self, number: int, stored: Stored | None, entries: Sequence[dict[str, Any]], *, reads_rows: bool
     ) -> list[Finding]:
-        """Looks at one of its addresses; the first finding is about the connection. `reads_rows`: a start now would
+        """Looks at one of its addresses by its number; the first finding is about the connection. `reads_rows`: a start now would
         read the rows that tables have. Never raises for what it finds."""
 
     @abstractmethod
