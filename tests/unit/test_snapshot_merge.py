@@ -441,7 +441,7 @@ async def test_a_row_is_given_although_the_stream_has_an_update_of_it_that_is_no
     hidden = Projections(settings(filter={"exclude_columns": r"shop\.item:version", "unchanged_updates": "skip"}))
     builder = MessageBuilder(CanalFormat(), hidden)
     merge = SnapshotMerge(
-        [Snapshot("s", "initial")], lambda *_: True, out.append, lambda: False, published=builder.published
+        [Snapshot("s", "initial")], lambda *_: True, out.append, lambda: False, published=builder.projections.published
     )
     database = Database()
     table = merge.begin(merge.snapshots[0], ("shop", "item"))

@@ -78,19 +78,18 @@ async def _answer(
     if row is None:
         return answer
     values = _values(found, row)
-    parts = projection.slice(RowsChange(found, Operation.INSERT, [values], None, 0, 0, ""))
+    parts = projection.parts(RowsChange(found, Operation.INSERT, [values], None, 0, 0, ""), keys=True)
     if not parts:
         return answer | {
             "published": False,
             "why": "its [[filter.where]] leaves the row out, or [filter] operations an insert",
         }
-    ((partition, part),) = parts
-    (shown,) = projection.whole(part).rows
-    keys = projection.keys(part)[0]
+    (part,) = parts
+    (shown,), (keys,) = part.change.rows, part.keys
     names = [column.name for column in projection.schema.columns]
     return answer | {
-        "partition": partition,
-        "address": projection.address(partition),
+        "partition": part.partition,
+        "address": part.address,
         "key": keys[0].removeprefix(f"{projection.family} ") if keys else "",
         "row": {
             name: value.decode("latin-1") if isinstance(value, bytes) else value

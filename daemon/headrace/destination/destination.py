@@ -292,9 +292,9 @@ class Destination:
                     snapshot_pos=begin.snapshot_pos,
                     rows=self._settings.filter.rows,
                     keys=StoredKeys(self._settings.filter.salts),
-                    shows=builder.shows,
-                    decides=builder.decides,
-                    published=builder.published,
+                    shows=builder.projections.shows,
+                    decides=builder.projections.decides,
+                    published=builder.projections.published,
                 )
                 run = Run(
                     self._context,

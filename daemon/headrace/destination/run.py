@@ -126,7 +126,7 @@ class Run:
         self._merge, merge.wake = merge, self._source.wake
         left_out = self._unreadable.left_out
         self._snapshotting = Snapshotting(context, merge, self._source, source.reader, left_out, unprepared)
-        self._emptied = EmptiedTopics(context, ends, builder.topic_of)
+        self._emptied = EmptiedTopics(context, ends, builder.projections.topic_of)
         self._control = Control(
             context, merge, self._source, source.reader, checkpointer, self._snapshotting.tell, self._emptied.resynced
         )

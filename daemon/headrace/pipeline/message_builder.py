@@ -13,18 +13,16 @@ from headrace.model import (
     MessageBatch,
     Operation,
     Position,
-    Row,
     RowsChange,
     SchemaChange,
     TableRows,
-    TableSchema,
     TransactionMark,
     Unit,
 )
 from headrace.pipeline.native_output import Builder, NativeOutput
 from headrace.pipeline.preparation import Preparation
 from headrace.pipeline.projection import Projections
-from headrace.pipeline.table_projection import TableProjection
+from headrace.pipeline.table_projection import Part
 from headrace.ports.format import Format, Header, KeyedFormat, Messages, ValueFormat
 from headrace.rules.templates import Template
 from headrace.settings.destination import DestinationSettings
@@ -78,7 +76,7 @@ class MessageBuilder:
         largest: int = LARGEST_MESSAGE,
     ) -> None:
         self._largest = largest
-        self._format, self._projections = fmt, projections
+        self._format, self.projections = fmt, projections
         prepares = type(fmt).prepare is not Format.prepare
         self.preparation = Preparation(fmt, lambda schema: projections.of(schema).schema) if prepares else None
         """Of the format, where that prepares for table schemas."""
@@ -103,8 +101,6 @@ class MessageBuilder:
         # Each partition's part should be worth a request of its own.
         self._full_bytes = (_BATCH_BYTES if native is None else _NATIVE_BATCH_BYTES) * min(projections.widest, _WIDEST)
         self._now_ms = 0
-        self._counted: list[TableProjection] = []
-        """Whose rows are counted."""
         self.native: NativeOutput | None = None
         if native is not None and not units and tag is None:
             self.native = NativeOutput(
@@ -127,13 +123,10 @@ class MessageBuilder:
         self._batches: list[MessageBatch] = []
         self._open: dict[tuple[str, int], MessageBatch] = {}
         """Those that messages of their topic and partition may still go into."""
-        self._open_of: dict[TableProjection, MessageBatch] = {}
-        """The same by the table of which a row went in as a whole, so that the next one need not look for its topic."""
         self._size = self._count = 0
         """Bytes and messages of all of them."""
-        for projection in self._counted:
-            projection.counted = None
-        self._counted = []
+        self._counted: dict[tuple[str, str], TableRows] = {}
+        """The rows of each table, by its schema and name."""
         if self.native is not None:
             self.native.clear()
 
@@ -158,7 +151,7 @@ class MessageBuilder:
     def take(self, position: Position, received: float) -> list[MessageBatch]:
         """The batches so far, one at least. The last moves the position, so each is to be confirmed in its turn."""
         batches = self._batches or [MessageBatch("", 0)]
-        tables = [one.counted for one in self._counted if one.counted is not None]
+        tables = [*self._counted.values()]
         batches[-1].tables = tables if self.native is None else tables + self.native.settle()
         self.clear()
         for batch in batches:
@@ -168,64 +161,31 @@ class MessageBuilder:
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
-    def topic_of(self, schema: str, table: str) -> str:
-        """Where the rows of a table go."""
-        route = self._projections.route(schema, table)
-        return self._projections.address(route, route.partition)
-
-    def shows(self, schema: TableSchema) -> Callable[[Row], bool] | None:
-        """What says of a row whether it is published; None where all of the table are. Raises NotUnderstood."""
-        projection = self._projections.of(schema)
-        return projection.shows if projection.conditional else None
-
-    def decides(self, schema: TableSchema) -> frozenset[str]:
-        """The columns, in lower case, that say whether and where a row of the table is published. Raises
-        NotUnderstood."""
-        return self._projections.of(schema).decides
-
-    def published(self, change: RowsChange) -> Sequence[RowsChange]:
-        """What of a change says anything of its rows, where the operations of [filter] decide on that. Raises
-        NotUnderstood."""
-        projection = self._projections.of(change.schema)
-        if not projection.selective:
-            return (change,)
-        change.settle(projection.looked_at)
-        return [part for _, part in projection.slice(change)]
-
     def emit(self, change: RowsChange) -> None:
         """Formats one change of rows. Raises NotUnderstood when the rules don't fit the table."""
-        projection = self._projections.of(change.schema)
-        whole = change.row_indexes is None
-        if projection.simple:
-            if self._plain and whole and len(change.rows) == 1:
-                self._put_one(projection, change)
-                return
-            self._put_rows(projection, projection.partition, change, lone=whole)
+        projection = self.projections.of(change.schema)
+        if self._each and len(change.rows) > 1 and (each := projection.one_by_one(change)) is not None:
+            self._put_each(*each)
             return
-        lone = whole and len(change.rows) == 1
-        if self._each and not lone and (partitions := projection.spread_evenly(change)) is not None:
-            self._put_each(projection, partitions, change)
-            return
-        for partition, part in projection.slice(change):
-            self._put_rows(projection, partition, part, lone=lone)
+        for part in projection.parts(change, keys=self._units):
+            self._put_rows(part)
 
     def emit_large(self, change: RowsChange) -> Iterator[None]:
         """The same for a change with large values, in slices: the messages are made with something that stands in for
         the values, which are then put in. Raises NotUnderstood also for a message of more than `largest` bytes."""
-        projection = self._projections.of(change.schema)
+        projection = self.projections.of(change.schema)
         change.settle(projection.looked_at if self._format.takes_large else None)
         if not change.large:
             self.emit(change)
             return
-        saved, native = (self._batches, self._open, self._open_of, self._size, self._count), self.native
-        counted, mine = projection.counted, TableRows(projection.schema.schema, projection.schema.table)
-        self.native, self._batches, self._open, self._open_of, projection.counted = None, [], {}, {}, mine
+        saved, native = (self._batches, self._open, self._counted, self._size, self._count), self.native
+        self.native, self._batches, self._open, self._counted = None, [], {}, {}
         try:
             self.emit(change)
-            made = self._batches
+            made, counted = self._batches, self._counted
         finally:
-            self.native, projection.counted = native, counted
-            self._batches, self._open, self._open_of, self._size, self._count = saved
+            self.native = native
+            self._batches, self._open, self._counted, self._size, self._count = saved
         for batch in made:
             for i, value in enumerate(batch.values):
                 if value is None or b"\0" not in value:
@@ -243,13 +203,8 @@ class MessageBuilder:
                 batch.size += len(whole) - len(value)
         for batch in made:
             self._append(batch)
-        if not made:
-            return  # all rows are left out
-        if projection.counted is None:
-            projection.counted = mine
-            self._counted.append(projection)
-        else:
-            projection.counted.add(mine)
+        for rows in counted.values():
+            self._rows_of(rows.schema, rows.table).add(rows)
 
     def _append(self, made: MessageBatch) -> None:
         """Puts messages that were made apart into the open batch of their topic; much is a batch of its own, because
@@ -276,54 +231,32 @@ class MessageBuilder:
         self._size += made.size
         self._count += len(made.values)
 
-    def _put_one(self, projection: TableProjection, change: RowsChange) -> None:
-        """The one message of a row that goes out as a whole, which small transactions consist of."""
-        batch = self._open_of.get(projection)
-        if batch is None:
-            batch = self._batch(projection.address(projection.partition), projection.partition)
-            self._open_of[projection] = batch
-        value = self._values.encode(projection.whole(change), self._now_ms)
-        id_, where = self._named(change)
-        headers = [("headrace-id", id_), ("headrace-pos", b"%d" % change.pos), where, self._epoch]
-        if change.partial or change.snapshot is not None:
-            headers += _of_rows(change)
-        batch.values.append(value)
-        batch.headers.append(headers)
-        self._count_rows(projection, change, 1)
-        batch.rows += 1
-        batch.commit_time_us = change.commit_time_us
-        size = len(value) + _MESSAGE_OVERHEAD
-        batch.size += size
-        self._size += size
-        self._count += 1
-
-    def _put_rows(self, projection: TableProjection, partition: int, change: RowsChange, *, lone: bool) -> None:
-        """`lone`: one message for it says all of the event, so it needs no row's number in its id."""
-        batch = self._batch(projection.address(partition), partition)
+    def _put_rows(self, part: Part) -> None:
+        change = part.change
+        batch = self._batch(part.address, part.partition)
         size, count = batch.size, len(batch.values)
-        firsts = self._add(batch, projection.whole(change), lone)  # or it raises, and nothing is counted
-        self._count_rows(projection, change, len(change.rows))
+        firsts = self._add(batch, change, part.lone)  # or it raises, and nothing is counted
+        self._count_rows(change, len(change.rows))
         batch.rows += len(change.rows)
         batch.commit_time_us = change.commit_time_us
         if self._units:
-            self._add_units(batch, projection, change, firsts)
+            self._add_units(batch, part, firsts)
         if self._tag is not None:
-            tag = self._tag.render(
-                schema=projection.schema.schema, table=projection.schema.table, type=str(change.operation)
-            )
+            schema = change.schema
+            tag = self._tag.render(schema=schema.schema, table=schema.table, type=str(change.operation))
             _extend_tags(batch, tag, len(firsts))
         self._size += batch.size - size
         self._count += len(batch.values) - count
 
-    def _put_each(self, projection: TableProjection, partitions: list[int], change: RowsChange) -> None:
+    def _put_each(self, partitions: list[int], addresses: dict[int, str], change: RowsChange) -> None:
         """A message a row, where each row stays what it is and goes to a partition of its own."""
         base, where = self._named(change)
         rest = (where, self._epoch, *_of_rows(change))
-        values, pos = self._values.encode_each(projection.whole(change), self._now_ms), change.pos
-        self._count_rows(projection, change, len(values))
+        values, pos = self._values.encode_each(change, self._now_ms), change.pos
+        self._count_rows(change, len(values))
         open_batches = {}
-        for partition in dict.fromkeys(partitions):
-            batch = self._batch(projection.address(partition), partition)
+        for partition, address in addresses.items():
+            batch = self._batch(address, partition)
             batch.commit_time_us = change.commit_time_us
             open_batches[partition] = batch, batch.values.append, batch.headers.append
         for i, (partition, value) in enumerate(zip(partitions, values, strict=True)):
@@ -335,12 +268,15 @@ class MessageBuilder:
         self._size += sum(map(len, values)) + _MESSAGE_OVERHEAD * len(values)
         self._count += len(values)
 
-    def _count_rows(self, projection: TableProjection, change: RowsChange, count: int) -> None:
-        """Called for each event, so it makes and looks up nothing where the table is counted already."""
-        rows = projection.counted
+    def _rows_of(self, schema: str, table: str) -> TableRows:
+        """The count of a table's rows."""
+        rows = self._counted.get((schema, table))
         if rows is None:
-            rows = projection.counted = TableRows(projection.schema.schema, projection.schema.table)
-            self._counted.append(projection)
+            rows = self._counted[schema, table] = TableRows(schema, table)
+        return rows
+
+    def _count_rows(self, change: RowsChange, count: int) -> None:
+        rows = self._rows_of(change.schema.schema, change.schema.table)
         rows.commit_time_us = change.commit_time_us
         if change.snapshot is not None:
             rows.snapshot += count
@@ -399,10 +335,8 @@ class MessageBuilder:
         _put(batch, made, id_, change.pos, where, numbers, again=_SECOND if _is_second(change) else 0)
         return made.rows
 
-    def _add_units(
-        self, batch: MessageBatch, projection: TableProjection, change: RowsChange, firsts: Sequence[int]
-    ) -> None:
-        keys, tables = projection.keys(change), projection.tables
+    def _add_units(self, batch: MessageBatch, part: Part, firsts: Sequence[int]) -> None:
+        keys, tables = part.keys, (part.change.schema.name,)
         if self._rows_per_message == 1 or len(keys) == 1 or isinstance(self._format, KeyedFormat):
             units = [Unit(tables, keys[row]) for row in firsts]
         else:
@@ -416,7 +350,7 @@ class MessageBuilder:
     def emit_schema(self, change: SchemaChange) -> None:
         """Formats one statement. Statements are not numbered: its id says behind which rows event it stands."""
         id_ = self._named(change)[0] + b"q"
-        targets, barrier = self._projections.statement_targets(change.schema, change.table)
+        targets, barrier = self.projections.statement_targets(change.schema, change.table)
         for messages in self._format.schema_change(change, self._now_ms):
             if messages.topic or not barrier:
                 target = (messages.topic, 0) if messages.topic else targets[0]
@@ -433,7 +367,7 @@ class MessageBuilder:
         """Formats the begin or end of a transaction."""
         transaction = mark.gtid or f"{self._server_uuid}/{mark.origin.file}:{mark.origin.transaction}"
         id_ = f"{transaction}#{'begin' if mark.begin else 'end'}".encode()
-        targets, _ = self._projections.statement_targets("", "")
+        targets, _ = self.projections.statement_targets("", "")
         for messages in self._format.mark(mark, self._now_ms):
             self._put_few((messages.topic, 0) if messages.topic else targets[0], messages, id_, mark, Unit(()))
 
@@ -463,7 +397,6 @@ class MessageBuilder:
     def _close_batches(self) -> None:
         """What follows goes into others."""
         self._open.clear()
-        self._open_of.clear()
         if self.native is not None:
             self.native.close_batches()
 

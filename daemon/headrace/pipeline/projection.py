@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from headrace.errors import NotUnderstood
-from headrace.model import Column, Operation, Row, TableSchema
+from headrace.model import Column, Operation, Row, RowsChange, TableSchema
 from headrace.pipeline.table_projection import KeyBytes, Route, TableProjection
 from headrace.ports.format import KeyedFormat, ValueFormat, per_schema
 from headrace.rules.columns import parse_columns
@@ -181,6 +181,30 @@ class Projections:
     def address(self, route: Route, partition: int) -> str:
         """What a sink takes for a topic: the topic, or the routing key that is made of it."""
         return self._address.render(topic=route.topic, schema=route.schema, table=route.table, partition=str(partition))
+
+    def topic_of(self, schema: str, table: str) -> str:
+        """The address that the rows of a table go to."""
+        route = self.route(schema, table)
+        return self.address(route, route.partition)
+
+    def shows(self, schema: TableSchema) -> Callable[[Row], bool] | None:
+        """What says of a row whether it is published; None where all of the table are. Raises NotUnderstood."""
+        projection = self.of(schema)
+        return projection.shows if projection.conditional else None
+
+    def decides(self, schema: TableSchema) -> frozenset[str]:
+        """The columns, in lower case, that say whether and where a row of the table is published. Raises
+        NotUnderstood."""
+        return self.of(schema).decides
+
+    def published(self, change: RowsChange) -> Sequence[RowsChange]:
+        """What of a change says anything of its rows, where the operations of [filter] decide on that. Raises
+        NotUnderstood."""
+        projection = self.of(change.schema)
+        if not projection.selective:
+            return (change,)
+        change.settle(projection.looked_at)
+        return [part for _, part in projection.slice(change)]
 
     def statement_targets(self, schema: str, table: str) -> tuple[list[tuple[str, int]], bool]:
         """Address and partition of each copy of a statement; and whether rows of its topic go to several partitions,

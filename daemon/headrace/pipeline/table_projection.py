@@ -15,14 +15,14 @@ import orjson
 
 from headrace.errors import NotUnderstood
 from headrace.large_values import settled
-from headrace.model import ABSENT, Operation, Row, RowsChange, TableRows, TableSchema
+from headrace.model import ABSENT, Operation, Row, RowsChange, TableSchema
 from headrace.rules.hashes import canal_partition, kafka_partitions
 from headrace.rules.keys import KeyRule
 from headrace.rules.predicates import ColumnAbsent
 from headrace_common.numbers import float_text
 
 KeyBytes = Callable[[Row], bytes]
-Part = tuple[int, RowsChange]
+Slice = tuple[int, RowsChange]
 """A partition, and the rows of a change that go there."""
 _KEY_LIMIT = 64
 """Bytes of a key that are kept as they are in what tells messages apart."""
@@ -47,6 +47,19 @@ class Route:
     def spreads(self) -> bool:
         """Whether rows of the table go to several partitions."""
         return self.key is not None and self.key.kind != "table" and self.partitions > 1
+
+
+@dataclass(slots=True)
+class Part:
+    """Rows of a change that go to one partition, as they are published."""
+
+    address: str
+    partition: int
+    change: RowsChange
+    lone: bool
+    """Whether one message for them says all of the event, so that its id needs no row's number."""
+    keys: list[tuple[str, ...]]
+    """The keys of each row; see TableProjection.keys(). Empty unless they are asked for."""
 
 
 class TableProjection:
@@ -79,8 +92,6 @@ class TableProjection:
         a mask needs. `left_out`: the operations that are not published. `skips_unchanged`: nor are updates that change
         no published column."""
         self.route, self.source, self.schema, self.kept = route, source, schema, kept
-        self.counted: TableRows | None = None
-        """What the message builder has of the table that nobody has taken; None: nothing."""
         self.partition, self.address = route.partition, lru_cache(maxsize=None)(address)
         self.tables = (f"{route.schema}.{route.table}",)
         self._project, self._keeps = project, keeps
@@ -163,9 +174,28 @@ class TableProjection:
             change.large,
         )
 
-    def spread_evenly(self, change: RowsChange) -> list[int] | None:
-        """Each row's partition, when every row goes out as it is; None when the change has to be cut. Raises
-        NotUnderstood."""
+    def parts(self, change: RowsChange, *, keys: bool) -> list[Part]:
+        """What is published of a change, in the order of its rows. Raises NotUnderstood when a row lacks a column that
+        decides."""
+        lone = change.row_indexes is None
+        if self.simple:
+            slices: list[Slice] = [(self.partition, change)]
+        else:
+            slices, lone = self.slice(change), lone and len(change.rows) == 1
+        return [
+            Part(self.address(partition), partition, self.whole(one), lone, self.keys(one) if keys else [])
+            for partition, one in slices
+        ]
+
+    def one_by_one(self, change: RowsChange) -> tuple[list[int], dict[int, str], RowsChange] | None:
+        """The partition of each row, the address of each partition, and the change as it is published, where every row
+        is published and stays what it is; None elsewhere. Raises NotUnderstood."""
+        partitions = self._spread_evenly(change)
+        if partitions is None:
+            return None
+        return partitions, {one: self.address(one) for one in dict.fromkeys(partitions)}, self.whole(change)
+
+    def _spread_evenly(self, change: RowsChange) -> list[int] | None:
         spread, before = self._spread, change.before
         if spread is None or self._keeps is not None or self.selective or change.row_indexes is not None:
             return None
@@ -178,7 +208,7 @@ class TableProjection:
         except ColumnAbsent as error:
             raise self._absent(error.name) from error
 
-    def slice(self, change: RowsChange) -> list[Part]:
+    def slice(self, change: RowsChange) -> list[Slice]:
         """The parts of a change, for each partition in the order of its rows.
 
         A row whose key is another one afterwards, and whose partition is, becomes a DELETE there and an INSERT here;
@@ -220,7 +250,7 @@ class TableProjection:
             return f"{whose} {blake2b(key, digest_size=16, key=self._secret).hexdigest()}"
         return f"{whose} {key.decode('utf-8', 'replace')}"
 
-    def _slice_plain(self, change: RowsChange) -> list[Part]:
+    def _slice_plain(self, change: RowsChange) -> list[Slice]:
         rows, keeps, spread = change.rows, self._keeps, self._spread
         if change.operation in self.left_out and change.snapshot is None:
             return []
@@ -243,7 +273,7 @@ class TableProjection:
             for partition, row_indexes in groups.items()
         ]
 
-    def _slice_update(self, change: RowsChange, before: list[Row]) -> list[Part]:
+    def _slice_update(self, change: RowsChange, before: list[Row]) -> list[Slice]:
         keeps, spread, same, name = self._keeps, self._spread, self._key_columns, self._primary_key
         selective = self.selective
         parts: list[tuple[int, Operation, list[int], int]] = []

@@ -112,8 +112,8 @@ class Inspection(ABC):
     async def check(
         self, number: int, stored: Stored | None, entries: Sequence[dict[str, Any]], *, reads_rows: bool
     ) -> list[Finding]:
-        """Looks at one of its addresses by its number; the first finding is about the connection. `reads_rows`: a start now would
-        read the rows that tables have. Never raises for what it finds."""
+        """Looks at one of its addresses by its number; the first finding is about the connection. `reads_rows`: a start
+        now would read the rows that tables have. Never raises for what it finds."""
 
     @abstractmethod
     async def tables(self, wanted: Captures) -> Schemas:

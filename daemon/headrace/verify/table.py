@@ -102,11 +102,9 @@ class TableNow:
         out."""
         found: list[tuple[int, RowTold]] = []
         change = RowsChange(self.source, Operation.INSERT, rows, None, 1, 0, "")
-        for _, part in self.projection.slice(change):
+        for part in (one.change for one in self.projection.parts(change, keys=False)):
             numbers = range(len(rows)) if part.row_indexes is None else part.row_indexes
-            told = [
-                one for message in self._encoded(self.projection.whole(part)) for one in self._messages.read(message)
-            ]
+            told = [one for message in self._encoded(part) for one in self._messages.read(message)]
             if len(told) != len(part.rows):
                 raise NotUnderstood(f"messages about {self.source.name} can't be read back as they are written")
             found += zip(numbers, told, strict=True)
