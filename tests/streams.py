@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from headrace.adapters.sqlite.state import SqliteStore
-from headrace.cli.wiring import new_format
 from headrace.cluster.watchdog import Cover, Watchdog
-from headrace.destination import run as module
+from headrace.destination.assembly import Hangs, assemble
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.control import Control
+from headrace.destination.lasting import Lasting
 from headrace.destination.outage import SinkOutage
 from headrace.destination.parts import Context
 from headrace.destination.publisher import Publisher
-from headrace.destination.stall import StallDetector
 from headrace.destination.status import DestinationStatus
 from headrace.destination.unconfirmed import Unconfirmed
 from headrace.lease import Lease
@@ -29,13 +28,9 @@ from headrace.mysql.opening import Dump as MysqlDump
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.table_schemas import TableSchemas
 from headrace.mysql.wire.connection import Server
-from headrace.native import find
-from headrace.pipeline.message_builder import make_builder
-from headrace.ports.sink import TopicEnds
 from headrace.ports.source import OpenSource, Receiver
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
-from headrace.snapshot.merge import SnapshotMerge
 from tests.configured import destination_of, parts_of
 from tests.made_binlog import SID, Binlog
 
@@ -264,22 +259,14 @@ class Run:
             return MysqlStream(dump, self.schemas, receiver, options, reopen=again, disconnected=lambda: None)
 
         source = OpenSource(dump.start.position, None, "h:3306", "9.7.4", 1, tuple, stream, dump.close, no_reader)
-        native = find(self.daemon.native if in_native_code else "off").module
-        builder = make_builder(self.config, new_format(self.config), source.start.server_uuid, guard.epoch, native)
-        made: Any = module.Run(
-            context,
-            source,
-            builder,
-            self.publisher,
-            self.checkpointer,
-            self.companion,
-            StallDetector(context, self.companion),
-            self.unconfirmed,
-            SinkOutage(context, self.unconfirmed),
-            self,  # as the operator
-            SnapshotMerge((), builder.captures, builder.emit, builder.full, emit_large=builder.emit_large),
-            TopicEnds(),
-        )
+        daemon = self.daemon if in_native_code else self.daemon.model_copy(update={"native": "off"})
+        context = Context(self.config, daemon, self.status)
+        parts = parts_of(self.config, store=store)
+        operator: Any = self
+        outage = SinkOutage(context, self.unconfirmed)
+        lasting = Lasting(context, parts, self.checkpointer, self.unconfirmed, outage, operator)
+        companion: Any = self.companion
+        made: Any = assemble(lasting, source, self.publisher, companion, companion, dump.start.position, Hangs())
         self.stream = made
         self.stop = asyncio.Event()
         assert not more

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.destination import run as module
+from headrace.destination import reading as module
 from tests.made_binlog import Binlog
 from tests.streams import begin, settings, three, until
 

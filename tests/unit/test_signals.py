@@ -28,7 +28,7 @@ def asked(rules: FilterSettings, tables: str, where: str) -> str:
     status, merge = DestinationStatus("shop"), Mock(snapshots=())
     settings: Any = SimpleNamespace(filter=rules, source=SimpleNamespace(signal_sql=False))
     context: Any = SimpleNamespace(name="shop", status=status, log=Mock(), settings=settings)
-    control = Control(context, merge, Mock(), Mock(), Mock(), Mock())
+    control = Control(context, merge, Mock(), Mock(), Mock())
     control.signal(Signal(1, "shop", "resync", orjson.dumps({"tables": tables, "where": where}).decode()))
     refused = status.troubles.get("signal", "")
     assert merge.put.called is not bool(refused)

@@ -73,9 +73,9 @@ def test_a_state_that_is_not_healthy_names_the_section_of_its_reason_and_a_healt
 SOURCES = Path(headrace.__file__).parent
 OWNERS = {
     "holding": {"destination.py", "standby.py", "publisher.py"},
-    "source": {"destination.py", "run.py"},
-    "received": {"run.py"},
-    "published": {"run.py"},
+    "source": {"destination.py", "reading.py"},
+    "received": {"reading.py"},
+    "published": {"reading.py", "run.py"},
     "stored": {"checkpointer.py"},
     "heartbeat": {"heartbeat_writer.py"},
     "retention": {"retention.py"},

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.destination import run as streaming
+from headrace.destination import reading as streaming
 from headrace.errors import SourceEnded, SourceUnreachable
 from headrace.model import Position
 from tests.streams import IDS, QUICK, START, Beats, Dump, begin, opened, settings, stored, three, until
@@ -69,7 +69,7 @@ async def test_a_dump_that_ends_soon_after_the_sink_held_us_up_is_begun_again(st
     config = settings()
     again = opened(Dump(bytes(log.packets)), START, config.source)
     run = await begin(store, ENDED, config=config, reopened=[again])
-    run.stream._blocked_until = time.monotonic()
+    run.stream._reading._blocked_until = time.monotonic()
     task = run.task()
     await until(lambda: run.sink.messages == 6)
     run.stop.set()

@@ -10,9 +10,10 @@ from typing import Any
 
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.parts import Context
+from headrace.destination.reading import Reading
 from headrace.errors import HeadraceError
 from headrace.model import Position
-from headrace.ports.source import ChangeStream, Signal
+from headrace.ports.source import Signal
 from headrace.ports.tables import ChunkRequest, TableChanged, TableReader, in_short
 from headrace.rules.predicate_parser import parse_condition
 from headrace.rules.predicate_sql import columns_of, to_sql
@@ -35,19 +36,17 @@ class Control:
         self,
         context: Context,
         merge: SnapshotMerge,
-        stream: ChangeStream,
+        reading: Reading,
         new_reader: Callable[[], TableReader],
         checkpointer: Checkpointer,
-        tell: Callable[[], None],
-        resynced: Callable[[Snapshot, plan.Captures], None] = lambda snapshot, wants: None,
     ) -> None:
-        """`tell` has the status say which snapshots there are; `resynced` hears of those that are done, and of which
-        tables they were."""
-        self._tell, self._resynced = tell, resynced
-        merge.ended = self._note_ended
+        self.tell: Callable[[], None] = lambda: None
+        """Has the status say which snapshots there are."""
+        self.resynced: Callable[[Snapshot, plan.Captures], None] = lambda snapshot, wants: None
+        """Is called with each snapshot that is done, and what says of which tables it was."""
         self._name, self._status, self._log = context.name, context.status, context.log
         self._settings = context.settings
-        self._merge, self._stream, self._new_reader = merge, stream, new_reader
+        self._merge, self._reading, self._new_reader = merge, reading, new_reader
         self._checkpointer, self._rows = checkpointer, context.settings.filter.rows
         self._refused_at = 0.0
 
@@ -87,12 +86,12 @@ class Control:
             return
         self._status.clear(_REFUSED)
 
-    def _note_ended(self, snapshot: Snapshot, outcome: str) -> None:
-        """A resync that is given up was accepted before it could be looked at, as a signal is, or things have changed
-        since."""
+    def note_ended(self, snapshot: Snapshot, outcome: str) -> None:
+        """See SnapshotMerge.ended. A resync that is given up was accepted before it could be looked at, as a signal
+        is, or things have changed since."""
         self._status.snapshots.end(snapshot.id, snapshot.kind, outcome)
         if outcome == "done":
-            self._resynced(snapshot, plan.matching(snapshot.tables, self._merge.captures))
+            self.resynced(snapshot, plan.matching(snapshot.tables, self._merge.captures))
         elif outcome != "cancelled":
             self._refuse(f"the resync {snapshot.id} of {snapshot.tables or 'all tables'} is {outcome}")
 
@@ -127,7 +126,7 @@ class Control:
         self._merge.put(*command.apply(self._merge.snapshots))
         facts = {"tables": command.tables, "where": command.where, "columns": list(command.columns), "id": command.id}
         self._log.info(f"snapshot: {command.command}", **{key: value for key, value in facts.items() if value})
-        self._tell()  # whoever is answered sees it in /health
+        self.tell()  # whoever is answered sees it in /health
 
     def _is_stored(self, position: Position) -> bool:
         """Whether the snapshots that there are stand in it, be it with earlier progress."""
@@ -155,13 +154,13 @@ class Control:
             for one in found if command.where or command.columns or len(found) == 1 else ():
                 if lacks(one.schema, one.table):  # it is left out, which is told then
                     continue
-                table = self._stream.table(one.schema, one.table)
+                table = self._reading.stream.table(one.schema, one.table)
                 if table is None or isinstance(table, str):
                     continue
                 names = {column.name.lower() for column in table.columns}
                 if unknown := sorted(set(command.columns) - names):
                     raise SnapshotRefused(f"the table {table.name} has no column {unknown[0]}")
-                position = self._stream.position()
+                position = self._reading.stream.position()
                 try:
                     columns = self._merge.columns_of(command.columns, table)
                     await reader.read(ChunkRequest(table, position, rows=0, where=command.where, columns=columns))

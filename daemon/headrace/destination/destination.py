@@ -13,9 +13,11 @@ import structlog
 
 from headrace import __version__
 from headrace.destination.absence import Absence, look_at
+from headrace.destination.assembly import Hangs, assemble
 from headrace.destination.backlog import Backlog
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.heartbeat_writer import HeartbeatWriter
+from headrace.destination.lasting import Lasting
 from headrace.destination.lost_state import sign_of_life, state_lost
 from headrace.destination.operator import Operator
 from headrace.destination.outage import SinkOutage
@@ -23,9 +25,7 @@ from headrace.destination.parts import Context, Parts
 from headrace.destination.publisher import Publisher, publishing
 from headrace.destination.requests import Requests
 from headrace.destination.retention import RetentionWarning
-from headrace.destination.run import Run
 from headrace.destination.several_sources import SeveralSources
-from headrace.destination.stall import StallDetector
 from headrace.destination.standby import Standby
 from headrace.destination.status import DestinationStatus
 from headrace.destination.unconfirmed import Unconfirmed
@@ -41,8 +41,6 @@ from headrace.errors import (
 from headrace.model import Gap, Position, State
 from headrace.native import find
 from headrace.parking.parking import OrderedParking, ensure_delivered
-from headrace.pipeline.message_builder import make_builder
-from headrace.pipeline.native_output import NativeUse, reason_of_destination
 from headrace.ports.cluster import Hang
 from headrace.ports.measures import Measure
 from headrace.ports.source import Heartbeat, OpenSource
@@ -51,9 +49,7 @@ from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 from headrace.settings.snapshot import READS_ROWS
 from headrace.settings.values import StartLatest, start_text
-from headrace.snapshot.merge import SnapshotMerge
 from headrace.snapshot.plan import first_snapshot
-from headrace.snapshot.stored_keys import StoredKeys
 from headrace.tasks import Work, beside, first, set_within
 
 _LOOK_AT_STORE = 1.0
@@ -89,6 +85,9 @@ class Destination:
             self._context, parts, self._source, self._checkpointer, self._unconfirmed, self.requests
         )
         self._outage = SinkOutage(self._context, self._unconfirmed)
+        self._lasting = Lasting(
+            self._context, parts, self._checkpointer, self._unconfirmed, self._outage, self.operator
+        )
         self._absence = Absence(settings.name, parts, self._source, self._outage)
         self._fenced = False
         """Whether the last run ended because somebody else runs the destination."""
@@ -271,48 +270,8 @@ class Destination:
                 begin = await self._store_start(store, stored, source)
                 if parking is not None:
                     await parking.open(self._checkpointer.guard)
-                epoch, stalls = self._checkpointer.guard.epoch, StallDetector(self._context, second)
-                native, fmt = find(self._daemon.native), self._parts.new_format()
-                reason = reason_of_destination(self._settings, fmt, native.reason)
-                builder = make_builder(
-                    self._settings,
-                    fmt,
-                    source.start.server_uuid,
-                    epoch,
-                    None if reason else native.module,
-                )
-                self.status.note_rows_by(builder.native.use if builder.native is not None else NativeUse(reason))
-                merge = SnapshotMerge(
-                    begin.snapshots,
-                    builder.captures,
-                    builder.emit,
-                    builder.full,
-                    emit_large=builder.emit_large,
-                    epoch=epoch,
-                    snapshot_pos=begin.snapshot_pos,
-                    rows=self._settings.filter.rows,
-                    keys=StoredKeys(self._settings.filter.salts),
-                    shows=builder.projections.shows,
-                    decides=builder.projections.decides,
-                    published=builder.projections.published,
-                )
-                run = Run(
-                    self._context,
-                    source,
-                    builder,
-                    publisher,
-                    self._checkpointer,
-                    heartbeats,
-                    stalls,
-                    self._unconfirmed,
-                    self._outage,
-                    self.operator,
-                    merge,
-                    self._parts.ends,
-                    self._note_hang,
-                    self._passed_over(),
-                )
-                await run.run(stop)
+                hangs = Hangs(self._note_hang, self._passed_over())
+                await assemble(self._lasting, source, publisher, heartbeats, second, begin, hangs).run(stop)
             finally:
                 self._publisher = None
                 await second.close()

@@ -1,0 +1,249 @@
+"""The reading half of a run: changes of the stream, and rows of a snapshot beside it, become batches in the queue."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from itertools import islice
+
+from headrace.destination.checkpointer import Checkpointer
+from headrace.destination.parts import Context
+from headrace.destination.publisher import Publisher
+from headrace.destination.unconfirmed import Unconfirmed
+from headrace.errors import HeadraceError, SourceEnded
+from headrace.model import MessageBatch
+from headrace.pipeline.message_builder import MessageBuilder
+from headrace.ports.source import ChangeStream, OpenSource, Progress, Receiver
+from headrace.snapshot.merge import SnapshotMerge
+
+_UNLOGGED = "unlogged_rows"
+_NO_CHECKSUMS = "no_checksums"
+_UNDECODABLE = "undecodable_text"
+_NAMED = 5
+"""Columns that a trouble names."""
+_STEADY = 10.0
+"""A dump that lasted so long, in seconds, and then ended is begun again in place; one that ends sooner is a failure."""
+_BLOCKED = 5.0
+"""After waiting so long for the sink, in seconds, an ended dump is what was to be expected, however short it was."""
+_REST = 0.2
+"""When nothing has come from the source for so long, in seconds, it has no more."""
+_LITTLE = 16 * 1024
+"""Bytes of one reading from the source that are little: not of a stream that has more than it can read at once."""
+_UNASKED = 4
+"""How many times as long reading rests after nothing that is published came: mostly heartbeats, those of every other
+destination of the server among them."""
+_TURN = 0.005
+"""Seconds that rows of a snapshot may take at a time."""
+_SHARE = 0.2
+"""Of the time that the stream takes, what a snapshot may take beside it while the stream always has more."""
+
+
+class Reading:
+    """Of one run. start() comes first."""
+
+    def __init__(
+        self,
+        context: Context,
+        builder: MessageBuilder,
+        merge: SnapshotMerge,
+        publisher: Publisher,
+        checkpointer: Checkpointer,
+        unconfirmed: Unconfirmed,
+    ) -> None:
+        self._settings, self._status, self._log = context.settings, context.status, context.log
+        self._builder, self._merge, self._publisher = builder, merge, publisher
+        self._checkpointer, self._unconfirmed = checkpointer, unconfirmed
+        self.stream: ChangeStream
+        self._blocked_until = 0.0
+        self._opened_at = time.monotonic()
+        self._undecodable_told = 0
+        self._status.clear(_UNDECODABLE)
+        self._held_up = False
+        """Whether reading waits for the queue."""
+        self._transactions = self._status.published.transactions
+        """Those that earlier runs have had confirmed."""
+        self._credit = 0.0
+        """Seconds that rows of a snapshot may take until the stream has its turn again; below 0 they wait."""
+        self._told = Progress("", 0, 0)
+        """What the status knows of the stream."""
+        self._pause = 0.0
+        """Seconds that reading rests, because it got little."""
+
+    def start(self, source: OpenSource, receiver: Receiver) -> None:
+        """Takes the stream of a source. `receiver` gets what it gives."""
+        self.stream, self._undecodable = source.stream(receiver), source.undecodable
+
+    def clear(self) -> None:
+        """Lets go of what nobody has taken."""
+        self._builder.clear()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the source has sent anything."""
+        return bool(self._told.events)
+
+    def wants_snapshot(self) -> bool:
+        """Whether the stream is to stop between two transactions; see Receiver.between."""
+        return self._merge.busy and self._merge.wants(self.stream, rows=self._credit >= _TURN / 2)
+
+    async def run(self) -> None:
+        """Changes to batches. A stream that ended and can go on at once, behind what was read, is no failure."""
+        merge = self._merge
+        while True:
+            began = time.thread_time() if merge.tables else 0.0
+            events = self._told.events
+            try:
+                await self.stream.read()
+            except SourceEnded as error:
+                await self._begin_again(error)
+                continue
+            await self._take()
+            if self._pause and not merge.busy:
+                self.stream.rest()
+                await asyncio.sleep(self._pause)  # what comes meanwhile is read, published and confirmed together
+            if merge.busy:
+                streamed = time.thread_time() - began if began and self._told.events != events else None
+                await self._give_snapshot(streamed)
+
+    async def _give_snapshot(self, streamed: float | None) -> None:
+        """The turn of a snapshot, behind one of the stream that took so many seconds of CPU; None: the stream is
+        idle."""
+        self._credit = _TURN if streamed is None else min(_TURN, self._credit + _SHARE * streamed)
+        if self.stream.in_transaction():
+            return
+        began = time.perf_counter()
+        if self._merge.turn(self.stream, max(0.0, self._credit)):
+            if self._merge.unfinished:
+                await self._publisher.queue.alone()
+            while self._merge.unfinished:
+                self._merge.go_on(_TURN)
+                await asyncio.sleep(0)
+            self._credit -= time.perf_counter() - began
+            await self._take(asyncio.get_running_loop().time())
+            self.stream.wake()
+        if self._merge.wanted_pos:
+            await self._pass_numbers()
+
+    async def _pass_numbers(self) -> None:
+        """Rows of a snapshot need numbers that no other snapshot has used, nor the same one in an earlier run. The
+        stream's own follow from its position, so the one that leaves room is stored before anything behind it is read,
+        or a restart would use the room."""
+        last_pos = self._merge.wanted_pos
+        if not self.stream.pass_numbers(last_pos):
+            return
+        began, self._merge.snapshot_pos = time.monotonic(), last_pos
+        await self._take()
+        await self._checkpointer.until(lambda stored: stored.snapshot_pos >= last_pos)
+        self._merge.numbered()
+        if time.monotonic() - began > _BLOCKED:
+            self._blocked_until = time.monotonic()
+        self.stream.wake()
+
+    async def _take(self, at: float = 0.0) -> None:
+        """What the stream gave, or a snapshot at a time on the loop's clock, into the queue; waits when that is
+        full."""
+        source, before, status = self.stream, self._told, self._status
+        now = source.progress()
+        received = max(now.received, at)
+        batches = self._builder.take(self._merge.stamped(source.position()), received)
+        last, self._told = batches[-1], now
+        self._pause = 0.0
+        if 0 < now.bytes - before.bytes < _LITTLE:
+            linger = self._settings.queue.linger
+            self._pause = linger if any(batch.values for batch in batches) else _UNASKED * linger
+        last.transactions = now.transactions - before.transactions
+        last.schema_entries = source.take_entries()
+        status.received.note(before, now)
+        status.lag.read(now.commit_time_us)
+        self._unconfirmed.read(received, sum(1 for batch in batches if batch.values))
+        if self._publisher.passes and not any(batch.values or batch.barrier for batch in batches):
+            for batch in batches:  # of an idle destination nearly every one is such: it costs no turn of three tasks
+                self.note_confirmed(batch)
+            return
+        if self._publisher.sink.keeps_position:  # none of them is confirmed before the last, which has the position
+            await self._put(*batches)
+            return
+        for batch in batches:
+            await self._put(batch)
+
+    async def _put(self, *batches: MessageBatch) -> None:
+        if self._publisher.queue.fits(batches[0]):
+            await self._publisher.queue.put(*batches)
+            return
+        began, self._held_up = time.monotonic(), True
+        await self._publisher.queue.put(*batches)
+        now, self._held_up = time.monotonic(), False
+        if now - began > _BLOCKED:
+            self._blocked_until = now
+
+    async def _begin_again(self, error: SourceEnded) -> None:
+        """The server gives up a dump that is not read for net_write_timeout, and any dump when it restarts."""
+        now = time.monotonic()
+        if now - self._opened_at < _STEADY and now - self._blocked_until > 2 * _STEADY:
+            raise error
+        if self._settings.wants_marks and self.stream.in_transaction():
+            raise error  # its begin was told, and a position between two transactions comes only with its end
+        try:
+            self._status.source.reopen(await self.stream.reopen())
+        except HeadraceError as second:
+            raise error from second
+        self._opened_at = time.monotonic()
+        self._log.info("the dump is begun again", position=str(self.stream.position()), ended=str(error))
+
+    def look(self) -> None:
+        """Called each second."""
+        self._look_at_checksums()
+        self._look_at_texts()
+
+    def _look_at_checksums(self) -> None:
+        if self.stream.progress().checksums:
+            self._status.clear(_NO_CHECKSUMS)
+            return
+        text = "the source writes its binlog without checksums: a damaged byte would be published as a value"
+        if self._status.trouble(_NO_CHECKSUMS, text, remedy="SET GLOBAL binlog_checksum = 'CRC32'; and in my.cnf"):
+            self._log.warning("the binlog has no checksums", remedy=self._status.troubles[_NO_CHECKSUMS])
+
+    def _look_at_texts(self) -> None:
+        counts = self._undecodable
+        total = sum(counts.values())
+        new, self._undecodable_told = total - self._undecodable_told, total
+        if not new:
+            return
+        self._status.received.note_undecodable(new)
+        named = [f"{count} in {'.'.join(name)}" for name, count in islice(counts.items(), _NAMED)]
+        more = f" and {len(counts) - _NAMED} other columns" if len(counts) > _NAMED else ""
+        text = "? was published for codes that have no Unicode character, as SELECT prints them; texts with such codes:"
+        remedy = 'correct them at the source; or [source] undecodable_text = "stop"'
+        first = _UNDECODABLE not in self._status.troubles
+        self._status.trouble(_UNDECODABLE, f"{text} {', '.join(named)}{more}", remedy=remedy)
+        if first:
+            self._log.warning("texts have codes that have no Unicode character", columns=named, remedy=remedy)
+
+    def note_unlogged(self, text: str) -> None:
+        """See Receiver.unlogged."""
+        remedy = "compare these tables, and bring over by other means what differs"
+        self._status.trouble(_UNLOGGED, text, remedy=remedy)
+        self._log.error("rows changed without events", what=text, remedy=remedy)
+
+    # -- what is confirmed ----------------------------------------------------------------------------------------
+
+    def reading_waits(self) -> bool:
+        """For Flow: nothing has come for a while although we read."""
+        now, received = asyncio.get_running_loop().time(), self.stream.progress().received
+        return bool(self._told.events) and not self._held_up and now - received > _REST
+
+    def confirming_waits(self) -> bool:
+        """For Flow. The rows of a snapshot are no changes that wait."""
+        confirmed = self._status.published.transactions - self._transactions
+        between = not (self.stream.in_transaction() and self._unconfirmed.any)
+        return between and confirmed == self._told.transactions
+
+    def note_confirmed(self, batch: MessageBatch) -> None:
+        """A batch is confirmed, as all before it are."""
+        status = self._status
+        if batch.position is not None:
+            status.lag.confirmed(batch.position.commit_time_us)
+        if batch.values:
+            self._unconfirmed.confirm()
+        self._checkpointer.confirm(batch)
+        status.published.confirm(batch)
