@@ -13,12 +13,11 @@ from headrace.cluster.watchdog import Cover, Watchdog
 from headrace.destination.assembly import Hangs, assemble
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.control import Control
-from headrace.destination.lasting import Lasting
-from headrace.destination.outage import SinkOutage
+from headrace.destination.outage import SinkOutage, Unconfirmed
 from headrace.destination.parts import Context
 from headrace.destination.publisher import Publisher
+from headrace.destination.run import Lasting
 from headrace.destination.status import DestinationStatus
-from headrace.destination.unconfirmed import Unconfirmed
 from headrace.lease import Lease
 from headrace.model import MessageBatch, Position
 from headrace.mysql.change_stream import MysqlStream

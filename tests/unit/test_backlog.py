@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from headrace.destination import backlog as module
-from headrace.destination.backlog import Backlog
+from headrace.destination import binlogs as module
+from headrace.destination.binlogs import Backlog
 from headrace.destination.lag import Lag
 from headrace.destination.parts import Context
 from headrace.destination.status import DestinationStatus

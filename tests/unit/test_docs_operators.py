@@ -17,9 +17,9 @@ import headrace
 from headrace.destination.status import MOVE_REASONS, TROUBLES, DestinationStatus
 from headrace.errors import HeadraceError, LostKind
 from headrace.http.facts import Facts
+from headrace.http.fields import describe_tables
 from headrace.http.health import health
 from headrace.http.metrics import Metrics
-from headrace.http.tables import describe_tables
 from headrace.model import Gap, Position, State, TableRows
 from headrace.ports.cluster import Cluster, ClusterCounts
 from headrace_spark.outages.outages import Outages

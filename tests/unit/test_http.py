@@ -14,13 +14,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
-from headrace.destination.loop_delay import WINDOW, LoopDelay
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError, LostKind
 from headrace.http import hosts as hosts_module
 from headrace.http import metrics as metrics_module
 from headrace.http import server as server_module
-from headrace.http.facts import Facts
+from headrace.http.facts import WINDOW, Facts, LoopDelay
 from headrace.http.hosts import NAMES_TOLD, Hosts, machine_names
 from headrace.http.metrics import Metrics
 from headrace.http.server import HttpError, HttpServer

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import structlog
 
+from headrace.destination.binlogs import RetentionWarning
 from headrace.destination.parts import Context
-from headrace.destination.retention import RetentionWarning
 from headrace.destination.status import DestinationStatus
 from headrace.errors import SourceUnreachable
 from headrace.http.health import describe

@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from headrace.destination.facts import OTHERS, TableTotals
 from headrace.destination.status import DestinationStatus
-from headrace.destination.table_totals import OTHERS, TableTotals
 from headrace.formats.canal.format import CanalFormat
 from headrace.http import metrics as metrics_module
 from headrace.http.facts import Facts

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from headrace.destination.control import Control
 from headrace.destination.emptied import EmptiedTopics
 from headrace.destination.heartbeat_writer import HeartbeatWriter
-from headrace.destination.lasting import Lasting
 from headrace.destination.publisher import Publisher
 from headrace.destination.reading import Reading
-from headrace.destination.run import Run, RunParts
+from headrace.destination.run import Lasting, Run, RunParts
 from headrace.destination.snapshotting import Snapshotting
 from headrace.destination.stall import StallDetector
 from headrace.destination.unreadable import UnreadableTables

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,21 +13,19 @@ import structlog
 from headrace import __version__
 from headrace.destination.absence import Absence, look_at
 from headrace.destination.assembly import Hangs, assemble
-from headrace.destination.backlog import Backlog
+from headrace.destination.binlogs import look_at_binlogs
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.heartbeat_writer import HeartbeatWriter
-from headrace.destination.lasting import Lasting
 from headrace.destination.lost_state import sign_of_life, state_lost
 from headrace.destination.operator import Operator
-from headrace.destination.outage import SinkOutage
+from headrace.destination.outage import SinkOutage, Unconfirmed
 from headrace.destination.parts import Context, Parts
 from headrace.destination.publisher import Publisher, publishing
 from headrace.destination.requests import Requests
-from headrace.destination.retention import RetentionWarning
+from headrace.destination.run import Lasting
 from headrace.destination.several_sources import SeveralSources
 from headrace.destination.standby import Standby
 from headrace.destination.status import DestinationStatus
-from headrace.destination.unconfirmed import Unconfirmed
 from headrace.errors import (
     Fenced,
     HeadraceError,
@@ -54,10 +51,6 @@ from headrace.tasks import Work, beside, first, set_within
 
 _LOOK_AT_STORE = 1.0
 """Seconds between two looks at the state store while a destination waits for an operator."""
-_LOOK_AT_BINLOGS = 15.0
-"""Seconds between two looks at what the source still has."""
-_LOOK_AT_BACKLOG = 3.0
-"""The same while it catches up."""
 _FLOOR_LIMIT = 3.0
 """Seconds that a source may take to say the epoch of our heartbeat row while a lock is being taken."""
 _SIGNS_MARGIN = 2.0
@@ -108,25 +101,7 @@ class Destination:
         """Looks after what matters also while run() fails and waits; until it is cancelled."""
         self._log.info("state", store=self._store.describe())
         several = SeveralSources(self._context, self._source)
-        await first({"binlogs": self._look_at_binlogs(), "several": several.run()})
-
-    async def _look_at_binlogs(self) -> None:
-        watch, backlog = RetentionWarning(self._context, self._source), Backlog(self._context)
-        looked = 0.0
-        while True:
-            await asyncio.sleep(1.0)
-            position, now = self.status.stored.position, time.monotonic()
-            if position is None or self.status.state is State.STANDBY:
-                backlog.forget()
-                continue
-            behind = backlog.catching_up
-            backlog.look()
-            if behind and not backlog.catching_up:
-                looked = 0.0  # what was measured last is not true any more
-            each = _LOOK_AT_BACKLOG if backlog.catching_up else _LOOK_AT_BINLOGS
-            if now - looked > each:
-                looked = now
-                backlog.measured(await watch.look(position))
+        await first({"binlogs": look_at_binlogs(self._context, self._source), "several": several.run()})
 
     async def changed(self) -> str:
         """Returns, and says why, once somebody else, such as `headrace position set`, has written to the state store,

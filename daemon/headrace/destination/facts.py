@@ -6,18 +6,45 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from headrace.destination.table_totals import TableTotals
 from headrace.lease import Lease
-from headrace.model import Gap, MessageBatch, Position
+from headrace.model import Gap, MessageBatch, Position, TableRows
 from headrace.ports.source import Progress, Retention
 
 ROUND_TRIP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
 """Upper bounds in seconds of the heartbeat's round-trip histogram."""
 _ENDED_KEPT = 50
 """Snapshots whose end is known, at most."""
+
+
+OTHERS: Final = "(others)"
+"""Stands for all tables beyond the limit. Its database is "", which no table has, so it is never a table's own name."""
+
+
+@dataclass(slots=True)
+class TableTotals:
+    """Since the daemon was started. The first `limit` tables are counted each by itself, all others together."""
+
+    limit: int = 200
+    _tables: dict[tuple[str, str], TableRows] = field(default_factory=dict)
+    _others: TableRows = field(default_factory=lambda: TableRows("", OTHERS))
+
+    def add(self, rows: TableRows) -> None:
+        """Rows of one table are confirmed, or of several that nobody has told apart, without a name."""
+        name = rows.schema, rows.table
+        total = self._tables.get(name)
+        if total is None:
+            total = self._others
+            if rows.schema and len(self._tables) < self.limit:
+                total = self._tables[name] = TableRows(*name)
+        total.add(rows)
+
+    def all(self) -> Sequence[TableRows]:
+        """Each table of which rows were confirmed, in the order in which they came, and at the end the others."""
+        return [*self._tables.values(), *([self._others] if self._others.total else [])]
 
 
 @dataclass(slots=True)

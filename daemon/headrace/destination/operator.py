@@ -9,10 +9,10 @@ from typing import Any
 
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.control import Control
+from headrace.destination.outage import Unconfirmed
 from headrace.destination.parts import Context, Parts
 from headrace.destination.position_mover import PlannedMove, PositionMover
 from headrace.destination.requests import RequestRefused, Requests
-from headrace.destination.unconfirmed import Unconfirmed
 from headrace.ports.source import Source
 from headrace.ports.state import StateChange, Stored
 from headrace.snapshot.commands import SnapshotCommand

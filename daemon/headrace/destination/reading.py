@@ -7,9 +7,9 @@ import time
 from itertools import islice
 
 from headrace.destination.checkpointer import Checkpointer
+from headrace.destination.outage import Unconfirmed
 from headrace.destination.parts import Context
 from headrace.destination.publisher import Publisher
-from headrace.destination.unconfirmed import Unconfirmed
 from headrace.errors import HeadraceError, SourceEnded
 from headrace.model import MessageBatch
 from headrace.pipeline.message_builder import MessageBuilder

@@ -7,10 +7,13 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.control import Control
 from headrace.destination.emptied import EmptiedTopics
 from headrace.destination.heartbeat_writer import HeartbeatWriter
-from headrace.destination.lasting import Lasting
+from headrace.destination.operator import Operator
+from headrace.destination.outage import SinkOutage, Unconfirmed
+from headrace.destination.parts import Context, Parts
 from headrace.destination.publisher import Publisher
 from headrace.destination.reading import Reading
 from headrace.destination.snapshotting import Snapshotting
@@ -25,6 +28,18 @@ _LOOK = 1.0
 """Seconds between two looks at the clock."""
 _ABOUT_POSITIONS = (PositionLost, SourceChanged)
 """Errors whose state is shown once the position that it is about is stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """Of one destination."""
+
+    context: Context
+    parts: Parts
+    checkpointer: Checkpointer
+    unconfirmed: Unconfirmed
+    outage: SinkOutage
+    operator: Operator
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Final
 
 from headrace.destination import facts
+from headrace.destination.facts import TableTotals
 from headrace.destination.lag import Lag
-from headrace.destination.table_totals import TableTotals
 from headrace.errors import HeadraceError, LostKind, PositionLost, guided, named
 from headrace.model import State
 from headrace.parking.parking import Waiting

@@ -20,11 +20,11 @@ from headrace.http import page
 from headrace.http.access import Access, Denied
 from headrace.http.events import EVENTS, Events, nodes_of
 from headrace.http.facts import Facts
+from headrace.http.fields import describe_tables
 from headrace.http.health import describe, health, ready
 from headrace.http.history import History
 from headrace.http.limits import HEAD
 from headrace.http.metrics import Metrics
-from headrace.http.tables import describe_tables
 from headrace.snapshot.commands import SnapshotCommand
 from headrace.tasks import first
 

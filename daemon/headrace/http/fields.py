@@ -263,3 +263,19 @@ FIELDS = (
     Field("gap", lambda status: status.moves.last.to_dict() if status.moves.last else None),
 )
 """In the order of /health."""
+
+
+def describe_tables(status: DestinationStatus) -> list[dict[str, Any]]:
+    """The tables with the most rows first."""
+    return [
+        {
+            "database": one.schema,
+            "table": one.table,
+            "inserted": one.inserted,
+            "updated": one.updated,
+            "deleted": one.deleted,
+            "snapshot": one.snapshot,
+            "last_at": rfc3339(one.commit_time_us),
+        }
+        for one in sorted(status.published.tables.all(), key=lambda one: -one.total)
+    ]

@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager
 
 import structlog
 
+from headrace.destination.facts import TableTotals
 from headrace.destination.handle import DestinationHandle
 from headrace.destination.status import DestinationStatus
-from headrace.destination.table_totals import TableTotals
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.supervisor.reload import Reloader
 from headrace.supervisor.service import Service, Wanted

@@ -11,16 +11,17 @@ import re
 import time
 from abc import ABC, abstractmethod
 
-from headrace.errors import SourceError, SourceMisconfigured
+from headrace.errors import GrantMissing, SourceError, SourceMisconfigured
 from headrace.model import Position, TableSchema
+from headrace.mysql import heartbeat
 from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.heartbeat import NO_DATABASE, NO_TABLE, WATERMARK_SQL
 from headrace.mysql.position.inventory import identity
 from headrace.mysql.role import Role, server_role
 from headrace.mysql.schema.states import FilePosition, reached
 from headrace.mysql.schema.tables import literal
-from headrace.mysql.snapshot.watermark import write_watermark
 from headrace.mysql.sql.dialect import dialect_of
-from headrace.mysql.wire.connection import Server, SourceConnection, address_of, query_known
+from headrace.mysql.wire.connection import QueryFailed, Server, SourceConnection, address_of, query_known
 from headrace.mysql.wire.query_stream import QueryStream
 from headrace.ports.tables import Watermark
 from headrace.settings.destination import SourceSettings
@@ -260,3 +261,36 @@ def visibility_of(
 async def _global(control: SourceConnection, name: str) -> str:
     rows = await control.execute(f"SELECT @@GLOBAL.{name}")
     return str(rows[0][0] if rows[0][0] is not None else "").replace("\n", "")
+
+
+_NO_COLUMN = 1054
+_WRITE = (
+    "INSERT INTO headrace.watermark (destination, number) VALUES (%s, 1) ON DUPLICATE KEY UPDATE number = number + 1"
+)
+
+
+async def write_watermark(connection: SourceConnection, destination: str, user: str) -> None:
+    """Commits a change of the destination's row, and makes the table when it is missing. Raises GrantMissing when the
+    account may not, SourceError when the table is another one, and other SourceErrors."""
+    try:
+        try:
+            await connection.change(_WRITE, (destination,))
+            return
+        except QueryFailed as error:
+            if error.errno not in (NO_DATABASE, NO_TABLE):
+                raise
+        for statement in WATERMARK_SQL:
+            await connection.query(statement)
+        await connection.change(_WRITE, (destination,))
+    except GrantMissing as error:
+        raise GrantMissing(
+            f"tables are read behind a row that our account may not write in headrace.watermark: {error.args[0]}",
+            remedy=heartbeat.setup_sql(f"'{user}'@'%'", WATERMARK_SQL),
+        ) from error
+    except QueryFailed as error:
+        if error.errno != _NO_COLUMN:
+            raise
+        raise SourceError(
+            "the table headrace.watermark is another one than headrace makes",
+            remedy="DROP TABLE headrace.watermark; headrace makes it anew when it may",
+        ) from error

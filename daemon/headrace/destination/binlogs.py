@@ -1,13 +1,16 @@
-"""What a destination has still to work off: bytes of binlog, at what rate it becomes less, and when it is done."""
+"""What the source still has of the binlog that a destination needs: how long it keeps it, how much is left to read."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 
 from headrace.destination.outage import SINK
 from headrace.destination.parts import Context
-from headrace.model import State
+from headrace.errors import HeadraceError
+from headrace.model import Position, State
+from headrace.ports.source import Retention, Source
 
 _BEHIND = 10.0
 """From this lag on, in seconds, a destination that streams is catching up."""
@@ -86,3 +89,64 @@ class Backlog:
             "eta_seconds": None if status.backlog.eta is None else round(status.backlog.eta, 1),
         }
         self._log.info(event, lag_seconds=round(lag, 1), **{key: one for key, one in facts.items() if one is not None})
+
+
+_TROUBLE = "retention"
+_LOOK = 15.0
+"""Seconds between two looks at what the source still has."""
+_LOOK_IN_CATCH_UP = 3.0
+"""The same while the destination catches up."""
+
+
+class RetentionWarning:
+    """Looks when it is told to, on a connection of its own: the stream may have none, and then it matters most."""
+
+    def __init__(self, context: Context, source: Source) -> None:
+        self._status, self._log, self._source = context.status, context.log, source
+        self._limit = context.settings.source.retention_warning
+
+    async def look(self, position: Position) -> int | None:
+        """Writes what it finds into the status. What can't be found out is None there, and no error. Returns the bytes
+        of binlog from the position to the end."""
+        try:
+            found = await self._source.retention(position)
+        except HeadraceError as error:
+            self._log.debug("the source's binlogs can't be looked at", error=str(error))
+            self._status.retention.forget()
+            return None  # a warning stays until a look says otherwise
+        self._status.retention.note(found)
+        self._warn(position, found)
+        return found.behind
+
+    def _warn(self, position: Position, found: Retention) -> None:
+        text = found.warning(position, self._limit)
+        if not text:
+            if self._status.clear(_TROUBLE) and found.share is not None:
+                self._log.info(
+                    "the position is far enough from what the source purges again", share=round(found.share, 3)
+                )
+            return
+        before = _TROUBLE in self._status.troubles
+        self._status.trouble(_TROUBLE, text)
+        if not before:
+            told = self._status.troubles[_TROUBLE]
+            self._log.warning("retention is running out", warning=told, seconds=found.seconds, bytes=found.bytes)
+
+
+async def look_at_binlogs(context: Context, source: Source) -> None:
+    """Looks until it is cancelled: how long the source keeps what the destination needs, and how much that is."""
+    status, watch, backlog = context.status, RetentionWarning(context, source), Backlog(context)
+    looked = 0.0
+    while True:
+        await asyncio.sleep(1.0)
+        position, now = status.stored.position, time.monotonic()
+        if position is None or status.state is State.STANDBY:
+            backlog.forget()
+            continue
+        behind = backlog.catching_up
+        backlog.look()
+        if behind and not backlog.catching_up:
+            looked = 0.0  # what was measured last is not true any more
+        if now - looked > (_LOOK_IN_CATCH_UP if backlog.catching_up else _LOOK):
+            looked = now
+            backlog.measured(await watch.look(position))
