@@ -23,10 +23,10 @@ from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.indexes.plans import Indexes
 from headrace_documents.messages import actions, read
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.batch.batch import COLUMNS, Batch, record_of
-from headrace_spark.java.session import open_session
-from headrace_spark.kafka.kafka import client_options
-from headrace_spark.settings.settings import Settings, SparkSettings
+from headrace_spark.session.session import open_session
+from headrace_spark.settings import Settings, SparkSettings
+from headrace_spark.source.kafka import client_options
+from headrace_spark.transform.batch import COLUMNS, Batch, record_of
 
 ROOT = Path(__file__).parents[1]
 ROWS = 200_000

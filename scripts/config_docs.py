@@ -31,7 +31,7 @@ from headrace.settings.values import StartLatest
 from headrace_consume import settings as consume
 from headrace_documents.indexes.settings import FieldSettings, IndexSettings, JoinSettings, SoftDelete
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.settings import settings as spark
+from headrace_spark import settings as spark
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "configuration.md"

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from headrace_consume.letters import Message
+from headrace_consume.message import Message
 from headrace_consume.settings import Settings
 from headrace_documents.documents import Action
 from headrace_documents.elastic.bulk import BulkWriter
 from headrace_documents.elastic.index_setup import IndexRefused
-from headrace_documents.emptying import Emptier, Emptying, EmptyingPlan, not_emptied
 from headrace_documents.errors import BulkError, MessageError
 from headrace_documents.formats.changes import Rows, Statement
 from headrace_documents.indexes.plans import Indexes
@@ -21,8 +20,9 @@ from headrace_documents.indexes.projection import UnfitTable
 from headrace_documents.joins.tree import JoinTrees
 from headrace_documents.messages import actions, read
 from headrace_documents.newest import Newest
+from headrace_documents.truncate import Emptier, Emptying, EmptyingPlan, not_emptied
 
-log = structlog.get_logger("headrace_consume.applying")
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)

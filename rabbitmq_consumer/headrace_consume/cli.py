@@ -15,8 +15,7 @@ from headrace_documents.extras import exit_without
 try:
     from headrace_consume import dead_letters
     from headrace_consume.broker import Broker
-    from headrace_consume.duplicates import make_duplicates
-    from headrace_consume.errors import DuplicatesError
+    from headrace_consume.duplicates import DuplicatesError, make_duplicates
     from headrace_consume.service import Service, quiet_clients
     from headrace_consume.settings import Settings, load_settings
     from headrace_documents import logs

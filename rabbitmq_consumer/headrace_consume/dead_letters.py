@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from headrace_consume.broker import Broker
-from headrace_consume.errors import BrokerError
-from headrace_consume.letterbox import Letterbox
-from headrace_consume.letters import Message, describe
+from headrace_consume.broker import Broker, BrokerError
+from headrace_consume.dead_letter_queues import Letterbox
+from headrace_consume.message import Message, describe
 from headrace_consume.service import quiet_clients
 from headrace_consume.settings import Settings
 

@@ -12,12 +12,10 @@ from typing import Any
 import structlog
 
 from headrace_consume.applying import Applier
-from headrace_consume.backoff import Backoff
-from headrace_consume.broker import Broker
+from headrace_consume.broker import Broker, BrokerError
+from headrace_consume.dead_letter_queues import Letterbox, prepare
 from headrace_consume.duplicates import Duplicates, make_duplicates
-from headrace_consume.errors import BrokerError
-from headrace_consume.letterbox import Letterbox, prepare
-from headrace_consume.session import Session
+from headrace_consume.session import Backoff, Session
 from headrace_consume.settings import Settings
 from headrace_consume.status import CONNECTING, STOPPED, STOPPING, WAITING, Status
 from headrace_documents.elastic.bulk import BulkWriter

@@ -7,25 +7,72 @@ dead letters. In all of them it is unacknowledged and counts for the prefetch, w
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import structlog
 
-from headrace_consume.acks import AckWindow
 from headrace_consume.applying import Applier, Outcome
-from headrace_consume.backoff import Backoff
-from headrace_consume.broker import Broker
+from headrace_consume.broker import Broker, BrokerError
+from headrace_consume.dead_letter_queues import Letterbox
 from headrace_consume.duplicates import Duplicates
-from headrace_consume.errors import BrokerError
-from headrace_consume.letterbox import Letterbox
-from headrace_consume.letters import MAX_REASON, Message
+from headrace_consume.message import MAX_REASON, Message
 from headrace_consume.settings import Settings
 from headrace_consume.status import RUNNING, WAITING, Status
 from headrace_consume.threads import in_thread
 from headrace_documents.errors import BulkError
 
-log = structlog.get_logger("headrace_consume.session")
+FIRST = 0.25
+
+
+class Backoff:
+    """The waits: a quarter of a second, then twice as long each time up to a limit, a little shorter at random, so that
+    many consumers do not come back in the same moment."""
+
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
+        self._wait = FIRST
+
+    def next(self) -> float:
+        """The next wait in seconds."""
+        wait = min(self._wait, self._longest)
+        self._wait = min(self._wait * 2, self._longest)
+        return wait * random.uniform(0.75, 1.0)
+
+    def reset(self) -> None:
+        """Something has worked."""
+        self._wait = FIRST
+
+
+class AckWindow:
+    """The delivery tags of one channel that are not acknowledged yet. Tags grow from 1 in the order of delivery."""
+
+    def __init__(self) -> None:
+        # A dict keeps the order of delivery, and a tag is taken out of its middle at no cost.
+        self._open: dict[int, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, tag: int) -> None:
+        """A message has been delivered."""
+        self._open[tag] = None
+
+    def settle(self, tags: Iterable[int]) -> tuple[int, list[int]]:
+        """Takes out what is done; returns the tag up to which all may be acknowledged at once (0: none), and those
+        that need an acknowledgement of their own, because an older message is still open (it waits for a retry)."""
+        settled = sorted(tag for tag in set(tags) if tag in self._open)
+        for tag in settled:
+            del self._open[tag]
+        oldest = next(iter(self._open), None)
+        if oldest is None:
+            return (settled[-1] if settled else 0), []
+        before = [tag for tag in settled if tag < oldest]
+        return (before[-1] if before else 0), settled[len(before) :]
+
+
+log = structlog.get_logger(__name__)
 
 
 class Session:

@@ -10,8 +10,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from headrace_common.rabbitmq_section import QueueType, RabbitMqSection
 from headrace_common.section import Int, Number, Seconds, SecondsOrOff, Section
-from headrace_documents.config import load_file
-from headrace_documents.settings import ElasticsearchSettings
+from headrace_documents.settings import ElasticsearchSettings, load_file
 
 MAX_RETRY_SECONDS = 1500.0
 """RabbitMQ closes the channel of a consumer that leaves a message unacknowledged for 30 minutes (consumer_timeout)."""

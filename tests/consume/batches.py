@@ -11,10 +11,11 @@ from headrace_documents.elastic.bulk import BulkWriter
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.indexes.settings import IndexSettings
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.batch.joining import Emptied, Joining, RefusedDocument, Touch
-from headrace_spark.batch.worker import DeadLetter, Record, Worker
-from headrace_spark.settings.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.dead_letters.records import DeadLetter
+from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
 from headrace_spark.status.counting import Counts
+from headrace_spark.transform.joining import Emptied, Joining, RefusedDocument, Touch
+from headrace_spark.transform.worker import Record, Worker
 
 
 class Batches:

@@ -11,8 +11,8 @@ import aiormq
 import pytest
 
 from devstack.servers.rabbitmq import RabbitmqServer
-from headrace_consume.errors import BrokerError
-from headrace_consume.letterbox import Letterbox
+from headrace_consume.broker import BrokerError
+from headrace_consume.dead_letter_queues import Letterbox
 from headrace_consume.settings import load_settings
 from tests.canal_messages import START, TYPES, change, row
 from tests.once import until

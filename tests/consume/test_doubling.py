@@ -7,8 +7,7 @@ import pytest
 from devstack.servers.elasticsearch import ElasticsearchServer
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.doubling.doubling import Doubling
-from headrace_spark.doubling.rebuilds import Notes
+from headrace_spark.sink.dual_write import Doubling, Notes
 
 pytestmark = pytest.mark.server
 

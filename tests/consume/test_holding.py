@@ -15,11 +15,12 @@ from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.elastic.mapping_conflicts import Conflict
 from headrace_documents.indexes.settings import IndexSettings
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.batch.conflicts import Watch
-from headrace_spark.batch.worker import Record, Worker
-from headrace_spark.letters.held import DeadLetter, Held, HeldMessages, hold, letter_of
-from headrace_spark.settings.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.dead_letters.held import Held, HeldMessages, hold, letter_of
+from headrace_spark.dead_letters.records import DeadLetter
+from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.sink.conflicts import Watch
 from headrace_spark.status.counting import Counts, Sighting
+from headrace_spark.transform.worker import Record, Worker
 from tests.canal_messages import TYPES, change, row
 
 pytestmark = pytest.mark.server

@@ -17,8 +17,8 @@ from headrace_documents.elastic.join_store import root_documents
 from headrace_documents.formats.changes import Row, Rows
 from headrace_documents.indexes.projection import UnfitTable
 from headrace_documents.joins.tree import Document, JoinTrees
-from headrace_spark.batch.joining import RefusedDocument
-from headrace_spark.batch.worker import DeadLetter
+from headrace_spark.dead_letters.records import DeadLetter
+from headrace_spark.transform.joining import RefusedDocument
 from tests.joined_tables import SERVICES, canal_message, message
 
 from .batches import Batches, documents

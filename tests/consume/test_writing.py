@@ -12,7 +12,7 @@ from elasticsearch import Elasticsearch
 
 from devstack.servers.elasticsearch import ElasticsearchServer
 from headrace_consume.applying import Applier
-from headrace_consume.letters import Message
+from headrace_consume.message import Message
 from headrace_consume.settings import Settings as ConsumeSettings
 from headrace_documents.elastic.bulk import BulkWriter
 from headrace_documents.elastic.cluster import Cluster
@@ -21,8 +21,9 @@ from headrace_documents.errors import BulkError
 from headrace_documents.indexes.projection import UnfitTable
 from headrace_documents.indexes.settings import IndexSettings
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.batch.worker import DeadLetter, Record, Worker
-from headrace_spark.settings.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.dead_letters.records import DeadLetter
+from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.transform.worker import Record, Worker
 from tests.canal_messages import TYPES, change, row
 from tests.support import eventually
 

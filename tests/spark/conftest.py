@@ -29,9 +29,9 @@ from devstack.ports import free_port
 from devstack.servers.elasticsearch import ElasticsearchServer
 from headrace_spark.cli import main as spark_cli
 from headrace_spark.cli.status import SilentError, ask
-from headrace_spark.java import jvm as spark_jvm_module
-from headrace_spark.java.session import open_session
-from headrace_spark.settings.settings import SparkSettings
+from headrace_spark.session import jvm as spark_jvm_module
+from headrace_spark.session.session import open_session
+from headrace_spark.settings import SparkSettings
 from headrace_spark.source.connection import PACKAGE
 
 ROOT = Path(__file__).parents[2]

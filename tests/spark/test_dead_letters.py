@@ -13,8 +13,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from headrace_spark.batch.worker import Record, dead_letter
-from headrace_spark.letters.letters import Header
+from headrace_spark.dead_letters.records import Header
+from headrace_spark.transform.worker import Record, dead_letter
 from tests.canal_messages import START, change, row
 
 from .conftest import Done, Pipeline
@@ -175,7 +175,7 @@ async def test_letters_of_a_megabyte_go_back_whole(letters: Letters) -> None:
 async def test_a_kill_between_publishing_and_the_note_publishes_twice(
     letters: Letters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headrace_spark.letters.letterbox import Letterbox
+    from headrace_spark.dead_letters.topic import Letterbox
 
     await letters.make()
     name = await letters.add(b"x")

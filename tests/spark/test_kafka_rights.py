@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaProducer
 
 import devstack
 from devstack.servers.kafka_users import add_user
-from headrace_spark.batch.worker import Record, dead_letter
+from headrace_spark.transform.worker import Record, dead_letter
 from tests.canal_messages import START, change, row
 
 from .conftest import Done, Pipeline

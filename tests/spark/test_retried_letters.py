@@ -14,9 +14,9 @@ from devstack.servers.elasticsearch import ElasticsearchServer
 from headrace_documents.elastic.bulk import BulkWriter
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.batch.worker import DeadLetter, Record, Worker
-from headrace_spark.letters.letters import own_headers
-from headrace_spark.settings.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.dead_letters.records import DeadLetter, own_headers
+from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.transform.worker import Record, Worker
 from tests.canal_messages import START, TYPES, change, row
 
 from .conftest import Done, Pipeline

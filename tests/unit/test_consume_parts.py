@@ -10,10 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from headrace_consume.acks import AckWindow
 from headrace_consume.applying import Applier
-from headrace_consume.backoff import Backoff
-from headrace_consume.letters import Message, dead_headers, describe, resent_headers
+from headrace_consume.message import Message, dead_headers, describe, resent_headers
+from headrace_consume.session import AckWindow, Backoff
 from headrace_consume.settings import Settings
 from headrace_consume.status import Status
 from headrace_documents.documents import Action

@@ -20,8 +20,8 @@ from headrace.mysql.events import event_types
 from headrace_consume import cli as consume_cli
 from headrace_consume import settings as consume_settings
 from headrace_consume import status as consume_status
+from headrace_spark import settings as spark_settings
 from headrace_spark.cli import main as spark_cli
-from headrace_spark.settings import settings as spark_settings
 from tests.chaos import __main__ as chaos
 from tests.collected import collected
 from tests.configured import load

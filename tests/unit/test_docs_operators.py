@@ -23,8 +23,8 @@ from headrace.http.metrics import Metrics
 from headrace.http.tables import describe_tables
 from headrace.model import Gap, Position, State, TableRows
 from headrace.ports.cluster import Cluster, ClusterCounts
-from headrace_spark.outages.outages import Outages
 from headrace_spark.status import metrics as spark_metrics
+from headrace_spark.status.outages import Outages
 from headrace_spark.status.status import Status as SparkStatus
 from tests.unit.test_docs import FENCE, NAMES, PAGES, ROOT, anchors, name, read
 

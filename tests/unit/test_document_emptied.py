@@ -6,7 +6,7 @@ import pytest
 
 from headrace_documents.errors import MessageError
 from headrace_documents.formats.changes import Statement
-from headrace_documents.formats.emptied import EmptiedTables, emptied
+from headrace_documents.truncate import EmptiedTables, emptied
 
 
 def tables(kind: str, sql: str, table: str = "a") -> tuple[tuple[str, str], ...] | None:

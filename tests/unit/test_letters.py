@@ -7,10 +7,9 @@ import random
 
 import pytest
 
-from headrace_common.printable import printable
-from headrace_spark.cli.dead_letters import kind_of, line
-from headrace_spark.letters.letterbox import runs
-from headrace_spark.letters.letters import (
+from headrace_common.printable import printable, printable_json
+from headrace_spark.cli.dead_letters import kind_of, line, pretty
+from headrace_spark.dead_letters.records import (
     Fold,
     Header,
     Letter,
@@ -21,7 +20,7 @@ from headrace_spark.letters.letters import (
     own_headers,
     subject,
 )
-from headrace_spark.printable import pretty, printable_json
+from headrace_spark.dead_letters.topic import runs
 from tests.canal_messages import START, change, row
 
 OWN: list[Header] = [("headrace-id", b"a"), ("headrace-pos", None)]

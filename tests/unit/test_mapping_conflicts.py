@@ -8,7 +8,7 @@ from headrace_documents.elastic.mapping_conflicts import Conflict, Wanted
 from headrace_documents.indexes.settings import IndexSettings
 from headrace_documents.settings import ElasticsearchSettings
 from headrace_spark.cli.status import table
-from headrace_spark.outages.outages import Outages
+from headrace_spark.status.outages import Outages
 from headrace_spark.status.status import Status
 
 ELASTIC = ElasticsearchSettings(hosts=["http://127.0.0.1:1"])

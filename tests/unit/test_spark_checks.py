@@ -9,15 +9,14 @@ import pytest
 
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.checks.contents import check_messages
-from headrace_spark.checks.finding import Findings
-from headrace_spark.checks.machine import check_machine
-from headrace_spark.checks.mappings import difference
-from headrace_spark.checks.servers import check_rights
-from headrace_spark.checks.targets import analyzers
-from headrace_spark.kafka.client import Read
-from headrace_spark.proposal.sample import Sample
-from headrace_spark.settings.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.check.contents import check_messages
+from headrace_spark.check.finding import Findings
+from headrace_spark.check.indexes import analyzers, difference
+from headrace_spark.check.machine import check_machine
+from headrace_spark.check.sample import Sample
+from headrace_spark.check.servers import check_rights
+from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.source.kafka_client import Read
 from tests.canal_messages import START, change, row
 
 

@@ -20,10 +20,9 @@ from elastic_transport import ApiResponseMeta, JsonSerializer, NodeConfig, Trans
 from elastic_transport.client_utils import url_to_node_config
 
 from headrace_common.tls import TlsFileError, client_context
-from headrace_documents.config import absolute
 from headrace_documents.elastic.products import Elasticsearch, Hits, OpenSearch, Product, product_of
 from headrace_documents.errors import ApiError, TransportError, UnreachableError
-from headrace_documents.settings import ElasticsearchSettings
+from headrace_documents.settings import ElasticsearchSettings, absolute
 
 _JSON = "application/json"
 _LINES = "application/x-ndjson"

@@ -13,15 +13,14 @@ from urllib.parse import quote
 import structlog
 
 from headrace_documents.elastic.cluster import Cluster
-from headrace_documents.elastic.mapping_types import lacking
-from headrace_documents.elastic.mappings import Properties, differing, merged, missing, names
+from headrace_documents.elastic.mappings import Properties, differing, lacking, merged, missing, names
 from headrace_documents.errors import ApiError, BulkError, ConsumerError, TransportError
 from headrace_documents.indexes.projection import UnfitTable
 from headrace_documents.indexes.settings import IndexSettings
 from headrace_documents.joins.tree import ROWS_MAPPING, JoinTree
 from headrace_documents.settings import ElasticsearchSettings
 
-log = structlog.get_logger("headrace_documents.elastic.index_setup")
+log = structlog.get_logger(__name__)
 
 _LOOK_AGAIN = 2.0
 """Seconds until an index that could not be used is looked at again."""

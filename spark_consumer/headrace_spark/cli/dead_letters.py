@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from headrace_common.printable import printable
+from headrace_common.printable import printable, printable_json, printable_lines
 from headrace_spark.cli.common import Commands, add_command
-from headrace_spark.letters.letters import Letter, own_headers
-from headrace_spark.printable import pretty, printable_json, shortened
-from headrace_spark.settings.settings import load_settings
+from headrace_spark.dead_letters.records import Letter, own_headers
+from headrace_spark.settings import load_settings
 
 if TYPE_CHECKING:
-    from headrace_spark.letters.letterbox import Letterbox
+    from headrace_spark.dead_letters.topic import Letterbox
 
 _SHOWN_REASON = 160
 _SHOWN_KINDS = 20
@@ -126,10 +126,10 @@ def _letterbox(options: argparse.Namespace) -> Iterator[Letterbox]:
     if options.action in ("retry", "drop"):
         _require_choice(options)
     # Imported late: a wrong config is told at once, not after Spark's Python half has been loaded.
-    from headrace_spark.java.jvm import open_jvm
-    from headrace_spark.kafka.client import KafkaClient
-    from headrace_spark.kafka.kafka import check_reachable
-    from headrace_spark.letters.letterbox import Letterbox
+    from headrace_spark.dead_letters.topic import Letterbox
+    from headrace_spark.session.jvm import open_jvm
+    from headrace_spark.source.kafka import check_reachable
+    from headrace_spark.source.kafka_client import KafkaClient
 
     check_reachable(settings.kafka)
     with open_jvm(settings.spark) as jvm, KafkaClient(jvm, settings.kafka) as client:
@@ -202,6 +202,23 @@ def _print_kinds(letters: list[Letter]) -> None:
         print(f"{count:>8}  {printable(kind)}")
     if len(kinds) > _SHOWN_KINDS:
         print(f"{'':>8}  and {len(kinds) - _SHOWN_KINDS} further reasons")
+
+
+def pretty(data: bytes | None) -> str:
+    """The value of a message: JSON over several lines, other texts as they are, and other bytes escaped."""
+    if data is None:
+        return "(none)"
+    try:
+        # Not orjson, which makes floats of integers beyond 64 bits.
+        whole = json.dumps(json.loads(data), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        whole = data.decode("utf-8", "backslashreplace")
+    return printable_lines(whole)
+
+
+def shortened(text: str, most: int) -> str:
+    """At most so many characters, with three dots where some are left out."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _text(data: bytes | None) -> str:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from headrace_common.references import Expander
 from headrace_documents.errors import ConsumerError, SettingsError
 from headrace_spark.cli.common import Commands
-from headrace_spark.settings.settings import KafkaSettings, SparkSettings
+from headrace_spark.settings import KafkaSettings, SparkSettings
 
 MOST_MESSAGES = 10_000
 MOST_SECONDS = 20.0
@@ -50,11 +50,11 @@ def _run(options: argparse.Namespace) -> int:
     kafka = _kafka(options, given)
     _check_url(options.elasticsearch)
 
-    from headrace_spark.java.jvm import open_jvm
-    from headrace_spark.kafka.client import KafkaClient, KafkaError
-    from headrace_spark.kafka.kafka import check_reachable
-    from headrace_spark.proposal.proposal import Target, families, propose
-    from headrace_spark.proposal.sample import Sample, read_ends
+    from headrace_spark.check.proposal import Target, families, propose
+    from headrace_spark.check.sample import Sample, read_ends
+    from headrace_spark.session.jvm import open_jvm
+    from headrace_spark.source.kafka import check_reachable
+    from headrace_spark.source.kafka_client import KafkaClient, KafkaError
 
     check_reachable(kafka)
     sample, waiting = Sample(), 0

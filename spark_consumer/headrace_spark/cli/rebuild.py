@@ -7,7 +7,7 @@ import argparse
 from headrace_documents.elastic.cluster import Cluster
 from headrace_spark.cli.common import Commands, add_command
 from headrace_spark.cli.with_source import required_source, seconds, spark_with_source, told
-from headrace_spark.settings.settings import Settings, load_settings
+from headrace_spark.settings import Settings, load_settings
 
 
 def add(commands: Commands) -> None:

@@ -17,11 +17,11 @@ from headrace_common.systemd import Notifier
 from headrace_documents.elastic import bulk as elastic
 from headrace_documents.errors import ConsumerError, UnreachableError
 from headrace_spark.cli.common import Commands, add_command
-from headrace_spark.kafka import kafka
-from headrace_spark.outages.causes import elasticsearch_cause
-from headrace_spark.outages.outages import ELASTICSEARCH, KAFKA, Outages
-from headrace_spark.settings.settings import Settings, load_settings, reindexed
+from headrace_spark.settings import Settings, load_settings, reindexed
+from headrace_spark.source import kafka
 from headrace_spark.status.http import HttpServer
+from headrace_spark.status.outages import ELASTICSEARCH, KAFKA, Outages
+from headrace_spark.status.problems import elasticsearch_cause
 from headrace_spark.status.status import Status
 
 log = structlog.get_logger("headrace_spark")
@@ -55,8 +55,8 @@ def _run(options: argparse.Namespace) -> int:
 
 def run(settings: Settings, *, available_now: bool) -> None:
     """Until SIGTERM or SIGINT, or until all is read. Raises ConsumerError."""
-    from headrace_spark.java.session import check_java
     from headrace_spark.query.watching import Monitor
+    from headrace_spark.session.session import check_java
 
     stop = threading.Event()
     outages = Outages()
@@ -122,17 +122,16 @@ def _wait(
 
 
 def _with_spark(settings: Settings, status: Status, stop: threading.Event, *, available_now: bool) -> None:
-    from headrace_spark.java.ending import Ending
-    from headrace_spark.java.session import open_session
-    from headrace_spark.kafka.look import KafkaLook
-    from headrace_spark.outages.reports import receiver
-    from headrace_spark.progress.checkpoint import Checkpoint
+    from headrace_spark.checkpoint import Checkpoint
     from headrace_spark.query.executors import Executors
     from headrace_spark.query.pace import Pace
     from headrace_spark.query.query import Runner
-    from headrace_spark.query.watching import KafkaWatch
+    from headrace_spark.query.watching import KafkaWatch, Listener
+    from headrace_spark.session.ending import Ending
+    from headrace_spark.session.session import open_session
     from headrace_spark.source.connection import PACKAGE
-    from headrace_spark.status.listener import Listener
+    from headrace_spark.source.kafka_look import KafkaLook
+    from headrace_spark.status.task_reports import receiver
 
     outages = status.outages
     handler = signal.getsignal(signal.SIGINT)

@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace_documents.errors import ConsumerError
 from headrace_spark.cli.common import Commands, add_command
-from headrace_spark.settings.settings import load_settings
+from headrace_spark.settings import load_settings
 
 LIMIT = 5.0
 """Seconds for the answer."""

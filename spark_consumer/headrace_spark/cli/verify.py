@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from headrace_common.printable import printable
+from headrace_common.printable import printable, printable_json
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import ConsumerError, SettingsError
 from headrace_spark.cli.common import Commands, add_command
 from headrace_spark.cli.with_source import required_source, seconds, spark_with_source, told
-from headrace_spark.printable import printable_json
-from headrace_spark.settings.settings import Settings, load_settings
+from headrace_spark.settings import Settings, load_settings
 from headrace_spark.verify.differences import DOCUMENT
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from headrace_common.values import parse_duration
 from headrace_documents.errors import ApiError, BulkError, ConsumerError, MessageError, SettingsError, TransportError
-from headrace_spark.outages.causes import elasticsearch_cause
-from headrace_spark.settings.settings import Settings
-from headrace_spark.settings.source import SourceSettings
+from headrace_spark.settings import Settings, SourceSettings
+from headrace_spark.status.problems import elasticsearch_cause
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,11 +37,11 @@ def required_source(settings: Settings, file: Path) -> SourceSettings:
 @contextlib.contextmanager
 def spark_with_source(settings: Settings) -> Iterator[SparkSession]:
     """Spark with the driver for tables; it ends with the block. Raises JavaError and SessionError."""
-    from headrace_spark.java.ending import Ending
-    from headrace_spark.java.session import check_java, open_session
-    from headrace_spark.outages.outages import Outages
-    from headrace_spark.outages.reports import receiver
+    from headrace_spark.session.ending import Ending
+    from headrace_spark.session.session import check_java, open_session
     from headrace_spark.source.connection import PACKAGE
+    from headrace_spark.status.outages import Outages
+    from headrace_spark.status.task_reports import receiver
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     check_java()
@@ -58,7 +57,7 @@ def spark_with_source(settings: Settings) -> Iterator[SparkSession]:
 @contextlib.contextmanager
 def told(settings: Settings, then: str) -> Iterator[None]:
     """Whatever fails is told in a sentence; `then` is what to do next. Raises ConsumerError."""
-    from headrace_spark.outages.problems import problem_of
+    from headrace_spark.status.problems import problem_of
 
     try:
         yield

@@ -9,23 +9,23 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace_spark.batch.batch import COLUMNS, Batch
-from headrace_spark.batch.expressions import Expressions
-from headrace_spark.doubling.doubling import Doubling
+from headrace_spark.checkpoint import Checkpoint
 from headrace_spark.errors import QueryError, RefusedError
-from headrace_spark.kafka.kafka import client_options, java_reason
-from headrace_spark.kafka.look import KafkaLook, Seen
-from headrace_spark.outages.outages import ELASTICSEARCH, KAFKA, QUERY
-from headrace_spark.outages.problems import DATA_LOSS, problem_of
-from headrace_spark.outages.report_socket import Address
-from headrace_spark.progress.checkpoint import Checkpoint
 from headrace_spark.query.pace import Pace
 from headrace_spark.query.watching import KafkaWatch
-from headrace_spark.reindexing.reindexing import Reindexing
-from headrace_spark.settings.settings import Settings
+from headrace_spark.rebuild.reindexing import Reindexing
+from headrace_spark.settings import Settings
+from headrace_spark.sink.dual_write import Doubling
+from headrace_spark.source.kafka import client_options, java_reason
+from headrace_spark.source.kafka_look import KafkaLook, Seen
+from headrace_spark.status.outages import ELASTICSEARCH, KAFKA, QUERY
+from headrace_spark.status.problems import DATA_LOSS, problem_of
+from headrace_spark.status.report_socket import Address
 from headrace_spark.status.status import Offsets, Status
+from headrace_spark.transform.batch import COLUMNS, Batch
+from headrace_spark.transform.expressions import Expressions
 
-log = structlog.get_logger("headrace_spark.query.query")
+log = structlog.get_logger(__name__)
 
 POLL = 0.25  # seconds between two looks at the query and at the request to stop
 LOOK = 1.0  # seconds between two looks whether there is anything to do

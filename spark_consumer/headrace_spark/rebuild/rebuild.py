@@ -21,19 +21,17 @@ from headrace_documents.elastic.join_store import root_documents
 from headrace_documents.elastic.mapping_conflicts import Conflict
 from headrace_documents.errors import ApiError, ConsumerError
 from headrace_documents.joins.tree import JoinTree
-from headrace_spark.doubling.rebuilds import Note, Notes
-from headrace_spark.letters.held import HeldMessages
-from headrace_spark.progress.caught_up import ConsumerPosition
+from headrace_spark.checkpoint import ConsumerPosition
+from headrace_spark.dead_letters.held import HeldMessages
 from headrace_spark.rebuild.aliases import behind, move, next_index
-from headrace_spark.rebuild.filling import Compose, Fill, Filled, Target
-from headrace_spark.rebuild.table_rows import TableRows
-from headrace_spark.settings.settings import Settings
-from headrace_spark.settings.source import SourceSettings
+from headrace_spark.rebuild.filling import Compose, Fill, Filled, TableRows, Target
+from headrace_spark.settings import Settings, SourceSettings
+from headrace_spark.sink.dual_write import Note, Notes
 from headrace_spark.source.connection import Source
 from headrace_spark.source.reading import Key, TableReader
 from headrace_spark.source.tables import SourceTable
 
-log = structlog.get_logger("headrace_spark.rebuild.rebuild")
+log = structlog.get_logger(__name__)
 
 _REMEMBER = "30d"
 """How long the new index remembers deletes: longer than the reading takes, because a row that was read before its

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headrace_spark.outages.outages import ELASTICSEARCH, KAFKA, QUERY, SPARK
 from headrace_spark.status.counting import Histogram
+from headrace_spark.status.outages import ELASTICSEARCH, KAFKA, QUERY, SPARK
 from headrace_spark.status.status import State, Status
 
 PREFIX = "headrace_spark_"

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from headrace_spark.outages.outages import QUERY, Outages
 from headrace_spark.status.counting import BATCH_BOUNDS, MAX_NAMES, Counts, Histogram
+from headrace_spark.status.outages import QUERY, Outages
 
 Offsets = Mapping[tuple[str, int], int]
 """By topic and partition."""
