@@ -9,7 +9,7 @@ from headrace_consume.message import Message, dead_headers, resent_headers
 from headrace_consume.settings import Settings
 
 
-class Letterbox:
+class DeadLetterQueues:
     """Publishes dead letters and sends them again, on a connection of its own that is made when it is needed.
 
     It is not the consumer's connection: a broker that is short of memory or disk stops to read from those that publish,
@@ -21,7 +21,7 @@ class Letterbox:
         self._broker: Broker | None = None
         self._connecting = asyncio.Lock()
 
-    async def bury(self, message: Message) -> bool:
+    async def publish(self, message: Message) -> bool:
         """Publishes what can't be applied as a dead letter, and returns when that is confirmed; whether it is one that
         waits for people now. Raises BrokerError."""
         settings = self._settings

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from headrace_consume.broker import Broker, BrokerError
-from headrace_consume.dead_letter_queues import Letterbox
+from headrace_consume.dead_letter_queues import DeadLetterQueues
 from headrace_consume.message import Message, describe
 from headrace_consume.service import quiet_clients
 from headrace_consume.settings import Settings
 
-Letter = tuple[Message, dict[str, Any]]
+OpenDeadLetter = tuple[Message, dict[str, Any]]
 
 
 def add_commands(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
@@ -64,11 +64,13 @@ async def command(settings: Settings, options: argparse.Namespace) -> int:
 
 
 @asynccontextmanager
-async def _letters(settings: Settings, options: argparse.Namespace) -> AsyncIterator[tuple[Broker, list[Letter]]]:
+async def _letters(
+    settings: Settings, options: argparse.Namespace
+) -> AsyncIterator[tuple[Broker, list[OpenDeadLetter]]]:
     """The dead letters, taken and not acknowledged: those that nothing happens to go back when the connection ends."""
     broker = await Broker.connect(settings.rabbitmq, "headrace-consume dead-letters")
     try:
-        letters: list[Letter] = []
+        letters: list[OpenDeadLetter] = []
         for where, queue in (("waiting", settings.dead_queue), ("needs_operator", settings.operator_queue)):
             if options.where not in (where, "all"):
                 continue
@@ -88,10 +90,10 @@ async def _letters(settings: Settings, options: argparse.Namespace) -> AsyncIter
 
 
 async def _act(settings: Settings, action: str, broker: Broker, chosen: Sequence[Message]) -> None:
-    letterbox = Letterbox(settings)
+    dead_letters = DeadLetterQueues(settings)
     for message in chosen:
         if action == "resend":
-            await letterbox.resend(broker, message, 0)
+            await dead_letters.resend(broker, message, 0)
         await broker.acknowledge(0, [message.tag])
 
 

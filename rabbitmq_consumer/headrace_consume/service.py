@@ -13,7 +13,7 @@ import structlog
 
 from headrace_consume.applying import Applier
 from headrace_consume.broker import Broker, BrokerError
-from headrace_consume.dead_letter_queues import Letterbox, prepare
+from headrace_consume.dead_letter_queues import DeadLetterQueues, prepare
 from headrace_consume.duplicates import Duplicates, make_duplicates
 from headrace_consume.session import Backoff, Session
 from headrace_consume.settings import Settings
@@ -34,7 +34,7 @@ class Service:
         self._stop = asyncio.Event()
         # The same request for the thread that writes: asyncio's event is not for threads.
         self._stop_writing = threading.Event()
-        self._letterbox = Letterbox(settings)
+        self._dead_letters = DeadLetterQueues(settings)
 
     async def run(self) -> None:
         """Works until it is stopped. Raises DuplicatesError when a package is missing."""
@@ -52,7 +52,7 @@ class Service:
             for task in side:
                 task.cancel()
             await asyncio.gather(*side, return_exceptions=True)
-            await self._letterbox.close()
+            await self._dead_letters.close()
             await duplicates.close()
             self._status.enter(STOPPED)
 
@@ -104,7 +104,7 @@ class Service:
             await prepare(broker, self._settings)
             self._status.counts["connections"] += 1
             log.info("consuming", broker=broker.address, queue=self._settings.rabbitmq.queue)
-            session = Session(self._settings, broker, self._letterbox, applier, duplicates, self._status, self._stop)
+            session = Session(self._settings, broker, self._dead_letters, applier, duplicates, self._status, self._stop)
             return await session.run(), session.worked
         finally:
             await broker.close()
@@ -117,8 +117,8 @@ class Service:
             if self._status.state in (WAITING, CONNECTING, STOPPING):
                 continue
             try:
-                sent = await self._letterbox.scan()
-                found = await self._letterbox.counts()
+                sent = await self._dead_letters.scan()
+                found = await self._dead_letters.counts()
             except BrokerError as error:
                 self._status.troubles["scan"] = str(error)
                 log.error("the scan of dead letters failed", reason=str(error))

@@ -15,7 +15,7 @@ import structlog
 
 from headrace_consume.applying import Applier, Outcome
 from headrace_consume.broker import Broker, BrokerError
-from headrace_consume.dead_letter_queues import Letterbox
+from headrace_consume.dead_letter_queues import DeadLetterQueues
 from headrace_consume.duplicates import Duplicates
 from headrace_consume.message import MAX_REASON, Message
 from headrace_consume.settings import Settings
@@ -82,7 +82,7 @@ class Session:
         self,
         settings: Settings,
         broker: Broker,
-        letterbox: Letterbox,
+        dead_letters: DeadLetterQueues,
         applier: Applier,
         duplicates: Duplicates,
         status: Status,
@@ -90,7 +90,7 @@ class Session:
     ) -> None:
         self._settings = settings
         self._broker = broker
-        self._letterbox = letterbox
+        self._dead_letters = dead_letters
         self._applier = applier
         self._duplicates = duplicates
         self._status = status
@@ -118,7 +118,8 @@ class Session:
         try:
             await self._broker.consume(self._settings.rabbitmq.queue, self._settings.rabbitmq.prefetch, self._take)
             self._status.enter(RUNNING)
-            works: list[Callable[[], Awaitable[str]]] = [self._broker.closed, self._pump, self._bury_all, self._drain]
+            works: list[Callable[[], Awaitable[str]]]
+            works = [self._broker.closed, self._pump, self._publish_dead_letters, self._drain]
             tasks = [asyncio.ensure_future(_as_coroutine(work)) for work in works]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             reason = ""
@@ -234,7 +235,7 @@ class Session:
         del self._held[message.tag]
         self._put([message])
 
-    async def _bury_all(self) -> str:
+    async def _publish_dead_letters(self) -> str:
         """Publishes dead letters, one at a time. Each stays unacknowledged until the broker has confirmed it."""
         backoff = Backoff(self._settings.run.reconnect_max)
         while True:
@@ -242,7 +243,7 @@ class Session:
             while self._dying:
                 message = self._dying[0]
                 try:
-                    needs_operator = await self._letterbox.bury(message)
+                    needs_operator = await self._dead_letters.publish(message)
                 except BrokerError as error:
                     wait = backoff.next()
                     self._status.troubles["dead letters"] = str(error)

@@ -12,7 +12,7 @@ import pytest
 
 from devstack.servers.rabbitmq import RabbitmqServer
 from headrace_consume.broker import BrokerError
-from headrace_consume.dead_letter_queues import Letterbox
+from headrace_consume.dead_letter_queues import DeadLetterQueues
 from headrace_consume.settings import load_settings
 from tests.canal_messages import START, TYPES, change, row
 from tests.once import until
@@ -190,7 +190,7 @@ async def test_queues_that_the_consumer_makes_never_drop_what_is_handed_back(lin
 async def test_a_scan_that_fails_leaves_each_letter_in_its_queue_as_it_was(line: Line) -> None:
     line.configure()
     await line.make_queues()
-    letterbox = Letterbox(load_settings(line.config))
+    dead_letters = DeadLetterQueues(load_settings(line.config))
     async with channel_to(line.broker.url) as channel:
         # It expires and belongs to an account: a dead letter must do neither.
         properties = aiormq.spec.Basic.Properties(
@@ -199,20 +199,20 @@ async def test_a_scan_that_fails_leaves_each_letter_in_its_queue_as_it_was(line:
         await channel.basic_publish(b"v", routing_key=f"{line.name}.dead", properties=properties)
         await channel.queue_delete(queue=line.name)
         with pytest.raises(BrokerError, match="no queue takes it"):
-            await letterbox.scan()
+            await dead_letters.scan()
 
         async def handed_back() -> bool:
-            return await letterbox.counts() == (1, 0)
+            return await dead_letters.counts() == (1, 0)
 
         await until(handed_back)  # the broker has to notice the end of the connection
         assert line.in_hand(".dead") == 0
         await channel.queue_declare(queue=line.name, durable=True, arguments={"x-queue-type": "quorum"})
-        assert await letterbox.scan() == 1
-        assert await letterbox.scan() == 0
+        assert await dead_letters.scan() == 1
+        assert await dead_letters.scan() == 0
         sent = await channel.basic_get(line.name)
         found = sent.header.properties
         assert (found.content_type, found.expiration, found.user_id) == ("text/plain", None, None)
         assert found.delivery_mode == 2
         wanted = {"headrace-id": "a#1", "more": 7, "headrace-dead-resends": 1, "x-delivery-count": 0}
         assert found.headers == wanted
-    await letterbox.close()
+    await dead_letters.close()

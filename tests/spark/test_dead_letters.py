@@ -175,7 +175,7 @@ async def test_letters_of_a_megabyte_go_back_whole(letters: Letters) -> None:
 async def test_a_kill_between_publishing_and_the_note_publishes_twice(
     letters: Letters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headrace_spark.dead_letters.topic import Letterbox
+    from headrace_spark.dead_letters.topic import DeadLetterTopic
 
     await letters.make()
     name = await letters.add(b"x")
@@ -184,7 +184,7 @@ async def test_a_kill_between_publishing_and_the_note_publishes_twice(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Letterbox, "_note", killed)
+        patch.setattr(DeadLetterTopic, "_note", killed)
         assert letters.run("retry", "--all").code == 130
     assert [one["id"] for one in letters.open()] == [name]
     assert letters.run("retry", "--all").code == 0

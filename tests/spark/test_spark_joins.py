@@ -50,7 +50,7 @@ async def test_tables_become_one_document_and_what_is_refused_is_a_dead_letter(p
     item = {"id": "7", "title": "日常保洁", "type_id": "3"}
     price = {"id": "5", "serve_id": "1", "unit": "次", "amount": "9.90"}
     refused = canal_message(message("serve", "INSERT", {**serve, "id": "2", "city": "北京"}, None, 60))
-    emptied = {"_pos": "70", "database": "shop", "table": "price", "isDdl": True, "type": "TRUNCATE", "id": 1, "es": 1}
+    empty = {"_pos": "70", "database": "shop", "table": "price", "isDdl": True, "type": "TRUNCATE", "id": 1, "es": 1}
     await pipeline.send(
         [
             canal_message(message("price", "INSERT", price, None, 10)),
@@ -66,7 +66,7 @@ async def test_tables_become_one_document_and_what_is_refused_is_a_dead_letter(p
     assert letter.value == refused
     assert f"document 2 of index {name}: 400".encode() in dict(letter.headers)["headrace-dead-reason"]
 
-    await pipeline.send([orjson.dumps(emptied)])
+    await pipeline.send([orjson.dumps(empty)])
     pipeline.drain()
     assert bodies(pipeline, name) == {"1": {**expected, "prices": []}}
     assert not [key for key in pipeline.documents(f"headrace-rows.{name}") if key.startswith("prices|")]

@@ -69,7 +69,7 @@ class FakeIndexes:
     def unfit(self, index: str, owner: tuple[str, ...]) -> str:
         return ""
 
-    def emptied(self, index: str) -> dict[str, int]:
+    def truncated(self, index: str) -> dict[str, int]:
         return {}
 
 

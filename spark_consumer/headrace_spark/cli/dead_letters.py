@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from headrace_common.printable import printable, printable_json, printable_lines
 from headrace_spark.cli.common import Commands, add_command
-from headrace_spark.dead_letters.records import Letter, own_headers
+from headrace_spark.dead_letters.records import OpenDeadLetter, own_headers
 from headrace_spark.settings import load_settings
 
 if TYPE_CHECKING:
-    from headrace_spark.dead_letters.topic import Letterbox
+    from headrace_spark.dead_letters.topic import DeadLetterTopic
 
 _SHOWN_REASON = 160
 _SHOWN_KINDS = 20
@@ -51,7 +51,7 @@ def add(commands: Commands) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
-    with _letterbox(options) as box:
+    with _opened(options) as box:
         chosen = [letter for letter in box.letters if _fits(letter, options)]
         for letter in chosen[: options.limit]:
             print(printable_json(facts(letter)) if options.json else line(letter))
@@ -66,7 +66,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    with _letterbox(options) as box:
+    with _opened(options) as box:
         letter = box.find(options.id)
         record = box.read(letter) if letter is not None else None
         if letter is None or record is None:
@@ -83,7 +83,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _retry(options: argparse.Namespace) -> int:
-    with _letterbox(options) as box:
+    with _opened(options) as box:
         chosen, missing = _chosen(box, options)
         if options.dry_run:
             for letter in chosen:
@@ -98,7 +98,7 @@ def _retry(options: argparse.Namespace) -> int:
 
 
 def _drop(options: argparse.Namespace) -> int:
-    with _letterbox(options) as box:
+    with _opened(options) as box:
         chosen, missing = _chosen(box, options)
         if chosen and not options.yes:
             for letter in chosen[:20]:
@@ -121,19 +121,19 @@ def _confirmed(count: int) -> bool:
 
 
 @contextlib.contextmanager
-def _letterbox(options: argparse.Namespace) -> Iterator[Letterbox]:
+def _opened(options: argparse.Namespace) -> Iterator[DeadLetterTopic]:
     settings = load_settings(options.config)
     if options.action in ("retry", "drop"):
         _require_choice(options)
     # Imported late: a wrong config is told at once, not after Spark's Python half has been loaded.
-    from headrace_spark.dead_letters.topic import Letterbox
+    from headrace_spark.dead_letters.topic import DeadLetterTopic
     from headrace_spark.session.jvm import open_jvm
     from headrace_spark.source.kafka import check_reachable
     from headrace_spark.source.kafka_client import KafkaClient
 
     check_reachable(settings.kafka)
     with open_jvm(settings.spark) as jvm, KafkaClient(jvm, settings.kafka) as client:
-        yield Letterbox(client, settings.kafka.dead_letter_topic, lambda text: print(text, file=sys.stderr))
+        yield DeadLetterTopic(client, settings.kafka.dead_letter_topic, lambda text: print(text, file=sys.stderr))
 
 
 def _require_choice(options: argparse.Namespace) -> None:
@@ -146,7 +146,7 @@ def _require_choice(options: argparse.Namespace) -> None:
         raise SystemExit(2)
 
 
-def _chosen(box: Letterbox, options: argparse.Namespace) -> tuple[list[Letter], int]:
+def _chosen(box: DeadLetterTopic, options: argparse.Namespace) -> tuple[list[OpenDeadLetter], int]:
     """The letters, and 1 when an id has none."""
     if not options.ids:
         return [letter for letter in box.letters if _fits(letter, options)], 0
@@ -158,7 +158,7 @@ def _chosen(box: Letterbox, options: argparse.Namespace) -> tuple[list[Letter], 
     return chosen, int(len(chosen) < len(found))
 
 
-def _fits(letter: Letter, options: argparse.Namespace) -> bool:
+def _fits(letter: OpenDeadLetter, options: argparse.Namespace) -> bool:
     reason, table = options.reason, options.table
     return (reason is None or reason.search(letter.reason) is not None) and (
         table is None or table.fullmatch(letter.table) is not None
@@ -168,7 +168,7 @@ def _fits(letter: Letter, options: argparse.Namespace) -> bool:
 # -- for people and programs ------------------------------------------------------------------------------------------
 
 
-def facts(letter: Letter) -> dict[str, Any]:
+def facts(letter: OpenDeadLetter) -> dict[str, Any]:
     """A letter under the names that the command line shows."""
     return {
         "id": letter.id,
@@ -184,7 +184,7 @@ def facts(letter: Letter) -> dict[str, Any]:
     }
 
 
-def line(letter: Letter) -> str:
+def line(letter: OpenDeadLetter) -> str:
     """A letter on one line."""
     parts = (letter.id, letter.time, letter.table or "-", letter.key or "-", shortened(letter.reason, _SHOWN_REASON))
     return "  ".join(printable(part) for part in parts)
@@ -195,7 +195,7 @@ def kind_of(reason: str) -> str:
     return shortened(_VARIES.sub("…", reason), _SHOWN_REASON)
 
 
-def _print_kinds(letters: list[Letter]) -> None:
+def _print_kinds(letters: list[OpenDeadLetter]) -> None:
     kinds = Counter(kind_of(letter.reason) for letter in letters)
     print(f"{len(letters)} open dead letters")
     for kind, count in kinds.most_common(_SHOWN_KINDS):

@@ -26,7 +26,7 @@ from headrace_documents.errors import ApiError
 from headrace_documents.settings import ElasticsearchSettings
 from headrace_spark.dead_letters.records import ID, DeadLetter, tell, texts
 
-LETTERS = StructType(
+DEAD_LETTERS = StructType(
     [
         StructField("key", BinaryType()),
         StructField("value", BinaryType()),
@@ -103,7 +103,7 @@ def _body(one: Held) -> dict[str, Any]:
     }
 
 
-def letter_of(source: dict[str, Any]) -> DeadLetter:
+def dead_letter_of(source: dict[str, Any]) -> DeadLetter:
     """The dead letter that a message that was held becomes."""
     headers = [(str(one["name"]), _bytes(one["value"])) for one in source["headers"]]
     return DeadLetter(_bytes(source["key"]), _bytes(source["value"]), headers)
@@ -215,7 +215,7 @@ class _Read:
             for start in range(0, len(ids), _TOGETHER):
                 for one in cluster.get_many(self._index, ids[start : start + _TOGETHER]):
                     if one["found"]:
-                        letter = letter_of(one["_source"])
+                        letter = dead_letter_of(one["_source"])
                         tell(letter)
                         yield letter
 
@@ -236,7 +236,7 @@ def release(
     with closing(held.ids(present, others=True)) as pages:
         for page in pages:
             read = spark.sparkContext.parallelize(page, 2).mapPartitions(_Read(settings, name))
-            save(spark.createDataFrame(read, LETTERS, verifySchema=False))
+            save(spark.createDataFrame(read, DEAD_LETTERS, verifySchema=False))
             held.forget(page)
             count += len(page)
     with closing(held.ids(present, others=False)) as pages:

@@ -57,7 +57,7 @@ class Origin(NamedTuple):
     offset: int
 
 
-def letter_id(origin: Origin, reason: str, key: bytes | None, value: bytes | None) -> str:
+def dead_letter_id(origin: Origin, reason: str, key: bytes | None, value: bytes | None) -> str:
     """The same for a letter that a batch writes a second time. The content is part of it: a topic that was made anew
     has other messages at the same offsets."""
     digest = hashlib.sha256(reason.encode())
@@ -76,7 +76,7 @@ def dead_headers(
         TOPIC: origin.topic,
         PARTITION: str(origin.partition),
         OFFSET: str(origin.offset),
-        ID: letter_id(origin, reason, key, value),
+        ID: dead_letter_id(origin, reason, key, value),
         TIME: _now(),
     }
     if batch is not None:
@@ -103,7 +103,7 @@ def _now() -> str:
 
 
 @dataclass(slots=True)
-class Letter:
+class OpenDeadLetter:
     """The small facts of a dead letter that is open; key and value stay in Kafka."""
 
     id: str
@@ -125,7 +125,7 @@ class Fold:
     letters before it in its partition, so that a letter that comes again later is open again."""
 
     def __init__(self) -> None:
-        self.open: dict[str, Letter] = {}
+        self.open: dict[str, OpenDeadLetter] = {}
         self._foreign: dict[int, int] = {}
         self.foreign = 0
         """Records that are neither letters nor notes."""
@@ -145,7 +145,7 @@ class Fold:
             for name in told.get(IDS, "").split(","):
                 self._close(name, partition)
             return
-        letter = _letter(told, timestamp, key, value, headers)
+        letter = _open_dead_letter(told, timestamp, key, value, headers)
         if letter is None:
             self.foreign += 1
             self._foreign.setdefault(partition, offset)
@@ -176,18 +176,18 @@ def texts(headers: Sequence[Header]) -> dict[str, str]:
     return {name: (value or b"").decode("utf-8", "replace") for name, value in headers if name.startswith(PREFIX)}
 
 
-def _letter(
+def _open_dead_letter(
     told: Mapping[str, str], timestamp: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]
-) -> Letter | None:
+) -> OpenDeadLetter | None:
     try:
         origin = Origin(told[TOPIC], int(told[PARTITION]), int(told[OFFSET]))
         reason = told[REASON]
     except (KeyError, ValueError):
         return None
     table, shown = subject(key, value, own_headers(headers))
-    return Letter(
+    return OpenDeadLetter(
         # Letters of earlier versions have neither id nor time.
-        told.get(ID) or letter_id(origin, reason, key, value),
+        told.get(ID) or dead_letter_id(origin, reason, key, value),
         origin,
         told.get(TIME) or datetime.fromtimestamp(max(0, timestamp) / 1000, UTC).isoformat(timespec="milliseconds"),
         told.get(BATCH, ""),

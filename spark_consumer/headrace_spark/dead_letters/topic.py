@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from headrace_spark.dead_letters.records import IDS_A_NOTE, Fold, Handled, Letter, note_headers, own_headers
+from headrace_spark.dead_letters.records import IDS_A_NOTE, Fold, Handled, OpenDeadLetter, note_headers, own_headers
 from headrace_spark.source.kafka_client import KafkaClient, KafkaError, Range, Read, Sent
 
 _BATCH_BYTES = 16 << 20
@@ -21,7 +21,7 @@ class Outcome(NamedTuple):
     refused: dict[str, str]
 
 
-class Letterbox:
+class DeadLetterTopic:
     """All letters that are open when it is made. Of each only small facts are held."""
 
     def __init__(self, client: KafkaClient, topic: str, say: Callable[[str], None]) -> None:
@@ -37,7 +37,7 @@ class Letterbox:
                 self._fold.take((partition, one.offset), one.timestamp, one.key, one.value, one.headers)
 
     @property
-    def letters(self) -> Iterable[Letter]:
+    def letters(self) -> Iterable[OpenDeadLetter]:
         """Those that are open."""
         return self._fold.open.values()
 
@@ -46,16 +46,16 @@ class Letterbox:
         """Records that are neither letters nor notes."""
         return self._fold.foreign
 
-    def find(self, name: str) -> Letter | None:
+    def find(self, name: str) -> OpenDeadLetter | None:
         """An open letter by its id."""
         return self._fold.open.get(name)
 
-    def read(self, letter: Letter) -> Read | None:
+    def read(self, letter: OpenDeadLetter) -> Read | None:
         """The whole letter; None when it is gone."""
         partition, offset = next(iter(letter.places.items()))
         return next((one for one in self._client.read(self._topic, partition, Range(offset, offset + 1))), None)
 
-    def retry(self, chosen: Sequence[Letter]) -> Outcome:
+    def retry(self, chosen: Sequence[OpenDeadLetter]) -> Outcome:
         """Publishes the messages of letters to their topics and partitions, unchanged, and then notes it. A kill
         between the two leaves letters open that were published: a second retry does no harm, since versions decide.
         Raises KafkaError."""
@@ -75,7 +75,7 @@ class Letterbox:
         self._trim(done)
         return Outcome(done, refused)
 
-    def drop(self, chosen: Sequence[Letter]) -> Outcome:
+    def drop(self, chosen: Sequence[OpenDeadLetter]) -> Outcome:
         """Notes that letters are to be forgotten. Raises KafkaError."""
         for start in range(0, len(chosen), IDS_A_NOTE):
             self._note("dropped", chosen[start : start + IDS_A_NOTE])
@@ -85,7 +85,7 @@ class Letterbox:
 
     # -- the way back -------------------------------------------------------------------------------------------------
 
-    def _without_a_place(self, chosen: Iterable[Letter]) -> dict[str, str]:
+    def _without_a_place(self, chosen: Iterable[OpenDeadLetter]) -> dict[str, str]:
         """Asked first: a producer would make a topic that is not there."""
         partitions: dict[str, frozenset[int]] = {}
         for name in {letter.origin.topic for letter in chosen}:
@@ -97,10 +97,10 @@ class Letterbox:
             if letter.origin.partition not in partitions[letter.origin.topic]
         }
 
-    def _groups(self, chosen: Iterable[Letter]) -> Iterator[list[tuple[Letter, Read]]]:
+    def _groups(self, chosen: Iterable[OpenDeadLetter]) -> Iterator[list[tuple[OpenDeadLetter, Read]]]:
         """The letters with their records, so many at a time that memory does not grow; each time in the order in which
         the messages were, which decides between changes of the same version."""
-        group: list[tuple[Letter, Read]] = []
+        group: list[tuple[OpenDeadLetter, Read]] = []
         size = 0
         for letter, record in self._records(chosen):
             group.append((letter, record))
@@ -111,8 +111,8 @@ class Letterbox:
         if group:
             yield sorted(group, key=lambda one: one[0].origin)
 
-    def _records(self, chosen: Iterable[Letter]) -> Iterator[tuple[Letter, Read]]:
-        wanted: dict[int, dict[int, Letter]] = {}
+    def _records(self, chosen: Iterable[OpenDeadLetter]) -> Iterator[tuple[OpenDeadLetter, Read]]:
+        wanted: dict[int, dict[int, OpenDeadLetter]] = {}
         for letter in chosen:
             partition, offset = next(iter(letter.places.items()))
             wanted.setdefault(partition, {})[offset] = letter
@@ -122,7 +122,7 @@ class Letterbox:
                     if (letter := letters.get(record.offset)) is not None:  # type: ignore[assignment]
                         yield letter, record
 
-    def _note(self, what: Handled, letters: Sequence[Letter]) -> None:
+    def _note(self, what: Handled, letters: Sequence[OpenDeadLetter]) -> None:
         by_partition: dict[int, list[str]] = {}
         for letter in letters:
             for partition in letter.places:

@@ -15,7 +15,7 @@ from headrace_spark.query.pace import Pace
 from headrace_spark.query.watching import KafkaWatch
 from headrace_spark.rebuild.reindexing import Reindexing
 from headrace_spark.settings import Settings
-from headrace_spark.sink.dual_write import Doubling
+from headrace_spark.sink.dual_write import DualWriteWatch
 from headrace_spark.source.kafka import client_options, java_reason
 from headrace_spark.source.kafka_look import KafkaLook, Seen
 from headrace_spark.status.outages import ELASTICSEARCH, KAFKA, QUERY
@@ -52,7 +52,7 @@ class Runner:
         self._batches = 0  # finished since the query was last started
         self._begins_again = False  # it ended itself to have another limit
         self._patience: float | None = None
-        self._doubling = Doubling(settings.elasticsearch)
+        self._dual_write_watch = DualWriteWatch(settings.elasticsearch)
         self._reindexing = Reindexing(settings, spark, status, self._save)
         self._last = -1
         """The number of the last batch."""
@@ -179,7 +179,7 @@ class Runner:
                     looked = now
                     if not query.status["isTriggerActive"]:
                         self._status.sign()
-                        self._doubling.idle(self._last)
+                        self._dual_write_watch.idle(self._last)
                 continue
             if deadline is None:
                 log.info("stopping", batches=self._batches)
@@ -206,10 +206,10 @@ class Runner:
             self._begins_again = True
             raise _Stopping
         started = time.monotonic()
-        with self._doubling.batch(batch_id) as doubles:
+        with self._dual_write_watch.batch(batch_id) as dual_writes:
             batch = Batch(
-                self._settings, frame, batch_id, self._patience, self._reports, self._expressions, doubles,
-                self._reindexing.watch(doubles),
+                self._settings, frame, batch_id, self._patience, self._reports, self._expressions, dual_writes,
+                self._reindexing.watch(dual_writes),
             )  # fmt: skip
             batch.write(self._save)
         self._reindexing.seen(batch.counts)

@@ -87,7 +87,7 @@ class Target:
         self.settings, self.name, self.into = settings, name, into
         tombstones = settings.elasticsearch.deletes == "tombstone"
         self._indexes = Indexes(settings.index, tombstones=tombstones)
-        self._trees = JoinTrees(settings.index, tombstones=tombstones, doubles={name: into})
+        self._trees = JoinTrees(settings.index, tombstones=tombstones, dual_writes={name: into})
         self._rules = settings.elasticsearch.rules()
 
     @property

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from headrace_documents.documents import rows_index
 from headrace_documents.elastic.bulk import BulkWriter
 from headrace_documents.elastic.cluster import Cluster
-from headrace_documents.elastic.index_setup import emptied_of
+from headrace_documents.elastic.index_setup import truncated_of
 from headrace_documents.elastic.join_store import root_documents
 from headrace_documents.elastic.mapping_conflicts import Conflict
 from headrace_documents.errors import ApiError, ConsumerError
@@ -165,8 +165,8 @@ class Rebuild:
             self._cluster.put_settings(new, {"index.gc_deletes": _REMEMBER})
             if self._cluster.exists(old):
                 metas = [one.get("_meta") or {} for one in self._cluster.mappings(old).values()]
-                for table_name, version in emptied_of(metas).items():
-                    writer.indexes.note_emptied(new, table_name, version)
+                for table_name, version in truncated_of(metas).items():
+                    writer.indexes.note_truncated(new, table_name, version)
 
     def _read(self, source: Source, target: Target, tables: list[SourceTable], rows: TableRows, note: Note) -> None:
         """Reads the tables, some ranges of a key at a time. After each step it is noted how far it is."""

@@ -24,7 +24,7 @@ from headrace_spark.rebuild.filling import Target
 from headrace_spark.rebuild.rebuild import Rebuild, RefusedRows, Wishes
 from headrace_spark.settings import Settings, SourceSettings, reindexed
 from headrace_spark.sink.conflicts import Watch
-from headrace_spark.sink.dual_write import Doubles, Notes
+from headrace_spark.sink.dual_write import DualWrites, Notes
 from headrace_spark.source.connection import Source, SourceError
 from headrace_spark.status.counting import Counts, Sighting
 from headrace_spark.status.problems import elasticsearch_cause, problem_of
@@ -152,12 +152,12 @@ class Reindexing:
 
     # -- what batches ask and tell ------------------------------------------------------------------------------------
 
-    def watch(self, doubles: Doubles) -> Watch:
+    def watch(self, dual_writes: DualWrites) -> Watch:
         """For the tasks of a batch."""
         with self._lock:
-            for name in self._states.keys() & doubles.keys():
+            for name in self._states.keys() & dual_writes.keys():
                 self._states[name].look = True  # a rebuild of the command puts an end to what was given up
-            known = {name for name, state in self._states.items() if state.conflict} | doubles.keys()
+            known = {name for name, state in self._states.items() if state.conflict} | dual_writes.keys()
             given_up = frozenset[Conflict]().union(*(one.given_up for one in self._states.values()))
         return Watch(frozenset(known), given_up)
 

@@ -13,7 +13,7 @@ from headrace_documents.documents import Action
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import ApiError, BulkError, TransportError
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_documents.truncate import Emptying
+from headrace_documents.truncate import Truncation
 
 INDEX = "headrace-rebuilds"
 _MOST = 1000
@@ -90,25 +90,25 @@ log = structlog.get_logger(__name__)
 _LIMIT = 5.0
 """Seconds for an answer."""
 
-Doubles = Mapping[str, str]
+DualWrites = Mapping[str, str]
 """By the index that is rebuilt: the one that is filled."""
 
 
-def doubled(actions: list[Action], doubles: Doubles) -> list[Action]:
+def with_dual_writes(actions: list[Action], dual_writes: DualWrites) -> list[Action]:
     """The actions, and those for indexes that are filled."""
-    if not doubles:
+    if not dual_writes:
         return actions
-    return actions + [one._replace(target=doubles[one.target]) for one in actions if one.target in doubles]
+    return actions + [one._replace(target=dual_writes[one.target]) for one in actions if one.target in dual_writes]
 
 
-def emptied_too(emptyings: Iterable[Emptying], doubles: Doubles) -> list[Emptying]:
+def with_dual_truncations(truncations: Iterable[Truncation], dual_writes: DualWrites) -> list[Truncation]:
     """The same of tables that were emptied; rows of joins have trees of their own."""
-    found = list(emptyings)
-    copies = [one for one in found if not one.joined and one.target in doubles]
-    return found + [one._replace(target=doubles[one.target]) for one in copies]
+    found = list(truncations)
+    copies = [one for one in found if not one.joined and one.target in dual_writes]
+    return found + [one._replace(target=dual_writes[one.target]) for one in copies]
 
 
-class Doubling:
+class DualWriteWatch:
     """Looks which indexes are rebuilt, before each batch and while there is none, and says so. What it says holds from
     the next batch on: a batch that has begun keeps what it found, and nothing is said meanwhile."""
 
@@ -121,7 +121,7 @@ class Doubling:
         """By index: the one that was said to be filled."""
 
     @contextlib.contextmanager
-    def batch(self, number: int) -> Iterator[Doubles]:
+    def batch(self, number: int) -> Iterator[DualWrites]:
         """What a batch writes twice. Raises BulkError when that is not known."""
         with self._batch:
             why = self._look(number)

@@ -25,19 +25,19 @@ from pyspark.sql.types import (
 from headrace_documents import logs
 from headrace_documents.elastic.bulk import BulkWriter
 from headrace_documents.formats.changes import Row
-from headrace_spark.dead_letters.held import LETTERS, Held, hold
+from headrace_spark.dead_letters.held import DEAD_LETTERS, Held, hold
 from headrace_spark.dead_letters.records import DeadLetter, Origin, tell
 from headrace_spark.settings import Settings
 from headrace_spark.sink.conflicts import Watch
-from headrace_spark.sink.dual_write import Doubles
+from headrace_spark.sink.dual_write import DualWrites
 from headrace_spark.sink.writer import SparkTask
 from headrace_spark.status.counting import Adding, Counts
 from headrace_spark.status.report_socket import Address
 from headrace_spark.transform.expressions import Expressions
-from headrace_spark.transform.joining import Emptied, Joining, RefusedDocument, Touch
+from headrace_spark.transform.joining import Joining, RefusedDocument, Touch, Truncated
 from headrace_spark.transform.worker import Record, Worker, dead_letter
 
-_Made = DeadLetter | Held | Touch | Emptied | RefusedDocument
+_Made = DeadLetter | Held | Touch | Truncated | RefusedDocument
 _ORIGINS = StructType(
     [
         StructField("topic", StringType()),
@@ -64,13 +64,13 @@ class Batch:
         patience: float | None,
         reports: Address | None = None,
         expressions: Expressions | None = None,
-        doubles: Doubles | None = None,
+        dual_writes: DualWrites | None = None,
         watch: Watch | None = None,
     ) -> None:
         self._watch = watch or Watch()
         self._settings, self._frame, self._number = settings, frame, number
         self._patience, self._reports, self._expressions = patience, reports, expressions
-        self._doubles = dict(doubles or {})
+        self._dual_writes = dict(dual_writes or {})
         self._context = frame.sparkSession.sparkContext
         self._counts = self._context.accumulator(Counts(), Adding())
 
@@ -87,7 +87,7 @@ class Batch:
             made.count()
             letters = self.counts.numbers["dead_letters"]
             self._hold(made, save)
-            if self.counts.numbers["touched"] or self.counts.numbers["emptied"]:
+            if self.counts.numbers["touched"] or self.counts.numbers["truncated"]:
                 self._follow(made.filter(_is_followed), save)
             if letters:
                 save(self._letters(made.filter(_is_letter)))
@@ -103,7 +103,7 @@ class Batch:
 
     def _step(self, kind: type[_Step]) -> _Step:
         return kind(
-            self._settings, self._counts, self._number, self._patience, self._reports, self._doubles, self._watch
+            self._settings, self._counts, self._number, self._patience, self._reports, self._dual_writes, self._watch
         )
 
     def _hold(self, made: RDD[Any], save: Callable[[DataFrame], None]) -> None:
@@ -127,9 +127,9 @@ class Batch:
                     self._hold(of_messages, save)
                 finally:
                     of_messages.unpersist()
-            elif self.counts.numbers["emptied"]:
+            elif self.counts.numbers["truncated"]:
                 # Where a document was refused a statement that is retried has to find what it touched.
-                given.filter(_is_emptied).mapPartitions(self._step(_Sweep)).count()
+                given.filter(_is_truncated).mapPartitions(self._step(_Sweep)).count()
         finally:
             refused.unpersist()
 
@@ -139,19 +139,19 @@ class Batch:
         reasons = refused.map(_by_origin).reduceByKey(_more).map(lambda found: (*found[0], *_reason(*found[1])))
         origins = self._frame.sparkSession.createDataFrame(reasons, _ORIGINS, verifySchema=False)
         joined = self._frame.join(origins, ["topic", "partition", "offset"]).select(*COLUMNS, "reason", "held")
-        number, doubles = self._number, self._doubles
+        number, dual_writes = self._number, self._dual_writes
 
         def made(row: Any) -> Iterator[DeadLetter | Held]:
             record, reason = record_of(row[:-2]), row[-2]
             if not row[-1]:
                 yield dead_letter(record, reason, number)
             for index in row[-1]:
-                yield Held(index, doubles.get(index, ""), dead_letter(record, reason, number))
+                yield Held(index, dual_writes.get(index, ""), dead_letter(record, reason, number))
 
         return joined.rdd.flatMap(made)
 
     def _letters(self, letters: RDD[Any]) -> DataFrame:
-        return self._frame.sparkSession.createDataFrame(letters.mapPartitions(_told), LETTERS, verifySchema=False)
+        return self._frame.sparkSession.createDataFrame(letters.mapPartitions(_told), DEAD_LETTERS, verifySchema=False)
 
 
 def _told(letters: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
@@ -177,11 +177,11 @@ class _Step(SparkTask):
         number: int,
         patience: float | None,
         reports: Address | None,
-        doubles: Doubles,
+        dual_writes: DualWrites,
         watch: Watch,
     ) -> None:
         super().__init__(settings, patience, reports)
-        self._counts, self._number, self._doubles, self._watch = counts, number, doubles, watch
+        self._counts, self._number, self._dual_writes, self._watch = counts, number, dual_writes, watch
 
     def _run(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[_Made]:
         yield from self._work(given, writer, counts)
@@ -194,28 +194,28 @@ class _Step(SparkTask):
 
 class _Apply(_Step):
     def _work(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[_Made]:
-        worker = Worker(self._settings, writer, self._number, counts, self._doubles, self._watch)
+        worker = Worker(self._settings, writer, self._number, counts, self._dual_writes, self._watch)
         yield from worker.run(given)
         worker.totals()
 
 
 class _Resolve(_Step):
     def _work(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[_Made]:
-        joining = Joining(self._settings, writer, self._doubles)
+        joining = Joining(self._settings, writer, self._dual_writes)
         yield from joining.resolve(given)
         joining.count(counts)
 
 
 class _Compose(_Step):
     def _work(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[_Made]:
-        joining = Joining(self._settings, writer, self._doubles, self._watch)
+        joining = Joining(self._settings, writer, self._dual_writes, self._watch)
         yield from joining.compose(given)
         joining.count(counts)
 
 
 class _Sweep(_Step):
     def _work(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[_Made]:
-        Joining(self._settings, writer, self._doubles).sweep(given)
+        Joining(self._settings, writer, self._dual_writes).sweep(given)
         yield from ()
 
 
@@ -230,10 +230,10 @@ def _shuffled(made: RDD[Any], tasks: int) -> RDD[Any]:
     return made.map(lambda one: (_place(one), one)).partitionBy(tasks, lambda place: place).values()
 
 
-def _place(one: Touch | Emptied) -> int:
+def _place(one: Touch | Truncated) -> int:
     """What leads to the same document goes to the same task, and so does what empties the same index."""
-    if isinstance(one, Emptied):
-        key = one.emptying.target
+    if isinstance(one, Truncated):
+        key = one.truncation.target
     else:
         key = f"{one.target} {one.token} {one.id} {one.routing}"
     return zlib.crc32(key.encode())
@@ -247,12 +247,12 @@ def _is_held(one: _Made) -> bool:
     return isinstance(one, Held)
 
 
-def _is_emptied(one: _Made) -> bool:
-    return isinstance(one, Emptied)
+def _is_truncated(one: _Made) -> bool:
+    return isinstance(one, Truncated)
 
 
 def _is_followed(one: _Made) -> bool:
-    return isinstance(one, Touch | Emptied)
+    return isinstance(one, Touch | Truncated)
 
 
 _Refusals = tuple[int, str, tuple[str, ...]]

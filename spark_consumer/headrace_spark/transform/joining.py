@@ -18,11 +18,11 @@ from headrace_documents.errors import MessageError
 from headrace_documents.formats.changes import Rows
 from headrace_documents.joins.composing import Composer, resolve
 from headrace_documents.joins.tree import Document, JoinTrees, MemberPlan, RowChange, Touched, keep_former
-from headrace_documents.truncate import Emptier, Emptying
+from headrace_documents.truncate import Truncation, Truncator
 from headrace_spark.dead_letters.records import Origin
 from headrace_spark.settings import Settings
 from headrace_spark.sink.conflicts import Conflicts, Watch
-from headrace_spark.sink.dual_write import Doubles
+from headrace_spark.sink.dual_write import DualWrites
 from headrace_spark.status.counting import Counts
 
 _TOKENS = 1000
@@ -41,10 +41,10 @@ class Touch(NamedTuple):
     origin: Origin
 
 
-class Emptied(NamedTuple):
+class Truncated(NamedTuple):
     """Documents or rows that have to go, once all tasks have written, and the message that says so."""
 
-    emptying: Emptying
+    truncation: Truncation
     origin: Origin
 
 
@@ -64,12 +64,12 @@ class Members:
         self,
         settings: Settings,
         writer: BulkWriter,
-        doubles: Doubles | None = None,
+        dual_writes: DualWrites | None = None,
         conflicts: Conflicts | None = None,
     ) -> None:
         self._conflicts = conflicts or Conflicts(settings, writer, Counts(), Watch())
         tombstones = settings.elasticsearch.deletes == "tombstone"
-        self.trees = JoinTrees(settings.index, tombstones=tombstones, doubles=doubles)
+        self.trees = JoinTrees(settings.index, tombstones=tombstones, dual_writes=dual_writes)
         self._writer = writer
         self.touched = 0
         self._declared = set[MemberPlan]()
@@ -160,23 +160,23 @@ class Joining:
     """The work of one task."""
 
     def __init__(
-        self, settings: Settings, writer: BulkWriter, doubles: Doubles | None = None, watch: Watch | None = None
+        self, settings: Settings, writer: BulkWriter, dual_writes: DualWrites | None = None, watch: Watch | None = None
     ) -> None:
         self._held = Counter[str]()
         self._conflicts = Conflicts(settings, writer, Counts(), watch or Watch())
         tombstones = settings.elasticsearch.deletes == "tombstone"
-        trees = JoinTrees(settings.index, tombstones=tombstones, doubles=doubles)
+        trees = JoinTrees(settings.index, tombstones=tombstones, dual_writes=dual_writes)
         self._trees, self._writer = trees.trees, writer
-        self._emptier = Emptier(settings.elasticsearch, {one.name: one for one in settings.index}, self._writer)
+        self._truncator = Truncator(settings.elasticsearch, {one.name: one for one in settings.index}, self._writer)
         self._rows: dict[str, ElasticRows] = {}
         self.resolved = self.composed = self.refused = 0
 
-    def resolve(self, touches: Iterable[Touch | Emptied]) -> Iterator[Touch]:
+    def resolve(self, touches: Iterable[Touch | Truncated]) -> Iterator[Touch]:
         """Empties what is to be emptied. Yields the touches of documents, and such for what tokens lead to. Raises
         BulkError."""
         once = _Once()
         tokens: dict[str, dict[str, Origin]] = {}
-        for touch in self._emptied(touches):
+        for touch in self._truncated(touches):
             if not touch.token:
                 yield from once.of(touch)
                 continue
@@ -187,16 +187,16 @@ class Joining:
         for target, some in tokens.items():
             yield from self._documents(target, some, once)
 
-    def _emptied(self, touches: Iterable[Touch | Emptied]) -> Iterator[Touch]:
+    def _truncated(self, touches: Iterable[Touch | Truncated]) -> Iterator[Touch]:
         for one in touches:
             if isinstance(one, Touch):
                 yield one
                 continue
             what, origin = one
             if not what.joined:
-                self._emptier.documents(what)
+                self._truncator.documents(what)
                 continue
-            for touched in self._emptier.rows(what, self._trees[what.target]):
+            for touched in self._truncator.rows(what, self._trees[what.target]):
                 yield _touch(what.target, touched, origin)
 
     def _documents(self, target: str, tokens: dict[str, Origin], once: _Once) -> Iterator[Touch]:
@@ -204,11 +204,11 @@ class Joining:
             self.resolved += 1
             yield from once.of(Touch(target, "", *document, origin))
 
-    def sweep(self, emptied: Iterable[Emptied]) -> None:
+    def sweep(self, truncated: Iterable[Truncated]) -> None:
         """Deletes what is left of the rows of emptied tables, once all documents are composed. Raises BulkError."""
-        for what, _ in emptied:
+        for what, _ in truncated:
             if what.joined:
-                self._emptier.sweep(what, self._trees[what.target])
+                self._truncator.sweep(what, self._trees[what.target])
 
     def compose(self, touches: Iterable[Touch]) -> Iterator[RefusedDocument]:
         """Composes the documents, and yields those that were refused. Raises BulkError."""

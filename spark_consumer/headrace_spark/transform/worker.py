@@ -16,7 +16,7 @@ from headrace_documents.indexes.plans import Indexes, IndexPlan
 from headrace_documents.indexes.projection import LacksColumn
 from headrace_documents.messages import actions, read
 from headrace_documents.newest import Newest, Refused
-from headrace_documents.truncate import Emptying, EmptyingPlan, not_emptied
+from headrace_documents.truncate import Truncation, TruncationPlan, not_truncated
 from headrace_spark.dead_letters.held import Held
 from headrace_spark.dead_letters.records import (
     DeadLetter,
@@ -26,9 +26,9 @@ from headrace_spark.dead_letters.records import (
 )
 from headrace_spark.settings import Settings
 from headrace_spark.sink.conflicts import Conflicts, Watch
-from headrace_spark.sink.dual_write import Doubles, doubled, emptied_too
+from headrace_spark.sink.dual_write import DualWrites, with_dual_truncations, with_dual_writes
 from headrace_spark.status.counting import Counts
-from headrace_spark.transform.joining import Emptied, Members, Touch
+from headrace_spark.transform.joining import Members, Touch, Truncated
 
 _NONE: dict[str, bytes] = {}
 log = structlog.get_logger(__name__)
@@ -56,10 +56,10 @@ class Worker:
         writer: BulkWriter,
         batch: int | None = None,
         counted: Counts | None = None,
-        doubles: Doubles | None = None,
+        dual_writes: DualWrites | None = None,
         watch: Watch | None = None,
     ) -> None:
-        self._doubles = doubles or {}
+        self._dual_writes = dual_writes or {}
         self._writer, self._batch = writer, batch
         self.counted = counted or Counts()
         """By table and index, and how long things took; counts() has the rest."""
@@ -68,10 +68,10 @@ class Worker:
         self._rules = settings.elasticsearch.rules()
         self._indexes = Indexes(settings.index, tombstones=settings.elasticsearch.deletes == "tombstone")
         self._conflicts = Conflicts(settings, writer, self.counted, watch or Watch())
-        self._members = Members(settings, writer, doubles, self._conflicts)
+        self._members = Members(settings, writer, dual_writes, self._conflicts)
         self._has_joins = bool(self._members.trees.trees)
         self._takes_others = settings.takes_others
-        self._emptying = EmptyingPlan(
+        self._truncation_plan = TruncationPlan(
             settings.elasticsearch, self._indexes, self._members.trees, takes_others=settings.takes_others
         )
         self._declared: set[IndexPlan] = set()
@@ -80,9 +80,9 @@ class Worker:
         """Of the messages whose actions wait in `_pending`."""
         self._pending: Newest[Record] = Newest()
         self.messages = self.rows = self.bytes = 0
-        self.ignored = self.emptied = self.dead = self.passed_over = 0
+        self.ignored = self.truncated = self.dead = self.passed_over = 0
 
-    def run(self, records: Iterable[Record]) -> Iterator[DeadLetter | Held | Touch | Emptied]:
+    def run(self, records: Iterable[Record]) -> Iterator[DeadLetter | Held | Touch | Truncated]:
         """Applies the messages; yields those that can't be applied, or not yet, what changed rows of joins touch, once
         they are kept, and what is to be emptied behind all of it. Raises BulkError when it can't go on, UnfitTable when
         a declared index and a table do not fit, and IndexRefused."""
@@ -97,14 +97,14 @@ class Worker:
                     for row, more in zip(message.rows, record.computed, strict=False):
                         row |= more
                 wanted = self._actions(message, record) if isinstance(message, Rows) else []
-                emptyings = self._emptyings(message) if isinstance(message, Statement) else []
+                truncations = self._truncations(message) if isinstance(message, Statement) else []
             except (MessageError, LacksColumn) as error:
                 self.dead += 1
                 yield dead_letter(record, str(error), self._batch)
                 continue
-            for emptying in emptyings:
-                self.emptied += 1
-                yield Emptied(emptying, _origin(record))
+            for truncation in truncations:
+                self.truncated += 1
+                yield Truncated(truncation, _origin(record))
             for action in wanted:
                 pending.add(action, record)
             self._bytes += len(record.value or b"")
@@ -122,7 +122,7 @@ class Worker:
         wanted = kept or [] if declared else actions(message, self._rules)
         for plan in plans:
             if plan not in self._declared:
-                for target in {plan.target, self._doubles.get(plan.target, plan.target)}:
+                for target in {plan.target, self._dual_writes.get(plan.target, plan.target)}:
                     self._writer.indexes.declare(target, plan.settings, plan.properties)
                 self._conflicts.columns(plan.target, plan.table, plan.properties)
                 self._declared.add(plan)
@@ -132,15 +132,15 @@ class Worker:
         self.counted.tables[table] += len(message.rows)
         if message.committed_ms:
             self._committed.append(message.committed_ms)
-        return not_emptied(self._writer, doubled(wanted, self._doubles), table)
+        return not_truncated(self._writer, with_dual_writes(wanted, self._dual_writes), table)
 
-    def _emptyings(self, message: Statement) -> list[Emptying]:
-        found = self._emptying.of(message)
+    def _truncations(self, message: Statement) -> list[Truncation]:
+        found = self._truncation_plan.of(message)
         if found is None:
             self.ignored += 1
             level = log.warning if message.kind == "RENAME" else log.debug
             level("a statement changes no document", kind=message.kind, table=f"{message.database}.{message.table}")
-        return emptied_too(found or [], self._doubles)
+        return with_dual_truncations(found or [], self._dual_writes)
 
     def counts(self) -> dict[str, int]:
         """What has been done so far, by name."""
@@ -153,7 +153,7 @@ class Worker:
             "stale": tally.stale,
             "rejected": tally.rejected,
             "ddl_ignored": self.ignored,
-            "emptied": self.emptied,
+            "truncated": self.truncated,
             "touched": self._members.touched,
             "dead_letters": self.dead,
             "passed_over": self.passed_over,
@@ -189,7 +189,7 @@ class Worker:
             if held := self._conflicts.hold(refused.action.target for refused in failures):
                 for index in held:
                     self.counted.held[index] += 1
-                    yield Held(index, self._doubles.get(index, ""), dead_letter(first.message, reason, self._batch))
+                    yield Held(index, self._dual_writes.get(index, ""), dead_letter(first.message, reason, self._batch))
                 continue
             self.dead += 1
             yield dead_letter(first.message, reason, self._batch)

@@ -6,21 +6,21 @@ import pytest
 
 from headrace_documents.errors import MessageError
 from headrace_documents.formats.changes import Statement
-from headrace_documents.truncate import EmptiedTables, emptied
+from headrace_documents.truncate import TruncatedTables, truncated
 
 
 def tables(kind: str, sql: str, table: str = "a") -> tuple[tuple[str, str], ...] | None:
-    found = emptied(Statement(kind, "shop", table, sql, 77))
+    found = truncated(Statement(kind, "shop", table, sql, 77))
     return None if found is None else found.tables
 
 
 def test_truncate_empties_the_table_that_the_message_names() -> None:
-    assert emptied(Statement("TRUNCATE", "shop", "a", "TRUNCATE a", 77)) == EmptiedTables((("shop", "a"),), 77)
+    assert truncated(Statement("TRUNCATE", "shop", "a", "TRUNCATE a", 77)) == TruncatedTables((("shop", "a"),), 77)
     # MariaDB's drops the table that is there; its rows, if the statement selects some, come behind it.
     for sql in ("CREATE OR REPLACE TABLE a (b INT)", "/* x */ create or\nreplace table a AS SELECT 1"):
-        assert emptied(Statement("CREATE", "shop", "a", sql, 77)) == EmptiedTables((("shop", "a"),), 77)
+        assert truncated(Statement("CREATE", "shop", "a", sql, 77)) == TruncatedTables((("shop", "a"),), 77)
     for sql in ("CREATE TABLE a (b INT)", "CREATE OR REPLACE TEMPORARY TABLE a (b INT)"):
-        assert emptied(Statement("CREATE", "shop", "a", sql, 77)) is None
+        assert truncated(Statement("CREATE", "shop", "a", sql, 77)) is None
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_other_statements_empty_none(kind: str, sql: str) -> None:
 )
 def test_what_takes_rows_away_that_nothing_names_is_not_passed_over(kind: str, sql: str, words: str) -> None:
     with pytest.raises(MessageError, match=words):
-        emptied(Statement(kind, "shop", "a", sql, 77))
+        truncated(Statement(kind, "shop", "a", sql, 77))
