@@ -197,7 +197,7 @@ class Pipeline:
         options = [f"-Djava.io.tmpdir={temporary}", "-XX:-UsePerfData", *java.short_lived(stack.cache)]
         self.consumer = Child(
             "headrace-spark",
-            ["headrace_spark.cli.main", "run", "--config", str(folder / "spark.toml"), "--log-format", "console"],
+            ["headrace_spark.cli.main", "run", "--config", str(folder / "spark.toml")],
             folder,
             {
                 **java.spark_environment(folder / "java", *options, cache=stack.cache),

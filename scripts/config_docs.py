@@ -281,6 +281,7 @@ def document() -> str:
         section("[elasticsearch]", ElasticsearchSettings),
         section("[spark]", spark.SparkSettings),
         section("[http]", spark.HttpSettings),
+        section("[log]", spark.LogSettings),
         section("[source]", spark.SourceSettings),
         section("[[index]]", IndexSettings),
         section("[index.soft_delete]", SoftDelete),
@@ -293,6 +294,7 @@ def document() -> str:
         section("[dead_letters]", consume.DeadLetterSettings),
         section("[duplicates]", consume.DuplicatesSettings),
         section("[run]", consume.RunSettings),
+        section("[http]", consume.ConsumeHttpSettings),
         section("[log]", consume.LogSettings),
     ]
     return "\n".join(parts)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from headrace_documents.dead_letters import MAX_REASON
+
 REASON = "headrace-dead-reason"
 ATTEMPTS = "headrace-dead-attempts"
 RESENDS = "headrace-dead-resends"
@@ -15,7 +17,6 @@ LAST = "headrace-dead-last"
 EXCHANGE = "headrace-dead-exchange"
 ROUTING_KEY = "headrace-dead-routing-key"
 QUEUE = "headrace-dead-queue"
-MAX_REASON = 1000  # characters; mapping errors can quote whole documents
 
 Headers = Mapping[str, Any]
 
@@ -40,7 +41,7 @@ class Message:
     @property
     def id(self) -> str:
         """headrace's id of the message; of another publisher's message its AMQP message id, which may be empty."""
-        return _text(self.headers.get("headrace-id")) or self.message_id
+        return text(self.headers.get("headrace-id")) or self.message_id
 
     @property
     def identity(self) -> str:
@@ -50,7 +51,7 @@ class Message:
         even then, and a message that is sent again carries the same one.
         """
         name = self.id
-        return f"{name}@{_text(self.headers.get('headrace-pos'))}" if name else ""
+        return f"{name}@{text(self.headers.get('headrace-pos'))}" if name else ""
 
     @property
     def resends(self) -> int:
@@ -81,22 +82,9 @@ def resent_headers(headers: Headers, resends: int) -> dict[str, Any]:
     return {**headers, RESENDS: resends}
 
 
-def describe(headers: Headers, message_id: str, where: str, body: bytes) -> dict[str, Any]:
-    """A dead letter for people: plain values under the names that the command line shows."""
-    return {
-        "id": _text(headers.get("headrace-id")) or message_id,
-        "where": where,
-        "reason": _text(headers.get(REASON)),
-        "attempts": number(headers, ATTEMPTS),
-        "resends": number(headers, RESENDS),
-        "first": _text(headers.get(FIRST)),
-        "last": _text(headers.get(LAST)),
-        "exchange": _text(headers.get(EXCHANGE)),
-        "routing_key": _text(headers.get(ROUTING_KEY)),
-        "pos": _text(headers.get("headrace-pos")),
-        "bytes": len(body),
-        "body": body.decode("utf-8", "replace"),
-    }
+def own_headers(headers: Headers) -> dict[str, Any]:
+    """The message's own headers: those without ours."""
+    return {name: value for name, value in headers.items() if not name.startswith("headrace-dead-")}
 
 
 def number(headers: Headers, name: str) -> int:
@@ -105,7 +93,7 @@ def number(headers: Headers, name: str) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
-def _text(value: object) -> str:
+def text(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return "" if value is None else str(value)

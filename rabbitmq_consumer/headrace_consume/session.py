@@ -17,10 +17,11 @@ from headrace_consume.applying import Applier, Outcome
 from headrace_consume.broker import Broker, BrokerError
 from headrace_consume.dead_letter_queues import DeadLetterQueues
 from headrace_consume.duplicates import Duplicates
-from headrace_consume.message import MAX_REASON, Message
+from headrace_consume.message import Message
 from headrace_consume.settings import Settings
-from headrace_consume.status import RUNNING, WAITING, Status
+from headrace_consume.status import State, Status
 from headrace_consume.threads import in_thread
+from headrace_documents.dead_letters import MAX_REASON
 from headrace_documents.errors import BulkError
 
 FIRST = 0.25
@@ -117,7 +118,7 @@ class Session:
         tasks: list[asyncio.Task[str]] = []
         try:
             await self._broker.consume(self._settings.rabbitmq.queue, self._settings.rabbitmq.prefetch, self._take)
-            self._status.enter(RUNNING)
+            self._status.enter(State.RUNNING)
             works: list[Callable[[], Awaitable[str]]]
             works = [self._broker.closed, self._pump, self._publish_dead_letters, self._drain]
             tasks = [asyncio.ensure_future(_as_coroutine(work)) for work in works]
@@ -192,7 +193,7 @@ class Session:
                 if self._stop.is_set():
                     raise BrokerError("stopped while Elasticsearch takes nothing") from None
                 wait = backoff.next()
-                self._status.enter(WAITING, str(error))
+                self._status.enter(State.WAITING, "elasticsearch", str(error))
                 log.warning(
                     "Elasticsearch takes nothing; the messages wait",
                     messages=len(batch),
@@ -201,8 +202,8 @@ class Session:
                 )
                 await _until(self._stop, wait)
             else:
-                if self._status.state == WAITING:
-                    self._status.enter(RUNNING)
+                if self._status.state is State.WAITING:
+                    self._status.enter(State.RUNNING)
                 return outcome
 
     async def _settle(self, messages: Sequence[Message]) -> None:
@@ -260,7 +261,7 @@ class Session:
                 backoff.reset()
                 self._status.troubles["dead letters"] = ""
                 self._dying.popleft()
-                self._status.counts["buried"] += 1
+                self._status.counts["dead_letters"] += 1
                 log.error(
                     "dead letter",
                     id=message.id,

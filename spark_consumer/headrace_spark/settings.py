@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from headrace_common.files import read_section, secrets_beside
 from headrace_common.section import (
@@ -28,7 +28,7 @@ from headrace_common.section import (
 from headrace_common.values import parse_host_port
 from headrace_documents.errors import SettingsError
 from headrace_documents.indexes.settings import PLACEHOLDER, IndexSettings
-from headrace_documents.settings import ElasticsearchSettings, OnMappingConflict
+from headrace_documents.settings import ElasticsearchSettings, HttpSettings, LogSettings, OnMappingConflict
 
 
 class SourceSettings(OptionalTls):
@@ -54,12 +54,6 @@ class SourceSettings(OptionalTls):
 
 
 _INTERVAL = re.compile(r"^\d+ +(milliseconds?|seconds?|minutes?|hours?)$")  # what Spark understands
-
-
-def _check_listen(value: str) -> str:
-    if value:
-        parse_host_port(value)
-    return value
 
 
 TopicName = Annotated[Topic, Field(min_length=1)]
@@ -169,19 +163,6 @@ class SparkSettings(Section):
         return Path(self.scratch or Path(tempfile.gettempdir(), f"headrace-spark-{os.getuid()}")).absolute()
 
 
-class HttpSettings(Section):
-    """[http]: health and metrics."""
-
-    listen: Annotated[str, AfterValidator(_check_listen)] = Field(
-        default="127.0.0.1:9713", description='Address and port of /health and /metrics; "" turns them off.'
-    )
-
-    @property
-    def address(self) -> tuple[str, int] | None:
-        """Host and port, or None when HTTP is off."""
-        return parse_host_port(self.listen) if self.listen else None
-
-
 class Settings(Section):
     """The whole file."""
 
@@ -189,6 +170,7 @@ class Settings(Section):
     elasticsearch: ElasticsearchSettings
     spark: SparkSettings
     http: HttpSettings = HttpSettings()
+    log: LogSettings = LogSettings()
     source: SourceSettings | None = None
     index: list[IndexSettings] = Field(
         default_factory=list,

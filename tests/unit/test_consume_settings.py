@@ -152,10 +152,10 @@ def test_check_tells_of_each_thing_that_is_away(tmp_path: Path, capsys: pytest.C
     text += f'[duplicates]\nstore = "redis"\ntimeout = 1\nurl = "redis://127.0.0.1:{closed_port()}/0"\n'
     assert cli.main(["check", "--config", str(write(tmp_path, text))]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["MISSING"] * 3
+    assert [line.split()[0] for line in lines] == ["wrong"] * 3 + ["not"]
     assert "RabbitMQ can't be reached: 127.0.0.1:" in lines[0]
     assert "does not answer" in lines[1]
-    assert "message ids (redis): Redis can't be used" in lines[2]
+    assert "duplicates: redis: Redis can't be used" in lines[2]
     assert "s3cret" not in "".join(lines)
 
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from headrace_common.printable import printable, printable_json
-from headrace_spark.cli.dead_letters import kind_of, line, pretty
+from headrace_documents.dead_letters import kind_of, pretty, subject
 from headrace_spark.dead_letters.records import (
     Fold,
     Header,
@@ -18,7 +18,6 @@ from headrace_spark.dead_letters.records import (
     dead_letter_id,
     note_headers,
     own_headers,
-    subject,
 )
 from headrace_spark.dead_letters.topic import runs
 from tests.canal_messages import START, change, row
@@ -148,20 +147,20 @@ def test_folding_is_what_a_list_of_all_that_happened_says(seed: int) -> None:
 
 
 def test_what_a_message_is_about() -> None:
-    assert subject(None, change("t", START, "INSERT", row(5), row(6)), []) == ("shop.t", "5 (+1 rows)")
-    assert subject(b"k", change("t", START, "INSERT", row(5), pkNames=None), []) == ("shop.t", "k")
+    assert subject(None, change("t", START, "INSERT", row(5), row(6)), {}) == ("shop.t", "5 (+1 rows)")
+    assert subject(b"k", change("t", START, "INSERT", row(5), pkNames=None), {}) == ("shop.t", "k")
     # Not understood as a whole.
-    assert subject(b"k", change("t", 0, "INSERT", row(5)), []) == ("shop.t", "k")
-    assert subject(b"k", b'{"source": {"db": "d", "table": "u"}, "op": "?"}', []) == ("d.u", "k")
+    assert subject(b"k", change("t", 0, "INSERT", row(5)), {}) == ("shop.t", "k")
+    assert subject(b"k", b'{"source": {"db": "d", "table": "u"}, "op": "?"}', {}) == ("d.u", "k")
     for value in (b"\xff", b"[1]", b'{"payload": 1}', b"", None, b'{"source": [], "op": "c"}'):
-        assert subject(b"\xffk", value, []) == ("", "\ufffdk")
+        assert subject(b"\xffk", value, {}) == ("", "\ufffdk")
 
 
 def test_texts_of_messages_do_not_reach_the_terminal_as_they_are() -> None:
     hostile = "\x1b[2J\r\n\x07\x9b\u202e\u2028\U000e0041保洁é"
     assert printable(hostile) == "\\u001b[2J\\u000d\\u000a\\u0007\\u009b\\u202e\\u2028\\udb40\\udc41保洁é"
     assert json.loads(printable_json({"a": hostile})) == {"a": hostile}
-    shown = line(OpenDeadLetter(hostile, Origin("t", 0, 1), hostile, "", hostile, hostile, hostile, 0))
+    shown = OpenDeadLetter(hostile, hostile, hostile, hostile, hostile, 0, Origin("t", 0, 1), "").line()
     assert printable(shown) == shown
     for data in (hostile.encode(), b'"\\u001b[2J"', b"\xff\x1b"):
         assert "\x1b" not in pretty(data)

@@ -37,7 +37,7 @@ def test_events_pass_and_the_rest_goes_to_the_file(tmp_path: Path, capsys: pytes
 
     output = JvmOutput(str(tmp_path / "java.log"), take)
     output.line(EVENT)
-    output.line(EVENT.replace(b"batch.worker", b"outages.reports").replace(b"dead letter", b"waiting"))
+    output.line(EVENT.replace(b"transform.worker", b"status.task_reports").replace(b"dead letter", b"waiting"))
     for line in (b"Traceback (most recent call last):\n", b"  File x\n", b"{no json\n", b'{"event": "of others"}\n'):
         output.line(line)
     for _ in range(3):

@@ -13,15 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from headrace.canal_wire.cursor import cursor_node, destination_node
-from headrace.cli.common import (
-    CommandRefused,
-    add_command,
-    coordinated,
-    destination,
-    duration,
-    held,
-    require_answer,
-)
+from headrace.cli.common import CommandRefused, add_command, coordinated, destination, held, require_answer
 from headrace.cli.decode_output import Output
 from headrace.cli.decode_read import Window, read_server
 from headrace.cli.export_to import add_names, connector_of
@@ -43,6 +35,7 @@ from headrace.pipeline.projection import Projections
 from headrace.ports.replay import Published, Replay
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.values import Start, StartAt, StartTime
+from headrace_common.arguments import duration
 
 DESCRIPTION = (
     "Sets the position of a destination to where Canal or Debezium has stopped. The cursor of the other system may be "

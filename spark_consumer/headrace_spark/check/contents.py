@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace_documents.cli import Findings
 from headrace_documents.elastic.mappings import merged
 from headrace_documents.errors import MessageError
 from headrace_documents.indexes.plans import Indexes
@@ -14,7 +15,6 @@ from headrace_documents.indexes.settings import PLACEHOLDER, IndexSettings
 from headrace_documents.indexes.types import Property
 from headrace_documents.joins.tree import JoinTrees
 from headrace_documents.messages import actions
-from headrace_spark.check.finding import Findings
 from headrace_spark.check.sample import Sample, Table
 from headrace_spark.settings import Settings
 

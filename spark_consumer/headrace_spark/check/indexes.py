@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
+from headrace_documents.cli import Findings
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.elastic.mappings import lacking
 from headrace_documents.errors import ApiError
@@ -12,7 +13,6 @@ from headrace_documents.indexes.settings import IndexSettings
 from headrace_documents.indexes.types import Property
 from headrace_documents.settings import ElasticsearchSettings
 from headrace_spark.check.contents import Wanted
-from headrace_spark.check.finding import Findings
 
 _TEXTS = frozenset({"text", "keyword", "wildcard", "match_only_text", "search_as_you_type", "annotated_text"})
 _WHOLE = {"byte": 7, "short": 15, "integer": 31, "long": 63, "unsigned_long": 64}

@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from headrace_spark.check.finding import Findings
+from headrace_documents.cli import Findings
 from headrace_spark.settings import SparkSettings
 from headrace_spark.source.kafka_client import kafka_reason
 

@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
+from headrace_documents.cli import Findings
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import ApiError, TransportError
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.check.finding import Findings
 
 _ABOUT = "Elasticsearch"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
-from headrace_spark.check.finding import Findings
+from headrace_documents.cli import Findings
 from headrace_spark.check.sample import Sample
 from headrace_spark.settings import KafkaSettings
 from headrace_spark.source.kafka_client import KafkaClient, KafkaError, Range, Topic

@@ -5,20 +5,18 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from headrace_common.printable import printable, printable_json
+from headrace_documents.cli import CommandLine, Findings
 from headrace_documents.elastic import bulk as elastic
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import ConsumerError, TransportError
 from headrace_spark.check.contents import Wanted, check_messages
-from headrace_spark.check.finding import Findings
 from headrace_spark.check.sample import Sample
-from headrace_spark.cli.common import Commands, add_command
-from headrace_spark.settings import Settings, load_settings
+from headrace_spark.settings import Settings
 from headrace_spark.source import kafka
 
 
-def add(commands: Commands) -> None:
-    command = add_command(commands, "check", "look at all that a run needs, and say what is wrong and what mends it")
+def add(line: CommandLine) -> None:
+    command = line.add("check", "look at all that a run needs, and say what is wrong and what mends it", _check)
     command.description = (
         "Looks at the machine, Java, Kafka with the last messages of its topics, and Elasticsearch with the indexes "
         "that those lead to. A line for each thing: ok, warning or wrong, and what mends it. It changes nothing, but "
@@ -26,22 +24,10 @@ def add(commands: Commands) -> None:
         "warnings included; 1: something is; 2: the config is."
     )
     command.add_argument("--json", action="store_true", help="one JSON object with all findings")
-    command.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    findings = look(load_settings(options.config))
-    if options.json:
-        told = [one._asdict() for one in findings.all]
-        print(printable_json({"state": findings.state, "findings": told}))
-    else:
-        for one in findings.all:
-            print(printable(f"{one.state:<8} {one.about}: {one.text}"))
-            if one.remedy:
-                print(printable(f"{'':<8} -> {one.remedy}"))
-        last = {"ok": "all is well", "warning": "nothing is wrong; see the warnings", "wrong": "not all is well"}
-        print(f"{options.config}: {last[findings.state]}")
-    return 1 if findings.state == "wrong" else 0
+def _check(settings: Settings, options: argparse.Namespace) -> int:
+    return look(settings).print(as_json=options.json)
 
 
 def check(settings: Settings) -> str:

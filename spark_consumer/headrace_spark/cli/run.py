@@ -14,12 +14,13 @@ from types import FrameType
 import structlog
 
 from headrace_common.systemd import Notifier
+from headrace_documents.cli import CommandLine
 from headrace_documents.elastic import bulk as elastic
 from headrace_documents.errors import ConsumerError, UnreachableError
-from headrace_spark.cli.common import Commands, add_command
-from headrace_spark.settings import Settings, load_settings, reindexed
+from headrace_documents.http import HttpServer
+from headrace_spark.settings import Settings, reindexed
 from headrace_spark.source import kafka
-from headrace_spark.status.http import HttpServer
+from headrace_spark.status.metrics import SparkMetrics
 from headrace_spark.status.outages import ELASTICSEARCH, KAFKA, Outages
 from headrace_spark.status.problems import elasticsearch_cause
 from headrace_spark.status.status import Status
@@ -30,9 +31,8 @@ START_EVERY = 3.0
 """Seconds between two looks for a server that is away at the start."""
 
 
-def add(commands: Commands) -> None:
-    command = add_command(commands, "run", "run the streaming query until SIGTERM")
-    command.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="default: info")
+def add(line: CommandLine) -> None:
+    command = line.add("run", "run the streaming query until SIGTERM", _run)
     command.add_argument(
         "--available-now",
         "--once",
@@ -40,16 +40,12 @@ def add(commands: Commands) -> None:
         dest="available_now",
         help="read what is there now, write it and end",
     )
-    command.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    from headrace_documents import logs
-
-    logs.configure(options.log_format, options.log_level)
+def _run(settings: Settings, options: argparse.Namespace) -> int:
     # What it says of connections that end with the JVM, with a stack trace, is no news.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    run(load_settings(options.config), available_now=options.available_now)
+    run(settings, available_now=options.available_now)
     return 0
 
 
@@ -71,9 +67,7 @@ def run(settings: Settings, *, available_now: bool) -> None:
     signal.signal(signal.SIGINT, on_signal)
     java = check_java()
     address = settings.http.address
-    server = HttpServer(address, status) if address is not None else None
-    if server is not None:
-        log.info("HTTP listens", port=server.port)
+    server = HttpServer(address, status, SparkMetrics(status)) if address is not None else None
     notifier = Notifier.from_env(os.environ)
     monitor = Monitor(status, notifier)
     monitor.start()

@@ -1,7 +1,7 @@
 """Dead letters: the headers that tell their story, the notes about those that were handled, and which are still open.
 
 Kafka can't delete a single record. So the topic of dead letters also has notes: records without a value whose headers
-say which letters were retried or dropped, when and by whom.
+say which letters were retried or discarded, when and by whom.
 """
 
 from __future__ import annotations
@@ -11,14 +11,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-import orjson
 import structlog
 
-from headrace_documents.errors import MessageError
-from headrace_documents.formats.changes import Rows, Statement
-from headrace_documents.messages import read
+from headrace_documents.dead_letters import MAX_REASON, Facts, subject
 
 PREFIX = "headrace-dead-"
 REASON = "headrace-dead-reason"
@@ -31,14 +28,13 @@ BATCH = "headrace-dead-batch"
 NOTE = "headrace-dead-note"
 IDS = "headrace-dead-ids"
 BY = "headrace-dead-by"
-MAX_REASON = 1000  # characters; mapping errors can quote whole documents
 IDS_A_NOTE = 500
 LINES, EVERY = 10, 60.0
 """Lines about dead letters that a process writes in so many seconds. The counts have all of them."""
 log = structlog.get_logger(__name__)
 
 Header = tuple[str, bytes | None]
-Handled = Literal["retried", "dropped"]
+Handled = Literal["retried", "discarded"]
 
 
 class DeadLetter(NamedTuple):
@@ -103,21 +99,17 @@ def _now() -> str:
 
 
 @dataclass(slots=True)
-class OpenDeadLetter:
-    """The small facts of a dead letter that is open; key and value stay in Kafka."""
+class OpenDeadLetter(Facts):
+    """A dead letter that is open; key and value stay in Kafka."""
 
-    id: str
     origin: Origin
-    time: str
     batch: str
-    reason: str
-    table: str
-    """database.table; "" where the message does not say it."""
-    key: str
-    """The primary key of its first row, else the record's key."""
-    size: int
     places: dict[int, int] = field(default_factory=dict)
     """Its newest copy in each partition of the dead-letter topic that has one: the offset."""
+
+    def more(self) -> dict[str, Any]:
+        topic, partition, offset = self.origin
+        return {"topic": topic, "partition": partition, "offset": offset, "batch": self.batch}
 
 
 class Fold:
@@ -184,46 +176,18 @@ def _open_dead_letter(
         reason = told[REASON]
     except (KeyError, ValueError):
         return None
-    table, shown = subject(key, value, own_headers(headers))
+    table, shown = subject(key, value, dict(own_headers(headers)))
     return OpenDeadLetter(
         # Letters of earlier versions have neither id nor time.
         told.get(ID) or dead_letter_id(origin, reason, key, value),
-        origin,
         told.get(TIME) or datetime.fromtimestamp(max(0, timestamp) / 1000, UTC).isoformat(timespec="milliseconds"),
-        told.get(BATCH, ""),
-        reason,
         table,
         shown,
+        reason,
         len(value or b""),
+        origin,
+        told.get(BATCH, ""),
     )
-
-
-def subject(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> tuple[str, str]:
-    """What a message is about, as far as it can be told: database.table, and the primary key of its first row, else the
-    record's key."""
-    plain = (key or b"").decode("utf-8", "replace")[:200]
-    try:
-        message = read(value, key, dict(headers))
-    except MessageError:
-        return _table_of(value), plain
-    if isinstance(message, Rows):
-        first = message.rows[0]
-        values = [str(first.get(name)) for name in message.keys] or [plain]
-        more = f" (+{len(message.rows) - 1} rows)" if len(message.rows) > 1 else ""
-        return f"{message.database}.{message.table}", ",".join(values)[:200] + more
-    return (f"{message.database}.{message.table}" if isinstance(message, Statement) else ""), plain
-
-
-def _table_of(value: bytes | None) -> str:
-    """Of a message that is not understood as a whole."""
-    try:
-        message = orjson.loads(value or b"")
-        body = message.get("payload", message)
-        names = body.get("source", {}) if "source" in body else body
-        parts = [names.get("database", names.get("db")), names.get("table")]
-    except (orjson.JSONDecodeError, AttributeError, TypeError):
-        return ""
-    return ".".join(parts) if all(isinstance(part, str) for part in parts) else ""
 
 
 class _Lines:

@@ -6,22 +6,15 @@ import getpass
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
+from headrace_documents.dead_letters import Content, DeadLetters
 from headrace_spark.dead_letters.records import IDS_A_NOTE, Fold, Handled, OpenDeadLetter, note_headers, own_headers
 from headrace_spark.source.kafka_client import KafkaClient, KafkaError, Range, Read, Sent
 
 _BATCH_BYTES = 16 << 20
 
 
-class Outcome(NamedTuple):
-    """What became of the letters that were to be handled; `refused` says why by letter."""
-
-    done: list[str]
-    refused: dict[str, str]
-
-
-class DeadLetterTopic:
+class DeadLetterTopic(DeadLetters[OpenDeadLetter]):
     """All letters that are open when it is made. Of each only small facts are held."""
 
     def __init__(self, client: KafkaClient, topic: str, say: Callable[[str], None]) -> None:
@@ -36,26 +29,21 @@ class DeadLetterTopic:
             for one in client.read(topic, partition, whole):
                 self._fold.take((partition, one.offset), one.timestamp, one.key, one.value, one.headers)
 
+        if foreign := self._fold.foreign:
+            self.note = f"{foreign} further records are no dead letters of headrace; nothing before them is deleted"
+
     @property
-    def letters(self) -> Iterable[OpenDeadLetter]:
+    def all(self) -> Sequence[OpenDeadLetter]:
         """Those that are open."""
-        return self._fold.open.values()
+        return list(self._fold.open.values())
 
-    @property
-    def foreign(self) -> int:
-        """Records that are neither letters nor notes."""
-        return self._fold.foreign
+    def content(self, one: OpenDeadLetter) -> Content | None:
+        partition, offset = next(iter(one.places.items()))
+        for found in self._client.read(self._topic, partition, Range(offset, offset + 1)):
+            return Content(found.key, own_headers(found.headers), found.value)
+        return None
 
-    def find(self, name: str) -> OpenDeadLetter | None:
-        """An open letter by its id."""
-        return self._fold.open.get(name)
-
-    def read(self, letter: OpenDeadLetter) -> Read | None:
-        """The whole letter; None when it is gone."""
-        partition, offset = next(iter(letter.places.items()))
-        return next((one for one in self._client.read(self._topic, partition, Range(offset, offset + 1))), None)
-
-    def retry(self, chosen: Sequence[OpenDeadLetter]) -> Outcome:
+    def retry(self, chosen: Sequence[OpenDeadLetter]) -> dict[str, str]:
         """Publishes the messages of letters to their topics and partitions, unchanged, and then notes it. A kill
         between the two leaves letters open that were published: a second retry does no harm, since versions decide.
         Raises KafkaError."""
@@ -73,15 +61,13 @@ class DeadLetterTopic:
             self._note("retried", published)
             done += [one.id for one in published]
         self._trim(done)
-        return Outcome(done, refused)
+        return refused
 
-    def drop(self, chosen: Sequence[OpenDeadLetter]) -> Outcome:
+    def discard(self, chosen: Sequence[OpenDeadLetter]) -> None:
         """Notes that letters are to be forgotten. Raises KafkaError."""
         for start in range(0, len(chosen), IDS_A_NOTE):
-            self._note("dropped", chosen[start : start + IDS_A_NOTE])
-        done = [letter.id for letter in chosen]
-        self._trim(done)
-        return Outcome(done, {})
+            self._note("discarded", chosen[start : start + IDS_A_NOTE])
+        self._trim([letter.id for letter in chosen])
 
     # -- the way back -------------------------------------------------------------------------------------------------
 
