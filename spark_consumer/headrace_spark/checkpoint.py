@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from headrace_spark.errors import RefusedError, first_line
 from headrace_spark.settings import Settings
 from headrace_spark.source.kafka import offsets_of
-from headrace_spark.source.kafka_look import KafkaLook
+from headrace_spark.source.kafka_client import KafkaClient
 
 FORMAT = 1
 """Of headrace.json."""
@@ -180,11 +180,8 @@ class ConsumerPosition:
 
     def ends(self) -> dict[tuple[str, int], int]:
         """The ends of the topics' partitions now. Raises what Java raises."""
-        look = KafkaLook(self._settings.kafka, self._spark)
-        try:
-            return dict(look.look().ends)
-        finally:
-            look.close()
+        with KafkaClient(self._spark.sparkContext._jvm, self._settings.kafka) as client:
+            return dict(client.look().ends)
 
     def is_past(self, ends: dict[tuple[str, int], int]) -> bool:
         """Whether all before these is done. Raises RefusedError."""

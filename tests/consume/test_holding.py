@@ -19,6 +19,7 @@ from headrace_spark.dead_letters.held import Held, HeldMessages, dead_letter_of,
 from headrace_spark.dead_letters.records import DeadLetter
 from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
 from headrace_spark.sink.conflicts import Watch
+from headrace_spark.sink.writer import Context
 from headrace_spark.status.counting import Counts, Sighting
 from headrace_spark.transform.worker import Record, Worker
 from tests.canal_messages import TYPES, change, row
@@ -50,7 +51,9 @@ class Desk:
         with Cluster(self.settings.elasticsearch) as cluster:
             records = [Record(b"k", value, "topic", 0, offset, [("h", b"v")]) for offset, value in enumerate(values)]
             writer = BulkWriter(self.settings.elasticsearch, cluster)
-            return list(Worker(self.settings, writer, 1, self.counts, dual_writes, watch).run(records))
+            return list(
+                Worker(self.settings, writer, Context(1, dual_writes or {}, watch or Watch()), self.counts).run(records)
+            )
 
     def row(self, position: int, key: int, sold: str, types: dict[str, str] = TEXTS, **more: Any) -> bytes:
         return change(self.name, position, "INSERT", {**row(key), "sold": sold, **more}, mysqlType=types)

@@ -75,7 +75,7 @@ class Index:
             self._offset += len(batch)
             records = [Record(None, value, "shop", 0, self._offset + n, None) for n, value in enumerate(batch)]
             with Cluster(self._elastic) as cluster:
-                letters += Worker(self._settings, BulkWriter(self._elastic, cluster), 1).run(records)
+                letters += Worker(self._settings, BulkWriter(self._elastic, cluster)).run(records)
         return letters
 
     def mend(self) -> None:

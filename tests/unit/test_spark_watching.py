@@ -23,7 +23,7 @@ from headrace_spark.query.pace import Pace
 from headrace_spark.query.watching import FED_FOR, KafkaWatch, Listener, Monitor
 from headrace_spark.settings import load_settings
 from headrace_spark.source.kafka import offsets_of
-from headrace_spark.source.kafka_look import Seen
+from headrace_spark.source.kafka_client import Seen
 from headrace_spark.status.counting import MAX_NAMES, OTHERS, Counts
 from headrace_spark.status.metrics import SparkMetrics
 from headrace_spark.status.outages import ELASTICSEARCH, KAFKA, QUERY, TELL_AFTER, Outages

@@ -187,12 +187,7 @@ class IndexSetup:
                 raise _other_joins(tree)
             meta = {**meta, _JOINS: tree.structure or _NONE}
         body["mappings"] = {**body["mappings"], "_meta": meta}
-        try:
-            self._cluster.create_index(index, body)
-        except ApiError as error:
-            # Another task of the same batch was faster.
-            if error.status != 400 or "resource_already_exists_exception" not in str(error.body):
-                raise
+        if not self._cluster.create_index(index, body):  # another task of the same batch was faster
             return self._prepare(index, owner)
         log.info("index created", index=index)
         return owner
@@ -258,12 +253,7 @@ class IndexSetup:
     def _has_documents(self, index: str) -> bool:
         with suppress(ApiError):  # shards of an index that was just made can't be asked yet
             self._cluster.call("GET", f"_cluster/health/{quote(index, safe='')}?wait_for_status=yellow&timeout=1s")
-        try:
-            return bool(self._cluster.call("GET", (index, "_count"))["count"])
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            return False
+        return bool(self._cluster.call("GET", (index, "_count"), missing={"count": 0})["count"])
 
     def _require_types(self, index: str, mappings: dict[str, Any]) -> None:
         if found := lacking(self._cluster, mappings):

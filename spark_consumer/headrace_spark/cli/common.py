@@ -47,10 +47,13 @@ def spark_with_source(settings: Settings) -> Iterator[SparkSession]:
 @contextlib.contextmanager
 def told(settings: Settings, then: str) -> Iterator[None]:
     """Whatever fails is told in a sentence; `then` is what to do next. Raises ConsumerError."""
+    from headrace_spark.source.kafka_client import KafkaError
     from headrace_spark.status.problems import problem_of
 
     try:
         yield
+    except KafkaError as error:
+        raise ConsumerError(f"{problem_of(error, settings)}. {then}") from None
     except ConsumerError:
         raise
     except (ApiError, TransportError, BulkError) as error:

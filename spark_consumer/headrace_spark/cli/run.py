@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import structlog
 
@@ -124,7 +125,7 @@ def _with_spark(settings: Settings, status: Status, stop: threading.Event, *, av
     from headrace_spark.session.ending import Ending
     from headrace_spark.session.session import open_session
     from headrace_spark.source.connection import PACKAGE
-    from headrace_spark.source.kafka_look import KafkaLook
+    from headrace_spark.source.kafka_client import KafkaClient, prepare_topics
     from headrace_spark.status.task_reports import receiver
 
     outages = status.outages
@@ -135,17 +136,18 @@ def _with_spark(settings: Settings, status: Status, stop: threading.Event, *, av
     signal.signal(signal.SIGINT, handler)
     ending = Ending(spark, process, stop, outages, settings.spark.drain_timeout)
     pace = Pace(settings.spark.max_offsets_per_trigger, settings.spark.max_bytes_per_trigger)
-    watch = KafkaWatch(settings.kafka, KafkaLook(settings.kafka, spark), status, pace)
+    jvm: Any = spark.sparkContext._jvm
+    look = KafkaClient(jvm, settings.kafka)
+    watch = KafkaWatch(settings.kafka, KafkaClient(jvm, settings.kafka), status, pace)
     executors: Executors | None = None
     try:
         executors = Executors(spark, status, settings.spark.patience if available_now else None)
         spark.streams.addListener(Listener(status))
         patience = 0.0 if available_now else None
-        _wait(KAFKA, lambda: kafka.prepare_topics(settings.kafka, spark, stop), outages, stop, patience)
+        _wait(KAFKA, lambda: prepare_topics(look, settings.kafka, stop), outages, stop, patience)
         watch.start()
         log.info("running")
         checkpoint = Checkpoint(spark, settings.spark.checkpoint_location())
-        look = KafkaLook(settings.kafka, spark)
         Runner(settings, spark, stop, status, watch, pace, checkpoint, look, executors.reports).run(available_now)
     finally:
         watch.close()

@@ -22,7 +22,6 @@ from headrace_documents.documents import Action
 from headrace_documents.elastic.bulk import BulkWriter
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.elastic.mapping_conflicts import Conflict
-from headrace_documents.errors import ApiError
 from headrace_documents.settings import ElasticsearchSettings
 from headrace_spark.dead_letters.records import ID, DeadLetter, tell, texts
 
@@ -75,11 +74,7 @@ def _make(cluster: Cluster, settings: ElasticsearchSettings, name: str) -> None:
         "settings": {"index.gc_deletes": settings.gc_deletes},
         "mappings": {"dynamic": False, "properties": {"into": {"type": "keyword"}}},
     }
-    try:
-        cluster.create_index(held_index(name), body)
-    except ApiError as error:
-        if "resource_already_exists_exception" not in str(error.body):
-            raise
+    cluster.create_index(held_index(name), body)
 
 
 def _keep(writer: BulkWriter, messages: Sequence[Held]) -> Iterator[DeadLetter]:
@@ -125,13 +120,8 @@ class HeldMessages:
 
     def count(self) -> int:
         """How many wait."""
-        try:
-            self._cluster.refresh(self._index)
-            return int(self._cluster.call("GET", (self._index, "_count"))["count"])
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            return 0
+        self._cluster.call("POST", (self._index, "_refresh"), missing=None)
+        return int(self._cluster.call("GET", (self._index, "_count"), missing={"count": 0})["count"])
 
     def ids(self, into: Sequence[str], *, others: bool) -> Generator[list[str], None, None]:
         """Pages of the ids of those whose documents are in one of these indexes; with `others`, of the others."""
@@ -147,11 +137,7 @@ class HeldMessages:
 
     def drop(self) -> None:
         """All go, and what is noted with them."""
-        try:
-            self._cluster.call("DELETE", (self._index,))
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        self._cluster.delete_index(self._index)
 
     # -- what is noted with them --------------------------------------------------------------------------------------
 
@@ -182,13 +168,9 @@ class HeldMessages:
         self._put(_GIVEN_UP, self.given_up() | set(conflicts))
 
     def _meta(self) -> dict[str, Any]:
-        try:
-            found = self._cluster.mappings(self._index)
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            return {}
-        return dict(next(iter(found.values())).get("_meta") or {})
+        found = self._cluster.call("GET", (self._index, "_mapping"), missing={})
+        metas = [one["mappings"].get("_meta") or {} for one in found.values()]
+        return dict(metas[0]) if metas else {}
 
     def _noted(self, key: str) -> frozenset[Conflict]:
         return frozenset(Conflict(self._name, *one) for one in self._meta().get(key) or ())

@@ -16,8 +16,9 @@ from headrace_spark.query.watching import KafkaWatch
 from headrace_spark.rebuild.reindexing import Reindexing
 from headrace_spark.settings import Settings
 from headrace_spark.sink.dual_write import DualWriteWatch
+from headrace_spark.sink.writer import Context
 from headrace_spark.source.kafka import client_options, java_reason
-from headrace_spark.source.kafka_look import KafkaLook, Seen
+from headrace_spark.source.kafka_client import KafkaClient, Seen
 from headrace_spark.status.outages import ELASTICSEARCH, KAFKA, QUERY
 from headrace_spark.status.problems import DATA_LOSS, problem_of
 from headrace_spark.status.report_socket import Address
@@ -42,7 +43,7 @@ class Runner:
 
     def __init__(
         self, settings: Settings, spark: SparkSession, stop: threading.Event, status: Status, watch: KafkaWatch,
-        pace: Pace, checkpoint: Checkpoint, look: KafkaLook, reports: Address | None = None,
+        pace: Pace, checkpoint: Checkpoint, look: KafkaClient, reports: Address | None = None,
     ) -> None:  # fmt: skip
         """Raises ExpressionError."""
         self._settings, self._spark, self._stop = settings, spark, stop
@@ -207,10 +208,9 @@ class Runner:
             raise _Stopping
         started = time.monotonic()
         with self._dual_write_watch.batch(batch_id) as dual_writes:
-            batch = Batch(
-                self._settings, frame, batch_id, self._patience, self._reports, self._expressions, dual_writes,
-                self._reindexing.watch(dual_writes),
-            )  # fmt: skip
+            watch = self._reindexing.watch(dual_writes)
+            context = Context(batch_id, dual_writes, watch, self._patience, self._reports)
+            batch = Batch(self._settings, frame, context, self._expressions)
             batch.write(self._save)
         self._reindexing.seen(batch.counts)
         self._batches, self._last = self._batches + 1, batch_id

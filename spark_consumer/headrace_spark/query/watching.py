@@ -20,7 +20,7 @@ from headrace_spark.errors import RefusedError
 from headrace_spark.query.pace import Pace
 from headrace_spark.settings import KafkaSettings
 from headrace_spark.source.kafka import java_reason, offsets_of
-from headrace_spark.source.kafka_look import KafkaLook, Partition, Seen
+from headrace_spark.source.kafka_client import KafkaClient, Partition, Seen
 from headrace_spark.status.outages import KAFKA, QUERY
 from headrace_spark.status.problems import kafka_cause
 from headrace_spark.status.status import State, Status
@@ -66,7 +66,7 @@ PROGRESS_EVERY, SUMMARY_EVERY = 10.0, 60.0
 class KafkaWatch:
     """Looks at Kafka every few seconds while the process runs."""
 
-    def __init__(self, settings: KafkaSettings, look: KafkaLook, status: Status, pace: Pace) -> None:
+    def __init__(self, settings: KafkaSettings, look: KafkaClient, status: Status, pace: Pace) -> None:
         self._settings, self._look, self._status, self._pace = settings, look, status, pace
         self._ids: dict[str, str] = {}
         self._told: dict[Partition, int] = {}

@@ -21,7 +21,7 @@ from headrace_documents.joins.composing import Composer, rootless
 from headrace_documents.joins.tree import Document, JoinTree, JoinTrees
 from headrace_documents.messages import actions
 from headrace_spark.settings import Settings
-from headrace_spark.sink.writer import SparkTask
+from headrace_spark.sink.writer import Context, SparkTask
 from headrace_spark.source.connection import Source
 from headrace_spark.source.reading import KeyRange, RowMaker, TableReader, inserted
 from headrace_spark.source.tables import SourceTable, read_table, table_names
@@ -162,7 +162,7 @@ class TargetTask(SparkTask):
     """A task for one target."""
 
     def __init__(self, settings: Settings, name: str, into: str) -> None:
-        super().__init__(settings, settings.spark.patience)
+        super().__init__(settings, Context(patience=settings.spark.patience))
         self._name, self._into = name, into
 
     def _run(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[Any]:

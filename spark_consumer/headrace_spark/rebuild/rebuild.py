@@ -19,7 +19,7 @@ from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.elastic.index_setup import truncated_of
 from headrace_documents.elastic.join_store import root_documents
 from headrace_documents.elastic.mapping_conflicts import Conflict
-from headrace_documents.errors import ApiError, ConsumerError
+from headrace_documents.errors import ConsumerError
 from headrace_documents.joins.tree import JoinTree
 from headrace_spark.checkpoint import ConsumerPosition
 from headrace_spark.dead_letters.held import HeldMessages
@@ -238,7 +238,7 @@ class Rebuild:
                 self._cluster.put_settings(one, {"index.gc_deletes": self._settings.elasticsearch.gc_deletes})
         for one in note.get("old") or ():
             if not self._wishes.keep_old and one not in (self._name, rows_index(self._name)):
-                _delete(self._cluster, str(one))
+                self._cluster.delete_index(str(one))
         # Their rows were read from the tables, or were written to both.
         HeldMessages(self._cluster, self._settings.elasticsearch, self._name).drop()
         self._notes.remove(self._name)
@@ -302,16 +302,8 @@ def abort(settings: Settings, cluster: Cluster, name: str) -> None:
     into = str(note["into"])
     if into not in behind(cluster, name).indexes:
         for one in (into, rows_index(into)):
-            _delete(cluster, one)
+            cluster.delete_index(one)
     log.info("the rebuild is given up", index=name, into=into)
-
-
-def _delete(cluster: Cluster, index: str) -> None:
-    try:
-        cluster.call("DELETE", (index,))
-    except ApiError as error:
-        if error.status != 404:
-            raise
 
 
 class _Progress:

@@ -42,11 +42,8 @@ class Planned:
         have shown a conflict. Fields whose type the configuration says count with `chosen` only. Raises SourceError,
         ApiError, TransportError, UnfitTable and MessageError."""
         [index] = [one for one in self._settings.index if one.name.lower() == name]
-        try:
-            mappings = list(self._cluster.mappings(name).values())
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        there = self._cluster.call("GET", (name, "_mapping"), missing={})
+        if not there:
             return frozenset()
         target = Target(self._settings, name, name)
         with closing(Source(self._source, self._context._jvm)) as source:
@@ -58,7 +55,7 @@ class Planned:
             )
         wanted = Wanted(self._settings.elasticsearch, index)
         of_columns = [properties for table in found for properties in target.properties(table)]
-        conflicts = wanted.conflicts(name, of_columns, mappings)
+        conflicts = wanted.conflicts(name, of_columns, [one["mappings"] for one in there.values()])
         return frozenset(one for one in conflicts if chosen or one.field not in wanted.chosen)
 
 

@@ -42,22 +42,13 @@ class Notes:
 
     def get(self, name: str) -> Note | None:
         """The note of one, as it is now."""
-        try:
-            found = self._cluster.call("GET", (INDEX, "_doc", name), timeout=self._timeout)
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            return None
-        note: Note = found["_source"]
+        found = self._cluster.call("GET", (INDEX, "_doc", name), timeout=self._timeout, missing={})
+        note: Note | None = found.get("_source")
         return note
 
     def begin(self, name: str, note: Note) -> bool:
         """Notes that a rebuild begins; false when there is one already."""
-        try:
-            self._cluster.create_index(INDEX, _BODY)
-        except ApiError as error:
-            if "resource_already_exists_exception" not in str(error.body):
-                raise
+        self._cluster.create_index(INDEX, _BODY)
         try:
             self._cluster.call("PUT", (INDEX, "_create", name), note, refresh="true")
         except ApiError as error:
@@ -68,22 +59,13 @@ class Notes:
 
     def update(self, name: str, **fields: Any) -> bool:
         """Changes some fields, and leaves those that others write; false when there is no such note any more."""
-        more = {"refresh": "true", "retry_on_conflict": 10}
-        try:
-            self._cluster.call("POST", (INDEX, "_update", name), {"doc": fields}, timeout=self._timeout, **more)
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            return False
-        return True
+        path, more = (INDEX, "_update", name), {"refresh": "true", "retry_on_conflict": 10}
+        found = self._cluster.call("POST", path, {"doc": fields}, timeout=self._timeout, missing=None, **more)
+        return found is not None
 
     def remove(self, name: str) -> None:
         """The rebuild is over."""
-        try:
-            self._cluster.call("DELETE", (INDEX, "_doc", name), refresh="true")
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        self._cluster.call("DELETE", (INDEX, "_doc", name), missing=None, refresh="true")
 
 
 log = structlog.get_logger(__name__)

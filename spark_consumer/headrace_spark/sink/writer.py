@@ -7,7 +7,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from headrace_documents import logs
 from headrace_documents.documents import Action
@@ -16,6 +16,8 @@ from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import BulkError
 from headrace_documents.settings import ElasticsearchSettings
 from headrace_spark.settings import Settings
+from headrace_spark.sink.conflicts import Watch
+from headrace_spark.sink.dual_write import DualWrites
 from headrace_spark.status.counting import Counts
 from headrace_spark.status.problems import elasticsearch_cause
 from headrace_spark.status.report_socket import Address
@@ -107,12 +109,27 @@ _THRESHOLDS = (50_000, 10, 10)
 with the defaults the looks at them took a fifth of a task's time."""
 
 
-class SparkTask(ABC):
-    """The settings travel with it; the connections are made over there. `patience` is that of PatientWriter, `reports`
-    where it reports to."""
+class Context(NamedTuple):
+    """What tasks are told beside the settings."""
 
-    def __init__(self, settings: Settings, patience: float | None, reports: Address | None = None) -> None:
-        self._settings, self._patience, self._reports = settings, patience, reports
+    batch: int | None = None
+    """The number of the batch."""
+    dual_writes: DualWrites = {}  # noqa: RUF012
+    watch: Watch = Watch()
+    patience: float | None = None
+    """That of PatientWriter."""
+    reports: Address | None = None
+    """Where they report to."""
+
+
+NO_CONTEXT = Context()
+
+
+class SparkTask(ABC):
+    """Settings and context travel with it; the connections are made over there."""
+
+    def __init__(self, settings: Settings, context: Context) -> None:
+        self._settings, self._context = settings, context
 
     def __call__(self, given: Iterable[Any]) -> Iterator[Any]:
         # JSON, whatever the driver writes: it reads these lines, and writes them in its own form.
@@ -121,7 +138,8 @@ class SparkTask(ABC):
         logging.getLogger("elastic_transport").setLevel(logging.ERROR)  # what fails is told by reports
         elastic, counts = self._settings.elasticsearch, Counts()
         with Cluster(elastic) as cluster:
-            writer = PatientWriter(elastic, cluster, counts, Reporter(self._reports), patience=self._patience)
+            reporter = Reporter(self._context.reports)
+            writer = PatientWriter(elastic, cluster, counts, reporter, patience=self._context.patience)
             yield from self._run(given, writer, counts)
 
     @abstractmethod

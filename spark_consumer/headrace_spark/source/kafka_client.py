@@ -1,25 +1,38 @@
-"""Kafka for the commands: topics, records and what an account may do, by the Kafka client in Spark's JVM.
+"""Kafka beside the query and for the commands, by the Kafka client in Spark's JVM: topics, records, rights.
 
-The options are those of the run itself, [kafka.options], so that what is seen here holds there.
+The options are those of the query itself, [kafka.options], so that what is seen here holds there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headrace_documents.errors import UnreachableError
+import structlog
+
+from headrace_documents.errors import MessageError, UnreachableError
+from headrace_documents.formats.changes import Rows
+from headrace_documents.messages import read
 from headrace_spark.settings import KafkaSettings
 from headrace_spark.source.kafka import DEAD_LETTER_MAX_BYTES, client_options, java_reason
 
+log = structlog.get_logger(__name__)
 _CLOSE_SECONDS = 5
 _SILENCE_SECONDS = 30.0
 """Without a record from a partition that has some: then the broker counts as away."""
+_FETCH = 1 << 20
+"""Bytes of an answer, where one message is not larger."""
+_MAX_VALUE = 1 << 20
+"""Bytes of a message that is read for its time; of a larger one Kafka's own time is taken."""
 _BYTES = "org.apache.kafka.common.serialization.ByteArray"
 _WRAPPING = re.compile(r"^(?:java\.util\.concurrent\.ExecutionException: )?(?:[a-z][\w$]*\.)*([A-Z]\w*)(?:: )?")
+
+
+Partition = tuple[str, int]
 
 
 class KafkaError(UnreachableError):
@@ -61,8 +74,17 @@ class Topic(NamedTuple):
     rights: frozenset[str] | None
 
 
+class Seen(NamedTuple):
+    """The topics of the configuration at one moment. `ids` has none of a broker that is too old to have any."""
+
+    ids: Mapping[str, str]
+    begins: Mapping[Partition, int]
+    ends: Mapping[Partition, int]
+
+
 class KafkaClient:
-    """A context; its connections are made when they are needed. All methods raise KafkaError."""
+    """Belongs to one thread. Its connections are made when they are needed; as a context they end with the block. Each
+    answer has the limit `connect_timeout`. All methods raise KafkaError."""
 
     def __init__(self, jvm: Any, settings: KafkaSettings) -> None:
         self._jvm, self._settings = jvm, settings
@@ -93,6 +115,27 @@ class KafkaClient:
             frozenset(str(one.name()) for one in rights) if rights is not None else None,
         )
 
+    def look(self) -> Seen:
+        """Ids, beginnings and ends of the topics in the configuration. The end is before the transactions that are
+        open."""
+        found = self._wait(self._admin().describeTopics(list(self._settings.topics)).allTopicNames())
+        none = str(self._jvm.org.apache.kafka.common.Uuid.ZERO_UUID.toString())
+        ids: dict[str, str] = {}
+        ranges: dict[Partition, Range] = {}
+        for topic, described in found.items():
+            ids[topic] = str(described.topicId().toString())
+            whole = self.ranges(topic, [int(one.partition()) for one in described.partitions()])
+            ranges |= {(topic, number): one for number, one in whole.items()}
+        return Seen(
+            {topic: one for topic, one in ids.items() if one != none},
+            {place: one.first for place, one in ranges.items()},
+            {place: one.end for place, one in ranges.items()},
+        )
+
+    def names(self) -> set[str]:
+        """The names of all topics that the account may see."""
+        return set(self._wait(self._admin().listTopics().names()))
+
     def topic_config(self, name: str, key: str) -> str:
         """A setting of a topic."""
         resource = self._jvm.org.apache.kafka.common.config.ConfigResource(
@@ -100,12 +143,12 @@ class KafkaClient:
         )
         return str(self._wait(self._admin().describeConfigs([resource]).all()).get(resource).get(key).value())
 
-    def try_create(self, name: str) -> None:
-        """Asks whether a topic could be made, without making it."""
+    def create(self, name: str, *, only_try: bool = False) -> None:
+        """Makes a topic for dead letters, or only asks whether that could be done."""
         optional = self._jvm.java.util.Optional
         topic = self._jvm.org.apache.kafka.clients.admin.NewTopic(name, optional.of(1), optional.empty())
         topic.configs({"max.message.bytes": str(DEAD_LETTER_MAX_BYTES)})
-        options = self._jvm.org.apache.kafka.clients.admin.CreateTopicsOptions().validateOnly(True)
+        options = self._jvm.org.apache.kafka.clients.admin.CreateTopicsOptions().validateOnly(only_try)
         self._wait(self._admin().createTopics([topic], options).all())
 
     def delete_before(self, topic: str, floors: Mapping[int, int]) -> None:
@@ -167,6 +210,19 @@ class KafkaClient:
                     f"{_SILENCE_SECONDS:g} s; are its brokers well?"
                 )
 
+    def first(self, partition: Partition, offset: int) -> tuple[int, int, int]:
+        """The commit time, in milliseconds, of the first message from `offset` on, 0 where there is none; and how many
+        messages behind it have how many bytes together."""
+        consumer, place = self._consumer(), self._place(*partition)
+        with self._told():
+            consumer.assign([place])
+            consumer.seek(place, offset)
+            records = list(consumer.poll(self._jvm.java.time.Duration.ofSeconds(2)).records(place))
+            if not records:
+                return 0, 0, 0
+            sizes = [max(0, int(record.serializedValueSize())) for record in records]
+            return _committed(records[0], sizes[0]), len(sizes), sum(sizes)
+
     def publish(self, records: Sequence[Sent]) -> list[str]:
         """Publishes with acks=all, and returns when all are answered: of each record why it was refused, or ""."""
         producer = self._producer()
@@ -211,7 +267,9 @@ class KafkaClient:
                 "enable.auto.commit": "false",
                 "auto.offset.reset": "earliest",
                 "allow.auto.create.topics": "false",
-                "fetch.max.bytes": str(16 << 20),
+                "fetch.max.bytes": str(_FETCH),
+                "max.partition.fetch.bytes": str(_FETCH),
+                "max.poll.records": "100",
                 # The broker holds back what comes behind a fetch that waits, such as the end of the connection.
                 "fetch.max.wait.ms": "50",
             },
@@ -291,3 +349,48 @@ def kafka_reason(error: BaseException) -> str:
     text = java_reason(error)
     found = _WRAPPING.match(text)
     return f"{found[1]}: {text[found.end() :]}".rstrip(": ") if found else text
+
+
+def _committed(record: Any, size: int) -> int:
+    if size <= _MAX_VALUE:
+        found = _read(record)
+        with contextlib.suppress(MessageError):
+            message = read(found.value, found.key, dict(found.headers))
+            if isinstance(message, Rows) and message.committed_ms:
+                return message.committed_ms
+    return int(record.timestamp())
+
+
+def prepare_topics(client: KafkaClient, settings: KafkaSettings, stop: threading.Event) -> None:
+    """Waits until the topics are there and creates the one for dead letters. Raises UnreachableError when Kafka does
+    not answer or topics are still missing after `topic_timeout`."""
+    deadline = time.monotonic() + settings.topic_timeout
+    told = False
+    while not stop.is_set():
+        try:
+            names = client.names()
+        except KafkaError as error:
+            raise KafkaError(f"Kafka at {', '.join(settings.bootstrap_servers)} does not answer: {error}") from None
+        if settings.dead_letter_topic not in names:
+            _create(client, settings.dead_letter_topic)
+        missing = sorted(set(settings.topics) - names)
+        if not missing:
+            return
+        if time.monotonic() >= deadline:
+            raise UnreachableError(
+                f"Kafka has no topic {', '.join(missing)} after {settings.topic_timeout:g} s: "
+                "create it, or let the daemon publish to it first, or correct `topics` in [kafka]"
+            )
+        if not told:
+            log.info("waiting for topics", missing=missing, seconds=settings.topic_timeout)
+            told = True
+        stop.wait(1.0)
+
+
+def _create(client: KafkaClient, name: str) -> None:
+    try:
+        client.create(name)
+        log.info("topic for dead letters created", topic=name)
+    except KafkaError as error:
+        if "TopicExistsException" not in str(error):
+            raise UnreachableError(f"can't create the topic for dead letters {name}: {error}") from None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from headrace_spark.errors import RefusedError
 from headrace_spark.settings import Settings
 from headrace_spark.source.kafka import java_reason
+from headrace_spark.source.kafka_client import KafkaError
 from headrace_spark.status.outages import ELASTICSEARCH, KAFKA, QUERY, SPARK
 
 MAX_DOCS = 2_147_483_519
@@ -129,6 +130,8 @@ def problem_of(error: Exception, settings: Settings) -> Problem:
     if isinstance(error, RefusedError):
         return Problem(QUERY, error.reason, error.remedy, SLOW, refused=True)
     text = str(error)
+    if isinstance(error, KafkaError):
+        return Problem(KAFKA, kafka_cause(settings.kafka.bootstrap_servers, text))
     name, said = python_error(text)
     if name == "BulkError":
         return Problem(ELASTICSEARCH, elasticsearch_cause(said, settings.elasticsearch.hosts))

@@ -28,11 +28,8 @@ from headrace_documents.formats.changes import Row
 from headrace_spark.dead_letters.held import DEAD_LETTERS, Held, hold
 from headrace_spark.dead_letters.records import DeadLetter, Origin, tell
 from headrace_spark.settings import Settings
-from headrace_spark.sink.conflicts import Watch
-from headrace_spark.sink.dual_write import DualWrites
-from headrace_spark.sink.writer import SparkTask
+from headrace_spark.sink.writer import Context, SparkTask
 from headrace_spark.status.counting import Adding, Counts
-from headrace_spark.status.report_socket import Address
 from headrace_spark.transform.expressions import Expressions
 from headrace_spark.transform.joining import Joining, RefusedDocument, Touch, Truncated
 from headrace_spark.transform.worker import Record, Worker, dead_letter
@@ -54,25 +51,14 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "headers")
 
 
 class Batch:
-    """The messages of one batch. `patience` is that of PatientWriter, `reports` where tasks report to."""
+    """The messages of one batch."""
 
     def __init__(
-        self,
-        settings: Settings,
-        frame: DataFrame,
-        number: int,
-        patience: float | None,
-        reports: Address | None = None,
-        expressions: Expressions | None = None,
-        dual_writes: DualWrites | None = None,
-        watch: Watch | None = None,
+        self, settings: Settings, frame: DataFrame, context: Context, expressions: Expressions | None = None
     ) -> None:
-        self._watch = watch or Watch()
-        self._settings, self._frame, self._number = settings, frame, number
-        self._patience, self._reports, self._expressions = patience, reports, expressions
-        self._dual_writes = dict(dual_writes or {})
-        self._context = frame.sparkSession.sparkContext
-        self._counts = self._context.accumulator(Counts(), Adding())
+        self._settings, self._frame, self._context, self._expressions = settings, frame, context, expressions
+        spark = frame.sparkSession.sparkContext
+        self._tasks, self._counts = spark.defaultParallelism, spark.accumulator(Counts(), Adding())
 
     @property
     def counts(self) -> Counts:
@@ -102,9 +88,7 @@ class Batch:
         return rows.mapPartitions(expressions.messages).map(lambda found: record_of(found[0], found[1]))
 
     def _step(self, kind: type[_Step]) -> _Step:
-        return kind(
-            self._settings, self._counts, self._number, self._patience, self._reports, self._dual_writes, self._watch
-        )
+        return kind(self._settings, self._context, self._counts)
 
     def _hold(self, made: RDD[Any], save: Callable[[DataFrame], None]) -> None:
         """Keeps the messages that wait, before the checkpoint notes the batch."""
@@ -113,11 +97,12 @@ class Batch:
 
     def _follow(self, given: RDD[Any], save: Callable[[DataFrame], None]) -> None:
         # What the rows of this batch have made known holds for the documents that are composed of them.
-        seen = {one.conflict for one in self.counts.conflicts} - self._watch.given_up
-        self._watch = self._watch._replace(known=self._watch.known | {one.target for one in seen})
+        watch = self._context.watch
+        seen = {one.conflict.target for one in self.counts.conflicts if one.conflict not in watch.given_up}
+        self._context = self._context._replace(watch=watch._replace(known=watch.known | seen))
         made = given
         for step in (_Resolve, _Compose):
-            made = _shuffled(made, self._context.defaultParallelism).mapPartitions(self._step(step))
+            made = _shuffled(made, self._tasks).mapPartitions(self._step(step))
         refused = made.persist(_STORED)
         try:
             if refused.count():
@@ -139,7 +124,7 @@ class Batch:
         reasons = refused.map(_by_origin).reduceByKey(_more).map(lambda found: (*found[0], *_reason(*found[1])))
         origins = self._frame.sparkSession.createDataFrame(reasons, _ORIGINS, verifySchema=False)
         joined = self._frame.join(origins, ["topic", "partition", "offset"]).select(*COLUMNS, "reason", "held")
-        number, dual_writes = self._number, self._dual_writes
+        number, dual_writes = self._context.batch, self._context.dual_writes
 
         def made(row: Any) -> Iterator[DeadLetter | Held]:
             record, reason = record_of(row[:-2]), row[-2]
@@ -170,18 +155,9 @@ def record_of(row: Iterable[Any], computed: Sequence[Row] = ()) -> Record:
 
 
 class _Step(SparkTask):
-    def __init__(
-        self,
-        settings: Settings,
-        counts: Accumulator[Counts],
-        number: int,
-        patience: float | None,
-        reports: Address | None,
-        dual_writes: DualWrites,
-        watch: Watch,
-    ) -> None:
-        super().__init__(settings, patience, reports)
-        self._counts, self._number, self._dual_writes, self._watch = counts, number, dual_writes, watch
+    def __init__(self, settings: Settings, context: Context, counts: Accumulator[Counts]) -> None:
+        super().__init__(settings, context)
+        self._counts = counts
 
     def _run(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[_Made]:
         yield from self._work(given, writer, counts)
@@ -194,28 +170,28 @@ class _Step(SparkTask):
 
 class _Apply(_Step):
     def _work(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[_Made]:
-        worker = Worker(self._settings, writer, self._number, counts, self._dual_writes, self._watch)
+        worker = Worker(self._settings, writer, self._context, counts)
         yield from worker.run(given)
         worker.totals()
 
 
 class _Resolve(_Step):
     def _work(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[_Made]:
-        joining = Joining(self._settings, writer, self._dual_writes)
+        joining = Joining(self._settings, writer, self._context)
         yield from joining.resolve(given)
         joining.count(counts)
 
 
 class _Compose(_Step):
     def _work(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[_Made]:
-        joining = Joining(self._settings, writer, self._dual_writes, self._watch)
+        joining = Joining(self._settings, writer, self._context)
         yield from joining.compose(given)
         joining.count(counts)
 
 
 class _Sweep(_Step):
     def _work(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[_Made]:
-        Joining(self._settings, writer, self._dual_writes).sweep(given)
+        Joining(self._settings, writer, self._context).sweep(given)
         yield from ()
 
 

@@ -21,8 +21,9 @@ from headrace_documents.joins.tree import Document, JoinTrees, MemberPlan, RowCh
 from headrace_documents.truncate import Truncation, Truncator
 from headrace_spark.dead_letters.records import Origin
 from headrace_spark.settings import Settings
-from headrace_spark.sink.conflicts import Conflicts, Watch
+from headrace_spark.sink.conflicts import Conflicts
 from headrace_spark.sink.dual_write import DualWrites
+from headrace_spark.sink.writer import NO_CONTEXT, Context
 from headrace_spark.status.counting import Counts
 
 _TOKENS = 1000
@@ -60,14 +61,8 @@ class RefusedDocument(NamedTuple):
 class Members:
     """The rows of one task that belong to indexes with joins: what is to be kept of them, and what they touch."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        writer: BulkWriter,
-        dual_writes: DualWrites | None = None,
-        conflicts: Conflicts | None = None,
-    ) -> None:
-        self._conflicts = conflicts or Conflicts(settings, writer, Counts(), Watch())
+    def __init__(self, settings: Settings, writer: BulkWriter, dual_writes: DualWrites, conflicts: Conflicts) -> None:
+        self._conflicts = conflicts
         tombstones = settings.elasticsearch.deletes == "tombstone"
         self.trees = JoinTrees(settings.index, tombstones=tombstones, dual_writes=dual_writes)
         self._writer = writer
@@ -159,13 +154,11 @@ class _Once:
 class Joining:
     """The work of one task."""
 
-    def __init__(
-        self, settings: Settings, writer: BulkWriter, dual_writes: DualWrites | None = None, watch: Watch | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, writer: BulkWriter, context: Context = NO_CONTEXT) -> None:
         self._held = Counter[str]()
-        self._conflicts = Conflicts(settings, writer, Counts(), watch or Watch())
+        self._conflicts = Conflicts(settings, writer, Counts(), context.watch)
         tombstones = settings.elasticsearch.deletes == "tombstone"
-        trees = JoinTrees(settings.index, tombstones=tombstones, dual_writes=dual_writes)
+        trees = JoinTrees(settings.index, tombstones=tombstones, dual_writes=context.dual_writes)
         self._trees, self._writer = trees.trees, writer
         self._truncator = Truncator(settings.elasticsearch, {one.name: one for one in settings.index}, self._writer)
         self._rows: dict[str, ElasticRows] = {}

@@ -25,8 +25,9 @@ from headrace_spark.dead_letters.records import (
     dead_headers,
 )
 from headrace_spark.settings import Settings
-from headrace_spark.sink.conflicts import Conflicts, Watch
-from headrace_spark.sink.dual_write import DualWrites, with_dual_truncations, with_dual_writes
+from headrace_spark.sink.conflicts import Conflicts
+from headrace_spark.sink.dual_write import with_dual_truncations, with_dual_writes
+from headrace_spark.sink.writer import NO_CONTEXT, Context
 from headrace_spark.status.counting import Counts
 from headrace_spark.transform.joining import Members, Touch, Truncated
 
@@ -54,21 +55,18 @@ class Worker:
         self,
         settings: Settings,
         writer: BulkWriter,
-        batch: int | None = None,
+        context: Context = NO_CONTEXT,
         counted: Counts | None = None,
-        dual_writes: DualWrites | None = None,
-        watch: Watch | None = None,
     ) -> None:
-        self._dual_writes = dual_writes or {}
-        self._writer, self._batch = writer, batch
+        self._dual_writes, self._writer, self._batch = context.dual_writes, writer, context.batch
         self.counted = counted or Counts()
         """By table and index, and how long things took; counts() has the rest."""
         self._committed: list[int] = []
         """The times of commit of the messages whose actions wait in `_pending`."""
         self._rules = settings.elasticsearch.rules()
         self._indexes = Indexes(settings.index, tombstones=settings.elasticsearch.deletes == "tombstone")
-        self._conflicts = Conflicts(settings, writer, self.counted, watch or Watch())
-        self._members = Members(settings, writer, dual_writes, self._conflicts)
+        self._conflicts = Conflicts(settings, writer, self.counted, context.watch)
+        self._members = Members(settings, writer, context.dual_writes, self._conflicts)
         self._has_joins = bool(self._members.trees.trees)
         self._takes_others = settings.takes_others
         self._truncation_plan = TruncationPlan(
