@@ -104,24 +104,6 @@ async def test_poison_is_retried_then_a_dead_letter_then_sent_again_and_stays_fo
     assert line.documents().keys() == {"2"}
 
 
-async def test_what_gave_way_to_a_refused_change_is_written_after_all(line: Line) -> None:
-    """Of two changes to one document in one batch only the newer is written; it is refused here."""
-    table = line.name
-    line.configure(rabbitmq={"linger": 0.4})
-    line.start()
-    await line.wait_for(lambda: line.status().get("state") == "RUNNING")
-    await line.send([change(table, START, "INSERT", row(9))])
-    await line.wait_settled()
-    newer = change(table, START + 10, "UPDATE", row(1, "newer"), old=[{}])
-    await line.send([change(table, START + 5, "INSERT", row(1)), newer, refused(table, START + 20, 1)])
-    await line.wait_for(lambda: line.count("dead_letters") == 1)
-    await line.wait_settled()
-    assert line.documents()["1"] == (START + 10, {"id": 1, "name": "newer", "price": "9.90", "sold": 0})
-    line.stop()
-    # One batch of three, in which only the newest change of the document was written, and refused.
-    assert [line.count(name) for name in ("received", "applied", "indexed", "retried")] == [4, 3, 2, 3]
-
-
 async def test_a_dead_letter_that_no_queue_takes_keeps_its_message_where_it_is(line: Line) -> None:
     line.configure(retry={"attempts": 1})
     line.start()
