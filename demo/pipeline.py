@@ -68,6 +68,8 @@ ivy = "{ivy}"
 scratch = "{folder}/scratch"
 [http]
 listen = "127.0.0.1:{spark_http_port}"
+[log]
+format = "console"
 
 # A document is a service of a city, with its item, the type of that, and its prices.
 [[index]]

@@ -374,7 +374,7 @@ def test_members_of_classes_that_docstrings_name_exist() -> None:
 
 def test_files_and_rooms_that_the_architecture_names_exist() -> None:
     page = read("docs/architecture.md")
-    folders = [ROOT / "daemon/headrace", *CONSUMER_ROOMS.values()]
+    folders = [ROOT / "daemon/headrace", *CONSUMER_ROOMS.values(), ROOT / "rabbitmq_consumer/headrace_consume"]
     for file in re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)`", page):
         if file.startswith("tests/"):  # see test_named_tests_exist
             continue

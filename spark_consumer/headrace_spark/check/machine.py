@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import uuid
 from pathlib import Path
 from typing import Any
 
+from headrace_common.folders import first_folder, try_folder
 from headrace_documents.cli import Findings
 from headrace_spark.settings import SparkSettings
 from headrace_spark.source.kafka_client import kafka_reason
@@ -81,13 +81,9 @@ def _check_conf(findings: Findings, settings: SparkSettings) -> None:
 
 
 def _check_folder(findings: Findings, name: str, folder: Path) -> None:
-    above = folder
-    while not above.exists() and above != above.parent:
-        above = above.parent
     try:
-        # Tried in the nearest folder that is there: the rest is made at the start.
-        with tempfile.NamedTemporaryFile(dir=above, prefix="headrace-check-"):
-            free = shutil.disk_usage(above).free
+        try_folder(folder)  # in the nearest folder that is there: the rest is made at the start
+        free = shutil.disk_usage(first_folder(folder)).free
     except OSError as error:
         findings.wrong(name, f"{folder} can't be written: {error.strerror}", f"change its rights, or [spark] {name}")
         return

@@ -16,6 +16,7 @@ from headrace_spark.session.session import (
     check_conf,
     check_java,
     guessed_key,
+    java_complaint,
     jvm_properties,
     kafka_package,
     remember_jars,
@@ -66,13 +67,8 @@ def _launch(properties: dict[str, Any], said: IO[bytes], resolves: bool, own: Ma
     except Exception:
         said.seek(0)
         lines = [line for line in said.read()[-20_000:].decode("utf-8", "replace").splitlines() if line.strip()]
-        if key := guessed_key(why := _cause(lines), own):
+        why = java_complaint(lines) or (lines or ["it says nothing"])[-1].strip().rstrip(".")
+        if key := guessed_key(why, own):
             raise ConfError(key, own[key], why) from None
         hint = f" {kafka_package()} could not be downloaded? Then name local files in [spark] jars." if resolves else ""
         raise SessionError(f"Spark's JVM did not start: {why}.{hint}") from None
-
-
-def _cause(lines: list[str]) -> str:
-    """The line that tells most: of the exception, else the last."""
-    told = [line for line in lines if "xception" in line or "rror:" in line]
-    return (told or lines or ["it says nothing"])[0 if told else -1].strip().rstrip(".")

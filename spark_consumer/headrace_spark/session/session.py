@@ -138,7 +138,7 @@ def open_session(
     except SessionError:
         raise
     except Exception as error:
-        said = _java_complaint(output.last) or java_reason(error).rstrip(".")
+        said = java_complaint(output.last) or java_reason(error).rstrip(".")
         if key := guessed_key(said, settings.conf):
             raise ConfError(key, settings.conf[key], said) from error
         packages = " and ".join((kafka_package(), *more))
@@ -234,7 +234,7 @@ def _python_there(settings: SparkSettings) -> str:
     return said or sys.executable
 
 
-def _java_complaint(lines: Iterable[str]) -> str:
+def java_complaint(lines: Iterable[str]) -> str:
     """What the JVM has said that sounds like the cause."""
-    told = [line for line in lines if "Exception" in line or "Error" in line]
+    told = [line for line in lines if "xception" in line or "rror" in line]
     return told[0].split(" in thread ", 1)[-1].strip().rstrip(".")[:500] if told else ""
