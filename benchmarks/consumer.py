@@ -23,10 +23,11 @@ from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.indexes.plans import Indexes
 from headrace_documents.messages import actions, read
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.batch.batch import COLUMNS, Batch, record_of
-from headrace_spark.java.session import open_session
-from headrace_spark.kafka.kafka import client_options
-from headrace_spark.settings.settings import Settings, SparkSettings
+from headrace_spark.session.session import open_session
+from headrace_spark.settings import Settings, SparkSettings
+from headrace_spark.sink.writer import Context
+from headrace_spark.source.kafka import client_options
+from headrace_spark.transform.batch import COLUMNS, Batch, record_of
 
 ROOT = Path(__file__).parents[1]
 ROWS = 200_000
@@ -90,7 +91,7 @@ class _Bench:
                     cluster.call("DELETE", (name,))
 
     def batch(self, frame: DataFrame, *indexes: dict[str, Any]) -> None:
-        Batch(self.settings(*indexes), frame, 1, 10.0).write(_no_letters)
+        Batch(self.settings(*indexes), frame, Context(1, patience=10.0)).write(_no_letters)
 
     def run(self) -> list[Line]:
         rows, serves, children = ROWS // self.scale, SERVES // self.scale, CHILDREN // self.scale

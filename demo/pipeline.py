@@ -68,6 +68,8 @@ ivy = "{ivy}"
 scratch = "{folder}/scratch"
 [http]
 listen = "127.0.0.1:{spark_http_port}"
+[log]
+format = "console"
 
 # A document is a service of a city, with its item, the type of that, and its prices.
 [[index]]
@@ -197,7 +199,7 @@ class Pipeline:
         options = [f"-Djava.io.tmpdir={temporary}", "-XX:-UsePerfData", *java.short_lived(stack.cache)]
         self.consumer = Child(
             "headrace-spark",
-            ["headrace_spark.cli.main", "run", "--config", str(folder / "spark.toml"), "--log-format", "console"],
+            ["headrace_spark.cli.main", "run", "--config", str(folder / "spark.toml")],
             folder,
             {
                 **java.spark_environment(folder / "java", *options, cache=stack.cache),

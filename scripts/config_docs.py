@@ -31,7 +31,7 @@ from headrace.settings.values import StartLatest
 from headrace_consume import settings as consume
 from headrace_documents.indexes.settings import FieldSettings, IndexSettings, JoinSettings, SoftDelete
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.settings import settings as spark
+from headrace_spark import settings as spark
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "configuration.md"
@@ -281,6 +281,7 @@ def document() -> str:
         section("[elasticsearch]", ElasticsearchSettings),
         section("[spark]", spark.SparkSettings),
         section("[http]", spark.HttpSettings),
+        section("[log]", spark.LogSettings),
         section("[source]", spark.SourceSettings),
         section("[[index]]", IndexSettings),
         section("[index.soft_delete]", SoftDelete),
@@ -293,6 +294,7 @@ def document() -> str:
         section("[dead_letters]", consume.DeadLetterSettings),
         section("[duplicates]", consume.DuplicatesSettings),
         section("[run]", consume.RunSettings),
+        section("[http]", consume.ConsumeHttpSettings),
         section("[log]", consume.LogSettings),
     ]
     return "\n".join(parts)

@@ -3,8 +3,10 @@ turn the direction of its lines."""
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
+from typing import Any
 
 _HARMLESS = re.compile(r"[ -~]*")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -21,6 +23,11 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """The same of a text that may have several lines."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+def printable_json(value: Any) -> str:
+    """The value as JSON on one line; it stays the same value when it is read again."""
+    return printable(json.dumps(value, ensure_ascii=False))
 
 
 def _escape(character: str) -> str:

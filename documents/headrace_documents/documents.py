@@ -55,14 +55,16 @@ DELETED = "headrace_deleted"
 TOMBSTONE: dict[str, Value] = {DELETED: True}
 
 
-def _integer(value: str) -> Value:
+def integer(value: str) -> Value:
+    """A whole number; a text that is none stays."""
     try:
         return int(value)
     except ValueError:
         return value  # e.g. b'1' from another writer: the text loses nothing, a guess might
 
 
-def _float(value: str) -> Value:
+def float_or_text(value: str) -> Value:
+    """A floating-point number; a text that is none stays."""
     try:
         number = float(value)
     except ValueError:
@@ -81,9 +83,9 @@ def converter(mysql_type: str, decimals: str) -> Converter | None:
     """
     base = mysql_type.strip().lower().split("(", 1)[0].split(" ", 1)[0]
     if base in _INTEGERS:
-        return _integer
+        return integer
     if base in _FLOATS or (decimals == "number" and base in _DECIMALS):
-        return _float
+        return float_or_text
     return None
 
 

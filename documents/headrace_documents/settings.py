@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,10 +11,26 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
+from headrace_common.files import ModelT, read_section
 from headrace_common.section import File, Int, Seconds, Section, SizeOrOff
-from headrace_common.values import check_host
-from headrace_documents.config import absolute
+from headrace_common.values import check_host, parse_host_port
 from headrace_documents.documents import DELETED, Rules
+from headrace_documents.errors import SettingsError
+
+
+def absolute(path: Path | str | None) -> str:
+    """Returns the path without the working directory in it, since Spark's workers run in another one; "" for none."""
+    return str(Path(path).absolute()) if path else ""
+
+
+def load_file(path: Path, model: type[ModelT]) -> ModelT:
+    """Returns a configuration file as a model. Raises SettingsError with everything that is wrong."""
+    problems: list[str] = []
+    settings = read_section(path, model, os.environ, problems)
+    if settings is None:
+        raise SettingsError(problems)
+    return settings
+
 
 OnTruncate = Literal["delete", "refuse", "ignore"]
 ON_TRUNCATE = (
@@ -138,3 +155,35 @@ class ElasticsearchSettings(Section):
         if self.deletes == "tombstone":
             mappings["properties"] = {**mappings.get("properties", {}), DELETED: {"type": "boolean"}}
         return {"settings": {"index.gc_deletes": self.gc_deletes, **self.settings}, "mappings": mappings}
+
+
+def _check_listen(value: str) -> str:
+    if value:
+        parse_host_port(value)
+    return value
+
+
+Listen = Annotated[str, AfterValidator(_check_listen)]
+LISTEN = 'Address and port of /health and /metrics; "" turns them off.'
+
+
+class HttpSettings(Section):
+    """[http]: health and metrics."""
+
+    listen: Listen = Field(default="127.0.0.1:9713", description=LISTEN)
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port, or None when HTTP is off."""
+        return parse_host_port(self.listen) if self.listen else None
+
+
+class LogSettings(Section):
+    """[log]: what goes to standard error."""
+
+    format: Literal["auto", "console", "json"] = Field(
+        default="auto", description="Lines for people, or JSON objects; auto: console at a terminal, else json."
+    )
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least severe lines that are written."
+    )

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from headrace_consume.letters import Message
+from headrace_consume.message import Message
 from headrace_consume.settings import Settings
 from headrace_documents.documents import Action
 from headrace_documents.elastic.bulk import BulkWriter
 from headrace_documents.elastic.index_setup import IndexRefused
-from headrace_documents.emptying import Emptier, Emptying, EmptyingPlan, not_emptied
 from headrace_documents.errors import BulkError, MessageError
 from headrace_documents.formats.changes import Rows, Statement
 from headrace_documents.indexes.plans import Indexes
@@ -21,8 +20,9 @@ from headrace_documents.indexes.projection import UnfitTable
 from headrace_documents.joins.tree import JoinTrees
 from headrace_documents.messages import actions, read
 from headrace_documents.newest import Newest
+from headrace_documents.truncate import Truncation, TruncationPlan, Truncator, not_truncated
 
-log = structlog.get_logger("headrace_consume.applying")
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -40,8 +40,8 @@ class Applier:
     def __init__(self, settings: Settings, writer: BulkWriter) -> None:
         self._rules = settings.elasticsearch.rules()
         self.writer = writer
-        self._emptying = EmptyingPlan(settings.elasticsearch, Indexes(()), JoinTrees(()), takes_others=True)
-        self._emptier = Emptier(settings.elasticsearch, {}, writer)
+        self._truncation_plan = TruncationPlan(settings.elasticsearch, Indexes(()), JoinTrees(()), takes_others=True)
+        self._truncator = Truncator(settings.elasticsearch, {}, writer)
         self.rows = self.ignored = 0
         # A session that lost its connection leaves its last batch behind in its thread.
         self._one_at_a_time = threading.Lock()
@@ -59,16 +59,16 @@ class Applier:
         newest: Newest[int] = Newest()
         reasons: dict[int, str] = {}
         rows: dict[int, int] = {}
-        emptyings: dict[int, list[Emptying]] = {}
+        truncations: dict[int, list[Truncation]] = {}
         for number, message in enumerate(messages):
             try:
                 said = read(message.body, headers=message.headers)
                 wanted: list[Action] = []
                 if isinstance(said, Rows):
                     wanted = actions(said, self._rules)
-                    wanted = not_emptied(self.writer, wanted, f"{said.database}.{said.table}")
+                    wanted = not_truncated(self.writer, wanted, f"{said.database}.{said.table}")
                 elif isinstance(said, Statement):
-                    emptyings[number] = self._emptyings(said)
+                    truncations[number] = self._truncations(said)
             except (MessageError, UnfitTable) as error:
                 reasons[number] = str(error)
                 continue
@@ -77,9 +77,9 @@ class Applier:
                 newest.add(action, number)
         for action, number, reason in newest.write(self.writer):
             reasons.setdefault(number, f"Elasticsearch refuses row {action.row}: {reason}")
-        for some in emptyings.values():
-            for emptying in some:
-                self._emptier.documents(emptying)
+        for some in truncations.values():
+            for truncation in some:
+                self._truncator.documents(truncation)
         outcome = Outcome()
         for number, message in enumerate(messages):
             if number in reasons:
@@ -90,8 +90,8 @@ class Applier:
                 self.rows += rows[number]
         return outcome
 
-    def _emptyings(self, statement: Statement) -> list[Emptying]:
-        found = self._emptying.of(statement)
+    def _truncations(self, statement: Statement) -> list[Truncation]:
+        found = self._truncation_plan.of(statement)
         if found is None:
             self.ignored += 1
             log.debug("a statement changes no document", kind=statement.kind, table=statement.table)

@@ -18,9 +18,9 @@ from aio_pika.exceptions import ChannelNotFoundEntity
 from headrace_common.rabbitmq import connection_url, error_text, queue_arguments
 from headrace_common.rabbitmq_section import QueueType
 from headrace_common.tls import TlsFileError, client_context
-from headrace_consume.errors import BrokerError
-from headrace_consume.letters import Message
+from headrace_consume.message import Message
 from headrace_consume.settings import RabbitMqSettings
+from headrace_documents.errors import ConsumerError
 
 T = TypeVar("T")
 
@@ -37,6 +37,10 @@ _KEPT = (
     "timestamp",
     "app_id",
 )
+
+
+class BrokerError(ConsumerError):
+    """RabbitMQ did not do what was asked of it, or the connection is gone. Trying again may help."""
 
 
 class Broker:

@@ -1,119 +1,131 @@
-"""`headrace-consume dead-letters list|resend|discard`: for messages that could not be applied."""
+"""`headrace-consume dead-letters`: takes dead letters out of their queues for the commands that both consumers have."""
 
 from __future__ import annotations
 
 import argparse
-import json
+import asyncio
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from headrace_consume.broker import Broker
-from headrace_consume.errors import BrokerError
-from headrace_consume.letterbox import Letterbox
-from headrace_consume.letters import Message, describe
+from headrace_common.arguments import positive
+from headrace_consume import message as headers
+from headrace_consume.broker import Broker, BrokerError
+from headrace_consume.dead_letter_queues import DeadLetterQueues
+from headrace_consume.message import Message, number, own_headers, text
 from headrace_consume.service import quiet_clients
 from headrace_consume.settings import Settings
+from headrace_documents.cli import CommandLine
+from headrace_documents.dead_letters import Content, DeadLetters, Facts, add_dead_letters, subject
 
-Letter = tuple[Message, dict[str, Any]]
-
-
-def add_commands(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    """Adds the sub-commands; returns their parsers."""
-    commands = parser.add_subparsers(dest="action", required=True)
-    show = commands.add_parser("list", help="show them; nothing changes")
-    resend = commands.add_parser("resend", help="send them to the queue again, as if for the first time")
-    discard = commands.add_parser("discard", help="take them away for good, after a question; they are printed")
-    for command in (show, resend, discard):
-        command.add_argument("--json", action="store_true", help="one JSON object a line, with the whole message")
-        command.add_argument("--limit", type=_positive, default=1000, help="messages read of each queue; default 1000")
-        command.add_argument(
-            "--where",
-            choices=["needs_operator", "waiting", "all"],
-            default="all",
-            help="needs_operator: only those that need an operator",
-        )
-    for command in (resend, discard):
-        chosen = command.add_mutually_exclusive_group(required=True)
-        chosen.add_argument("--id", action="append", default=[], help="the message's id, as list shows it; repeatable")
-        chosen.add_argument("--all", action="store_true", help="all that list shows")
-    discard.add_argument("--yes", action="store_true", help="do not ask")
-    return [show, resend, discard]
+STATES = ("PENDING", "NEEDS_OPERATOR")
 
 
-async def command(settings: Settings, options: argparse.Namespace) -> int:
-    """Runs one of them. Exit codes: 0 done, 1 none of that id, or not confirmed. Raises BrokerError."""
+def add(line: CommandLine) -> None:
+    add_dead_letters(line, _opened, _add_options)
+
+
+def _add_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--state",
+        choices=STATES,
+        type=str.upper,
+        help="only those in this state; PENDING: the scan sends them again",
+    )
+    command.add_argument(
+        "--most", type=positive, default=1000, metavar="N", help="messages read of each queue (default: %(default)s)"
+    )
+
+
+@dataclass(slots=True)
+class TakenDeadLetter(Facts):
+    """A dead letter that was taken out of its queue, and is not acknowledged."""
+
+    state: str
+    message: Message
+
+    def more(self) -> dict[str, Any]:
+        of = self.message.headers
+        return {
+            "state": self.state,
+            "attempts": number(of, headers.ATTEMPTS),
+            "resends": number(of, headers.RESENDS),
+            "last": text(of.get(headers.LAST)),
+            "exchange": text(of.get(headers.EXCHANGE)),
+            "routing_key": text(of.get(headers.ROUTING_KEY)),
+        }
+
+
+class TakenDeadLetters(DeadLetters[TakenDeadLetter]):
+    """Those that nothing happens to go back to their queues when the connection ends."""
+
+    is_kept_nowhere = True
+
+    def __init__(
+        self, runner: asyncio.Runner, broker: Broker, queues: DeadLetterQueues, taken: list[TakenDeadLetter]
+    ) -> None:
+        self._runner, self._broker, self._queues, self._taken = runner, broker, queues, taken
+
+    @property
+    def all(self) -> Sequence[TakenDeadLetter]:
+        return self._taken
+
+    def content(self, one: TakenDeadLetter) -> Content:
+        return Content(None, list(own_headers(one.message.headers).items()), one.message.body)
+
+    def retry(self, chosen: Sequence[TakenDeadLetter]) -> Mapping[str, str]:
+        self._runner.run(self._end(chosen, again=True))
+        return {}
+
+    def discard(self, chosen: Sequence[TakenDeadLetter]) -> None:
+        self._runner.run(self._end(chosen, again=False))
+
+    async def _end(self, chosen: Sequence[TakenDeadLetter], *, again: bool) -> None:
+        for one in chosen:
+            if again:
+                await self._queues.resend(self._broker, one.message, 0)
+            await self._broker.acknowledge(0, [one.message.tag])
+
+
+@contextmanager
+def _opened(settings: Settings, options: argparse.Namespace) -> Iterator[TakenDeadLetters]:
+    with asyncio.Runner() as runner:
+        broker = runner.run(_connected(settings))
+        try:
+            taken = runner.run(_take(settings, broker, options))
+            yield TakenDeadLetters(runner, broker, DeadLetterQueues(settings), taken)
+        finally:
+            runner.run(broker.close())
+
+
+async def _connected(settings: Settings) -> Broker:
     quiet_clients()
-    async with _letters(settings, options) as (broker, letters):
-        if options.action == "list":
-            _show([told for _, told in letters], options.json)
-            return 0
-        chosen = [letter for letter in letters if options.all or letter[1]["id"] in options.id]
-        missing = set(options.id) - {told["id"] for _, told in chosen}
-        for name in sorted(missing):
-            print(f"there is no dead letter with the id {name!r}", file=sys.stderr)
-        if options.action == "discard" and chosen and not options.yes and not _confirmed(len(chosen)):
-            print("nothing was discarded", file=sys.stderr)
-            return 1
-        # What is discarded is printed whole, and before it is gone.
-        _show([told for _, told in chosen], options.json or options.action == "discard")
-        sys.stdout.flush()
-        await _act(settings, options.action, broker, [message for message, _ in chosen])
-        print(f"{len(chosen)} {'sent again' if options.action == 'resend' else 'discarded'}", file=sys.stderr)
-        return 1 if missing else 0
+    return await Broker.connect(settings.rabbitmq, "headrace-consume dead-letters")
 
 
-@asynccontextmanager
-async def _letters(settings: Settings, options: argparse.Namespace) -> AsyncIterator[tuple[Broker, list[Letter]]]:
-    """The dead letters, taken and not acknowledged: those that nothing happens to go back when the connection ends."""
-    broker = await Broker.connect(settings.rabbitmq, "headrace-consume dead-letters")
-    try:
-        letters: list[Letter] = []
-        for where, queue in (("waiting", settings.dead_queue), ("needs_operator", settings.operator_queue)):
-            if options.where not in (where, "all"):
-                continue
-            count = await broker.has_queue(queue)
-            if count is None:
-                raise BrokerError(f"RabbitMQ {broker.address} has no queue {queue}: the consumer makes it at its start")
-            for _ in range(min(count, options.limit)):
-                message = await broker.get(queue)
-                if message is None:
-                    break
-                letters.append((message, describe(message.headers, message.message_id, where, message.body)))
-            if count > options.limit:
-                print(f"queue {queue} has {count} messages; --limit {options.limit} of them", file=sys.stderr)
-        yield broker, letters
-    finally:
-        await broker.close()
-
-
-async def _act(settings: Settings, action: str, broker: Broker, chosen: Sequence[Message]) -> None:
-    letterbox = Letterbox(settings)
-    for message in chosen:
-        if action == "resend":
-            await letterbox.resend(broker, message, 0)
-        await broker.acknowledge(0, [message.tag])
-
-
-def _show(letters: Sequence[dict[str, Any]], as_json: bool) -> None:
-    for letter in letters:
-        if as_json:
-            print(json.dumps(letter, ensure_ascii=False))
+async def _take(settings: Settings, broker: Broker, options: argparse.Namespace) -> list[TakenDeadLetter]:
+    taken: list[TakenDeadLetter] = []
+    for state, queue in zip(STATES, (settings.dead_queue, settings.operator_queue), strict=True):
+        if options.state not in (state, None):
             continue
-        print(
-            f"{letter['id'] or '(no id)'}  {letter['where']}, {letter['attempts']} attempts, "
-            f"{letter['resends']} resends, first {letter['first']}, "
-            f"from {letter['exchange'] or 'the default exchange'} by {letter['routing_key']}\n    {letter['reason']}"
-        )
+        count = await broker.has_queue(queue)
+        if count is None:
+            raise BrokerError(f"RabbitMQ {broker.address} has no queue {queue}: the consumer makes it at its start")
+        for _ in range(min(count, options.most)):
+            message = await broker.get(queue)
+            if message is None:
+                break
+            taken.append(facts_of(message, state))
+        if count > options.most:
+            print(f"queue {queue} has {count} messages; --most {options.most} of them", file=sys.stderr)
+    return taken
 
 
-def _confirmed(count: int) -> bool:
-    print(f"Discard {count} messages for good? They are printed. Type yes: ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip() == "yes"
-
-
-def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError("should be a whole number from 1 on")
-    return int(text)
+def facts_of(message: Message, state: str) -> TakenDeadLetter:
+    """What a message in a queue of dead letters says of itself."""
+    of = message.headers
+    table, key = subject(None, message.body, of)
+    first, reason = text(of.get(headers.FIRST)), text(of.get(headers.REASON))
+    return TakenDeadLetter(message.id, first, table, key, reason, len(message.body), state, message)

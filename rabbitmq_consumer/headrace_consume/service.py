@@ -1,4 +1,4 @@
-"""The process: sessions with the broker one after the other, the scan of dead letters, the status file, the end."""
+"""The process: sessions with the broker one after the other, the scan of dead letters, HTTP, the end."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from typing import Any
 import structlog
 
 from headrace_consume.applying import Applier
-from headrace_consume.backoff import Backoff
-from headrace_consume.broker import Broker
+from headrace_consume.broker import Broker, BrokerError
+from headrace_consume.dead_letter_queues import DeadLetterQueues, prepare
 from headrace_consume.duplicates import Duplicates, make_duplicates
-from headrace_consume.errors import BrokerError
-from headrace_consume.letterbox import Letterbox, prepare
-from headrace_consume.session import Session
+from headrace_consume.session import Backoff, Session
 from headrace_consume.settings import Settings
-from headrace_consume.status import CONNECTING, STOPPED, STOPPING, WAITING, Status
+from headrace_consume.status import ConsumeMetrics, State, Status
 from headrace_documents.elastic.bulk import BulkWriter
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import BulkError
+from headrace_documents.http import HttpServer
 
 log = structlog.get_logger("headrace_consume")
 
@@ -32,37 +31,41 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._status = Status(settings.run.status_file)
+        self._status = Status()
         self._stop = asyncio.Event()
         # The same request for the thread that writes: asyncio's event is not for threads.
         self._stop_writing = threading.Event()
-        self._letterbox = Letterbox(settings)
+        self._dead_letters = DeadLetterQueues(settings)
 
     async def run(self) -> None:
-        """Works until it is stopped. Raises DuplicatesError when a package is missing."""
+        """Works until it is stopped. Raises HttpError, and DuplicatesError when a package is missing."""
         quiet_clients()
         duplicates = make_duplicates(self._settings)
+        address, metrics = self._settings.http.address, ConsumeMetrics(self._status)
+        server = HttpServer(address, self._status, metrics) if address is not None else None
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, signal.Signals(number).name)
         cluster = Cluster(self._settings.elasticsearch)
         applier = Applier(self._settings, BulkWriter(self._settings.elasticsearch, cluster, self._pause))
-        side = [asyncio.ensure_future(work) for work in (self._scan_for_ever(), self._write_status_for_ever())]
+        side = [asyncio.ensure_future(work) for work in (self._scan_for_ever(), self._sign_for_ever())]
         try:
             await self._sessions(applier, duplicates)
         finally:
             for task in side:
                 task.cancel()
             await asyncio.gather(*side, return_exceptions=True)
-            await self._letterbox.close()
+            await self._dead_letters.close()
             await duplicates.close()
-            self._status.enter(STOPPED)
+            if server is not None:
+                server.close()
+            log.info("stopped", **self._status.gauges, **self._status.counts)
 
     def _on_signal(self, name: str) -> None:
         log.info("signal", name=name)
         self._stop.set()
         self._stop_writing.set()
-        self._status.enter(STOPPING)
+        self._status.enter(State.STOPPING)
 
     def _pause(self, seconds: float) -> None:
         """The writer's wait between two tries, in its thread. Raises BulkError at the request to stop."""
@@ -83,7 +86,7 @@ class Service:
             if worked:
                 backoff.reset()
             wait = backoff.next()
-            self._status.enter(CONNECTING, reason)
+            self._status.enter(State.WAITING, "rabbitmq", reason)
             log.error("no connection to RabbitMQ; it is tried again", seconds=round(wait, 2), reason=reason)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
@@ -106,7 +109,7 @@ class Service:
             await prepare(broker, self._settings)
             self._status.counts["connections"] += 1
             log.info("consuming", broker=broker.address, queue=self._settings.rabbitmq.queue)
-            session = Session(self._settings, broker, self._letterbox, applier, duplicates, self._status, self._stop)
+            session = Session(self._settings, broker, self._dead_letters, applier, duplicates, self._status, self._stop)
             return await session.run(), session.worked
         finally:
             await broker.close()
@@ -116,18 +119,18 @@ class Service:
         last: tuple[int, int] | None = None
         while True:
             await asyncio.sleep(self._settings.dead_letters.scan_interval)
-            if self._status.state in (WAITING, CONNECTING, STOPPING):
+            if self._status.state is not State.RUNNING:
                 continue
             try:
-                sent = await self._letterbox.scan()
-                found = await self._letterbox.counts()
+                sent = await self._dead_letters.scan()
+                found = await self._dead_letters.counts()
             except BrokerError as error:
                 self._status.troubles["scan"] = str(error)
                 log.error("the scan of dead letters failed", reason=str(error))
                 continue
             self._status.troubles["scan"] = ""
             self._status.counts["resent"] += sent
-            self._status.gauges["dead_letters"], self._status.gauges["needs_operator"] = found
+            self._status.gauges["waiting_dead_letters"], self._status.gauges["needs_operator"] = found
             if sent:
                 log.info("dead letters are sent again", messages=sent)
             if found[1] and found != last:
@@ -138,10 +141,10 @@ class Service:
                 )
             last = found
 
-    async def _write_status_for_ever(self) -> None:
+    async def _sign_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.run.status_interval)
-            self._status.write()
+            self._status.sign()
+            await asyncio.sleep(1.0)
 
 
 def quiet_clients() -> None:

@@ -7,25 +7,73 @@ dead letters. In all of them it is unacknowledged and counts for the prefetch, w
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import structlog
 
-from headrace_consume.acks import AckWindow
 from headrace_consume.applying import Applier, Outcome
-from headrace_consume.backoff import Backoff
-from headrace_consume.broker import Broker
+from headrace_consume.broker import Broker, BrokerError
+from headrace_consume.dead_letter_queues import DeadLetterQueues
 from headrace_consume.duplicates import Duplicates
-from headrace_consume.errors import BrokerError
-from headrace_consume.letterbox import Letterbox
-from headrace_consume.letters import MAX_REASON, Message
+from headrace_consume.message import Message
 from headrace_consume.settings import Settings
-from headrace_consume.status import RUNNING, WAITING, Status
+from headrace_consume.status import State, Status
 from headrace_consume.threads import in_thread
+from headrace_documents.dead_letters import MAX_REASON
 from headrace_documents.errors import BulkError
 
-log = structlog.get_logger("headrace_consume.session")
+FIRST = 0.25
+
+
+class Backoff:
+    """The waits: a quarter of a second, then twice as long each time up to a limit, a little shorter at random, so that
+    many consumers do not come back in the same moment."""
+
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
+        self._wait = FIRST
+
+    def next(self) -> float:
+        """The next wait in seconds."""
+        wait = min(self._wait, self._longest)
+        self._wait = min(self._wait * 2, self._longest)
+        return wait * random.uniform(0.75, 1.0)
+
+    def reset(self) -> None:
+        """Something has worked."""
+        self._wait = FIRST
+
+
+class AckWindow:
+    """The delivery tags of one channel that are not acknowledged yet. Tags grow from 1 in the order of delivery."""
+
+    def __init__(self) -> None:
+        # A dict keeps the order of delivery, and a tag is taken out of its middle at no cost.
+        self._open: dict[int, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, tag: int) -> None:
+        """A message has been delivered."""
+        self._open[tag] = None
+
+    def settle(self, tags: Iterable[int]) -> tuple[int, list[int]]:
+        """Takes out what is done; returns the tag up to which all may be acknowledged at once (0: none), and those
+        that need an acknowledgement of their own, because an older message is still open (it waits for a retry)."""
+        settled = sorted(tag for tag in set(tags) if tag in self._open)
+        for tag in settled:
+            del self._open[tag]
+        oldest = next(iter(self._open), None)
+        if oldest is None:
+            return (settled[-1] if settled else 0), []
+        before = [tag for tag in settled if tag < oldest]
+        return (before[-1] if before else 0), settled[len(before) :]
+
+
+log = structlog.get_logger(__name__)
 
 
 class Session:
@@ -35,7 +83,7 @@ class Session:
         self,
         settings: Settings,
         broker: Broker,
-        letterbox: Letterbox,
+        dead_letters: DeadLetterQueues,
         applier: Applier,
         duplicates: Duplicates,
         status: Status,
@@ -43,7 +91,7 @@ class Session:
     ) -> None:
         self._settings = settings
         self._broker = broker
-        self._letterbox = letterbox
+        self._dead_letters = dead_letters
         self._applier = applier
         self._duplicates = duplicates
         self._status = status
@@ -70,8 +118,9 @@ class Session:
         tasks: list[asyncio.Task[str]] = []
         try:
             await self._broker.consume(self._settings.rabbitmq.queue, self._settings.rabbitmq.prefetch, self._take)
-            self._status.enter(RUNNING)
-            works: list[Callable[[], Awaitable[str]]] = [self._broker.closed, self._pump, self._bury_all, self._drain]
+            self._status.enter(State.RUNNING)
+            works: list[Callable[[], Awaitable[str]]]
+            works = [self._broker.closed, self._pump, self._publish_dead_letters, self._drain]
             tasks = [asyncio.ensure_future(_as_coroutine(work)) for work in works]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             reason = ""
@@ -144,7 +193,7 @@ class Session:
                 if self._stop.is_set():
                     raise BrokerError("stopped while Elasticsearch takes nothing") from None
                 wait = backoff.next()
-                self._status.enter(WAITING, str(error))
+                self._status.enter(State.WAITING, "elasticsearch", str(error))
                 log.warning(
                     "Elasticsearch takes nothing; the messages wait",
                     messages=len(batch),
@@ -153,8 +202,8 @@ class Session:
                 )
                 await _until(self._stop, wait)
             else:
-                if self._status.state == WAITING:
-                    self._status.enter(RUNNING)
+                if self._status.state is State.WAITING:
+                    self._status.enter(State.RUNNING)
                 return outcome
 
     async def _settle(self, messages: Sequence[Message]) -> None:
@@ -187,7 +236,7 @@ class Session:
         del self._held[message.tag]
         self._put([message])
 
-    async def _bury_all(self) -> str:
+    async def _publish_dead_letters(self) -> str:
         """Publishes dead letters, one at a time. Each stays unacknowledged until the broker has confirmed it."""
         backoff = Backoff(self._settings.run.reconnect_max)
         while True:
@@ -195,7 +244,7 @@ class Session:
             while self._dying:
                 message = self._dying[0]
                 try:
-                    needs_operator = await self._letterbox.bury(message)
+                    needs_operator = await self._dead_letters.publish(message)
                 except BrokerError as error:
                     wait = backoff.next()
                     self._status.troubles["dead letters"] = str(error)
@@ -212,7 +261,7 @@ class Session:
                 backoff.reset()
                 self._status.troubles["dead letters"] = ""
                 self._dying.popleft()
-                self._status.counts["buried"] += 1
+                self._status.counts["dead_letters"] += 1
                 log.error(
                     "dead letter",
                     id=message.id,

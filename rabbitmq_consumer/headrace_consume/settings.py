@@ -10,8 +10,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from headrace_common.rabbitmq_section import QueueType, RabbitMqSection
 from headrace_common.section import Int, Number, Seconds, SecondsOrOff, Section
-from headrace_documents.config import load_file
-from headrace_documents.settings import ElasticsearchSettings
+from headrace_documents.settings import LISTEN, ElasticsearchSettings, HttpSettings, Listen, LogSettings, load_file
 
 MAX_RETRY_SECONDS = 1500.0
 """RabbitMQ closes the channel of a consumer that leaves a message unacknowledged for 30 minutes (consumer_timeout)."""
@@ -121,18 +120,12 @@ class RunSettings(Section):
     reconnect_max: Seconds = Field(
         default=30.0, description="The longest wait before RabbitMQ or Elasticsearch is tried again."
     )
-    status_file: str = Field(default="", description="JSON file with state and counts; none when empty")
-    status_interval: Seconds = Field(
-        default=5.0, description="Time between two writings of it, besides changes of state."
-    )
 
 
-class LogSettings(Section):
-    """[log]: lines on standard error."""
+class ConsumeHttpSettings(HttpSettings):
+    """[http]: health and metrics."""
 
-    format: Literal["auto", "json", "console"] = Field(
-        default="auto", description="auto: console at a terminal, else json"
-    )
+    listen: Listen = Field(default="127.0.0.1:9714", description=LISTEN)
 
 
 class Settings(Section):
@@ -144,6 +137,7 @@ class Settings(Section):
     dead_letters: DeadLetterSettings = DeadLetterSettings()
     duplicates: DuplicatesSettings = DuplicatesSettings()
     run: RunSettings = RunSettings()
+    http: ConsumeHttpSettings = ConsumeHttpSettings()
     log: LogSettings = LogSettings()
 
     @field_validator("elasticsearch")

@@ -1,85 +1,126 @@
-"""What the consumer says of itself: its state, why, and counts; in a file, for people and for monitoring."""
+"""What the process knows of itself: its state, why, counts, and how they are told."""
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
 from typing import Any
 
 import structlog
+from prometheus_client.core import Metric
+
+from headrace_documents.http import Metrics, iso, state_rows
 
 log = structlog.get_logger("headrace_consume")
 
-CONNECTING, RUNNING, WAITING, STOPPING, STOPPED = "connecting", "running", "waiting", "stopping", "stopped"
-"""waiting: Elasticsearch takes nothing, and the messages stay in the queue."""
-STATES = (CONNECTING, RUNNING, WAITING, STOPPING, STOPPED)
-COUNTS = (
-    *("received", "redelivered", "applied", "rows", "indexed", "deleted", "stale", "ddl_ignored", "duplicates"),
-    *("retried", "buried", "resent", "connections"),
-)
+COUNTS = {
+    "received": "Messages that the broker has delivered.",
+    "redelivered": "Those of them that it had delivered before.",
+    "applied": "Messages whose documents are written.",
+    "rows": "Rows in these messages.",
+    "indexed": "Documents that were written.",
+    "deleted": "Documents that were deleted.",
+    "stale": "Changes that were older than their documents.",
+    "ddl_ignored": "Statements about tables that were passed over.",
+    "duplicates": "Messages that were dropped because their ids were known.",
+    "retried": "Retries of messages that could not be applied.",
+    "dead_letters": "Messages that became dead letters.",
+    "resent": "Dead letters that the scan has sent again.",
+    "connections": "Connections to RabbitMQ.",
+}
+GAUGES = {
+    "in_hand": "Messages that are not acknowledged.",
+    "held": "Those of them that wait for a retry or to become a dead letter.",
+    "waiting_dead_letters": "Dead letters that wait for the scan, as of the last one.",
+    "needs_operator": "Dead letters that need an operator, as of the last scan.",
+}
+
+
+class State(StrEnum):
+    """WAITING: RabbitMQ or Elasticsearch is away, and the messages stay in the queue."""
+
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    WAITING = "WAITING"
+    STOPPING = "STOPPING"
 
 
 class Status:
-    """State and counts of the process. Without a file it only keeps them, and logs changes of the state."""
+    """Of the process. The loop's thread writes it, and that of the HTTP server reads it."""
 
-    def __init__(self, path: str = "", clock: Callable[[], float] = time.time) -> None:
-        self._path = Path(path) if path else None
-        self._clock = clock
-        self._since = clock()
-        self._complained = False
-        self.state = CONNECTING
-        self.reason = ""
+    def __init__(self, clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time) -> None:
+        self._clock, self._now = clock, now
+        self.started_at = self._since = now()
+        self._sign = clock()
+        self._state, self._system, self._cause = State.STARTING, "", ""
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
-        self.gauges: dict[str, int] = {"in_hand": 0, "held": 0, "dead_letters": 0, "needs_operator": 0}
+        self.gauges: dict[str, int] = dict.fromkeys(GAUGES, 0)
         self.troubles: dict[str, str] = {}
         """By what: what does not work and does not stop the work."""
 
-    def enter(self, state: str, reason: str = "") -> None:
-        """A change of the state, with its reason."""
-        if (state, reason) == (self.state, self.reason):
-            return
-        if state != self.state:
-            self._since = self._clock()
-            level = log.warning if state == WAITING else log.info
-            level("state", state=state, **({"reason": reason} if reason else {}))
-        self.state, self.reason = state, reason
-        self.write()
+    def sign(self) -> None:
+        """The loop runs."""
+        self._sign = self._clock()
 
-    def body(self) -> dict[str, Any]:
-        """The content of the file."""
+    @property
+    def silent(self) -> float:
+        """Seconds without a sign of life."""
+        return self._clock() - self._sign
+
+    @property
+    def state(self) -> State:
+        """What it is now."""
+        return self._state
+
+    def enter(self, state: State, system: str = "", cause: str = "") -> None:
+        """A change of the state; WAITING has the system that is away, and why. STOPPING is the last one."""
+        if self._state is State.STOPPING:
+            return
+        if (state, system) != (self._state, self._system):
+            self._since = self._now()
+            level = log.warning if state is State.WAITING else log.info
+            level("state", state=state.value, **({"system": system, "cause": cause} if system else {}))
+        self._state, self._system, self._cause = state, system, cause
+
+    def page(self) -> dict[str, Any]:
+        """The answer of /health."""
+        seconds = round(self._now() - self._since, 1)
+        waits = [{"system": self._system, "cause": self._cause, "seconds": seconds}] if self._system else []
         return {
-            "state": self.state,
-            "reason": self.reason,
-            "since": _iso(self._since),
-            "written": _iso(self._clock()),
-            "pid": os.getpid(),
-            **self.gauges,
+            "state": self._state.value,
+            "since": iso(self._since),
+            "started": iso(self.started_at),
+            "causes": waits,
             "troubles": {name: text for name, text in self.troubles.items() if text},
-            "counts": dict(self.counts),
+            **self.gauges,
+            **self.counts,
         }
 
-    def write(self) -> None:
-        """Writes the file, whole or not at all. A failure is logged once and stops nothing."""
-        if self._path is None:
-            return
-        fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
-        try:
-            fresh.write_text(json.dumps(self.body(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-            fresh.replace(self._path)
-            self._complained = False
-        except OSError as error:
-            if not self._complained:
-                log.warning("the status file can't be written", file=str(self._path), reason=str(error))
-            self._complained = True
-            with suppress(OSError):
-                fresh.unlink()
+
+class ConsumeMetrics(Metrics):
+    """What Prometheus asks for."""
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+        super().__init__("headrace_consume_")
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics."""
+        yield self.states(self._status.state, State)
+        yield self.gauge("start_time_seconds", "Start of the process, since 1970.", self._status.started_at)
+        yield self.gauge("silent_seconds", "Time without a sign of life.", self._status.silent)
+        for name, text in COUNTS.items():
+            yield self.counter(name, text, self._status.counts[name])
+        for name, text in GAUGES.items():
+            yield self.gauge(name, text, self._status.gauges[name])
 
 
-def _iso(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
+def rows(page: dict[str, Any]) -> Iterable[tuple[str, str]]:
+    """The answer of /health for people."""
+    yield from state_rows(page)
+    for name, text in page["troubles"].items():
+        yield "trouble", f"{name}: {text}"
+    for name in (*GAUGES, *COUNTS):
+        yield name.replace("_", " "), str(page[name])

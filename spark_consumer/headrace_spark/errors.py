@@ -33,10 +33,6 @@ class QueryError(ConsumerError):
     """The query failed without finishing a batch, again and again. Nothing is lost: the checkpoint stays."""
 
 
-class HttpError(ConsumerError):
-    """The HTTP server can't listen where it is told to."""
-
-
 class RefusedError(ConsumerError):
     """The query must not go on before somebody has decided: what was read and what Kafka has do not fit. `remedy` says
     what there is to choose from."""

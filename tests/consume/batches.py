@@ -11,10 +11,11 @@ from headrace_documents.elastic.bulk import BulkWriter
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.indexes.settings import IndexSettings
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.batch.joining import Emptied, Joining, RefusedDocument, Touch
-from headrace_spark.batch.worker import DeadLetter, Record, Worker
-from headrace_spark.settings.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.dead_letters.records import DeadLetter
+from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
 from headrace_spark.status.counting import Counts
+from headrace_spark.transform.joining import Joining, RefusedDocument, Touch, Truncated
+from headrace_spark.transform.worker import Record, Worker
 
 
 class Batches:
@@ -41,7 +42,7 @@ class Batches:
         """What could not be applied. `step` is called before each task; all messages have the key."""
         records = [Record(key, value, "t", 0, number, None) for number, value in enumerate(values)]
         made: list[DeadLetter | RefusedDocument] = []
-        touches: list[Touch | Emptied] = []
+        touches: list[Touch | Truncated] = []
         self.counts = {}
         with Cluster(self.settings.elasticsearch) as cluster:
             for task in range(tasks):
@@ -64,7 +65,7 @@ class Batches:
                 self._joined(joining)
             if not any(isinstance(one, RefusedDocument) for one in made):
                 joining = Joining(self.settings, BulkWriter(self.settings.elasticsearch, cluster))
-                joining.sweep(one for one in touches if isinstance(one, Emptied))
+                joining.sweep(one for one in touches if isinstance(one, Truncated))
         return made
 
     def _joined(self, joining: Joining) -> None:

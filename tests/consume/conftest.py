@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -21,15 +22,17 @@ import pytest
 from aiormq.abc import AbstractChannel
 from elasticsearch import Elasticsearch
 
+from devstack.ports import free_port
 from devstack.servers.elasticsearch import ElasticsearchServer
 from devstack.servers.rabbitmq import RabbitmqServer
+from headrace_documents.http import SilentError, ask
 
 CONFIG: dict[str, dict[str, Any]] = {
     "rabbitmq": {"user": "guest", "password": "guest", "declare": True, "timeout": 3.0},
     "elasticsearch": {"request_timeout": 2.0, "retries": 1, "retry_wait": 0.1},
     "retry": {"attempts": 3, "delay": 0.1, "factor": 1.5},
     "dead_letters": {"scan_interval": 600.0, "attempts": 2},
-    "run": {"status_interval": 0.1, "reconnect_max": 0.5},
+    "run": {"reconnect_max": 0.5},
     "log": {"format": "json"},
 }
 
@@ -71,6 +74,7 @@ class Line:
     name: str
     folder: Path
     sections: dict[str, dict[str, Any]]
+    http: int = field(default_factory=free_port)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -125,7 +129,7 @@ class Line:
 
     async def send_when_running(self, values: Iterable[bytes], ids: Iterable[str] | None = None) -> None:
         """Publishes once the consumer has made the queue."""
-        await self.wait_for(lambda: self.status().get("state") == "running")
+        await self.wait_for(lambda: self.status().get("state") == "RUNNING")
         await self.send(values, ids=ids)
 
     async def ready(self, suffix: str = "") -> int:
@@ -194,16 +198,14 @@ class Line:
         return [entry for entry in map(json.loads, lines) if entry["event"] == event]
 
     def status(self) -> dict[str, Any]:
-        """The status file; {} while there is none."""
-        try:
-            found: dict[str, Any] = json.loads((self.folder / "status.json").read_text())
-        except FileNotFoundError:
-            return {}
-        # One that an earlier process left behind says nothing of this one.
-        return found if found["pid"] == self.processes[-1].pid else {}
+        """What the consumer says of itself; once it has ended, what it wrote last; {} while it does not listen yet."""
+        with contextlib.suppress(SilentError):
+            return ask("127.0.0.1", self.http, "headrace-consume")
+        ended = self.processes[-1].poll() is not None
+        return self.events("stopped")[-1] if ended else {}
 
     def count(self, name: str) -> int:
-        return int(self.status().get("counts", {}).get(name, 0))
+        return int(self.status().get(name, 0))
 
     def documents(self) -> dict[str, tuple[int, dict[str, Any]]]:
         """All documents of the index: id -> (version, body)."""
@@ -243,7 +245,7 @@ def make_line(
             line.log.touch()
             line.sections["rabbitmq"] |= {"hosts": [broker.address], "queue": name}
             line.sections["elasticsearch"]["hosts"] = [elastic_server.url]
-            line.sections["run"]["status_file"] = str(tmp_path / "status.json")
+            line.sections["http"] = {"listen": f"127.0.0.1:{line.http}"}
             made.append(line)
             return line
 

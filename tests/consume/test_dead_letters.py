@@ -11,8 +11,8 @@ import aiormq
 import pytest
 
 from devstack.servers.rabbitmq import RabbitmqServer
-from headrace_consume.errors import BrokerError
-from headrace_consume.letterbox import Letterbox
+from headrace_consume.broker import BrokerError
+from headrace_consume.dead_letter_queues import DeadLetterQueues
 from headrace_consume.settings import load_settings
 from tests.canal_messages import START, TYPES, change, row
 from tests.once import until
@@ -33,7 +33,7 @@ def letters(line: Line, *words: str) -> list[dict[str, Any]]:
     return [json.loads(text) for text in done.stdout.splitlines()]
 
 
-async def test_poison_is_retried_then_buried_then_sent_again_and_stays_for_an_operator(line: Line) -> None:
+async def test_poison_is_retried_then_a_dead_letter_then_sent_again_and_stays_for_an_operator(line: Line) -> None:
     table = line.name
     line.configure(retry={"delay": 0.25, "factor": 2}, dead_letters={"scan_interval": 0.3, "attempts": 2})
     await line.make_queues()
@@ -41,7 +41,7 @@ async def test_poison_is_retried_then_buried_then_sent_again_and_stays_for_an_op
         await channel.exchange_declare(exchange=f"x.{table}", exchange_type="topic", durable=True)
         await channel.queue_bind(queue=line.name, exchange=f"x.{table}", routing_key="shop.#")
     line.start()
-    await line.wait_for(lambda: line.status().get("state") == "running")
+    await line.wait_for(lambda: line.status().get("state") == "RUNNING")
     await line.send([change(table, START, "INSERT", row(1))], ids=["good"])
     await line.wait_settled()
     await line.send([refused(table, START + 10, 2)], "shop.t", f"x.{table}", ids=["refused"])
@@ -51,13 +51,13 @@ async def test_poison_is_retried_then_buried_then_sent_again_and_stays_for_an_op
     await line.send([change(table, START + 20, "INSERT", row(3))])
     await line.wait_for(lambda: line.count("applied") == 2)
     assert line.status()["held"] == 2
-    assert line.count("buried") == 0
+    assert line.count("dead_letters") == 0
     await line.wait_for(lambda: line.status()["needs_operator"] == 2)
     # At first and after each of the two resends: 3 retries, then a dead letter.
     waits = [entry["seconds"] for entry in line.events("a message can't be applied; it is tried again")]
     assert sorted(waits) == [0.25] * 6 + [0.5] * 6 + [1.0] * 6
-    buried = line.events("dead letter")
-    assert sorted((entry["id"], entry["resends"], entry["waits_for"]) for entry in buried) == [
+    published = line.events("dead letter")
+    assert sorted((entry["id"], entry["resends"], entry["waits_for"]) for entry in published) == [
         ("garbage", 0, "the scan"),
         ("garbage", 1, "the scan"),
         ("garbage", 2, "an operator"),
@@ -77,52 +77,37 @@ async def test_poison_is_retried_then_buried_then_sent_again_and_stays_for_an_op
     found = {letter["id"]: letter for letter in letters(line)}
     assert found.keys() == {"refused", "garbage"}
     told = found["refused"]
-    assert (told["where"], told["attempts"], told["resends"]) == ("needs_operator", 12, 2)
+    assert (told["state"], told["attempts"], told["resends"]) == ("NEEDS_OPERATOR", 12, 2)
+    assert (told["table"], told["key"]) == (f"shop.{table}", "2")
     assert (told["exchange"], told["routing_key"]) == (f"x.{table}", "shop.t")
     assert "Elasticsearch refuses row 0: 400 document_pars" in told["reason"]
-    assert told["first"] < told["last"]
-    assert json.loads(told["body"])["_pos"] == str(START + 10)
+    assert told["time"] < told["last"]
+    done = line.command("dead-letters", "show", "refused", "--json")
+    whole = json.loads(done.stdout)
+    assert (json.loads(whole["body"])["_pos"], whole["headers"]["headrace-id"]) == (str(START + 10), "refused")
     assert "not JSON" in found["garbage"]["reason"]
-    assert letters(line, "--where", "waiting") == []
+    assert letters(line, "--state", "pending") == []
 
     # People mend the cause and send it again; what can't be mended is taken away, and printed whole.
     line.elastic.indices.delete(index=f"shop.{table}")
-    done = line.command("dead-letters", "resend", "--id", "refused")
-    assert (done.returncode, "1 sent again" in done.stderr) == (0, True)
-    assert line.command("dead-letters", "discard", "--id", "garbage", text="no\n").returncode == 1
+    done = line.command("dead-letters", "retry", "refused")
+    assert (done.returncode, done.stdout) == (0, "1 sent again\n")
+    assert line.command("dead-letters", "discard", "garbage").returncode == 1
     assert len(letters(line)) == 1
-    done = line.command("dead-letters", "discard", "--id", "garbage", text="yes\n")
+    done = line.command("dead-letters", "discard", "garbage", "--yes")
     assert done.returncode == 0
     assert json.loads(done.stdout)["body"].startswith("not json at all")
     assert letters(line) == []
-    assert line.command("dead-letters", "resend", "--id", "garbage").returncode == 1
+    assert line.command("dead-letters", "retry", "garbage").returncode == 1
     line.start()
     await line.wait_settled()
     assert line.documents().keys() == {"2"}
 
 
-async def test_what_gave_way_to_a_refused_change_is_written_after_all(line: Line) -> None:
-    """Of two changes to one document in one batch only the newer is written; it is refused here."""
-    table = line.name
-    line.configure(rabbitmq={"linger": 0.4})
-    line.start()
-    await line.wait_for(lambda: line.status().get("state") == "running")
-    await line.send([change(table, START, "INSERT", row(9))])
-    await line.wait_settled()
-    newer = change(table, START + 10, "UPDATE", row(1, "newer"), old=[{}])
-    await line.send([change(table, START + 5, "INSERT", row(1)), newer, refused(table, START + 20, 1)])
-    await line.wait_for(lambda: line.count("buried") == 1)
-    await line.wait_settled()
-    assert line.documents()["1"] == (START + 10, {"id": 1, "name": "newer", "price": "9.90", "sold": 0})
-    line.stop()
-    # One batch of three, in which only the newest change of the document was written, and refused.
-    assert [line.count(name) for name in ("received", "applied", "indexed", "retried")] == [4, 3, 2, 3]
-
-
 async def test_a_dead_letter_that_no_queue_takes_keeps_its_message_where_it_is(line: Line) -> None:
     line.configure(retry={"attempts": 1})
     line.start()
-    await line.wait_for(lambda: line.status().get("state") == "running")
+    await line.wait_for(lambda: line.status().get("state") == "RUNNING")
     async with channel_to(line.broker.url) as channel:
         await channel.queue_delete(queue=f"{line.name}.dead")
         await line.send([b"garbage"])
@@ -144,7 +129,7 @@ async def test_a_flood_of_poison_leaves_room_for_what_can_be_applied(line: Line)
     line.start()
     await line.send([change(line.name, START, "INSERT", row(1))])
     await line.wait_for(lambda: line.count("applied") == 1)
-    assert (line.status()["held"], line.count("buried")) == (4, 8)
+    assert (line.status()["held"], line.count("dead_letters")) == (4, 8)
     began = time.monotonic()
     line.stop()
     assert time.monotonic() - began < 5
@@ -178,7 +163,7 @@ async def test_a_broker_short_of_memory_still_gets_its_acknowledgements(
 async def test_queues_that_the_consumer_makes_never_drop_what_is_handed_back(line: Line) -> None:
     line.configure()
     line.start()
-    await line.wait_for(lambda: line.status().get("state") == "running")
+    await line.wait_for(lambda: line.status().get("state") == "RUNNING")
     line.stop()
     async with channel_to(line.broker.url) as channel:
         for queue in (line.name, f"{line.name}.dead", f"{line.name}.dead.operator"):
@@ -190,7 +175,7 @@ async def test_queues_that_the_consumer_makes_never_drop_what_is_handed_back(lin
 async def test_a_scan_that_fails_leaves_each_letter_in_its_queue_as_it_was(line: Line) -> None:
     line.configure()
     await line.make_queues()
-    letterbox = Letterbox(load_settings(line.config))
+    dead_letters = DeadLetterQueues(load_settings(line.config))
     async with channel_to(line.broker.url) as channel:
         # It expires and belongs to an account: a dead letter must do neither.
         properties = aiormq.spec.Basic.Properties(
@@ -199,20 +184,20 @@ async def test_a_scan_that_fails_leaves_each_letter_in_its_queue_as_it_was(line:
         await channel.basic_publish(b"v", routing_key=f"{line.name}.dead", properties=properties)
         await channel.queue_delete(queue=line.name)
         with pytest.raises(BrokerError, match="no queue takes it"):
-            await letterbox.scan()
+            await dead_letters.scan()
 
         async def handed_back() -> bool:
-            return await letterbox.counts() == (1, 0)
+            return await dead_letters.counts() == (1, 0)
 
         await until(handed_back)  # the broker has to notice the end of the connection
         assert line.in_hand(".dead") == 0
         await channel.queue_declare(queue=line.name, durable=True, arguments={"x-queue-type": "quorum"})
-        assert await letterbox.scan() == 1
-        assert await letterbox.scan() == 0
+        assert await dead_letters.scan() == 1
+        assert await dead_letters.scan() == 0
         sent = await channel.basic_get(line.name)
         found = sent.header.properties
         assert (found.content_type, found.expiration, found.user_id) == ("text/plain", None, None)
         assert found.delivery_mode == 2
         wanted = {"headrace-id": "a#1", "more": 7, "headrace-dead-resends": 1, "x-delivery-count": 0}
         assert found.headers == wanted
-    await letterbox.close()
+    await dead_letters.close()

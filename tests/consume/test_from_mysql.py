@@ -81,7 +81,7 @@ binding = "{TOPIC}"
     await line.wait_for(
         lambda: compare(serve_sync.read_rows(source), read_documents(cluster, serve_sync.INDEX)).identical
     )
-    assert line.count("buried") == 0
+    assert line.count("dead_letters") == 0
     assert process.terminate() == 0
     line.stop()
     cluster.close()

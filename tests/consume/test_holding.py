@@ -15,11 +15,13 @@ from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.elastic.mapping_conflicts import Conflict
 from headrace_documents.indexes.settings import IndexSettings
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.batch.conflicts import Watch
-from headrace_spark.batch.worker import Record, Worker
-from headrace_spark.letters.held import DeadLetter, Held, HeldMessages, hold, letter_of
-from headrace_spark.settings.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.dead_letters.held import Held, HeldMessages, dead_letter_of, hold
+from headrace_spark.dead_letters.records import DeadLetter
+from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.sink.conflicts import Watch
+from headrace_spark.sink.writer import Context
 from headrace_spark.status.counting import Counts, Sighting
+from headrace_spark.transform.worker import Record, Worker
 from tests.canal_messages import TYPES, change, row
 
 pytestmark = pytest.mark.server
@@ -44,12 +46,14 @@ class Desk:
         elastic = ElasticsearchSettings(hosts=self._hosts, retries=0)
         return Settings(kafka=self._kafka, elasticsearch=elastic, spark=SparkSettings(checkpoint="c"), index=[index])
 
-    def work(self, *values: bytes, doubles: dict[str, str] | None = None, watch: Watch | None = None) -> list[Any]:
+    def work(self, *values: bytes, dual_writes: dict[str, str] | None = None, watch: Watch | None = None) -> list[Any]:
         self.counts = Counts()
         with Cluster(self.settings.elasticsearch) as cluster:
             records = [Record(b"k", value, "topic", 0, offset, [("h", b"v")]) for offset, value in enumerate(values)]
             writer = BulkWriter(self.settings.elasticsearch, cluster)
-            return list(Worker(self.settings, writer, 1, self.counts, doubles, watch).run(records))
+            return list(
+                Worker(self.settings, writer, Context(1, dual_writes or {}, watch or Watch()), self.counts).run(records)
+            )
 
     def row(self, position: int, key: int, sold: str, types: dict[str, str] = TEXTS, **more: Any) -> bytes:
         return change(self.name, position, "INSERT", {**row(key), "sold": sold, **more}, mysqlType=types)
@@ -89,7 +93,7 @@ def test_what_both_indexes_refuse_is_a_dead_letter_and_what_the_new_one_takes_is
         mappings={"properties": {"sold": {"type": "text"}, "id": {"type": "long"}}},
         settings={"index.gc_deletes": "1h"},
     )
-    held, letter = desk.work(desk.row(30, 3, "many"), desk.row(40, 4, "many", id="x"), doubles={desk.name: into})
+    held, letter = desk.work(desk.row(30, 3, "many"), desk.row(40, 4, "many", id="x"), dual_writes={desk.name: into})
     assert isinstance(held, Held)
     assert isinstance(letter, DeadLetter)
     assert (held.into, letter.value) == (into, desk.row(40, 4, "many", id="x"))
@@ -133,7 +137,7 @@ def test_messages_that_are_held_come_back_as_the_dead_letters_that_they_would_ha
             assert list(hold(writer, elastic, [found[0], found[1]._replace(into="new")])) == []
         assert kept.count() == 2
         [[first]] = list(kept.ids(["new"], others=True))
-        assert letter_of(cluster.get_many(f"headrace-held.{desk.name}", [first])[0]["_source"]) == found[0].letter
+        assert dead_letter_of(cluster.get_many(f"headrace-held.{desk.name}", [first])[0]["_source"]) == found[0].letter
         kept.forget([first])
         assert kept.count() == 1
         kept.note([desk.conflict])

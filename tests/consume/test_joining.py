@@ -12,8 +12,8 @@ from elasticsearch import Elasticsearch
 from devstack.servers.elasticsearch import ElasticsearchServer
 from headrace_documents.formats.changes import Row
 from headrace_documents.indexes.projection import UnfitTable
-from headrace_spark.batch.joining import RefusedDocument
-from headrace_spark.batch.worker import DeadLetter
+from headrace_spark.dead_letters.records import DeadLetter
+from headrace_spark.transform.joining import RefusedDocument
 from tests.canal_messages import change, row
 from tests.joined_tables import SERVICES, Source, canal_message, message
 

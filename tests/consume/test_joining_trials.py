@@ -17,8 +17,8 @@ from headrace_documents.elastic.join_store import root_documents
 from headrace_documents.formats.changes import Row, Rows
 from headrace_documents.indexes.projection import UnfitTable
 from headrace_documents.joins.tree import Document, JoinTrees
-from headrace_spark.batch.joining import RefusedDocument
-from headrace_spark.batch.worker import DeadLetter
+from headrace_spark.dead_letters.records import DeadLetter
+from headrace_spark.transform.joining import RefusedDocument
 from tests.joined_tables import SERVICES, canal_message, message
 
 from .batches import Batches, documents
@@ -58,10 +58,10 @@ def test_a_kill_between_the_rows_and_the_documents_of_an_emptied_table(
     batches = Batches(elastic_server.url, {**SERVICES, "name": name}, deletes=deletes)
     price = {"id": "5", "serve_id": "1", "unit": "次", "amount": "9.90"}
     batches.run([serve("1", "7", 10), serve("2", "7", 20), item("7", "日常", 30), insert("price", price, 40)])
-    emptied = [statement("TRUNCATE", table, f"TRUNCATE {table}", 50)]
+    truncated = [statement("TRUNCATE", table, f"TRUNCATE {table}", 50)]
     with pytest.raises(Killed):
-        batches.run(emptied, tasks=1, step=dying(2))  # the rows are gone, and no document was composed
-    assert not batches.run(emptied)
+        batches.run(truncated, tasks=1, step=dying(2))  # the rows are gone, and no document was composed
+    assert not batches.run(truncated)
     found = {key: body for key, body in documents(elastic, name).items() if body != {"headrace_deleted": True}}
     if table == "serve":
         assert not found
@@ -113,13 +113,13 @@ def test_a_statement_that_is_retried_finds_what_its_rows_touched(
     batches.run([serve("1", None, 10), priced("5", "1", 20), serve("2", None, 30)])
     elastic.indices.delete(index=name)
     elastic.indices.create(index=name, mappings={"properties": {"city": {"type": "long"}}})
-    emptied = [statement("TRUNCATE", "price", "TRUNCATE price", 40)]
-    [refused] = batches.run(emptied)
+    truncated = [statement("TRUNCATE", "price", "TRUNCATE price", 40)]
+    [refused] = batches.run(truncated)
     assert isinstance(refused, RefusedDocument)
     assert refused.reason.startswith(f"document 1 of index {name}: 400")
     elastic.indices.delete(index=name)
     for found in ({"1"}, set()):  # the third time nothing is left of the rows
-        assert not batches.run(emptied)
+        assert not batches.run(truncated)
         assert documents(elastic, name).keys() == found
         elastic.indices.delete(index=name)
 

@@ -11,8 +11,7 @@ import pytest
 
 import devstack
 from devstack.servers.redis import RedisServer
-from headrace_consume.duplicates import Duplicates
-from headrace_consume.errors import DuplicatesError
+from headrace_consume.duplicates import Duplicates, DuplicatesError
 from headrace_consume.seen_redis import RedisSeen
 from headrace_consume.seen_sqlite import SqliteSeen
 from headrace_consume.settings import DuplicatesSettings
@@ -40,7 +39,7 @@ async def test_a_repeated_message_is_dropped_by_its_id_also_by_the_next_process(
     ids = [f"a:1#{number}" for number in range(50)]
     line.configure(duplicates=section(kind, tmp_path, redis))
     line.start()
-    await line.wait_for(lambda: line.status().get("state") == "running")
+    await line.wait_for(lambda: line.status().get("state") == "RUNNING")
     await line.send(messages, ids=ids)
     await line.wait_settled()
     await line.send(messages[:30], ids=ids[:30])
@@ -51,7 +50,7 @@ async def test_a_repeated_message_is_dropped_by_its_id_also_by_the_next_process(
     await line.send(messages, ids=ids)
     # Noted only once it was applied: a message that fails under its id is not a repeated one later.
     await line.send([b"garbage"], ids=["a:2#0"])
-    await line.wait_for(lambda: line.count("buried") == 1)
+    await line.wait_for(lambda: line.count("dead_letters") == 1)
     await line.send([change(line.name, START, "INSERT", row(99))], ids=["a:2#0"])
     await line.wait_for(lambda: line.count("applied") == 1)
     line.stop()

@@ -95,6 +95,8 @@ def test_an_index_of_others_is_given_a_longer_memory_of_deletes(desk: Desk) -> N
     assert "remembers deletes for 10m (index.gc_deletes), and gc_deletes is 1h" in refused.reason
     assert desk.put("1", gc_deletes="90m") == []
     assert desk.cluster.index_settings(desk.index)[desk.index]["index.gc_deletes"] == "90m"
+    assert desk.put("2", gc_deletes="10m") == []
+    assert desk.cluster.index_settings(desk.index)[desk.index]["index.gc_deletes"] == "90m", "more is no harm"
 
 
 COLUMNS = {

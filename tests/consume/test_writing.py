@@ -12,7 +12,7 @@ from elasticsearch import Elasticsearch
 
 from devstack.servers.elasticsearch import ElasticsearchServer
 from headrace_consume.applying import Applier
-from headrace_consume.letters import Message
+from headrace_consume.message import Message
 from headrace_consume.settings import Settings as ConsumeSettings
 from headrace_documents.elastic.bulk import BulkWriter
 from headrace_documents.elastic.cluster import Cluster
@@ -21,8 +21,9 @@ from headrace_documents.errors import BulkError
 from headrace_documents.indexes.projection import UnfitTable
 from headrace_documents.indexes.settings import IndexSettings
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.batch.worker import DeadLetter, Record, Worker
-from headrace_spark.settings.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.dead_letters.records import DeadLetter
+from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.transform.worker import Record, Worker
 from tests.canal_messages import TYPES, change, row
 from tests.support import eventually
 
@@ -54,11 +55,6 @@ class Desk:
 
     def mapping(self, index: str) -> dict[str, Any]:
         return self.elastic.indices.get_mapping(index=index).body[index]["mappings"]["properties"]
-
-    def gc_deletes(self) -> str | None:
-        found = self.elastic.indices.get_settings(index=f"shop.{self.name}", flat_settings=True).body
-        text = found[f"shop.{self.name}"]["settings"].get("index.gc_deletes")
-        return str(text) if text else None
 
 
 @pytest.fixture
@@ -135,15 +131,6 @@ def test_an_index_that_can_not_be_made_stops_no_other(desk: Desk) -> None:
     assert set(desk.documents(f"shop.{table}")) == {"1"}
     assert desk.work(*(letter.value or b"" for letter in letters)) == []
     assert set(desk.documents(f"shop.{other}")) == {"1", "2"}
-
-
-def test_an_index_of_others_gets_the_memory_of_deletes_that_is_configured(desk: Desk) -> None:
-    desk.elastic.indices.create(index=f"shop.{desk.name}")
-    assert desk.gc_deletes() is None
-    assert desk.work(change(desk.name, 1, "INSERT", row(1)), gc_deletes="90m") == []
-    assert desk.gc_deletes() == "90m"
-    assert desk.work(change(desk.name, 2, "INSERT", row(2)), gc_deletes="10m") == []
-    assert desk.gc_deletes() == "90m", "more is no harm"
 
 
 def test_an_index_that_is_not_ours_to_change_is_refused_with_what_to_do(desk: Desk) -> None:

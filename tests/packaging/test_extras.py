@@ -12,7 +12,7 @@ import pytest
 
 from devstack.ports import free_port
 from headrace import __version__
-from headrace_spark.java.pyspark_internals import KNOWN_VERSIONS
+from headrace_spark.session.pyspark_internals import KNOWN_VERSIONS
 
 ROOT = Path(__file__).parents[2]
 DESTINATION = """

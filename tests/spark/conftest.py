@@ -27,11 +27,11 @@ from pyspark.sql import SparkSession
 import devstack
 from devstack.ports import free_port
 from devstack.servers.elasticsearch import ElasticsearchServer
+from headrace_documents.http import SilentError, ask
 from headrace_spark.cli import main as spark_cli
-from headrace_spark.cli.status import SilentError, ask
-from headrace_spark.java import jvm as spark_jvm_module
-from headrace_spark.java.session import open_session
-from headrace_spark.settings.settings import SparkSettings
+from headrace_spark.session import jvm as spark_jvm_module
+from headrace_spark.session.session import open_session
+from headrace_spark.settings import SparkSettings
 from headrace_spark.source.connection import PACKAGE
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +56,8 @@ ivy = "{root}/.cache/ivy"
 scratch = "{folder}/scratch"
 [http]
 listen = "127.0.0.1:{http}"
+[log]
+level = "debug"
 """
 JOINED = r"""
 [[index]]
@@ -132,7 +134,7 @@ class Pipeline:
             process = subprocess.Popen(
                 [
                     *(self.python, "-m", "headrace_spark.cli.main", "run", "--config", str(self.config)),
-                    *("--log-level", "debug", *options),
+                    *options,
                 ],
                 stdout=log,
                 stderr=log,
@@ -165,7 +167,7 @@ class Pipeline:
 
     def health(self) -> dict[str, Any]:
         """What the consumer says of itself."""
-        return ask("127.0.0.1", self.http)
+        return ask("127.0.0.1", self.http, "headrace-spark")
 
     def metrics(self) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/metrics", timeout=10) as answer:

@@ -21,7 +21,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from devstack import Stack
 from devstack.servers.elasticsearch import ElasticsearchServer
 from devstack.servers.spark import SparkCluster
-from headrace_spark.java.session import kafka_package
+from headrace_spark.session.session import kafka_package
 from tests.canal_messages import history
 from tests.joined_tables import Source, canal_message
 

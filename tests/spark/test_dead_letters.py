@@ -13,8 +13,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from headrace_spark.batch.worker import Record, dead_letter
-from headrace_spark.letters.letters import Header
+from headrace_spark.dead_letters.records import Header
+from headrace_spark.transform.worker import Record, dead_letter
 from tests.canal_messages import START, change, row
 
 from .conftest import Done, Pipeline
@@ -22,6 +22,7 @@ from .conftest import Done, Pipeline
 pytestmark = pytest.mark.server
 
 Command = Callable[..., Done]
+UNASKED = "nobody can be asked: the input is no terminal; give --yes to do it unasked\nnothing was discarded\n"
 WHY = "Elasticsearch refuses row 0: 400 document_parsing_exception: failed to parse field [sold]"
 
 
@@ -89,7 +90,7 @@ async def letters(pipeline: Pipeline, command: Command) -> AsyncIterator[Letters
         yield Letters(pipeline, producer, command)
 
 
-async def test_list_show_retry_and_drop(letters: Letters) -> None:
+async def test_list_show_retry_and_discard(letters: Letters) -> None:
     await letters.make()
     message = change("t", START, "INSERT", row(5, "家庭保洁\x1b[2J"))
     own: list[Header] = [("headrace-id", b"a#1"), ("empty", None)]
@@ -110,7 +111,7 @@ async def test_list_show_retry_and_drop(letters: Letters) -> None:
     assert shown[0].startswith(f"{refused}  20")
     assert shown[1] == "... and 3 more; --limit shows more of them"
     kind = "Elasticsearch refuses row …: … document_parsing_exception: failed to parse field …"
-    assert shown[2:4] == ["4 open dead letters", f"       2  {kind}"]
+    assert shown[2:4] == ["4 dead letters", f"       2  {kind}"]
 
     whole = letters.run("show", refused).out
     assert f"reason:    {WHY}\n" in whole
@@ -120,11 +121,11 @@ async def test_list_show_retry_and_drop(letters: Letters) -> None:
     assert "\x1b" not in letters.run("show", poison).out
     assert "\\xff\\u001b[31m" in letters.run("show", poison).out
 
-    assert letters.run("retry", "--all", "--dry-run").out.endswith("4 would be published to their topics again\n")
+    assert letters.run("retry", "--all", "--dry-run").out.endswith("4 would be sent again\n")
     assert await letters.records(letters.pipeline.topic) == []
     done = letters.run("retry", refused, nothing, "no-such-id")
-    assert (done.code, done.out) == (1, "2 published to their topics again\n")
-    assert done.err == "there is no open dead letter with the id 'no-such-id'\n"
+    assert (done.code, done.out) == (1, "2 sent again\n")
+    assert done.err == "there is no dead letter with the id 'no-such-id'\n"
     back = await letters.records(letters.pipeline.topic)
     assert [(one.partition, one.key, one.value) for one in back] == [(1, b"k", message), (1, b"k", None)]
     assert {one.headers for one in back} == {(), tuple(own)}
@@ -132,20 +133,20 @@ async def test_list_show_retry_and_drop(letters: Letters) -> None:
     assert letters.run("retry", refused).code == 1
 
     # Without a terminal nothing is dropped that was not confirmed.
-    done = letters.run("drop", "--reason", "JSON")
-    assert (done.code, done.err) == (1, "this is no terminal to ask at: give --yes\nnothing was dropped\n")
+    done = letters.run("discard", "--reason", "JSON")
+    assert (done.code, done.err) == (1, UNASKED)
     assert len(letters.open()) == 2
-    assert letters.run("drop", "--reason", "JSON", "--yes").out == "1 dropped\n"
+    assert letters.run("discard", "--reason", "JSON", "--yes").out == "1 discarded\n"
     assert [one["id"] for one in letters.open()] == [other]
     # What lies before the oldest open letter is gone, also for other readers; the notes say who did it.
     left = await letters.records(letters.dead)
     assert dict(left[0].headers)["headrace-dead-id"].decode() == other
     notes = [dict(one.headers) for one in left if "headrace-dead-note" in dict(one.headers)]
-    assert [one["headrace-dead-note"] for one in notes] == [b"retried", b"dropped"]
+    assert [one["headrace-dead-note"] for one in notes] == [b"retried", b"discarded"]
     assert all(b"@" in one["headrace-dead-by"] for one in notes)
-    assert letters.run("drop", other, "--yes").code == 0
+    assert letters.run("discard", other, "--yes").code == 0
     assert letters.open() == []
-    assert "0 open dead letters" in letters.run("list").out
+    assert "0 dead letters" in letters.run("list").out
 
 
 async def test_letters_in_several_partitions_and_of_places_that_are_gone(letters: Letters) -> None:
@@ -157,7 +158,7 @@ async def test_letters_in_several_partitions_and_of_places_that_are_gone(letters
     done = letters.run("retry", "--all")
     assert done.code == 1
     assert f"{lost} stays: there is no topic {letters.pipeline.topic} with a partition 7 any more" in done.err
-    assert done.out == "6 published to their topics again\n"
+    assert done.out == "6 sent again\n"
     assert len(await letters.records(letters.pipeline.topic)) == 6
     assert [one["id"] for one in letters.open()] == [lost]
 
@@ -168,14 +169,14 @@ async def test_letters_of_a_megabyte_go_back_whole(letters: Letters) -> None:
     values = [b'{"n": %d, "x": "%s"}' % (number, b"y" * 900_000) for number in range(20)]
     for number, value in enumerate(values):
         await letters.add(value, offset=number, partition=0)
-    assert letters.run("retry", "--all").out == "20 published to their topics again\n"
+    assert letters.run("retry", "--all").out == "20 sent again\n"
     assert [one.value for one in await letters.records(letters.pipeline.topic)] == values
 
 
 async def test_a_kill_between_publishing_and_the_note_publishes_twice(
     letters: Letters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headrace_spark.letters.letterbox import Letterbox
+    from headrace_spark.dead_letters.topic import DeadLetterTopic
 
     await letters.make()
     name = await letters.add(b"x")
@@ -184,7 +185,7 @@ async def test_a_kill_between_publishing_and_the_note_publishes_twice(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Letterbox, "_note", killed)
+        patch.setattr(DeadLetterTopic, "_note", killed)
         assert letters.run("retry", "--all").code == 130
     assert [one["id"] for one in letters.open()] == [name]
     assert letters.run("retry", "--all").code == 0
@@ -198,10 +199,8 @@ async def test_what_is_wrong_is_one_sentence(pipeline: Pipeline, command: Comman
     assert done.err == (
         f"there is no topic {pipeline.topic}.dead: no dead letter has been written yet, or is it another one?\n"
     )
-    for words in (("retry",), ("drop", "an-id", "--all")):
-        with pytest.raises(SystemExit) as ended:
-            command("dead-letters", words[0], "--config", pipeline.config, *words[1:])
-        assert ended.value.code == 2
+    for words in (("retry",), ("discard", "an-id", "--all")):
+        assert command("dead-letters", words[0], "--config", pipeline.config, *words[1:]).code == 2
     text = pipeline.config.read_text()
     pipeline.config.write_text(text + '[kafka.options]\n"security.protocol" = "NONSENSE"\n')
     done = command("dead-letters", "list", "--config", pipeline.config)

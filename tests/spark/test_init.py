@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace_spark.settings.settings import load_settings
+from headrace_spark.settings import load_settings
 from tests.canal_messages import START, every_kind
 
 from .conftest import ROOT, Done, Pipeline

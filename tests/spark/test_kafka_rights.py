@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaProducer
 
 import devstack
 from devstack.servers.kafka_users import add_user
-from headrace_spark.batch.worker import Record, dead_letter
+from headrace_spark.transform.worker import Record, dead_letter
 from tests.canal_messages import START, change, row
 
 from .conftest import Done, Pipeline
@@ -120,9 +120,9 @@ async def test_rights_that_are_missing_are_named(
     assert "stays: TopicAuthorizationException" in done.err
     guarded.allow(topic, "WRITE")
     done = command("dead-letters", "retry", *words, "--all")
-    assert (done.code, done.out) == (0, "1 published to their topics again\n")
+    assert (done.code, done.out) == (0, "1 sent again\n")
     assert done.err.count("Give the account the right Delete") == 1
-    assert "0 open dead letters" in command("dead-letters", "list", *words).out
+    assert "0 dead letters" in command("dead-letters", "list", *words).out
 
     output = tmp_path / "made.toml"
     given = [

@@ -14,7 +14,7 @@ import pyspark
 import pytest
 
 from devstack import Stack
-from headrace_spark.java.pyspark_internals import KNOWN_VERSIONS
+from headrace_spark.session.pyspark_internals import KNOWN_VERSIONS
 from tests.canal_messages import START, change, history
 from tests.joined_tables import Source, canal_message
 

@@ -14,9 +14,9 @@ from devstack.servers.elasticsearch import ElasticsearchServer
 from headrace_documents.elastic.bulk import BulkWriter
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.batch.worker import DeadLetter, Record, Worker
-from headrace_spark.letters.letters import own_headers
-from headrace_spark.settings.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.dead_letters.records import DeadLetter, own_headers
+from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.transform.worker import Record, Worker
 from tests.canal_messages import START, TYPES, change, row
 
 from .conftest import Done, Pipeline
@@ -75,7 +75,7 @@ class Index:
             self._offset += len(batch)
             records = [Record(None, value, "shop", 0, self._offset + n, None) for n, value in enumerate(batch)]
             with Cluster(self._elastic) as cluster:
-                letters += Worker(self._settings, BulkWriter(self._elastic, cluster), 1).run(records)
+                letters += Worker(self._settings, BulkWriter(self._elastic, cluster)).run(records)
         return letters
 
     def mend(self) -> None:
@@ -171,9 +171,9 @@ async def test_letters_are_retried_under_a_running_consumer(pipeline: Pipeline, 
 
     pipeline.elastic.indices.put_mapping(index=index, properties={"sold": {"type": "long", "ignore_malformed": True}})
     done = command("dead-letters", "retry", *words, "--all")
-    assert (done.code, done.out) == (0, "3 published to their topics again\n")
+    assert (done.code, done.out) == (0, "3 sent again\n")
     expected = {"1": (10, "v10"), "2": (20, "v20"), "3": (12, "v12")}
     pipeline.wait_for(lambda: versions() == expected)
     pipeline.wait_for(lambda: sum(one["stale"] for one in pipeline.events("batch done")) == 1)
     assert versions() == expected
-    assert "0 open dead letters" in command("dead-letters", "list", *words).out
+    assert "0 dead letters" in command("dead-letters", "list", *words).out

@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
-from headrace_spark.settings.source import SourceSettings
+from headrace_spark.settings import SourceSettings
 from headrace_spark.source.connection import Source, SourceError
 from headrace_spark.source.reading import RowMaker, TableReader
 from headrace_spark.source.tables import read_table

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import random
-import signal
 from typing import Any
 
 import orjson
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from tests.joined_tables import SERVICES, Source, canal_message, message
+from tests.joined_tables import SERVICES, canal_message, message
 
 from .conftest import Pipeline
 
@@ -50,7 +45,7 @@ async def test_tables_become_one_document_and_what_is_refused_is_a_dead_letter(p
     item = {"id": "7", "title": "日常保洁", "type_id": "3"}
     price = {"id": "5", "serve_id": "1", "unit": "次", "amount": "9.90"}
     refused = canal_message(message("serve", "INSERT", {**serve, "id": "2", "city": "北京"}, None, 60))
-    emptied = {"_pos": "70", "database": "shop", "table": "price", "isDdl": True, "type": "TRUNCATE", "id": 1, "es": 1}
+    empty = {"_pos": "70", "database": "shop", "table": "price", "isDdl": True, "type": "TRUNCATE", "id": 1, "es": 1}
     await pipeline.send(
         [
             canal_message(message("price", "INSERT", price, None, 10)),
@@ -66,35 +61,7 @@ async def test_tables_become_one_document_and_what_is_refused_is_a_dead_letter(p
     assert letter.value == refused
     assert f"document 2 of index {name}: 400".encode() in dict(letter.headers)["headrace-dead-reason"]
 
-    await pipeline.send([orjson.dumps(emptied)])
+    await pipeline.send([orjson.dumps(empty)])
     pipeline.drain()
     assert bodies(pipeline, name) == {"1": {**expected, "prices": []}}
     assert not [key for key in pipeline.documents(f"headrace-rows.{name}") if key.startswith("prices|")]
-
-
-@pytest.mark.long
-async def test_a_consumer_of_joins_that_is_killed_again_and_again_ends_with_the_join(pipeline: Pipeline) -> None:
-    chance = random.Random(11)
-    name, source = declare(pipeline), Source(chance)
-    admin = AIOKafkaAdminClient(bootstrap_servers=pipeline.bootstrap)
-    await admin.start()
-    try:
-        await admin.create_topics([NewTopic(pipeline.topic, 3, 1)])
-    finally:
-        await admin.close()
-    for _ in range(4000):
-        source.step()
-    values = [canal_message(one) for one in source.messages]
-    values += chance.choices(values, k=300)
-    chance.shuffle(values)
-    for start in range(0, len(values), 700):
-        for key in (b"a", b"b", b"c", b"d"):
-            await pipeline.send(values[start : start + 700][b"abcd".index(key) :: 4], key=key)
-        process = pipeline.start()
-        seen = len(pipeline.events("batch done"))
-        pipeline.wait_for(lambda seen=seen: len(pipeline.events("batch done")) > seen)
-        await asyncio.sleep(chance.random())
-        os.killpg(process.pid, signal.SIGKILL)
-        assert process.wait(10) == -signal.SIGKILL
-    pipeline.drain()
-    assert bodies(pipeline, name) == source.join()

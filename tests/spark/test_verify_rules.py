@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.joins.tree import ROWS_MAPPING
-from headrace_spark.rebuild.table_rows import TableRows
-from headrace_spark.settings.settings import load_settings
+from headrace_spark.rebuild.filling import TableRows
+from headrace_spark.settings import load_settings
 from headrace_spark.source.connection import Source
 from headrace_spark.source.tables import read_table
 from headrace_spark.verify.comparing import Compare

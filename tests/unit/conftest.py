@@ -12,7 +12,7 @@ from headrace.adapters.sqlite.parking import SqliteParkingStore
 from headrace.adapters.sqlite.state import SqliteStore
 from headrace.lease import Guard
 from headrace.native import find
-from headrace_spark.outages.outages import Outages
+from headrace_spark.status.outages import Outages
 from headrace_spark.status.status import Status
 from tests import streams
 from tests.clock import Clock

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 import random
+import urllib.error
+import urllib.request
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from headrace_consume.acks import AckWindow
 from headrace_consume.applying import Applier
-from headrace_consume.backoff import Backoff
-from headrace_consume.letters import Message, dead_headers, describe, resent_headers
+from headrace_consume.dead_letters import facts_of
+from headrace_consume.message import Message, dead_headers, resent_headers
+from headrace_consume.session import AckWindow, Backoff
 from headrace_consume.settings import Settings
-from headrace_consume.status import Status
+from headrace_consume.status import COUNTS, GAUGES, ConsumeMetrics, State, Status
 from headrace_documents.documents import Action
 from headrace_documents.elastic.bulk import BulkWriter, Rejected, Tally
 from headrace_documents.errors import BulkError
+from headrace_documents.http import SILENT, HttpServer
 from headrace_documents.newest import Newest
 from tests.canal_messages import START, change, row
+from tests.clock import Clock
 
 SETTINGS = Settings.model_validate(
     {
@@ -70,7 +73,7 @@ class FakeIndexes:
     def unfit(self, index: str, owner: tuple[str, ...]) -> str:
         return ""
 
-    def emptied(self, index: str) -> dict[str, int]:
+    def truncated(self, index: str) -> dict[str, int]:
         return {}
 
 
@@ -172,8 +175,8 @@ def test_a_dead_letter_keeps_its_first_time_and_position_through_resends() -> No
         "headrace-dead-routing-key": "k",
         "headrace-dead-queue": "q",
     }
-    told = describe(later, "", "needs_operator", b"\xff")
-    assert (told["id"], told["attempts"], told["resends"], told["body"]) == ("a#1", 8, 1, "\N{REPLACEMENT CHARACTER}")
+    told = facts_of(Message(9, b"\xff", "", "q", later), "NEEDS_OPERATOR").page()
+    assert (told["id"], told["attempts"], told["resends"], told["bytes"]) == ("a#1", 8, 1, 1)
     assert json.dumps(told)
 
 
@@ -200,16 +203,37 @@ def test_waits_grow_up_to_their_limit_and_begin_again() -> None:
     assert backoff.next() <= 0.25
 
 
-def test_the_status_file_is_whole_and_a_folder_that_is_not_there_stops_nothing(tmp_path: Path) -> None:
-    status = Status(str(tmp_path / "status.json"), lambda: 0.0)
-    status.enter("waiting", "Elasticsearch is away")
-    status.counts["applied"] += 3
-    status.troubles["scan"] = ""
-    status.write()
-    found = json.loads((tmp_path / "status.json").read_text())
-    assert (found["state"], found["reason"], found["counts"]["applied"]) == ("waiting", "Elasticsearch is away", 3)
-    assert (found["since"], found["troubles"]) == ("1970-01-01T00:00:00.000+00:00", {})
-    assert [path.name for path in tmp_path.iterdir()] == ["status.json"]
-    lost = Status(str(tmp_path / "none" / "status.json"))
-    lost.write()
-    lost.enter("running")
+def test_pages_say_what_is_away_and_metrics_have_all_counts() -> None:
+    clock = Clock()
+    status = Status(clock, lambda: 1_700_000_000.0)
+    server = HttpServer(("127.0.0.1", 0), status, ConsumeMetrics(status))
+    try:
+        assert asked(server, "/readyz")[0] == 503
+        status.enter(State.RUNNING)
+        assert (asked(server, "/readyz")[0], asked(server, "/livez")[0]) == (200, 200)
+        status.counts["applied"] += 3
+        status.troubles["scan"] = ""
+        status.enter(State.WAITING, "elasticsearch", "no answer")
+        code, body = asked(server, "/health")
+        page = json.loads(body)
+        assert (code, page["state"], page["applied"], page["troubles"]) == (503, "WAITING", 3, {})
+        assert page["causes"] == [{"system": "elasticsearch", "cause": "no answer", "seconds": 0.0}]
+        clock.now += SILENT
+        assert asked(server, "/livez")[0] == 503
+        status.enter(State.STOPPING)
+        status.enter(State.RUNNING)  # of a batch that ends meanwhile
+        assert json.loads(asked(server, "/health")[1])["state"] == "STOPPING"
+        metrics = asked(server, "/metrics")[1].decode()
+        assert "headrace_consume_applied_total 3.0" in metrics
+        assert all(f"headrace_consume_{name}" in metrics for name in (*COUNTS, *GAUGES))
+    finally:
+        server.close()
+
+
+def asked(server: HttpServer, path: str) -> tuple[int, bytes]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=10) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import ConfigError
 from headrace_common.references import Expander
-from headrace_spark.settings.settings import load_settings
+from headrace_spark.settings import load_settings
 from tests.configured import load
 
 SHOP = """

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from headrace_spark.java.pyspark_internals import KNOWN_VERSIONS
+from headrace_spark.session.pyspark_internals import KNOWN_VERSIONS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -199,7 +199,7 @@ def test_redis_that_is_missing_is_one_sentence() -> None:
     code = """
 from types import SimpleNamespace
 from headrace_consume.duplicates import make_duplicates
-from headrace_consume.errors import DuplicatesError
+from headrace_consume.duplicates import DuplicatesError
 settings = SimpleNamespace(duplicates=SimpleNamespace(store="redis"), rabbitmq=SimpleNamespace(queue="q"))
 try:
     make_duplicates(settings)

@@ -20,8 +20,8 @@ from headrace.mysql.events import event_types
 from headrace_consume import cli as consume_cli
 from headrace_consume import settings as consume_settings
 from headrace_consume import status as consume_status
+from headrace_spark import settings as spark_settings
 from headrace_spark.cli import main as spark_cli
-from headrace_spark.settings import settings as spark_settings
 from tests.chaos import __main__ as chaos
 from tests.collected import collected
 from tests.configured import load
@@ -131,9 +131,9 @@ def test_commands_exist_with_their_flags(page: Path) -> None:
         elif program == "headrace":
             headrace_cli.make_parser(words[1:]).parse_args(words[1:])
         elif program == "headrace-spark":
-            spark_cli.make_parser().parse_args(words[1:])
+            spark_cli.make_command_line().parser.parse_args(words[1:])
         elif program == "headrace-consume":
-            consume_cli.make_parser().parse_args(words[1:])
+            consume_cli.make_command_line().parser.parse_args(words[1:])
         elif words[:3] == ["python", "-m", "tests.fuzz"]:
             assert words[3].isdigit(), words
         elif words[:3] == ["python", "-m", "devstack"]:
@@ -162,7 +162,7 @@ def test_inline_commands_exist(page: Path) -> None:
         known = {
             "headrace": ours,
             "headrace-spark": {"run", "check", "init", "dead-letters", "status", "rebuild", "verify"},
-            "headrace-consume": {"run", "check", "dead-letters"},
+            "headrace-consume": {"run", "check", "dead-letters", "status"},
         }[program]
         assert command in known, f"{program} {command}"
     for script in re.findall(r"`((?:scripts|packaging)/[\w.-]+)", text):
@@ -303,7 +303,7 @@ def test_the_states_of_the_consumer_are_those_of_the_code() -> None:
     section = read("docs/consume.md").partition("| `state` |")[2].partition("\n\n")[0]
     rows = [row.split(" | ")[0] for row in section.splitlines() if row.startswith("| `")]
     told = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert told == set(consume_status.STATES)
+    assert told == set(consume_status.State)
 
 
 def test_the_readme_stays_short_and_the_licence_is_whole() -> None:
@@ -374,7 +374,7 @@ def test_members_of_classes_that_docstrings_name_exist() -> None:
 
 def test_files_and_rooms_that_the_architecture_names_exist() -> None:
     page = read("docs/architecture.md")
-    folders = [ROOT / "daemon/headrace", *CONSUMER_ROOMS.values()]
+    folders = [ROOT / "daemon/headrace", *CONSUMER_ROOMS.values(), ROOT / "rabbitmq_consumer/headrace_consume"]
     for file in re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)`", page):
         if file.startswith("tests/"):  # see test_named_tests_exist
             continue

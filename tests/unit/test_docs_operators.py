@@ -22,8 +22,10 @@ from headrace.http.health import health
 from headrace.http.metrics import Metrics
 from headrace.model import Gap, Position, State, TableRows
 from headrace.ports.cluster import Cluster, ClusterCounts
-from headrace_spark.outages.outages import Outages
-from headrace_spark.status import metrics as spark_metrics
+from headrace_consume import status as consume_status
+from headrace_consume.status import ConsumeMetrics
+from headrace_spark.status.metrics import SparkMetrics
+from headrace_spark.status.outages import Outages
 from headrace_spark.status.status import Status as SparkStatus
 from tests.handles import handles_of
 from tests.unit.test_docs import FENCE, NAMES, PAGES, ROOT, anchors, name, read
@@ -235,7 +237,7 @@ async def test_metrics_are_those_of_the_code() -> None:
     real = {metric.name + ("_total" if metric.type == "counter" else "") for metric in collected} | measures()
     section = read("docs/running.md").partition("## Metrics\n")[2].partition("\n## ")[0]
     assert {name for names in items(section) for name in names} == real
-    watched = spark_metrics.Metrics(SparkStatus(Outages())).collect()
+    watched = [*SparkMetrics(SparkStatus(Outages())).collect(), *ConsumeMetrics(consume_status.Status()).collect()]
     real |= {metric.name + ("_total" if metric.type == "counter" else "") for metric in watched}
     for page in PAGES:
         mentioned = set(re.findall(r"\bheadrace_\w+", page.read_text())) - NAMES

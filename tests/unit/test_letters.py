@@ -7,21 +7,19 @@ import random
 
 import pytest
 
-from headrace_common.printable import printable
-from headrace_spark.cli.dead_letters import kind_of, line
-from headrace_spark.letters.letterbox import runs
-from headrace_spark.letters.letters import (
+from headrace_common.printable import printable, printable_json
+from headrace_documents.dead_letters import kind_of, pretty, subject
+from headrace_spark.dead_letters.records import (
     Fold,
     Header,
-    Letter,
+    OpenDeadLetter,
     Origin,
     dead_headers,
-    letter_id,
+    dead_letter_id,
     note_headers,
     own_headers,
-    subject,
 )
-from headrace_spark.printable import pretty, printable_json
+from headrace_spark.dead_letters.topic import runs
 from tests.canal_messages import START, change, row
 
 OWN: list[Header] = [("headrace-id", b"a"), ("headrace-pos", None)]
@@ -29,16 +27,16 @@ OWN: list[Header] = [("headrace-id", b"a"), ("headrace-pos", None)]
 
 def letter(number: int, reason: str = "why") -> tuple[str, bytes, list[Header]]:
     origin, value = Origin("shop", 0, number), b"message %d" % number
-    return letter_id(origin, reason, None, value), value, dead_headers(OWN, reason, origin, None, value, 7)
+    return dead_letter_id(origin, reason, None, value), value, dead_headers(OWN, reason, origin, None, value, 7)
 
 
 def test_the_id_is_the_same_for_a_batch_done_again_and_another_one_for_another_message() -> None:
     origin = Origin("shop.orders", 3, 17)
-    name = letter_id(origin, "why", b"k", b"v")
+    name = dead_letter_id(origin, "why", b"k", b"v")
     assert name.startswith("shop.orders-3-17-")
     assert len(name) == len("shop.orders-3-17-") + 8
     others = [("other", b"k", b"v"), ("why", None, b"v"), ("why", b"k", b"w"), ("why", b"kv", b""), ("why", b"", b"kv")]
-    assert len({name, *(letter_id(origin, *one) for one in others)}) == 6
+    assert len({name, *(dead_letter_id(origin, *one) for one in others)}) == 6
 
 
 def test_a_letter_has_the_headers_of_its_message_once_and_ours() -> None:
@@ -149,20 +147,20 @@ def test_folding_is_what_a_list_of_all_that_happened_says(seed: int) -> None:
 
 
 def test_what_a_message_is_about() -> None:
-    assert subject(None, change("t", START, "INSERT", row(5), row(6)), []) == ("shop.t", "5 (+1 rows)")
-    assert subject(b"k", change("t", START, "INSERT", row(5), pkNames=None), []) == ("shop.t", "k")
+    assert subject(None, change("t", START, "INSERT", row(5), row(6)), {}) == ("shop.t", "5 (+1 rows)")
+    assert subject(b"k", change("t", START, "INSERT", row(5), pkNames=None), {}) == ("shop.t", "k")
     # Not understood as a whole.
-    assert subject(b"k", change("t", 0, "INSERT", row(5)), []) == ("shop.t", "k")
-    assert subject(b"k", b'{"source": {"db": "d", "table": "u"}, "op": "?"}', []) == ("d.u", "k")
+    assert subject(b"k", change("t", 0, "INSERT", row(5)), {}) == ("shop.t", "k")
+    assert subject(b"k", b'{"source": {"db": "d", "table": "u"}, "op": "?"}', {}) == ("d.u", "k")
     for value in (b"\xff", b"[1]", b'{"payload": 1}', b"", None, b'{"source": [], "op": "c"}'):
-        assert subject(b"\xffk", value, []) == ("", "\ufffdk")
+        assert subject(b"\xffk", value, {}) == ("", "\ufffdk")
 
 
 def test_texts_of_messages_do_not_reach_the_terminal_as_they_are() -> None:
     hostile = "\x1b[2J\r\n\x07\x9b\u202e\u2028\U000e0041保洁é"
     assert printable(hostile) == "\\u001b[2J\\u000d\\u000a\\u0007\\u009b\\u202e\\u2028\\udb40\\udc41保洁é"
     assert json.loads(printable_json({"a": hostile})) == {"a": hostile}
-    shown = line(Letter(hostile, Origin("t", 0, 1), hostile, "", hostile, hostile, hostile, 0))
+    shown = OpenDeadLetter(hostile, hostile, hostile, hostile, hostile, 0, Origin("t", 0, 1), "").line()
     assert printable(shown) == shown
     for data in (hostile.encode(), b'"\\u001b[2J"', b"\xff\x1b"):
         assert "\x1b" not in pretty(data)

@@ -21,7 +21,7 @@ from aiokafka.producer.message_accumulator import MessageAccumulator
 
 from headrace.adapters.kafka import aiokafka_internals
 from headrace_spark.errors import SessionError
-from headrace_spark.java import pyspark_internals
+from headrace_spark.session import pyspark_internals
 
 ROOT = Path(__file__).parents[2]
 INTERNALS = {
@@ -29,7 +29,7 @@ INTERNALS = {
     "aiomysql": "headrace.mysql.wire.aiomysql_internals",
     "aiormq": "headrace.adapters.rabbitmq.aiormq_internals",
     "kazoo": "headrace.adapters.zookeeper.kazoo_internals",
-    "pyspark": "headrace_spark.java.pyspark_internals",
+    "pyspark": "headrace_spark.session.pyspark_internals",
     "rocketmq": "headrace.adapters.rocketmq.rocketmq_internals",
 }
 DOCUMENTED = {

@@ -7,17 +7,16 @@ from typing import Any, cast
 
 import pytest
 
+from headrace_documents.cli import Findings
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.checks.contents import check_messages
-from headrace_spark.checks.finding import Findings
-from headrace_spark.checks.machine import check_machine
-from headrace_spark.checks.mappings import difference
-from headrace_spark.checks.servers import check_rights
-from headrace_spark.checks.targets import analyzers
-from headrace_spark.kafka.client import Read
-from headrace_spark.proposal.sample import Sample
-from headrace_spark.settings.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.check.contents import check_messages
+from headrace_spark.check.indexes import analyzers, difference
+from headrace_spark.check.machine import check_machine
+from headrace_spark.check.sample import Sample
+from headrace_spark.check.servers import check_rights
+from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.source.kafka_client import Read
 from tests.canal_messages import START, change, row
 
 
@@ -26,7 +25,7 @@ def machine(**spark: object) -> dict[str, list[str]]:
     check_machine(findings, SparkSettings.model_validate({"driver_memory": "1m", **spark}))
     found: dict[str, list[str]] = {"ok": [], "warning": [], "wrong": []}
     for one in findings.all:
-        found[one.state].append(f"{one.about}: {one.text}")
+        found[one.level].append(f"{one.name}: {one.sentence}")
     return found
 
 
@@ -102,10 +101,10 @@ def test_tables_and_the_indexes_that_they_lead_to() -> None:
     )
     findings = Findings()
     assert check_messages(findings, settings, sample).keys() == {"shop.orders", "shop.old"}
-    told = {one.about: (one.state, one.text) for one in findings.all if one.about != "messages"}
+    told = {one.name: (one.level, one.sentence) for one in findings.all if one.name != "messages"}
     assert told["table shop.unkeyed"][0] == told["table shop.partial"][0] == "warning"
     assert told["table shop.orders"] == ("ok", "primary key id; goes into shop.orders")
-    assert any("have no _pos" in one.text for one in findings.all)
+    assert any("have no _pos" in one.sentence for one in findings.all)
 
 
 class Answering:
@@ -129,7 +128,7 @@ def test_rights_are_asked_for_where_security_is_on() -> None:
     ):
         cluster, findings = Answering(answer), Findings()
         check_rights(findings, cast(Cluster, cluster), settings, ["b", "a"])
-        assert [(one.state, one.text) for one in findings.all] == [(state, text)]
+        assert [(one.level, one.sentence) for one in findings.all] == [(state, text)]
         [(_, path, body)] = cluster.asked
         assert path == "_security/user/_has_privileges"
         assert body == {"index": [{"names": ["a", "b"], "privileges": ["index", "delete"]}]}

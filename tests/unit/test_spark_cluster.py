@@ -20,15 +20,15 @@ import orjson
 import pyspark
 import pytest
 
-from headrace_spark.java.session import check_java, jvm_properties
-from headrace_spark.outages import reports
-from headrace_spark.outages.outages import ELASTICSEARCH, SPARK
-from headrace_spark.outages.problems import NO_EXECUTOR, problem_of
-from headrace_spark.outages.report_socket import Address, ReportSocket, Sender
-from headrace_spark.outages.reports import Reporter, receiver
 from headrace_spark.query.executors import Executors
-from headrace_spark.settings.settings import SparkSettings, load_settings
+from headrace_spark.session.session import check_java, jvm_properties
+from headrace_spark.settings import SparkSettings, load_settings
+from headrace_spark.status import task_reports
+from headrace_spark.status.outages import ELASTICSEARCH, SPARK
+from headrace_spark.status.problems import NO_EXECUTOR, problem_of
+from headrace_spark.status.report_socket import Address, ReportSocket, Sender
 from headrace_spark.status.status import State, Status
+from headrace_spark.status.task_reports import Reporter, receiver
 from tests.clock import Clock
 
 ROOT = Path(__file__).parents[2]
@@ -47,8 +47,8 @@ def listening(status: Status) -> Iterator[ReportSocket]:
     yield made
     made.close()
     made._thread.join(10)
-    while reports._senders:
-        reports._senders.pop().close()
+    while task_reports._senders:
+        task_reports._senders.pop().close()
 
 
 def test_reports_come_over_the_network(listening: ReportSocket, status: Status, clock: Clock) -> None:

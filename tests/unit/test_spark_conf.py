@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace_spark.errors import ConfError
-from headrace_spark.java.session import guessed_key
+from headrace_spark.session.session import guessed_key
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from headrace_documents.formats.changes import Rows
 from headrace_documents.indexes.plans import Indexes
 from headrace_documents.messages import read
+from headrace_spark.check.proposal import Target, families, propose, toml
+from headrace_spark.check.sample import Sample
 from headrace_spark.cli import main as cli
-from headrace_spark.kafka.client import Read
-from headrace_spark.proposal.proposal import Target, families, propose, toml
-from headrace_spark.proposal.sample import Sample
-from headrace_spark.settings.settings import load_settings
+from headrace_spark.settings import load_settings
+from headrace_spark.source.kafka_client import Read
 from tests.canal_messages import START, TYPES, change
 
 TARGET = Target("127.0.0.1:9092", ["shop"], {}, "http://127.0.0.1:9200", ".cache/ivy")

@@ -11,10 +11,9 @@ import pytest
 import structlog
 
 from headrace_common import logs
-from headrace_spark.java.java_logs import java_options, log4j_config
-from headrace_spark.java.jvm_output import JvmOutput
+from headrace_spark.session.jvm_log import JvmOutput, java_options, log4j_config
 
-EVENT = b'{"event": "dead letter", "level": "warning", "logger": "headrace_spark.batch.worker", "offset": 7}\n'
+EVENT = b'{"event": "dead letter", "level": "warning", "logger": "headrace_spark.transform.worker", "offset": 7}\n'
 
 
 @pytest.fixture(autouse=True)
@@ -34,11 +33,11 @@ def test_events_pass_and_the_rest_goes_to_the_file(tmp_path: Path, capsys: pytes
 
     def take(event: dict[str, object]) -> bool:
         reports.append(event["event"])
-        return event["logger"] == "headrace_spark.outages.reports"
+        return event["logger"] == "headrace_spark.status.task_reports"
 
     output = JvmOutput(str(tmp_path / "java.log"), take)
     output.line(EVENT)
-    output.line(EVENT.replace(b"batch.worker", b"outages.reports").replace(b"dead letter", b"waiting"))
+    output.line(EVENT.replace(b"transform.worker", b"status.task_reports").replace(b"dead letter", b"waiting"))
     for line in (b"Traceback (most recent call last):\n", b"  File x\n", b"{no json\n", b'{"event": "of others"}\n'):
         output.line(line)
     for _ in range(3):
@@ -50,7 +49,7 @@ def test_events_pass_and_the_rest_goes_to_the_file(tmp_path: Path, capsys: pytes
         ("dead letter", 7, None),
         ("Java", None, "a | b"),
     ]
-    assert lines[0]["logger"] == "headrace_spark.batch.worker"
+    assert lines[0]["logger"] == "headrace_spark.transform.worker"
     assert reports == ["dead letter", "waiting"]
     kept = ["Traceback (most recent call last):", "  File x", "{no json", '{"event": "of others"}']
     assert (tmp_path / "java.log.workers").read_text().splitlines() == kept == list(output.last)

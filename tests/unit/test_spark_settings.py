@@ -13,8 +13,8 @@ import structlog
 from headrace_documents.errors import SettingsError
 from headrace_spark.cli import main as cli
 from headrace_spark.errors import JavaError
-from headrace_spark.java import session
-from headrace_spark.settings.settings import SparkSettings, load_settings, reindexed
+from headrace_spark.session import session
+from headrace_spark.settings import SparkSettings, load_settings, reindexed
 from tests.config_problems import by_key
 
 GOOD = """

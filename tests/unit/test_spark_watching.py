@@ -16,21 +16,20 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql.streaming.listener import QueryProgressEvent, StreamingQueryProgress
 
 from headrace_common.systemd import Notifier
-from headrace_spark.cli.status import table
-from headrace_spark.errors import HttpError, RefusedError
-from headrace_spark.kafka.look import Seen
-from headrace_spark.outages.causes import elasticsearch_cause, kafka_cause
-from headrace_spark.outages.outages import ELASTICSEARCH, KAFKA, QUERY, TELL_AFTER, Outages
-from headrace_spark.outages.problems import problem_of
-from headrace_spark.outages.reports import LOGGER, receiver
+from headrace_documents.http import SILENT, HttpError, HttpServer
+from headrace_spark.cli.status import rows
+from headrace_spark.errors import RefusedError
 from headrace_spark.query.pace import Pace
-from headrace_spark.query.watching import FED_FOR, KafkaWatch, Monitor
-from headrace_spark.settings.settings import load_settings
+from headrace_spark.query.watching import FED_FOR, KafkaWatch, Listener, Monitor
+from headrace_spark.settings import load_settings
+from headrace_spark.source.kafka import offsets_of
+from headrace_spark.source.kafka_client import Seen
 from headrace_spark.status.counting import MAX_NAMES, OTHERS, Counts
-from headrace_spark.status.http import HttpServer
-from headrace_spark.status.listener import Listener, offsets_of
-from headrace_spark.status.metrics import Metrics
-from headrace_spark.status.status import SILENT, State, Status
+from headrace_spark.status.metrics import SparkMetrics
+from headrace_spark.status.outages import ELASTICSEARCH, KAFKA, QUERY, TELL_AFTER, Outages
+from headrace_spark.status.problems import elasticsearch_cause, kafka_cause, problem_of
+from headrace_spark.status.status import State, Status
+from headrace_spark.status.task_reports import LOGGER, receiver
 from tests.clock import Clock
 
 ROOT = Path(__file__).parents[2]
@@ -98,7 +97,7 @@ def test_a_load_from_its_start_to_its_end(status: Status, clock: Clock) -> None:
     assert page["lag"]["caught_up_in_seconds"] == 90
     assert page["tables"] == {"shop.a": 200}
     assert page["indexes"] == {"shop.a": {"indexed": 200}}
-    assert "900 messages" in table(page)
+    assert any("900 messages" in text for _, text in rows(page))
     listener.onQueryProgress(progress({"shop": {"0": 1000}}))
     assert (status.state, status.lag, status.lag_seconds) == (State.RUNNING, 0, 0.0)
     listener.onQueryTerminated(Mock())
@@ -121,7 +120,7 @@ def test_an_outage_is_told_once_then_every_minute_then_at_its_end(
 ) -> None:
     told: list[tuple[str, dict[str, Any]]] = []
     fake = Mock(warning=lambda event, **fields: told.append((event, fields)))
-    monkeypatch.setattr("headrace_spark.outages.outages.log", fake)
+    monkeypatch.setattr("headrace_spark.status.outages.log", fake)
     outages = Outages(clock)
     for second in range(150):
         for task in ("task 1", "task 2"):
@@ -145,7 +144,7 @@ def test_an_outage_is_told_once_then_every_minute_then_at_its_end(
 def test_reports_of_tasks(status: Status) -> None:
     take = receiver(status.outages, status.sign)
     status.query_runs(True)
-    assert not take({"logger": "headrace_spark.batch.worker", "event": "dead letter"})
+    assert not take({"logger": "headrace_spark.transform.worker", "event": "dead letter"})
     assert take({"logger": LOGGER, "event": "waiting", "source": "task 1", "cause": "c", "waits": "w", "seconds": 3})
     assert status.state is State.WAITING
     assert take({"logger": LOGGER, "event": "progress", "source": "task 1"})
@@ -237,7 +236,7 @@ def test_the_watchdog_starves_when_nothing_moves(status: Status, clock: Clock) -
 
 @pytest.fixture
 def server(status: Status) -> Iterator[HttpServer]:
-    made = HttpServer(("127.0.0.1", 0), status)
+    made = HttpServer(("127.0.0.1", 0), status, SparkMetrics(status))
     yield made
     made.close()
 
@@ -264,11 +263,11 @@ def test_http(server: HttpServer, status: Status, clock: Clock) -> None:
     code, body = get(server, "/health")
     assert (code, json.loads(body)["causes"][0]["cause"]) == (503, "Kafka does not answer")
     with pytest.raises(HttpError, match="address already in use"):
-        HttpServer(("127.0.0.1", server.port), status)
+        HttpServer(("127.0.0.1", server.port), status, SparkMetrics(status))
 
 
 def names(status: Status) -> set[str]:
-    families = text_string_to_metric_families(Metrics(status).text().decode())
+    families = text_string_to_metric_families(SparkMetrics(status).text().decode())
     return {sample.name for family in families for sample in family.samples}
 
 

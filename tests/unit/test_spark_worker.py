@@ -14,13 +14,14 @@ from headrace_documents.elastic.bulk import BulkWriter, encode
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import ApiError, BulkError, TransportError
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.batch import worker as worker_module
-from headrace_spark.batch.worker import DeadLetter, Record, Worker
-from headrace_spark.batch.writing import PatientWriter
-from headrace_spark.outages import reports
-from headrace_spark.outages.reports import LOGGER
-from headrace_spark.settings.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.dead_letters import records
+from headrace_spark.dead_letters.records import DeadLetter
+from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.sink.writer import PatientWriter
+from headrace_spark.status import task_reports
 from headrace_spark.status.counting import Counts
+from headrace_spark.status.task_reports import LOGGER
+from headrace_spark.transform.worker import Record, Worker
 
 Answer = Callable[[list[tuple[str, dict[str, Any]]]], list[dict[str, Any]]]
 
@@ -231,7 +232,7 @@ def test_a_writer_of_a_command_says_in_words_that_it_waits_and_nothing_while_it_
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs.configure("json")
-    monkeypatch.setattr(reports, "_EVERY", 0.0)
+    monkeypatch.setattr(task_reports, "_EVERY", 0.0)
     away = iter([True, False, False])
 
     def answer() -> str:
@@ -240,7 +241,9 @@ def test_a_writer_of_a_command_says_in_words_that_it_waits_and_nothing_while_it_
         return "there"
 
     elastic = settings().elasticsearch
-    made = PatientWriter(elastic, cast(Cluster, FakeCluster()), Counts(), reports.OfCommand(), sleep=lambda _: None)
+    made = PatientWriter(
+        elastic, cast(Cluster, FakeCluster()), Counts(), task_reports.OfCommand(), sleep=lambda _: None
+    )
     assert [made.ask("i", answer), made.ask("i", answer)] == ["there", "there"]
     (told,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert (told["event"], told["level"]) == ("Elasticsearch takes nothing; it is asked again", "warning")
@@ -335,18 +338,18 @@ def test_of_many_dead_letters_the_first_of_each_minute_have_a_line_and_the_next_
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr(worker_module, "_lines", worker_module._Lines())
-    monkeypatch.setattr(worker_module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(records, "_lines", records._Lines())
+    monkeypatch.setattr(records.time, "monotonic", lambda: now)
     logs.configure("json")
     letters, _ = work(FakeCluster(), *(Record(None, b"no", "topic", 0, number, None) for number in range(500)))
     assert len(letters) == 500
     for letter in letters:
-        worker_module.tell(letter)
-    now += worker_module.EVERY
-    worker_module.tell(letters[0])
+        records.tell(letter)
+    now += records.EVERY
+    records.tell(letters[0])
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [line["offset"] for line in lines] == [*range(worker_module.LINES), 0]
-    assert [line.get("left_out") for line in lines] == [None] * worker_module.LINES + [500 - worker_module.LINES]
+    assert [line["offset"] for line in lines] == [*range(records.LINES), 0]
+    assert [line.get("left_out") for line in lines] == [None] * records.LINES + [500 - records.LINES]
 
 
 def test_one_dead_letter_a_message_however_many_rows_are_refused() -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from headrace_common.files import secrets_beside
 from headrace_common.references import UNIT_PREFIX
-from headrace_spark.java.ending import AFTER_DRAIN, STOP_LIMIT
 from headrace_spark.query.watching import FED_FOR
-from headrace_spark.settings.settings import SparkSettings
+from headrace_spark.session.ending import AFTER_DRAIN, STOP_LIMIT
+from headrace_spark.settings import SparkSettings
 
 SYSTEMD = Path(__file__).parents[2] / "systemd"
 UNIT = SYSTEMD / "headrace.service"

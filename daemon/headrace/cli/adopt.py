@@ -10,15 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from headrace.canal_wire.cursor import cursor_node, destination_node
-from headrace.cli.common import (
-    CommandRefused,
-    add_command,
-    coordinated,
-    destination,
-    duration,
-    held,
-    require_answer,
-)
+from headrace.cli.common import CommandRefused, add_command, coordinated, destination, held, require_answer
 from headrace.cli.export_to import add_names, connector_of
 from headrace.cli.position_set import move_to
 from headrace.cli.wiring import foreign_nodes, new_format, topic_records
@@ -27,6 +19,7 @@ from headrace.moving.adopt_search import Search
 from headrace.moving.cursors import meta_cursors, parsed_cursor, stored_offset
 from headrace.moving.foreign import ForeignCursor
 from headrace.settings.destination import Settings
+from headrace_common.arguments import duration
 
 DESCRIPTION = (
     "Sets the position of a destination to where Canal or Debezium has stopped. The cursor of the other system may be "

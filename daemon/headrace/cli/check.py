@@ -13,7 +13,7 @@ from typing import Any
 from headrace.cli.check_folders import look_at_folders
 from headrace.cli.check_native import native_use
 from headrace.cli.check_report import JsonReport, Report, SqlReport
-from headrace.cli.common import add_config, positive
+from headrace.cli.common import add_config
 from headrace.cli.decode import printing_settings
 from headrace.cli.wiring import Wiring, inspection, new_format
 from headrace.destination.lost_state import sign_of_life, state_lost
@@ -28,6 +28,7 @@ from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.snapshot import READS_ROWS
 from headrace.settings.values import StartLatest
+from headrace_common.arguments import positive
 
 
 @dataclass(frozen=True, slots=True)

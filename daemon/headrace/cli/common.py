@@ -17,7 +17,6 @@ import orjson
 from headrace import times
 from headrace.errors import ConfigError, Refusal
 from headrace_common.printable import printable_lines
-from headrace_common.values import parse_duration
 
 if TYPE_CHECKING:  # help needs none of it, and is to come at once
     from headrace.cli.wiring import Wiring
@@ -143,24 +142,6 @@ def aligned(rows: Sequence[tuple[str, ...]], indent: str = "  ") -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     padded = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(f"{indent}{row}".rstrip() for row in padded)
-
-
-def positive(text: str) -> int:
-    """The value of an option that is a whole number from 1 on. Raises ArgumentTypeError."""
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 31:
-        raise argparse.ArgumentTypeError(f"'{text}' should be a whole number of 1 or more")
-    return int(text)
-
-
-def duration(text: str) -> float:
-    """The seconds of an option that is a duration of a day at most. Raises ArgumentTypeError."""
-    try:
-        seconds = float(parse_duration(text))
-    except (TypeError, ValueError) as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if not 0 < seconds <= 86_400:
-        raise argparse.ArgumentTypeError("should be longer than nothing, and a day at most")
-    return seconds
 
 
 def print_json(value: Any) -> None:

@@ -19,7 +19,6 @@ from headrace.cli.common import (
     confirmed,
     coordinated,
     open_store,
-    positive,
     print_json,
     require_answer,
     time_text,
@@ -29,6 +28,7 @@ from headrace.errors import ConfigError
 from headrace.ports.parking import ParkedContent, ParkedEntry, ParkingState, ParkingStore
 from headrace.rules.patterns import compile_filter
 from headrace.settings.destination import DestinationSettings, Settings
+from headrace_common.arguments import positive
 from headrace_common.printable import printable_lines
 
 DESCRIPTION = (

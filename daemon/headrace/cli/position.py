@@ -8,20 +8,12 @@ from functools import partial
 from typing import Any
 
 from headrace.cli import position_set, position_show
-from headrace.cli.common import (
-    add_command,
-    aligned,
-    coordinated,
-    destination,
-    open_store,
-    positive,
-    print_json,
-    time_text,
-)
+from headrace.cli.common import add_command, aligned, coordinated, destination, open_store, print_json, time_text
 from headrace.model import Gap
 from headrace.ports.inspection import short
 from headrace.ports.state import WHOLE_HISTORY, HistoryEntry
 from headrace.settings.destination import Settings
+from headrace_common.arguments import positive
 
 DESCRIPTION = (
     "Shows and moves the positions that destinations go on from. Exit status 0: done, or all is well; 1: something "

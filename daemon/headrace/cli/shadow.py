@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 from typing import Any
 
-from headrace.cli.common import add_config, aligned, destination, duration, print_json
+from headrace.cli.common import add_config, aligned, destination, print_json
 from headrace.cli.wiring import Wiring, new_format
 from headrace.errors import ConfigError
 from headrace.moving.shadow.comparison import Comparison, Finding
@@ -15,6 +15,7 @@ from headrace.moving.shadow.topics import rules_of, topics_of
 from headrace.pipeline.projection import Projections
 from headrace.ports.replay import Replay
 from headrace.settings.destination import DestinationSettings, Settings
+from headrace_common.arguments import duration
 from headrace_common.printable import printable_lines
 
 DESCRIPTION = (

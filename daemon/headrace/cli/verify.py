@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from headrace.cli.common import add_config, coordinated, destination, duration, positive, print_json
+from headrace.cli.common import add_config, coordinated, destination, print_json
 from headrace.cli.terminal import progress
 from headrace.cli.verify_output import Told, print_table, write_extra
 from headrace.cli.wiring import ADAPTERS, Wiring, document_index, new_format
@@ -29,6 +29,7 @@ from headrace.verify.hashes import row_hash
 from headrace.verify.result import TableFound
 from headrace.verify.table import TableNow
 from headrace.verify.views import IndexView, View
+from headrace_common.arguments import duration, positive
 from headrace_common.files import secrets_beside
 from headrace_common.references import Expander
 

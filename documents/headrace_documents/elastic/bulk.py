@@ -16,13 +16,13 @@ import structlog
 from headrace_documents.documents import Action
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.elastic.index_setup import RETRY, IndexSetup
-from headrace_documents.elastic.mapping_types import check_declared
+from headrace_documents.elastic.mappings import check_declared
 from headrace_documents.errors import ApiError, BulkError, TransportError, UnreachableError, ask, reason_of
 from headrace_documents.indexes.settings import IndexSettings
 from headrace_documents.settings import ElasticsearchSettings
 
 T = TypeVar("T")
-log = structlog.get_logger("headrace_documents.elastic.bulk")
+log = structlog.get_logger(__name__)
 
 MAX_WAIT = 10.0
 # The state of an index or a missing right, not the document: putting the documents aside would help nobody.

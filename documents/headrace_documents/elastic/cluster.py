@@ -20,10 +20,9 @@ from elastic_transport import ApiResponseMeta, JsonSerializer, NodeConfig, Trans
 from elastic_transport.client_utils import url_to_node_config
 
 from headrace_common.tls import TlsFileError, client_context
-from headrace_documents.config import absolute
 from headrace_documents.elastic.products import Elasticsearch, Hits, OpenSearch, Product, product_of
 from headrace_documents.errors import ApiError, TransportError, UnreachableError
-from headrace_documents.settings import ElasticsearchSettings
+from headrace_documents.settings import ElasticsearchSettings, absolute
 
 _JSON = "application/json"
 _LINES = "application/x-ndjson"
@@ -65,10 +64,24 @@ class Cluster:
         """Closes all connections."""
         self._transport.close()
 
-    def call(self, method: str, path: Path, body: Any = None, *, timeout: float | None = None, **params: Any) -> Any:
+    def call(
+        self,
+        method: str,
+        path: Path,
+        body: Any = None,
+        *,
+        timeout: float | None = None,
+        missing: Any = ...,
+        **params: Any,
+    ) -> Any:
         """The decoded answer. `body` is an object, or bytes of JSON; `timeout` is in seconds, `request_timeout` when it
-        is None; `params` become the query string."""
-        return self._request(method, path, body, timeout, params)[1]
+        is None; `missing` is returned where there is no such thing (404); `params` become the query string."""
+        try:
+            return self._request(method, path, body, timeout, params)[1]
+        except ApiError as error:
+            if error.status != 404 or missing is ...:
+                raise
+            return missing
 
     @cached_property
     def product(self) -> Product:
@@ -151,13 +164,7 @@ class Cluster:
 
     def exists(self, index: str) -> bool:
         """Whether there is an index, or an alias."""
-        try:
-            self.call("HEAD", (index,))
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            return False
-        return True
+        return self.call("HEAD", (index,), missing=False) is not False
 
     def index_settings(self, index: str) -> dict[str, dict[str, Any]]:
         """The flat settings of each index behind a name."""
@@ -165,12 +172,22 @@ class Cluster:
         return {name: one["settings"] for name, one in found.items()}
 
     def mappings(self, index: str) -> dict[str, dict[str, Any]]:
-        """The mappings of each index behind a name."""
+        """The mappings of each index behind a name. Raises ApiError with status 404 where there is none."""
         return {name: one["mappings"] for name, one in self.call("GET", (index, "_mapping")).items()}
 
-    def create_index(self, index: str, body: dict[str, Any]) -> None:
-        """Makes an index with the settings, mappings and aliases in `body`."""
-        self.call("PUT", (index,), body)
+    def create_index(self, index: str, body: dict[str, Any]) -> bool:
+        """Makes an index with the settings, mappings and aliases in `body`; false where there is one already."""
+        try:
+            self.call("PUT", (index,), body)
+        except ApiError as error:
+            if error.status != 400 or "resource_already_exists_exception" not in str(error.body):
+                raise
+            return False
+        return True
+
+    def delete_index(self, index: str) -> None:
+        """Deletes an index, if it is there."""
+        self.call("DELETE", (index,), missing=None)
 
     def put_mapping(self, index: str, mapping: dict[str, Any]) -> None:
         """Adds to the mappings, of which `_meta` is replaced as a whole."""

@@ -13,15 +13,14 @@ from urllib.parse import quote
 import structlog
 
 from headrace_documents.elastic.cluster import Cluster
-from headrace_documents.elastic.mapping_types import lacking
-from headrace_documents.elastic.mappings import Properties, differing, merged, missing, names
+from headrace_documents.elastic.mappings import Properties, differing, lacking, merged, missing, names
 from headrace_documents.errors import ApiError, BulkError, ConsumerError, TransportError
 from headrace_documents.indexes.projection import UnfitTable
 from headrace_documents.indexes.settings import IndexSettings
 from headrace_documents.joins.tree import ROWS_MAPPING, JoinTree
 from headrace_documents.settings import ElasticsearchSettings
 
-log = structlog.get_logger("headrace_documents.elastic.index_setup")
+log = structlog.get_logger(__name__)
 
 _LOOK_AGAIN = 2.0
 """Seconds until an index that could not be used is looked at again."""
@@ -36,8 +35,8 @@ _JOINS = "headrace_joins"
 """Where is noted for which joins an index keeps rows."""
 _NONE = "-"
 """Noted there of an index that has some rows only, because another one takes its place."""
-_EMPTIED = "headrace_emptied"
-"""Where is noted which tables were emptied, and at which version."""
+_TRUNCATED = "headrace_truncated"
+"""Where is noted which tables were truncated or dropped, and at which version."""
 
 
 _NAMES = frozenset({"invalid_index_name_exception", "invalid_alias_name_exception"})
@@ -70,7 +69,7 @@ class IndexSetup:
         self._refused: dict[tuple[str, tuple[str, ...]], tuple[str, float]] = {}
         """By index and owner: why it could not be used the last time, and when that was found; "" when it could."""
         self._declared: dict[str, _Declared] = {}
-        self._emptied: dict[str, dict[str, int]] = {}
+        self._truncated: dict[str, dict[str, int]] = {}
         """By index: the version at which all rows of a table went."""
 
     def declare(self, index: str, settings: IndexSettings, properties: Properties) -> None:
@@ -153,27 +152,27 @@ class IndexSetup:
             log.warning("the mappings of the index can't be looked at", index=index)
             return owner
         metas = [one.get("_meta") or {} for one in there]
-        self._emptied[index] = emptied_of(metas)
+        self._truncated[index] = truncated_of(metas)
         if index in self._declared:
             self._require_structure(index, self._declared[index], metas)
             self._extend(index, self._declared[index], [one.get("properties", {}) for one in there])
         return self._claim(index, owner, metas)
 
-    def emptied(self, index: str) -> dict[str, int] | None:
+    def truncated(self, index: str) -> dict[str, int] | None:
         """The version at which all rows of a table went, by `database.table`: older ones that come now are gone
         already. None of an index that unfit() has not looked at."""
-        return self._emptied.get(index)
+        return self._truncated.get(index)
 
-    def note_emptied(self, index: str, table: str, version: int) -> None:
+    def note_truncated(self, index: str, table: str, version: int) -> None:
         """Notes in the index that all rows of a table that are older than the version are gone. Raises BulkError."""
         try:
             for name, one in self._mappings(index).items():
                 meta = one.get("_meta") or {}
-                known = meta.get(_EMPTIED) or {}
+                known = meta.get(_TRUNCATED) or {}
                 # As a text: not every program that writes it back keeps numbers of 64 bits.
                 if int(known.get(table, 0)) < version:
                     marks = {**known, table: str(version)}
-                    self._cluster.put_mapping(name, {"_meta": {**meta, _EMPTIED: marks}})
+                    self._cluster.put_mapping(name, {"_meta": {**meta, _TRUNCATED: marks}})
         except (ApiError, TransportError) as error:
             raise BulkError(f"can't note in index {index} that {table} was emptied: {error}") from None
 
@@ -188,12 +187,7 @@ class IndexSetup:
                 raise _other_joins(tree)
             meta = {**meta, _JOINS: tree.structure or _NONE}
         body["mappings"] = {**body["mappings"], "_meta": meta}
-        try:
-            self._cluster.create_index(index, body)
-        except ApiError as error:
-            # Another task of the same batch was faster.
-            if error.status != 400 or "resource_already_exists_exception" not in str(error.body):
-                raise
+        if not self._cluster.create_index(index, body):  # another task of the same batch was faster
             return self._prepare(index, owner)
         log.info("index created", index=index)
         return owner
@@ -259,12 +253,7 @@ class IndexSetup:
     def _has_documents(self, index: str) -> bool:
         with suppress(ApiError):  # shards of an index that was just made can't be asked yet
             self._cluster.call("GET", f"_cluster/health/{quote(index, safe='')}?wait_for_status=yellow&timeout=1s")
-        try:
-            return bool(self._cluster.call("GET", (index, "_count"))["count"])
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            return False
+        return bool(self._cluster.call("GET", (index, "_count"), missing={"count": 0})["count"])
 
     def _require_types(self, index: str, mappings: dict[str, Any]) -> None:
         if found := lacking(self._cluster, mappings):
@@ -328,11 +317,11 @@ def _other_joins(tree: JoinTree) -> UnfitTable:
     )
 
 
-def emptied_of(metas: Iterable[dict[str, Any]]) -> dict[str, int]:
+def truncated_of(metas: Iterable[dict[str, Any]]) -> dict[str, int]:
     """What the `_meta` of the indexes behind a name say of tables that were emptied: the newest version of each."""
     made: dict[str, int] = {}
     for meta in metas:
-        for table, version in (meta.get(_EMPTIED) or {}).items():
+        for table, version in (meta.get(_TRUNCATED) or {}).items():
             made[table] = max(made.get(table, 0), int(version))
     return made
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from datetime import datetime
@@ -11,6 +10,8 @@ from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 import orjson
+
+from headrace_documents.documents import float_or_text, integer
 
 Value = Any
 """What JSON has."""
@@ -67,11 +68,11 @@ def field_type(mysql_type: str, rules: TypeRules) -> FieldType:
         return FieldType({"type": "boolean"}, _boolean)
     if base in ("bool", "boolean") or base in _INTEGERS:
         unsigned = base == "bigint" and "unsigned" in rest
-        return FieldType({"type": "unsigned_long" if unsigned else "long"}, _integer)
+        return FieldType({"type": "unsigned_long" if unsigned else "long"}, integer)
     if base == "bit":
-        return FieldType({"type": "unsigned_long" if length == "64" else "long"}, _integer)
+        return FieldType({"type": "unsigned_long" if length == "64" else "long"}, integer)
     if base in _FLOATS:
-        return FieldType({"type": _FLOATS[base]}, _float)
+        return FieldType({"type": _FLOATS[base]}, float_or_text)
     if base in _DECIMALS:
         return _decimal(int(length or 10), int(scale or 0), rules)
     if base in _TEXTS or base == "json":
@@ -93,9 +94,9 @@ def field_type(mysql_type: str, rules: TypeRules) -> FieldType:
 
 def _decimal(precision: int, scale: int, rules: TypeRules) -> FieldType:
     if rules.decimals == "double":
-        return FieldType({"type": "double"}, _float)
+        return FieldType({"type": "double"}, float_or_text)
     if rules.decimals == "scaled_float" and precision <= _LONG_DIGITS:
-        return FieldType({"type": "scaled_float", "scaling_factor": 10**scale}, _float)
+        return FieldType({"type": "scaled_float", "scaling_factor": 10**scale}, float_or_text)
     return FieldType(dict(_KEYWORD), None)
 
 
@@ -109,21 +110,6 @@ def _text(rules: TypeRules, *, sortable: bool) -> Property:
 
 
 # -- values -----------------------------------------------------------------------------------------------------------
-
-
-def _integer(text: str) -> Value:
-    try:
-        return int(text)
-    except ValueError:
-        return text  # e.g. b'1' from another writer: the text loses nothing, a guess might
-
-
-def _float(text: str) -> Value:
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    return number if math.isfinite(number) else text  # JSON has no infinity
 
 
 def _boolean(text: str) -> Value:

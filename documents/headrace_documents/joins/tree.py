@@ -106,7 +106,7 @@ def keep_former(
             yield from touched
 
 
-def emptied_row(table: str, row: MemberRow) -> dict[str, Any]:
+def truncated_row(table: str, row: MemberRow) -> dict[str, Any]:
     """What is kept of a row whose table was emptied, until all that it touched is composed."""
     return {"t": table, "n": "", "j": (), "f": _stored(row.touched())}
 
@@ -401,12 +401,16 @@ class JoinTrees:
     these by the names of the first."""
 
     def __init__(
-        self, settings: Sequence[IndexSettings], *, tombstones: bool = False, doubles: Mapping[str, str] | None = None
+        self,
+        settings: Sequence[IndexSettings],
+        *,
+        tombstones: bool = False,
+        dual_writes: Mapping[str, str] | None = None,
     ) -> None:
         self.trees: dict[str, JoinTree] = {}
         for one in settings:
             if one.join:
-                into = (doubles or {}).get(index_name(one.name, "", ""))
+                into = (dual_writes or {}).get(index_name(one.name, "", ""))
                 tree = JoinTree(one, tombstones=tombstones, replaced=into is not None)
                 self.trees[tree.target] = tree
                 if into is not None:

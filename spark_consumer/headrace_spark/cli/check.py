@@ -5,21 +5,18 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from headrace_common.printable import printable
+from headrace_documents.cli import CommandLine, Findings
 from headrace_documents.elastic import bulk as elastic
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import ConsumerError, TransportError
-from headrace_spark.checks.contents import Wanted, check_messages
-from headrace_spark.checks.finding import Findings
-from headrace_spark.cli.common import Commands, add_command
-from headrace_spark.kafka import kafka
-from headrace_spark.printable import printable_json
-from headrace_spark.proposal.sample import Sample
-from headrace_spark.settings.settings import Settings, load_settings
+from headrace_spark.check.contents import Wanted, check_messages
+from headrace_spark.check.sample import Sample
+from headrace_spark.settings import Settings
+from headrace_spark.source import kafka
 
 
-def add(commands: Commands) -> None:
-    command = add_command(commands, "check", "look at all that a run needs, and say what is wrong and what mends it")
+def add(line: CommandLine) -> None:
+    command = line.add("check", "look at all that a run needs, and say what is wrong and what mends it", _check)
     command.description = (
         "Looks at the machine, Java, Kafka with the last messages of its topics, and Elasticsearch with the indexes "
         "that those lead to. A line for each thing: ok, warning or wrong, and what mends it. It changes nothing, but "
@@ -27,29 +24,17 @@ def add(commands: Commands) -> None:
         "warnings included; 1: something is; 2: the config is."
     )
     command.add_argument("--json", action="store_true", help="one JSON object with all findings")
-    command.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    findings = look(load_settings(options.config))
-    if options.json:
-        told = [one._asdict() for one in findings.all]
-        print(printable_json({"state": findings.state, "findings": told}))
-    else:
-        for one in findings.all:
-            print(printable(f"{one.state:<8} {one.about}: {one.text}"))
-            if one.remedy:
-                print(printable(f"{'':<8} -> {one.remedy}"))
-        last = {"ok": "all is well", "warning": "nothing is wrong; see the warnings", "wrong": "not all is well"}
-        print(f"{options.config}: {last[findings.state]}")
-    return 1 if findings.state == "wrong" else 0
+def _check(settings: Settings, options: argparse.Namespace) -> int:
+    return look(settings).print(as_json=options.json)
 
 
 def check(settings: Settings) -> str:
     """The quick part, which a run begins with: looks at Java, Kafka and Elasticsearch; Java's version. Raises
     ConsumerError."""
     # Imported late: a wrong config is told at once, not after Spark's Python half has been loaded.
-    from headrace_spark.java.session import check_java
+    from headrace_spark.session.session import check_java
 
     java = check_java()
     kafka.check_reachable(settings.kafka)
@@ -59,7 +44,7 @@ def check(settings: Settings) -> str:
 
 def look(settings: Settings) -> Findings:
     """The whole check."""
-    from headrace_spark.checks.machine import check_machine
+    from headrace_spark.check.machine import check_machine
 
     findings = Findings()
     check_machine(findings, settings.spark)
@@ -71,13 +56,13 @@ def look(settings: Settings) -> Findings:
 
 def _look_at_kafka(findings: Findings, settings: Settings) -> Sample:
     """What the last messages of the topics say."""
-    from headrace_spark.checks.machine import check_checkpoint_url
-    from headrace_spark.checks.topics import check_topics
+    from headrace_spark.check.machine import check_checkpoint_url
+    from headrace_spark.check.topics import check_topics
     from headrace_spark.errors import JavaError, SessionError
-    from headrace_spark.java.jvm import open_jvm
-    from headrace_spark.java.pyspark_internals import unknown_version
-    from headrace_spark.java.session import check_java, kafka_package, local_jars
-    from headrace_spark.kafka.client import KafkaClient
+    from headrace_spark.session.jvm import open_jvm
+    from headrace_spark.session.pyspark_internals import unknown_version
+    from headrace_spark.session.session import check_java, kafka_package, local_jars
+    from headrace_spark.source.kafka_client import KafkaClient
 
     not_seen = "; topics and messages could not be looked at"
     try:
@@ -119,8 +104,8 @@ def _tell_jars(findings: Findings, jvm: Any, package: str, how: str) -> None:
 
 
 def _look_at_elasticsearch(findings: Findings, settings: Settings, wanted: dict[str, Wanted]) -> None:
-    from headrace_spark.checks.servers import check_rights, check_servers
-    from headrace_spark.checks.targets import Targets
+    from headrace_spark.check.indexes import Targets
+    from headrace_spark.check.servers import check_rights, check_servers
 
     try:
         elastic.check(settings.elasticsearch)

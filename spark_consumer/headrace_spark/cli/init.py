@@ -9,9 +9,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from headrace_common.references import Expander
+from headrace_documents.cli import CommandLine
 from headrace_documents.errors import ConsumerError, SettingsError
-from headrace_spark.cli.common import Commands
-from headrace_spark.settings.settings import KafkaSettings, SparkSettings
+from headrace_spark.settings import KafkaSettings, SparkSettings
 
 MOST_MESSAGES = 10_000
 MOST_SECONDS = 20.0
@@ -21,9 +21,8 @@ class NotWritten(ConsumerError):
     """The file is there already, or can't be written."""
 
 
-def add(commands: Commands) -> None:
-    text = "read messages of topics and write a commented config for their tables"
-    command = commands.add_parser("init", help=text, description=text)
+def add(line: CommandLine) -> None:
+    command = line.add("init", "read messages of topics and write a commented config for their tables", None)
     command.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="Kafka's brokers")
     command.add_argument("--topic", action="append", required=True, dest="topics", help="repeatable")
     command.add_argument(
@@ -38,7 +37,6 @@ def add(commands: Commands) -> None:
     command.add_argument("--output", type=Path, default=Path("config/spark.toml"), help="default: %(default)s")
     command.add_argument("--ivy", default=".cache/ivy", help="directory for downloaded jars; default: %(default)s")
     command.add_argument("--force", action="store_true", help="overwrite the file")
-    command.add_argument("--log-format", choices=["json", "console"], help="default: console at a terminal")
     command.set_defaults(run=_run)
 
 
@@ -50,11 +48,11 @@ def _run(options: argparse.Namespace) -> int:
     kafka = _kafka(options, given)
     _check_url(options.elasticsearch)
 
-    from headrace_spark.java.jvm import open_jvm
-    from headrace_spark.kafka.client import KafkaClient, KafkaError
-    from headrace_spark.kafka.kafka import check_reachable
-    from headrace_spark.proposal.proposal import Target, families, propose
-    from headrace_spark.proposal.sample import Sample, read_ends
+    from headrace_spark.check.proposal import Target, families, propose
+    from headrace_spark.check.sample import Sample, read_ends
+    from headrace_spark.session.jvm import open_jvm
+    from headrace_spark.source.kafka import check_reachable
+    from headrace_spark.source.kafka_client import KafkaClient, KafkaError
 
     check_reachable(kafka)
     sample, waiting = Sample(), 0

@@ -2,54 +2,36 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+from pathlib import Path
+from typing import Any
 
-import structlog
-
-from headrace_documents.errors import ConsumerError
-from headrace_documents.extras import exit_without
+from headrace_documents.cli import CommandLine, exit_without
 
 try:
-    from headrace_documents import logs
     from headrace_spark.cli import check, dead_letters, init, rebuild, run, status, verify
 except ModuleNotFoundError as missing:
     exit_without(missing, "headrace-spark", "spark")
 
-log = structlog.get_logger("headrace_spark")
-
-_COMMANDS = (run, check, init, dead_letters, status, verify, rebuild)
-"""Each has add(commands), which adds its parser and sets the default `run`: a function of the options that returns the
-exit code."""
-
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command. Exit codes: 0 done, stopped or drained, 1 failed, 2 the config or the machine is not fit,
-    130 after Ctrl-C."""
-    options = make_parser().parse_args(arguments)
-    logs.configure(options.log_format)
-    try:
-        return int(options.run(options))
-    except ConsumerError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
-    except Exception as error:
-        # A fault of ours: the whole story goes into the log, as one event. An error's repr() may hold a password.
-        log.critical("headrace-spark has a fault; please report it", reason=type(error).__name__, exc_info=True)
-        return 1
+    """Runs one command; the exit status."""
+    return make_command_line().main(arguments)
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
-    parser = argparse.ArgumentParser(
-        prog="headrace-spark", description="Takes headrace's messages from Kafka into Elasticsearch."
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    for module in _COMMANDS:
-        module.add(commands)
-    return parser
+def make_command_line() -> CommandLine:
+    """The command line with all commands, a module each."""
+    text = "Takes headrace's messages from Kafka into Elasticsearch."
+    line = CommandLine("headrace-spark", text, "/etc/headrace/spark.toml", _load)
+    for module in (run, check, init, dead_letters, status, verify, rebuild):
+        module.add(line)
+    return line
+
+
+def _load(file: Path) -> Any:
+    from headrace_spark.settings import load_settings
+
+    return load_settings(file)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 
+from headrace_common.arguments import duration
+from headrace_documents.cli import CommandLine
 from headrace_documents.elastic.cluster import Cluster
-from headrace_spark.cli.common import Commands, add_command
-from headrace_spark.cli.with_source import required_source, seconds, spark_with_source, told
-from headrace_spark.settings.settings import Settings, load_settings
+from headrace_spark.cli.common import required_source, spark_with_source, told
+from headrace_spark.settings import Settings
 
 
-def add(commands: Commands) -> None:
-    command = add_command(commands, "rebuild", "fill an index anew from the tables, beside the running consumer")
+def add(line: CommandLine) -> None:
+    command = line.add("rebuild", "fill an index anew from the tables, beside the running consumer", _run)
     command.add_argument("--index", required=True, metavar="NAME", help="the index, as searches name it")
     command.add_argument("--resume", action="store_true", help="go on with a rebuild that was ended before its end")
     command.add_argument("--abort", action="store_true", help="give a rebuild up; the new index is deleted")
@@ -19,13 +20,11 @@ def add(commands: Commands) -> None:
     command.add_argument("--keep-old", action="store_true", help="do not delete the index that had the name")
     command.add_argument("--accept-refused", action="store_true", help="go on without rows that do not fit")
     command.add_argument(
-        "--wait", type=seconds, default=600.0, metavar="TIME", help="how long to wait for the consumer; default 10m"
+        "--wait", type=duration, default=600.0, metavar="TIME", help="how long to wait for the consumer; default 10m"
     )
-    command.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    settings = load_settings(options.config)
+def _run(settings: Settings, options: argparse.Namespace) -> int:
     name = options.index.lower()
     with told(settings, "What was done stays: go on with --resume"), Cluster(settings.elasticsearch) as cluster:
         if options.abort:

@@ -10,18 +10,20 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import structlog
 
 from headrace_common.systemd import Notifier
+from headrace_documents.cli import CommandLine
 from headrace_documents.elastic import bulk as elastic
 from headrace_documents.errors import ConsumerError, UnreachableError
-from headrace_spark.cli.common import Commands, add_command
-from headrace_spark.kafka import kafka
-from headrace_spark.outages.causes import elasticsearch_cause
-from headrace_spark.outages.outages import ELASTICSEARCH, KAFKA, Outages
-from headrace_spark.settings.settings import Settings, load_settings, reindexed
-from headrace_spark.status.http import HttpServer
+from headrace_documents.http import HttpServer
+from headrace_spark.settings import Settings, reindexed
+from headrace_spark.source import kafka
+from headrace_spark.status.metrics import SparkMetrics
+from headrace_spark.status.outages import ELASTICSEARCH, KAFKA, Outages
+from headrace_spark.status.problems import elasticsearch_cause
 from headrace_spark.status.status import Status
 
 log = structlog.get_logger("headrace_spark")
@@ -30,9 +32,8 @@ START_EVERY = 3.0
 """Seconds between two looks for a server that is away at the start."""
 
 
-def add(commands: Commands) -> None:
-    command = add_command(commands, "run", "run the streaming query until SIGTERM")
-    command.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="default: info")
+def add(line: CommandLine) -> None:
+    command = line.add("run", "run the streaming query until SIGTERM", _run)
     command.add_argument(
         "--available-now",
         "--once",
@@ -40,23 +41,19 @@ def add(commands: Commands) -> None:
         dest="available_now",
         help="read what is there now, write it and end",
     )
-    command.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    from headrace_documents import logs
-
-    logs.configure(options.log_format, options.log_level)
+def _run(settings: Settings, options: argparse.Namespace) -> int:
     # What it says of connections that end with the JVM, with a stack trace, is no news.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    run(load_settings(options.config), available_now=options.available_now)
+    run(settings, available_now=options.available_now)
     return 0
 
 
 def run(settings: Settings, *, available_now: bool) -> None:
     """Until SIGTERM or SIGINT, or until all is read. Raises ConsumerError."""
-    from headrace_spark.java.session import check_java
     from headrace_spark.query.watching import Monitor
+    from headrace_spark.session.session import check_java
 
     stop = threading.Event()
     outages = Outages()
@@ -71,9 +68,7 @@ def run(settings: Settings, *, available_now: bool) -> None:
     signal.signal(signal.SIGINT, on_signal)
     java = check_java()
     address = settings.http.address
-    server = HttpServer(address, status) if address is not None else None
-    if server is not None:
-        log.info("HTTP listens", port=server.port)
+    server = HttpServer(address, status, SparkMetrics(status)) if address is not None else None
     notifier = Notifier.from_env(os.environ)
     monitor = Monitor(status, notifier)
     monitor.start()
@@ -122,17 +117,16 @@ def _wait(
 
 
 def _with_spark(settings: Settings, status: Status, stop: threading.Event, *, available_now: bool) -> None:
-    from headrace_spark.java.ending import Ending
-    from headrace_spark.java.session import open_session
-    from headrace_spark.kafka.look import KafkaLook
-    from headrace_spark.outages.reports import receiver
-    from headrace_spark.progress.checkpoint import Checkpoint
+    from headrace_spark.checkpoint import Checkpoint
     from headrace_spark.query.executors import Executors
     from headrace_spark.query.pace import Pace
     from headrace_spark.query.query import Runner
-    from headrace_spark.query.watching import KafkaWatch
+    from headrace_spark.query.watching import KafkaWatch, Listener
+    from headrace_spark.session.ending import Ending
+    from headrace_spark.session.session import open_session
     from headrace_spark.source.connection import PACKAGE
-    from headrace_spark.status.listener import Listener
+    from headrace_spark.source.kafka_client import KafkaClient, prepare_topics
+    from headrace_spark.status.task_reports import receiver
 
     outages = status.outages
     handler = signal.getsignal(signal.SIGINT)
@@ -142,17 +136,18 @@ def _with_spark(settings: Settings, status: Status, stop: threading.Event, *, av
     signal.signal(signal.SIGINT, handler)
     ending = Ending(spark, process, stop, outages, settings.spark.drain_timeout)
     pace = Pace(settings.spark.max_offsets_per_trigger, settings.spark.max_bytes_per_trigger)
-    watch = KafkaWatch(settings.kafka, KafkaLook(settings.kafka, spark), status, pace)
+    jvm: Any = spark.sparkContext._jvm
+    look = KafkaClient(jvm, settings.kafka)
+    watch = KafkaWatch(settings.kafka, KafkaClient(jvm, settings.kafka), status, pace)
     executors: Executors | None = None
     try:
         executors = Executors(spark, status, settings.spark.patience if available_now else None)
         spark.streams.addListener(Listener(status))
         patience = 0.0 if available_now else None
-        _wait(KAFKA, lambda: kafka.prepare_topics(settings.kafka, spark, stop), outages, stop, patience)
+        _wait(KAFKA, lambda: prepare_topics(look, settings.kafka, stop), outages, stop, patience)
         watch.start()
         log.info("running")
         checkpoint = Checkpoint(spark, settings.spark.checkpoint_location())
-        look = KafkaLook(settings.kafka, spark)
         Runner(settings, spark, stop, status, watch, pace, checkpoint, look, executors.reports).run(available_now)
     finally:
         watch.close()

@@ -2,65 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
-import http.client
-import json
 from typing import Any
 
-from headrace_documents.errors import ConsumerError
-from headrace_spark.cli.common import Commands, add_command
-from headrace_spark.settings.settings import load_settings
-
-LIMIT = 5.0
-"""Seconds for the answer."""
+from headrace_documents.cli import CommandLine
+from headrace_documents.http import add_status, state_rows
 
 
-class SilentError(ConsumerError):
-    """Nobody answers at the address of [http] listen."""
+def add(line: CommandLine) -> None:
+    add_status(line, rows)
 
 
-def add(commands: Commands) -> None:
-    command = add_command(commands, "status", "ask the running consumer how it is")
-    command.add_argument("--json", action="store_true", help="print the answer of /health")
-    command.set_defaults(run=_run)
-
-
-def _run(options: argparse.Namespace) -> int:
-    address = load_settings(options.config).http.address
-    if address is None:
-        raise SilentError(f"{options.config}: [http] listen is empty, so the consumer can't be asked")
-    page = ask(*address)
-    print(json.dumps(page, indent=2) if options.json else table(page))
-    return 0
-
-
-def ask(host: str, port: int) -> dict[str, Any]:
-    """The answer of /health. Raises SilentError."""
-    connection = http.client.HTTPConnection(host, port, timeout=LIMIT)
-    try:
-        connection.request("GET", "/health")
-        page = json.loads(connection.getresponse().read())
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
-        raise SilentError(
-            f"no headrace-spark answers at {host}:{port} ({why.lower()}): "
-            "is `headrace-spark run` started with this file?"
-        ) from None
-    finally:
-        connection.close()
-    if not isinstance(page, dict) or "state" not in page:
-        raise SilentError(f"what answers at {host}:{port} is no headrace-spark: see [http] listen")
-    return page
-
-
-def table(page: dict[str, Any]) -> str:
+def rows(page: dict[str, Any]) -> list[tuple[str, str]]:
     """The answer for people."""
     lag, batch = page["lag"], page["batch"] or {}
-    lines = [("state", f"{page['state']} since {page['since']}")]
-    lines += [
-        ("", f"{one['cause']} (for {one['seconds']:.0f} s, {one['tries']} tries; {one['waits']} wait)")
-        for one in page["causes"]
-    ]
+    lines = list(state_rows(page))
     lines += [
         ("lag", f"{_text(lag['messages'])} messages, {_text(lag['seconds'])} s"),
         ("oldest unread", _text(lag["oldest_commit"], "none")),
@@ -76,8 +31,7 @@ def table(page: dict[str, Any]) -> str:
         lines.append(("last error", f"{error['at']}: {error['reason']}. {error['remedy']}".rstrip(". ")))
     for index, results in page["indexes"].items():
         lines.append((f"index {index}", ", ".join(f"{count} {what}" for what, count in results.items())))
-    width = max(len(name) for name, _ in lines)
-    return "\n".join(f"{name:<{width}}  {text}" for name, text in lines)
+    return lines
 
 
 def _rebuild(one: dict[str, Any]) -> str:

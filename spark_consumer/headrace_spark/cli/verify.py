@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from headrace_common.printable import printable
+from headrace_common.arguments import duration, positive
+from headrace_common.printable import printable, printable_json
+from headrace_documents.cli import CommandLine
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import ConsumerError, SettingsError
-from headrace_spark.cli.common import Commands, add_command
-from headrace_spark.cli.with_source import required_source, seconds, spark_with_source, told
-from headrace_spark.printable import printable_json
-from headrace_spark.settings.settings import Settings, load_settings
+from headrace_spark.cli.common import required_source, spark_with_source, told
+from headrace_spark.settings import Settings
 from headrace_spark.verify.differences import DOCUMENT
 
 if TYPE_CHECKING:
@@ -20,34 +20,26 @@ if TYPE_CHECKING:
 _WILD = frozenset("*?,")
 
 
-def add(commands: Commands) -> None:
-    command = add_command(commands, "verify", "compare indexes with their tables, beside the running consumer")
+def add(line: CommandLine) -> None:
+    command = line.add("verify", "compare indexes with their tables, beside the running consumer", _run)
     command.add_argument(
         "--index", action="append", metavar="NAME", help="an index, as searches name it; default: all [[index]]"
     )
-    command.add_argument("--sample", type=_count, default=0, metavar="N", help="look at about N rows of each table")
+    command.add_argument("--sample", type=positive, default=0, metavar="N", help="look at about N rows of each table")
     command.add_argument("--repair", action="store_true", help="write what is missing or different, delete the rest")
-    command.add_argument("--limit", type=_count, default=100, metavar="N", help="most differences shown; default 100")
+    command.add_argument("--limit", type=positive, default=100, metavar="N", help="most differences shown; default 100")
     command.add_argument(
-        "--settle", type=seconds, default=5.0, metavar="TIME", help="when to look again at what differs; default 5s"
+        "--settle", type=duration, default=5.0, metavar="TIME", help="when to look again at what differs; default 5s"
     )
     command.add_argument(
-        "--wait", type=seconds, default=60.0, metavar="TIME", help="how long to wait for the consumer; default 1m"
+        "--wait", type=duration, default=60.0, metavar="TIME", help="how long to wait for the consumer; default 1m"
     )
     command.add_argument("--json", action="store_true", help="print one object for each index")
-    command.set_defaults(run=_run)
 
 
-def _count(text: str) -> int:
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
-    return number
-
-
-def _run(options: argparse.Namespace) -> int:
+def _run(settings: Settings, options: argparse.Namespace) -> int:
     try:
-        return _verify(options)
+        return _verify(settings, options)
     except ConsumerError as error:
         raise _NotComparedError(str(error)) from None
 
@@ -58,11 +50,10 @@ class _NotComparedError(ConsumerError):
     exit_code = 2
 
 
-def _verify(options: argparse.Namespace) -> int:
+def _verify(settings: Settings, options: argparse.Namespace) -> int:
     from headrace_spark.verify.looking_again import Settle
     from headrace_spark.verify.verify import Verify
 
-    settings = load_settings(options.config)
     source, names = required_source(settings, options.config), _names(settings, options)
     equal = True
     with (

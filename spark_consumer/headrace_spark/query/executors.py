@@ -13,14 +13,14 @@ from typing import Any
 import structlog
 from pyspark.sql import SparkSession
 
-from headrace_spark.java.submitted import is_submitted
-from headrace_spark.outages.outages import SPARK
-from headrace_spark.outages.problems import NO_EXECUTOR
-from headrace_spark.outages.report_socket import Address, ReportSocket
-from headrace_spark.outages.reports import receiver
+from headrace_spark.session.submitted import is_submitted
+from headrace_spark.status.outages import SPARK
+from headrace_spark.status.problems import NO_EXECUTOR
+from headrace_spark.status.report_socket import Address, ReportSocket
 from headrace_spark.status.status import Status
+from headrace_spark.status.task_reports import receiver
 
-log = structlog.get_logger("headrace_spark.query.executors")
+log = structlog.get_logger(__name__)
 
 LOOK_EVERY = 5.0
 """Seconds between two looks."""

@@ -9,23 +9,24 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace_spark.batch.batch import COLUMNS, Batch
-from headrace_spark.batch.expressions import Expressions
-from headrace_spark.doubling.doubling import Doubling
+from headrace_spark.checkpoint import Checkpoint
 from headrace_spark.errors import QueryError, RefusedError
-from headrace_spark.kafka.kafka import client_options, java_reason
-from headrace_spark.kafka.look import KafkaLook, Seen
-from headrace_spark.outages.outages import ELASTICSEARCH, KAFKA, QUERY
-from headrace_spark.outages.problems import DATA_LOSS, problem_of
-from headrace_spark.outages.report_socket import Address
-from headrace_spark.progress.checkpoint import Checkpoint
 from headrace_spark.query.pace import Pace
 from headrace_spark.query.watching import KafkaWatch
-from headrace_spark.reindexing.reindexing import Reindexing
-from headrace_spark.settings.settings import Settings
+from headrace_spark.rebuild.reindexing import Reindexing
+from headrace_spark.settings import Settings
+from headrace_spark.sink.dual_write import DualWriteWatch
+from headrace_spark.sink.writer import Context
+from headrace_spark.source.kafka import client_options, java_reason
+from headrace_spark.source.kafka_client import KafkaClient, Seen
+from headrace_spark.status.outages import ELASTICSEARCH, KAFKA, QUERY
+from headrace_spark.status.problems import DATA_LOSS, problem_of
+from headrace_spark.status.report_socket import Address
 from headrace_spark.status.status import Offsets, Status
+from headrace_spark.transform.batch import COLUMNS, Batch
+from headrace_spark.transform.expressions import Expressions
 
-log = structlog.get_logger("headrace_spark.query.query")
+log = structlog.get_logger(__name__)
 
 POLL = 0.25  # seconds between two looks at the query and at the request to stop
 LOOK = 1.0  # seconds between two looks whether there is anything to do
@@ -42,7 +43,7 @@ class Runner:
 
     def __init__(
         self, settings: Settings, spark: SparkSession, stop: threading.Event, status: Status, watch: KafkaWatch,
-        pace: Pace, checkpoint: Checkpoint, look: KafkaLook, reports: Address | None = None,
+        pace: Pace, checkpoint: Checkpoint, look: KafkaClient, reports: Address | None = None,
     ) -> None:  # fmt: skip
         """Raises ExpressionError."""
         self._settings, self._spark, self._stop = settings, spark, stop
@@ -52,7 +53,7 @@ class Runner:
         self._batches = 0  # finished since the query was last started
         self._begins_again = False  # it ended itself to have another limit
         self._patience: float | None = None
-        self._doubling = Doubling(settings.elasticsearch)
+        self._dual_write_watch = DualWriteWatch(settings.elasticsearch)
         self._reindexing = Reindexing(settings, spark, status, self._save)
         self._last = -1
         """The number of the last batch."""
@@ -179,7 +180,7 @@ class Runner:
                     looked = now
                     if not query.status["isTriggerActive"]:
                         self._status.sign()
-                        self._doubling.idle(self._last)
+                        self._dual_write_watch.idle(self._last)
                 continue
             if deadline is None:
                 log.info("stopping", batches=self._batches)
@@ -206,11 +207,10 @@ class Runner:
             self._begins_again = True
             raise _Stopping
         started = time.monotonic()
-        with self._doubling.batch(batch_id) as doubles:
-            batch = Batch(
-                self._settings, frame, batch_id, self._patience, self._reports, self._expressions, doubles,
-                self._reindexing.watch(doubles),
-            )  # fmt: skip
+        with self._dual_write_watch.batch(batch_id) as dual_writes:
+            watch = self._reindexing.watch(dual_writes)
+            context = Context(batch_id, dual_writes, watch, self._patience, self._reports)
+            batch = Batch(self._settings, frame, context, self._expressions)
             batch.write(self._save)
         self._reindexing.seen(batch.counts)
         self._batches, self._last = self._batches + 1, batch_id

@@ -7,18 +7,52 @@ import time
 from collections.abc import Mapping
 
 import structlog
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
 
 from headrace_common.systemd import Notifier
 from headrace_spark.errors import RefusedError
-from headrace_spark.kafka.kafka import java_reason
-from headrace_spark.kafka.look import KafkaLook, Partition, Seen
-from headrace_spark.outages.causes import kafka_cause
-from headrace_spark.outages.outages import KAFKA
 from headrace_spark.query.pace import Pace
-from headrace_spark.settings.settings import KafkaSettings
+from headrace_spark.settings import KafkaSettings
+from headrace_spark.source.kafka import java_reason, offsets_of
+from headrace_spark.source.kafka_client import KafkaClient, Partition, Seen
+from headrace_spark.status.outages import KAFKA, QUERY
+from headrace_spark.status.problems import kafka_cause
 from headrace_spark.status.status import State, Status
 
-log = structlog.get_logger("headrace_spark.query.watching")
+
+class Listener(StreamingQueryListener):
+    """Tells the status. Spark calls it in a thread of its own."""
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - these names are Spark's
+        self._status.query_runs(True)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        self._goes_on()
+        for source in event.progress.sources:
+            self._status.read_up_to(offsets_of(source.endOffset))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        self._goes_on()
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        self._status.query_runs(False)
+
+    def _goes_on(self) -> None:
+        self._status.sign()
+        self._status.outages.over(KAFKA, "query")
+        self._status.outages.over(QUERY)
+
+
+log = structlog.get_logger(__name__)
 
 LOOK_EVERY = 5.0
 OLDEST_OF = 8
@@ -32,7 +66,7 @@ PROGRESS_EVERY, SUMMARY_EVERY = 10.0, 60.0
 class KafkaWatch:
     """Looks at Kafka every few seconds while the process runs."""
 
-    def __init__(self, settings: KafkaSettings, look: KafkaLook, status: Status, pace: Pace) -> None:
+    def __init__(self, settings: KafkaSettings, look: KafkaClient, status: Status, pace: Pace) -> None:
         self._settings, self._look, self._status, self._pace = settings, look, status, pace
         self._ids: dict[str, str] = {}
         self._told: dict[Partition, int] = {}

@@ -6,7 +6,6 @@ import re
 from typing import NamedTuple
 
 from headrace_documents.elastic.cluster import Cluster
-from headrace_documents.errors import ApiError
 
 _NUMBERED = re.compile(r"(.+)-(\d{6})")
 
@@ -20,11 +19,8 @@ class Behind(NamedTuple):
 
 def behind(cluster: Cluster, name: str) -> Behind:
     """Raises ApiError and TransportError."""
-    try:
-        return Behind(tuple(sorted(cluster.call("GET", ("_alias", name)))), True)
-    except ApiError as error:
-        if error.status != 404:
-            raise
+    if found := cluster.call("GET", ("_alias", name), missing={}):
+        return Behind(tuple(sorted(found)), True)
     return Behind((name,) if cluster.exists(name) else (), False)
 
 

@@ -6,6 +6,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from pyspark import RDD
+from pyspark.sql import SparkSession
+
 from headrace_documents.documents import Action, index_name, index_owner
 from headrace_documents.elastic.bulk import BulkWriter
 from headrace_documents.elastic.join_store import ElasticDocuments, ElasticRows
@@ -13,16 +16,51 @@ from headrace_documents.elastic.mappings import Properties
 from headrace_documents.errors import MessageError
 from headrace_documents.formats.changes import Rows
 from headrace_documents.indexes.plans import Indexes, IndexPlan
+from headrace_documents.indexes.settings import PLACEHOLDER
 from headrace_documents.joins.composing import Composer, rootless
 from headrace_documents.joins.tree import Document, JoinTree, JoinTrees
 from headrace_documents.messages import actions
-from headrace_spark.batch.task import SparkTask
-from headrace_spark.rebuild.table_rows import RowMessages
-from headrace_spark.settings.settings import Settings
+from headrace_spark.settings import Settings
+from headrace_spark.sink.writer import Context, SparkTask
 from headrace_spark.source.connection import Source
-from headrace_spark.source.reading import inserted
+from headrace_spark.source.reading import KeyRange, RowMaker, TableReader, inserted
 from headrace_spark.source.tables import SourceTable, read_table, table_names
 from headrace_spark.status.counting import Counts
+from headrace_spark.transform.expressions import Expressions
+
+
+class RowMessages:
+    """Makes messages of what TableRows has read; it is sent to the tasks."""
+
+    def __init__(self, table: SourceTable, expressions: Expressions) -> None:
+        self._maker, self._expressions = RowMaker(table), expressions
+
+    def of(self, given: Iterable[Any]) -> Iterator[Rows]:
+        """All of them as inserted rows, a few in each."""
+        if self._expressions:
+            return self._maker.together(self._expressions.rows(given))
+        return self._maker.messages(given)
+
+
+class TableRows:
+    """Reads rows for one index."""
+
+    def __init__(self, settings: Settings, spark: SparkSession, name: str) -> None:
+        """Raises ExpressionError."""
+        own = [one for one in settings.index if one.name.lower() == name or PLACEHOLDER.search(one.name)]
+        self._expressions = Expressions(settings.model_copy(update={"index": own}), spark)
+
+    def read(self, reader: TableReader, ranges: Sequence[KeyRange]) -> RDD[Any]:
+        """The rows in the ranges, a task a range. Raises SourceError."""
+        rows = reader.read(ranges)
+        if not self._expressions:
+            return rows
+        return self._expressions.of_rows(rows.mapPartitions(RowMaker(reader.table).rows))
+
+    def messages(self, table: SourceTable) -> RowMessages:
+        """What makes messages of the rows of a table."""
+        return RowMessages(table, self._expressions)
+
 
 _EXAMPLES = 5
 _HELD = 20_000
@@ -49,7 +87,7 @@ class Target:
         self.settings, self.name, self.into = settings, name, into
         tombstones = settings.elasticsearch.deletes == "tombstone"
         self._indexes = Indexes(settings.index, tombstones=tombstones)
-        self._trees = JoinTrees(settings.index, tombstones=tombstones, doubles={name: into})
+        self._trees = JoinTrees(settings.index, tombstones=tombstones, dual_writes={name: into})
         self._rules = settings.elasticsearch.rules()
 
     @property
@@ -124,7 +162,7 @@ class TargetTask(SparkTask):
     """A task for one target."""
 
     def __init__(self, settings: Settings, name: str, into: str) -> None:
-        super().__init__(settings, settings.spark.patience)
+        super().__init__(settings, Context(patience=settings.spark.patience))
         self._name, self._into = name, into
 
     def _run(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[Any]:

@@ -16,24 +16,22 @@ from pyspark.sql import SparkSession
 from headrace_documents.documents import rows_index
 from headrace_documents.elastic.bulk import BulkWriter
 from headrace_documents.elastic.cluster import Cluster
-from headrace_documents.elastic.index_setup import emptied_of
+from headrace_documents.elastic.index_setup import truncated_of
 from headrace_documents.elastic.join_store import root_documents
 from headrace_documents.elastic.mapping_conflicts import Conflict
-from headrace_documents.errors import ApiError, ConsumerError
+from headrace_documents.errors import ConsumerError
 from headrace_documents.joins.tree import JoinTree
-from headrace_spark.doubling.rebuilds import Note, Notes
-from headrace_spark.letters.held import HeldMessages
-from headrace_spark.progress.caught_up import ConsumerPosition
+from headrace_spark.checkpoint import ConsumerPosition
+from headrace_spark.dead_letters.held import HeldMessages
 from headrace_spark.rebuild.aliases import behind, move, next_index
-from headrace_spark.rebuild.filling import Compose, Fill, Filled, Target
-from headrace_spark.rebuild.table_rows import TableRows
-from headrace_spark.settings.settings import Settings
-from headrace_spark.settings.source import SourceSettings
+from headrace_spark.rebuild.filling import Compose, Fill, Filled, TableRows, Target
+from headrace_spark.settings import Settings, SourceSettings
+from headrace_spark.sink.dual_write import Note, Notes
 from headrace_spark.source.connection import Source
 from headrace_spark.source.reading import Key, TableReader
 from headrace_spark.source.tables import SourceTable
 
-log = structlog.get_logger("headrace_spark.rebuild.rebuild")
+log = structlog.get_logger(__name__)
 
 _REMEMBER = "30d"
 """How long the new index remembers deletes: longer than the reading takes, because a row that was read before its
@@ -167,8 +165,8 @@ class Rebuild:
             self._cluster.put_settings(new, {"index.gc_deletes": _REMEMBER})
             if self._cluster.exists(old):
                 metas = [one.get("_meta") or {} for one in self._cluster.mappings(old).values()]
-                for table_name, version in emptied_of(metas).items():
-                    writer.indexes.note_emptied(new, table_name, version)
+                for table_name, version in truncated_of(metas).items():
+                    writer.indexes.note_truncated(new, table_name, version)
 
     def _read(self, source: Source, target: Target, tables: list[SourceTable], rows: TableRows, note: Note) -> None:
         """Reads the tables, some ranges of a key at a time. After each step it is noted how far it is."""
@@ -240,7 +238,7 @@ class Rebuild:
                 self._cluster.put_settings(one, {"index.gc_deletes": self._settings.elasticsearch.gc_deletes})
         for one in note.get("old") or ():
             if not self._wishes.keep_old and one not in (self._name, rows_index(self._name)):
-                _delete(self._cluster, str(one))
+                self._cluster.delete_index(str(one))
         # Their rows were read from the tables, or were written to both.
         HeldMessages(self._cluster, self._settings.elasticsearch, self._name).drop()
         self._notes.remove(self._name)
@@ -304,16 +302,8 @@ def abort(settings: Settings, cluster: Cluster, name: str) -> None:
     into = str(note["into"])
     if into not in behind(cluster, name).indexes:
         for one in (into, rows_index(into)):
-            _delete(cluster, one)
+            cluster.delete_index(one)
     log.info("the rebuild is given up", index=name, into=into)
-
-
-def _delete(cluster: Cluster, index: str) -> None:
-    try:
-        cluster.call("DELETE", (index,))
-    except ApiError as error:
-        if error.status != 404:
-            raise
 
 
 class _Progress:

@@ -1,1 +1,1 @@
-"""The tables that the messages are of, read by Spark's JDBC source."""
+"""Where rows come from: Kafka's topics, and tables of MySQL by Spark's JDBC source."""

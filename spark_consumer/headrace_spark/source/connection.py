@@ -7,8 +7,8 @@ from typing import Any
 
 from headrace_common.tls import tls_by_host
 from headrace_documents.errors import ConsumerError
-from headrace_spark.kafka.kafka import java_reason
-from headrace_spark.settings.source import SourceSettings
+from headrace_spark.settings import SourceSettings
+from headrace_spark.source.kafka import java_reason
 
 PACKAGE = "org.mariadb.jdbc:mariadb-java-client:3.5.1"
 """The driver's Maven coordinates. Its licence is the LGPL."""

@@ -10,9 +10,9 @@ from pyspark import RDD
 from pyspark.sql import SparkSession
 
 from headrace_documents.formats.changes import Row, Rows
-from headrace_spark.kafka.kafka import java_reason
 from headrace_spark.source.columns import quoted
 from headrace_spark.source.connection import Source, SourceError
+from headrace_spark.source.kafka import java_reason
 from headrace_spark.source.tables import SourceTable
 
 Key = tuple[str, ...]

@@ -1,1 +1,1 @@
-"""What the process knows of itself, and how it is told."""
+"""What the process knows of itself, how tasks report to it, and how it is told."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
 
-from headrace_spark.outages.outages import ELASTICSEARCH, KAFKA, QUERY, SPARK
+from headrace_documents.http import Metrics
 from headrace_spark.status.counting import Histogram
+from headrace_spark.status.outages import ELASTICSEARCH, KAFKA, QUERY, SPARK
 from headrace_spark.status.status import State, Status
 
 PREFIX = "headrace_spark_"
@@ -24,42 +23,29 @@ _NUMBERS = {
 }
 
 
-class Metrics(Collector):
+class SparkMetrics(Metrics):
     """What Prometheus asks for."""
 
     def __init__(self, status: Status) -> None:
         self._status = status
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-
-    def describe(self) -> list[Metric]:
-        """Nothing is asked for at the registration."""
-        return []
-
-    def text(self) -> bytes:
-        """The page."""
-        return generate_latest(self._registry)
+        super().__init__(PREFIX)
 
     def collect(self) -> Iterator[Metric]:
         """All metrics."""
         status, total = self._status, self._status.total
-        state = GaugeMetricFamily(f"{PREFIX}state", "1 for the present state.", labels=("state",))
-        now = status.state
-        for one in State:
-            state.add_metric((one.value,), int(one is now))
-        yield state
-        yield _gauge("start_time_seconds", "Start of the process, since 1970.", status.started_at)
+        yield self.states(status.state, State)
+        yield self.gauge("start_time_seconds", "Start of the process, since 1970.", status.started_at)
         for name, text in _NUMBERS.items():
-            yield _counter(name, text, total.numbers[name])
+            yield self.counter(name, text, total.numbers[name])
         yield from self._rebuilds()
-        yield _counter("batches", "Batches that are done.", status.batches)
-        yield _counter("retries", "Tries to reach Elasticsearch or Kafka, or to run the query, that failed.",
+        yield self.counter("batches", "Batches that are done.", status.batches)
+        yield self.counter("retries", "Tries to reach Elasticsearch or Kafka, or to run the query, that failed.",
                        status.outages.retries)  # fmt: skip
-        yield _counter("query_failures", "Failures of the query.", status.failures)
-        yield _counter("outages", "Outages that were told.", status.outages.count)
-        yield _counter("lost_messages", "Messages that Kafka deleted before they were read.", status.lost_messages)
-        yield _gauge("batch_limit_messages", "Messages that a batch has at most.", status.limit)
-        yield _gauge("silent_seconds", "Time without a sign of life.", status.silent)
+        yield self.counter("query_failures", "Failures of the query.", status.failures)
+        yield self.counter("outages", "Outages that were told.", status.outages.count)
+        yield self.counter("lost_messages", "Messages that Kafka deleted before they were read.", status.lost_messages)
+        yield self.gauge("batch_limit_messages", "Messages that a batch has at most.", status.limit)
+        yield self.gauge("silent_seconds", "Time without a sign of life.", status.silent)
         yield from self._names()
         yield from self._lag()
         yield from self._outages()
@@ -123,14 +109,6 @@ class Metrics(Collector):
         for system in (ELASTICSEARCH, KAFKA, SPARK, QUERY):
             family.add_metric((system,), lasting.get(system, 0.0))
         yield family
-
-
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(f"{PREFIX}{name}", text, value=value)
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"{PREFIX}{name}", text, value=value)
 
 
 def _histogram(name: str, text: str, counted: Histogram) -> Metric:

@@ -6,22 +6,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
-from headrace_spark.outages.outages import QUERY, Outages
+from headrace_documents.http import iso
 from headrace_spark.status.counting import BATCH_BOUNDS, MAX_NAMES, Counts, Histogram
+from headrace_spark.status.outages import QUERY, Outages
 
 Offsets = Mapping[tuple[str, int], int]
 """By topic and partition."""
-SILENT = 300.0
-"""Seconds without a sign of life after which the process counts as stuck."""
 _WINDOW = 60.0
 """Seconds that rates are made of."""
 
 
-class State(Enum):
+class State(StrEnum):
     """WAITING: Elasticsearch or Kafka is away. FAILED: somebody has to do something; it is tried again all the same."""
 
     STARTING = "STARTING"
@@ -30,9 +28,6 @@ class State(Enum):
     WAITING = "WAITING"
     FAILED = "FAILED"
     STOPPING = "STOPPING"
-
-
-WELL = (State.RUNNING, State.CATCHING_UP)
 
 
 class Status:
@@ -118,7 +113,7 @@ class Status:
         """The query failed."""
         with self._lock:
             self.failures += 1
-            self._error = {"reason": reason, "remedy": remedy, "at": _iso(self._now())}
+            self._error = {"reason": reason, "remedy": remedy, "at": iso(self._now())}
 
     def read_up_to(self, done: Offsets) -> None:
         """The offsets that are written, as the next ones to read."""
@@ -213,8 +208,8 @@ class Status:
             number = total.bulk.number
             return {
                 "state": state.value,
-                "since": _iso(self._since),
-                "started": _iso(self.started_at),
+                "since": iso(self._since),
+                "started": iso(self.started_at),
                 "causes": [
                     {
                         "system": one.system,
@@ -234,10 +229,10 @@ class Status:
                     "messages": lag,
                     "rows": round(lag * per_message) if lag is not None and per_message is not None else None,
                     "seconds": None if seconds is None else round(seconds, 1),
-                    "oldest_commit": _iso(oldest) if oldest else None,
+                    "oldest_commit": iso(oldest) if oldest else None,
                     "caught_up_in_seconds": None if eta is None else round(eta),
                 },
-                "newest_commit": _iso(total.newest_ms / 1000) if total.newest_ms else None,
+                "newest_commit": iso(total.newest_ms / 1000) if total.newest_ms else None,
                 "messages": total.numbers["messages"],
                 "rows": total.numbers["rows"],
                 "dead_letters": total.numbers["dead_letters"],
@@ -258,7 +253,3 @@ def _nested(total: Counts) -> dict[str, dict[str, int]]:
     for (index, what), count in sorted(total.indexes.items()):
         nested.setdefault(index, {})[what] = count
     return nested
-
-
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

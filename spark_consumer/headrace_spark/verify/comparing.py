@@ -11,9 +11,8 @@ from headrace_documents.elastic.join_store import ElasticDocuments, ElasticRows
 from headrace_documents.errors import BulkError
 from headrace_documents.joins.composing import Composer, resolve
 from headrace_documents.joins.tree import Document, JoinTree, Touched, keep_former, stored_row
-from headrace_spark.rebuild.filling import Target, TargetTask, actions_of
-from headrace_spark.rebuild.table_rows import RowMessages
-from headrace_spark.settings.settings import Settings
+from headrace_spark.rebuild.filling import RowMessages, Target, TargetTask, actions_of
+from headrace_spark.settings import Settings
 from headrace_spark.source.tables import SourceTable
 from headrace_spark.verify.differences import (
     DIFFERENT,

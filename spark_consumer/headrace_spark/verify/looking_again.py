@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import structlog
 
-from headrace_spark.progress.caught_up import ConsumerPosition
+from headrace_spark.checkpoint import ConsumerPosition
 from headrace_spark.verify.differences import Compared, Difference, Differences
 from headrace_spark.verify.report import Report
 

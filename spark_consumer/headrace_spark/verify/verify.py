@@ -15,17 +15,15 @@ from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import ConsumerError
 from headrace_documents.indexes.plans import Indexes
 from headrace_documents.indexes.settings import PLACEHOLDER
-from headrace_spark.batch.writing import PatientWriter
-from headrace_spark.outages.reports import OfCommand
-from headrace_spark.progress.caught_up import ConsumerPosition
-from headrace_spark.rebuild.filling import Target
-from headrace_spark.rebuild.table_rows import TableRows
-from headrace_spark.settings.settings import Settings
-from headrace_spark.settings.source import SourceSettings
+from headrace_spark.checkpoint import ConsumerPosition
+from headrace_spark.rebuild.filling import TableRows, Target
+from headrace_spark.settings import Settings, SourceSettings
+from headrace_spark.sink.writer import PatientWriter
 from headrace_spark.source.connection import Source
 from headrace_spark.source.reading import KeyRange, TableReader
 from headrace_spark.source.tables import table_names
 from headrace_spark.status.counting import Counts
+from headrace_spark.status.task_reports import OfCommand
 from headrace_spark.verify.comparing import Compare
 from headrace_spark.verify.differences import Compared, Difference, Differences
 from headrace_spark.verify.extra import Extra
@@ -33,7 +31,7 @@ from headrace_spark.verify.joins import ComposedDocuments
 from headrace_spark.verify.looking_again import LOOKS, LookingAgain, Settle
 from headrace_spark.verify.report import Report
 
-log = structlog.get_logger("headrace_spark.verify.verify")
+log = structlog.get_logger(__name__)
 _TOGETHER = 64
 """Ranges with differences that are looked at again together."""
 _MOST = 5000

@@ -1,1 +1,0 @@
-"""What Spark's tasks do with the messages of one batch."""

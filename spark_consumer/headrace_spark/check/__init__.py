@@ -1,0 +1,1 @@
+"""What `check` and `init` learn of the machine, of topics and of Elasticsearch."""

@@ -1,1 +1,0 @@
-"""What `headrace-spark check` looks at: a file a subject, each of which adds to the findings."""

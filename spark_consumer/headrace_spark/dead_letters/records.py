@@ -1,0 +1,221 @@
+"""Dead letters: the headers that tell their story, the notes about those that were handled, and which are still open.
+
+Kafka can't delete a single record. So the topic of dead letters also has notes: records without a value whose headers
+say which letters were retried or discarded, when and by whom.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple
+
+import structlog
+
+from headrace_documents.dead_letters import MAX_REASON, Facts, subject
+
+PREFIX = "headrace-dead-"
+REASON = "headrace-dead-reason"
+TOPIC = "headrace-dead-topic"
+PARTITION = "headrace-dead-partition"
+OFFSET = "headrace-dead-offset"
+ID = "headrace-dead-id"
+TIME = "headrace-dead-time"
+BATCH = "headrace-dead-batch"
+NOTE = "headrace-dead-note"
+IDS = "headrace-dead-ids"
+BY = "headrace-dead-by"
+IDS_A_NOTE = 500
+LINES, EVERY = 10, 60.0
+"""Lines about dead letters that a process writes in so many seconds. The counts have all of them."""
+log = structlog.get_logger(__name__)
+
+Header = tuple[str, bytes | None]
+Handled = Literal["retried", "discarded"]
+
+
+class DeadLetter(NamedTuple):
+    """A dead letter: key and value as they came, the headers with the reason and the origin added."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+
+
+class Origin(NamedTuple):
+    """Where a message lies, or lay."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def dead_letter_id(origin: Origin, reason: str, key: bytes | None, value: bytes | None) -> str:
+    """The same for a letter that a batch writes a second time. The content is part of it: a topic that was made anew
+    has other messages at the same offsets."""
+    digest = hashlib.sha256(reason.encode())
+    for part in (key, value):
+        digest.update(b"\0" if part is None else b"%d:" % len(part) + part)
+    return f"{origin.topic}-{origin.partition}-{origin.offset}-{digest.hexdigest()[:8]}"
+
+
+def dead_headers(
+    headers: Sequence[Header], reason: str, origin: Origin, key: bytes | None, value: bytes | None, batch: int | None
+) -> list[Header]:
+    """The headers of a dead letter: the message's own, and ours."""
+    reason = reason[:MAX_REASON]
+    ours = {
+        REASON: reason,
+        TOPIC: origin.topic,
+        PARTITION: str(origin.partition),
+        OFFSET: str(origin.offset),
+        ID: dead_letter_id(origin, reason, key, value),
+        TIME: _now(),
+    }
+    if batch is not None:
+        ours[BATCH] = str(batch)
+    return [*own_headers(headers), *((name, text.encode()) for name, text in ours.items())]
+
+
+def own_headers(headers: Sequence[Header]) -> list[Header]:
+    """The message's own headers: those without ours."""
+    return [(name, value) for name, value in headers if not name.startswith(PREFIX)]
+
+
+def note_headers(what: Handled, ids: Sequence[str], by: str) -> list[Header]:
+    """The headers of a note."""
+    texts = {NOTE: what, IDS: ",".join(ids), BY: by, TIME: _now()}
+    return [(name, text.encode()) for name, text in texts.items()]
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+# -- which are open ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class OpenDeadLetter(Facts):
+    """A dead letter that is open; key and value stay in Kafka."""
+
+    origin: Origin
+    batch: str
+    places: dict[int, int] = field(default_factory=dict)
+    """Its newest copy in each partition of the dead-letter topic that has one: the offset."""
+
+    def more(self) -> dict[str, Any]:
+        topic, partition, offset = self.origin
+        return {"topic": topic, "partition": partition, "offset": offset, "batch": self.batch}
+
+
+class Fold:
+    """Letters and notes in, open letters out. Each partition has to be taken in its order; a note counts for the
+    letters before it in its partition, so that a letter that comes again later is open again."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, OpenDeadLetter] = {}
+        self._foreign: dict[int, int] = {}
+        self.foreign = 0
+        """Records that are neither letters nor notes."""
+
+    def take(
+        self,
+        place: tuple[int, int],
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+    ) -> None:
+        """Takes the record at a partition and an offset of the dead-letter topic."""
+        partition, offset = place
+        told = texts(headers)
+        if NOTE in told:
+            for name in told.get(IDS, "").split(","):
+                self._close(name, partition)
+            return
+        letter = _open_dead_letter(told, timestamp, key, value, headers)
+        if letter is None:
+            self.foreign += 1
+            self._foreign.setdefault(partition, offset)
+            return
+        known = self.open.setdefault(letter.id, letter)
+        known.places[partition] = offset
+
+    def _close(self, name: str, partition: int) -> None:
+        letter = self.open.get(name)
+        if letter is not None and letter.places.pop(partition, None) is not None and not letter.places:
+            del self.open[name]
+
+    def floors(self, ends: Mapping[int, int], closed: Iterable[str] = ()) -> dict[int, int]:
+        """The offset in each partition before which all is handled. `ends` are those that were taken up to; `closed`
+        the letters that were handled since."""
+        gone, floors = set(closed), dict(ends)
+        for letter in self.open.values():
+            if letter.id not in gone:
+                for partition, offset in letter.places.items():
+                    floors[partition] = min(floors[partition], offset)
+        for partition, offset in self._foreign.items():
+            floors[partition] = min(floors[partition], offset)
+        return floors
+
+
+def texts(headers: Sequence[Header]) -> dict[str, str]:
+    """Our headers as texts."""
+    return {name: (value or b"").decode("utf-8", "replace") for name, value in headers if name.startswith(PREFIX)}
+
+
+def _open_dead_letter(
+    told: Mapping[str, str], timestamp: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]
+) -> OpenDeadLetter | None:
+    try:
+        origin = Origin(told[TOPIC], int(told[PARTITION]), int(told[OFFSET]))
+        reason = told[REASON]
+    except (KeyError, ValueError):
+        return None
+    table, shown = subject(key, value, dict(own_headers(headers)))
+    return OpenDeadLetter(
+        # Letters of earlier versions have neither id nor time.
+        told.get(ID) or dead_letter_id(origin, reason, key, value),
+        told.get(TIME) or datetime.fromtimestamp(max(0, timestamp) / 1000, UTC).isoformat(timespec="milliseconds"),
+        table,
+        shown,
+        reason,
+        len(value or b""),
+        origin,
+        told.get(BATCH, ""),
+    )
+
+
+class _Lines:
+    """At most LINES lines in EVERY seconds."""
+
+    def __init__(self) -> None:
+        self._began, self._lines = -EVERY, 0
+        self.left_out = 0
+        """Since the last line."""
+
+    def take(self, now: float) -> bool:
+        """Whether a line may be written at `now`, on the monotonic clock."""
+        if now - self._began >= EVERY:
+            self._began, self._lines = now, 0
+        self._lines += 1
+        self.left_out += self._lines > LINES
+        return self._lines <= LINES
+
+
+_lines = _Lines()
+
+
+def tell(letter: DeadLetter) -> None:
+    """Logs a dead letter. Of many the first of each minute have a line; the next one says how many had none."""
+    if not _lines.take(time.monotonic()):
+        return
+    left_out, _lines.left_out = _lines.left_out, 0
+    said = texts(letter.headers)
+    origin = {"topic": said[TOPIC], "partition": int(said[PARTITION]), "offset": int(said[OFFSET])}
+    more = {"left_out": left_out} if left_out else {}
+    log.warning("dead letter", id=said[ID], reason=said[REASON], **origin, **more)

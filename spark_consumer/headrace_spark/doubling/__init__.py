@@ -1,1 +1,0 @@
-"""Indexes that are rebuilt are written twice, as an index notes."""

@@ -1,1 +1,0 @@
-"""Kafka, by the client in Spark."""

@@ -1,1 +1,0 @@
-"""What waits for whom and why, from tasks to the log."""

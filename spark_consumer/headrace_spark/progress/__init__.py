@@ -1,1 +1,0 @@
-"""How far the consumer is: its checkpoint, beside Kafka's topics."""

@@ -1,1 +1,0 @@
-"""A configuration is proposed from a topic's messages."""

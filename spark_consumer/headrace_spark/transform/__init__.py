@@ -1,0 +1,1 @@
+"""What Spark's tasks do with the messages of one batch: rows become documents."""
