@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
 import time
-from collections.abc import Collection
-from contextlib import AbstractContextManager
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 import structlog
 
@@ -14,12 +16,14 @@ from headrace.destination.handle import DestinationHandle
 from headrace.destination.status import DestinationStatus
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.supervisor.reload import Reloader
-from headrace.supervisor.service import Service, Wanted
 from headrace.supervisor.supervised import END_LIMIT, ActorFactory, RestartPolicy, Supervised
 from headrace.tasks import cancel, first
 from headrace_common.systemd import Notifier
 
 log = structlog.get_logger(__name__)
+
+
+Wanted = Mapping[str, DestinationSettings]
 
 
 class Supervisor:
@@ -44,7 +48,11 @@ class Supervisor:
         self._tick = min(tick, watchdog / 3) if watchdog else tick
         # Beyond drain_timeout, which the actors keep themselves: the last checkpoint and the closing of connections.
         self._grace = grace
-        self._service = Service(self._notifier, reloading, self._stop_all)
+        self._reloading = reloading
+        self._stop, self._now, self._hangup = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        """Set at the first signal that ends the process, at the second, and at SIGHUP."""
+        self._ready = False
+        """Whether systemd knows that the start is complete."""
         self.handles: dict[str, DestinationHandle] = {}
         self.running: dict[str, Supervised] = {}
         for destination in settings.destinations.values():
@@ -59,15 +67,33 @@ class Supervisor:
 
     def request_stop(self) -> None:
         """The first call asks every destination to drain and stop, the second ends them at once."""
-        self._service.request_stop()
-
-    def _stop_all(self) -> None:
+        if self._stop.is_set():
+            self._now.set()
+        self._stop.set()
         for one in self.running.values():
             one.stop.set()
 
-    def handling_signals(self) -> AbstractContextManager[None]:
-        """Within it a signal ends what run() does, or will do: also one that comes before it is called."""
-        return self._service.handling_signals()
+    @contextlib.contextmanager
+    def handling_signals(self) -> Iterator[None]:
+        """Within it SIGTERM and SIGINT request a stop, also before run() is called, and SIGHUP new settings."""
+        loop = asyncio.get_running_loop()
+        handled = [signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if self._reloading else [])]
+        for number in handled:
+            loop.add_signal_handler(number, self._on_signal, number)
+        try:
+            yield
+        finally:
+            for number in handled:
+                loop.remove_signal_handler(number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if number == signal.SIGHUP:
+            log.info("signal", signal=number.name, meaning="read the configuration again")
+            self._hangup.set()
+            return
+        again = self._stop.is_set()
+        log.info("signal", signal=number.name, meaning="stop at once" if again else "drain and stop")
+        self.request_stop()
 
     async def run(self) -> int:
         """Runs all destinations until `request_stop`, which a signal calls too (see handling_signals); the process's
@@ -77,12 +103,11 @@ class Supervisor:
         have ended with errors that only another process can get over.
         """
         heartbeat = asyncio.create_task(self._heartbeat(), name="supervisor")
-        work = self._service.reload(self, again=self._policy.observe_again)
-        reload = asyncio.create_task(work, name="reload")
+        reload = asyncio.create_task(self._reload(), name="reload")
         for one in self.running.values():
             one.start()
         try:
-            await self._service.stop.wait()
+            await self._stop.wait()
             self._notifier.stopping()
             await cancel(reload)  # from here on nothing is started any more
             return await self._drain()
@@ -91,29 +116,44 @@ class Supervisor:
 
     async def _drain(self) -> int:
         tasks = [one.task for one in self.running.values() if one.task]
-        await first({"drain": all_done(tasks), "second signal": self._service.now.wait()}, limit=self._limit)
+        await first({"drain": all_done(tasks), "second signal": self._now.wait()}, limit=self._limit)
         late = [task.get_name() for task in tasks if not task.done()]
         if not late:
             log.info("stopped")
             return int(bool(self.running) and all(one.gave_up for one in self.running.values()))
         log.warning("not drained; what is unconfirmed is sent again at the next start", late=late)
         await cancel(*tasks, limit=END_LIMIT)
-        return 1 if self._service.now.is_set() else 0
+        return 1 if self._now.is_set() else 0
 
     @property
     def _limit(self) -> float:
         """Seconds that a destination has to drain and close."""
         return self._settings.daemon.drain_timeout + self._grace
 
-    @property
-    def settings_now(self) -> Wanted:
-        """The settings of the destinations that run."""
-        return {name: one.settings for name, one in self.running.items()}
+    # -- new settings ---------------------------------------------------------------------------------------------
 
-    def try_now(self) -> None:
-        """Ends the waits for next attempts."""
-        for one in self.running.values():
-            one.try_now()
+    async def _reload(self) -> None:
+        """Takes over new settings, when the files change and at SIGHUP, one change at a time, until cancelled."""
+        reloading = self._reloading
+        if reloading is None:
+            return
+        while True:
+            try:
+                await first({"watch the configuration": reloading.watch(), "SIGHUP": self._hangup.wait()})
+                asked = self._hangup.is_set()
+                self._hangup.clear()
+                if asked and self._ready:  # before that systemd would take the READY below for the end of the start
+                    self._notifier.reloading()
+                now = {name: one.settings for name, one in self.running.items()}
+                await self.apply(await reloading.read(now, everything=asked))
+                if asked:
+                    for one in self.running.values():
+                        one.try_now()
+            except Exception:
+                log.exception("unexpected error while taking over the configuration; nothing is changed")
+                await asyncio.sleep(self._policy.observe_again)
+            if self._ready:
+                self._notifier.ready()
 
     async def apply(self, wanted: Wanted) -> None:
         """Stops, starts and replaces destinations so that exactly `wanted` run; those that are equal go on untouched.
@@ -133,23 +173,17 @@ class Supervisor:
             changed=changed,
             removed=sorted(gone),
         )
-        await self.end(old)
+        for one in old.values():
+            one.stop.set()
+        await asyncio.gather(*(self._end(one) for one in old.values()))
+        for name in old:
+            del self.running[name]
         for name in gone:
             del self.handles[name]
         for settings in new:
             self._add(settings).start()
         if not self.running:
             log.warning("no destination is left; the daemon waits for one")
-
-    async def end(self, names: Collection[str]) -> None:
-        """Stops destinations, and returns once they have ended. Their statuses stay until apply(), whose call makes
-        them begin anew or go."""
-        old = [one for name in names if (one := self.running.get(name)) is not None]
-        for one in old:
-            one.stop.set()
-        await asyncio.gather(*(self._end(one) for one in old))
-        for one in old:
-            self.running.pop(one.settings.name, None)
 
     async def _end(self, one: Supervised) -> None:
         """Waits until a destination has drained, and ends it at the limit."""
@@ -171,12 +205,17 @@ class Supervisor:
         self._notifier.watchdog()
         for one in self.running.values():
             one.look(now)
-        if self._service.stop.is_set():
+        if self._stop.is_set():
             return
         if self.running and all(one.gave_up for one in self.running.values()):
             log.error("no destination can go on in this process, so it ends")
             self.request_stop()
-        self._service.tell(self.handles.values())
+        counts = Counter(handle.status.state.value for handle in self.handles.values())
+        self._notifier.status(", ".join(f"{count} {state}" for state, count in sorted(counts.items())))
+        if not self._ready:  # the daemon is up; one of its sources may be away for hours, and nobody is to wait for it
+            self._ready = True
+            self._notifier.ready()
+            log.info("ready", destinations=dict(counts))
 
 
 async def all_done(tasks: list[asyncio.Task[None]]) -> bool:
