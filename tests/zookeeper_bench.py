@@ -10,9 +10,10 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from headrace.adapters.zookeeper.lock import ZooKeeperLock
-from headrace.adapters.zookeeper.session import Session
+from headrace.adapters.zookeeper.service import ZooKeeper
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
+from headrace.cluster.lock import SharedLock
+from headrace.cluster.session import Session
 
 _roots = itertools.count(1)
 TIMEOUT = 2.0
@@ -44,20 +45,20 @@ class Ensemble:
         self._opened: list[Session] = []
         self._operator: Any = None
 
-    def settings(self, hosts: str = "", **more: Any) -> ZooKeeperSettings:
+    def service(self, hosts: str = "", **more: Any) -> ZooKeeper:
         raw = {"hosts": hosts or self.server.hosts, "root": self.root, "session_timeout": TIMEOUT, **more}
-        return ZooKeeperSettings.model_validate(raw)
+        return ZooKeeper(ZooKeeperSettings.model_validate(raw))
 
     async def session(self, node: str, hosts: str = "", **more: Any) -> Session:
-        session = Session(self.settings(hosts, **more), node, {"address": f"{node}:9180"})
+        session = Session(self.service(hosts, **more), node, {"address": f"{node}:9180"})
         await session.start()
         self._opened.append(session)
         return session
 
-    async def lock(self, node: str, destination: str = "shop", hosts: str = "", **more: Any) -> ZooKeeperLock:
+    async def lock(self, node: str, destination: str = "shop", hosts: str = "", **more: Any) -> SharedLock:
         """A lock in a session of its own."""
         session = await self.session(node, hosts, **more)
-        return ZooKeeperLock(session, destination, node, f"{node}:9180")
+        return SharedLock(session, destination, node, f"{node}:9180")
 
     @property
     def operator(self) -> Any:

@@ -22,8 +22,9 @@ from devstack.servers.rabbitmq import PASSWORD, USER
 from headrace.adapters.local.lock import FileLock
 from headrace.canal_wire.wire import packet_of
 from headrace.cli.wiring import ADAPTERS
+from headrace.cluster.cluster import Cluster, Member
 from headrace.lease import Guard, Lease
-from headrace.ports.cluster import Cluster, Lock, Member
+from headrace.ports.cluster import Lock
 from headrace.ports.parking import ParkingStore
 from headrace.ports.registry import Registry
 from headrace.ports.sink import Sink, SinkRouting, SinkUse
@@ -176,7 +177,7 @@ async def started(service: str, fixture: Fixture, name: str) -> AsyncIterator[Ma
     settings = adapter.section.model_validate(CLUSTERS[service](fixture, name))
 
     async def make(node: str) -> Cluster:
-        cluster = adapter.cluster(settings, Member(node, f"{node}:9180"))
+        cluster = Cluster(adapter.service(settings), Member(node, f"{node}:9180"))
         await cluster.start()
         made.append(cluster)
         return cluster

@@ -15,6 +15,7 @@ from headrace.destination.destination import Destination
 from headrace.destination.status import DestinationStatus
 from headrace.errors import ConfigError
 from headrace.model import State
+from headrace.ports.state_records import Head
 from tests.contracts.conftest import TOYS, loader
 from tests.support import destination_toml
 from tests.toys.cluster import ROOMS
@@ -100,7 +101,7 @@ async def test_rows_of_a_server_reach_the_toy_sink_in_the_toy_format_and_another
         await wiring.close()
     values = [value.decode() for _, _, value in shelf if value is not None]
     assert values == [f"INSERT {schema}.t [(1, 'a')]", f"UPDATE {schema}.t [(1, 'b')]"]
-    assert ROOMS[schema].of("shop").stored.position is not None
+    assert Head.decode(ROOMS[schema].nodes["/toy/destinations/shop/position"].data, "").position is not None
 
 
 async def until(condition: Callable[[], bool], limit: float = 30) -> None:

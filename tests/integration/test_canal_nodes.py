@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from headrace.adapters.zookeeper.errors import Refused
 from headrace.moving.cursors import parsed_cursor
+from headrace.ports.lock_service import Refused
 from headrace.ports.nodes import LockedNodes
 from tests.canal_client import CanalClient
 from tests.support import DaemonProcess, destination_toml, eventually, free_port

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from devstack import Stack
-from headrace.adapters.zookeeper.lock import ZooKeeperLock
-from headrace.adapters.zookeeper.state import ZooKeeperStore
+from headrace.cluster.lock import SharedLock
+from headrace.cluster.state import ClusterStore
 from headrace.errors import Fenced, LeaseLapsed, LockServiceError, StateStoreError
 from headrace.model import Position
 from headrace.ports.state import StateChange
@@ -32,7 +32,7 @@ class Worker:
     def __init__(self, zoo: Ensemble, name: str, proxies: list[Proxy], noise: random.Random) -> None:
         self._zoo, self._name, self._noise = zoo, name, noise
         self.proxies = proxies
-        self.lock: ZooKeeperLock | None = None
+        self.lock: SharedLock | None = None
         self.counts: Counter[str] = Counter()
         self.published: list[tuple[int, int]] = []
         """(epoch, number) in the order in which they were handed over."""
@@ -40,7 +40,7 @@ class Worker:
     async def start(self) -> None:
         hosts = ",".join(f"127.0.0.1:{proxy.port}" for proxy in self.proxies)
         session = await self._zoo.session(self._name, hosts)
-        self.lock, self._store = ZooKeeperLock(session, "shop", self._name, ""), ZooKeeperStore(session)
+        self.lock, self._store = SharedLock(session, "shop", self._name, ""), ClusterStore(session)
 
     async def run(self, log: list[tuple[int, int]]) -> None:
         while True:
@@ -125,7 +125,7 @@ async def test_never_two_holders_and_no_write_lost_while_networks_fail(stack: St
         for task in done:
             task.result()
         counts = sum((worker.counts for worker in workers), Counter[str]())
-        reader = ZooKeeperStore(await zoo.session("reader"))
+        reader = ClusterStore(await zoo.session("reader"))
         stored = await reader.load("shop")
         assert stored.position is not None
         # Each write that was confirmed counts one, and one whose answer the daemon did not wait for may count too.

@@ -8,9 +8,8 @@ import time
 
 import pytest
 
-from headrace.adapters.zookeeper.errors import NodeNameTaken
-from headrace.adapters.zookeeper.lock import ZooKeeperLock
-from headrace.adapters.zookeeper.session import Session
+from headrace.cluster.lock import SharedLock
+from headrace.cluster.session import NodeNameTaken, Session
 from headrace.errors import Fenced, LeaseLapsed
 from tests.proxy import Proxy
 from tests.zookeeper_bench import TIMEOUT, Ensemble, nothing_known, until, within
@@ -150,7 +149,7 @@ async def test_a_node_deleted_by_hand_is_noticed_before_the_next_proof(zoo: Ense
 
 async def test_an_epoch_node_made_anew_by_hand_does_not_pass_for_ours(zoo: Ensemble) -> None:
     session = await zoo.session("a")
-    shop, stock = (ZooKeeperLock(session, name, "a", "a:9180") for name in ("shop", "stock"))
+    shop, stock = (SharedLock(session, name, "a", "a:9180") for name in ("shop", "stock"))
     await shop.acquire(nothing_known)
     await stock.acquire(nothing_known)
     zoo.operator.delete(zoo.node("destinations/shop/epoch"))
@@ -199,7 +198,7 @@ async def test_a_lock_whose_release_is_under_way_is_taken_again_in_place(zoo: En
 
 async def test_two_daemons_with_one_name_are_told_apart(zoo: Ensemble) -> None:
     await zoo.session("a")
-    twin = Session(zoo.settings(), "a", {"address": "elsewhere:9180"})
+    twin = Session(zoo.service(), "a", {"address": "elsewhere:9180"})
     with pytest.raises(NodeNameTaken, match="a:9180"):
         await twin.start()
 
@@ -216,11 +215,11 @@ async def test_a_destination_that_is_set_up_anew_waits_until_its_former_self_has
     """After a reload two locks of one process share a session."""
     former = await zoo.lock("a")
     await former.acquire(nothing_known)
-    anew = ZooKeeperLock(former._session, "shop", "a", "a:9180")
+    anew = SharedLock(former._session, "shop", "a", "a:9180")
     task = asyncio.create_task(anew.acquire(nothing_known))
     await asyncio.sleep(1.2)
     assert not task.done()
-    assert not await ZooKeeperLock(former._session, "shop", "a", "a:9180").try_acquire(nothing_known)
+    assert not await SharedLock(former._session, "shop", "a", "a:9180").try_acquire(nothing_known)
     await former.release()
     await within(5, task)
     await anew._session.proofs.now()
@@ -239,7 +238,7 @@ async def test_a_late_release_takes_nothing_from_the_destination_that_was_set_up
         late.cancel()
         await asyncio.gather(late, return_exceptions=True)
         proxy.thaw()
-        anew = ZooKeeperLock(former._session, "shop", "a", "a:9180")
+        anew = SharedLock(former._session, "shop", "a", "a:9180")
         await within(10, anew.acquire(nothing_known))
         await within(5, former._take_away(former._session.generation, running=True, leave=True))
         await anew._session.proofs.now()

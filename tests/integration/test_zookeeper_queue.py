@@ -10,8 +10,8 @@ import time
 import pytest
 
 from devstack.servers.zookeeper import four_letters
-from headrace.adapters.zookeeper.lock import ZooKeeperLock
-from headrace.adapters.zookeeper.session import Session
+from headrace.cluster.lock import SharedLock
+from headrace.cluster.session import Session
 from tests.proxy import Proxy
 from tests.zookeeper_bench import Ensemble, nothing_known, until, within
 
@@ -161,7 +161,7 @@ async def test_a_drained_daemon_takes_nothing_until_it_may_again(zoo: Ensemble) 
     lock, other = await zoo.lock("a"), await zoo.lock("b")
     await lock.acquire(nothing_known)
     asked = asyncio.create_task(lock.hand_over_asked())
-    zoo.operator.create(zoo.node("drain/a"), b"{}")
+    zoo.operator.create(zoo.node("drain/a"), b"{}", makepath=True)
     await until(lambda: lock._session.drained)
     await asyncio.sleep(0.3)
     assert not asked.done()  # nobody else could run it
@@ -180,10 +180,10 @@ async def test_a_drained_daemon_takes_nothing_until_it_may_again(zoo: Ensemble) 
 
 
 async def test_a_daemon_takes_no_more_than_it_may(zoo: Ensemble) -> None:
-    session = Session(zoo.settings(), "a", {}, capacity=2)
+    session = Session(zoo.service(), "a", {}, capacity=2)
     await session.start()
     try:
-        locks = [ZooKeeperLock(session, f"d{number}", "a", "") for number in range(4)]
+        locks = [SharedLock(session, f"d{number}", "a", "") for number in range(4)]
         tasks = [asyncio.create_task(lock.acquire(nothing_known)) for lock in locks]
         await until(lambda: sum(task.done() for task in tasks) == 2)
         await asyncio.sleep(1.2)
@@ -233,7 +233,7 @@ async def test_readiness_that_could_not_be_told_is_told_by_the_next_call(zoo: En
 async def test_a_drained_daemon_still_sees_who_runs_it(zoo: Ensemble) -> None:
     first, drained = await zoo.lock("first"), await zoo.lock("drained")
     await first.acquire(nothing_known)
-    zoo.operator.create(zoo.node("drain/drained"), b"{}")
+    zoo.operator.create(zoo.node("drain/drained"), b"{}", makepath=True)
     await until(lambda: drained._session.drained)
     assert not await drained.try_acquire(nothing_known)
     assert (drained.holder, "headrace drain" in drained.declined) == ("first (first:9180)", True)

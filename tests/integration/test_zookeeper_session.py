@@ -12,13 +12,12 @@ import pytest
 
 from devstack import Stack
 from devstack.servers.zookeeper import Tls
-from headrace.adapters.zookeeper.errors import Disconnected, Refused
-from headrace.adapters.zookeeper.lock import ZooKeeperLock
-from headrace.adapters.zookeeper.operations import Create
-from headrace.adapters.zookeeper.session import Session
-from headrace.adapters.zookeeper.state import ZooKeeperStore
+from headrace.cluster.lock import SharedLock
+from headrace.cluster.session import Session
+from headrace.cluster.state import ClusterStore
 from headrace.errors import Fenced, LockServiceError, StateStoreError
 from headrace.model import Position
+from headrace.ports.lock_service import Create, Disconnected, Refused
 from headrace.ports.state import StateChange
 from tests.certificates import Authority
 from tests.proxy import Proxy
@@ -55,7 +54,7 @@ def encrypted(stack: Stack, authority: Authority) -> Iterator[Any]:
 
 
 async def test_an_ensemble_that_is_away_is_told_in_time_with_the_reason(zoo: Ensemble) -> None:
-    session = Session(zoo.settings(hosts="127.0.0.1:1"), "a", {})
+    session = Session(zoo.service(hosts="127.0.0.1:1"), "a", {})
     began = time.monotonic()
     with pytest.raises(LockServiceError, match=r"127\.0\.0\.1:1.*refused"):
         await session.start()
@@ -65,7 +64,7 @@ async def test_an_ensemble_that_is_away_is_told_in_time_with_the_reason(zoo: Ens
 async def test_a_server_that_answers_nothing_is_told_in_time(zoo: Ensemble) -> None:
     with Proxy(zoo.server.host, zoo.server.port) as proxy:
         proxy.blackhole()
-        session = Session(zoo.settings(hosts=f"127.0.0.1:{proxy.port}"), "a", {})
+        session = Session(zoo.service(hosts=f"127.0.0.1:{proxy.port}"), "a", {})
         with pytest.raises(LockServiceError, match="could be reached within 3 s"):
             await within(15, session.start())
 
@@ -73,7 +72,7 @@ async def test_a_server_that_answers_nothing_is_told_in_time(zoo: Ensemble) -> N
 async def test_the_timeout_that_the_servers_grant_counts(zoo: Ensemble) -> None:
     session = await zoo.session("a", session_timeout=60)
     assert session.timeout == 10.0  # 20 ticks of half a second
-    assert session.proofs.hold("shop", (), 0.0).lease.margin == pytest.approx(10 / 3)
+    assert session.proofs.hold("shop", ()).lease.margin == pytest.approx(10 / 3)
 
 
 async def test_a_call_without_a_connection_is_an_error_and_is_not_made_up_for_later(zoo: Ensemble) -> None:
@@ -93,7 +92,7 @@ async def test_a_lost_session_is_followed_by_another_that_is_a_member_again(zoo:
     with Proxy(zoo.server.host, zoo.server.port) as proxy:
         session = await zoo.session("a", hosts=f"127.0.0.1:{proxy.port}")
         generation, number = session.generation, session.session_id
-        lock = ZooKeeperLock(session, "shop", "a", "a:9180")
+        lock = SharedLock(session, "shop", "a", "a:9180")
         await lock.acquire(nothing_known)
         proxy.blackhole()
         await until(lambda: zoo.operator.exists(zoo.node("cluster/a")) is None)
@@ -118,10 +117,10 @@ async def test_a_member_node_deleted_by_hand_is_put_up_again(zoo: Ensemble) -> N
 async def test_an_operators_command_is_no_member_and_disturbs_nobody(zoo: Ensemble) -> None:
     daemon = await zoo.lock("a")
     await daemon.acquire(nothing_known)
-    command = Session(zoo.settings(), "a", {}, member=False)
+    command = Session(zoo.service(), "a", {}, member=False)
     await command.start()
     try:
-        lock = ZooKeeperLock(command, "shop", "a, command 7", "")
+        lock = SharedLock(command, "shop", "a, command 7", "")
         assert not await lock.try_acquire(nothing_known)
         assert await lock.look() == "a (a:9180)"
         await daemon.release()
@@ -138,25 +137,25 @@ async def test_an_operators_command_is_no_member_and_disturbs_nobody(zoo: Ensemb
 
 async def test_with_auth_nobody_else_reads_or_changes_anything(zoo: Ensemble) -> None:
     session = await zoo.session("a", user="headrace", password="secret")
-    lock, store = ZooKeeperLock(session, "shop", "a", ""), ZooKeeperStore(session)
+    lock, store = SharedLock(session, "shop", "a", ""), ClusterStore(session)
     await lock.acquire(nothing_known)
     guard = await store.begin_epoch("shop", term=lock.term)
     await store.commit("shop", guard, StateChange(POSITION, ({"table": "t"},)))
     with pytest.raises(LockServiceError, match=r"give \[zookeeper\] the user"):
         await zoo.session("b", user="somebody", password="else")
-    command = Session(zoo.settings(user="somebody", password="else"), "b", {}, member=False)
+    command = Session(zoo.service(user="somebody", password="else"), "b", {}, member=False)
     await command.start()
     try:
         with pytest.raises(Refused) as refused:
             await command.get(zoo.node("destinations/shop/position"))
         assert refused.value.why == "no_auth"
         with pytest.raises(StateStoreError, match=r"give \[zookeeper\] the user"):
-            await ZooKeeperStore(command).load("shop")
-        assert "give [zookeeper] the user" in (await ZooKeeperStore(command).problems("shop"))[0]
+            await ClusterStore(command).load("shop")
+        assert "give [zookeeper] the user" in (await ClusterStore(command).problems("shop"))[0]
     finally:
         await command.close()
     friend = await zoo.session("c", user="headrace", password="secret")
-    assert (await ZooKeeperStore(friend).load("shop")).position == POSITION
+    assert (await ClusterStore(friend).load("shop")).position == POSITION
 
 
 async def test_an_encrypted_session_with_certificates_on_both_sides(encrypted: Any, authority: Authority) -> None:
@@ -193,7 +192,7 @@ async def test_a_server_whose_certificate_is_not_trusted_is_refused(
 async def test_the_leader_killed_costs_no_lock(three: Ensemble) -> None:
     session = await three.session("a", session_timeout=8)
     other = await three.lock("b", session_timeout=8)
-    lock, store = ZooKeeperLock(session, "shop", "a", ""), ZooKeeperStore(session)
+    lock, store = SharedLock(session, "shop", "a", ""), ClusterStore(session)
     await lock.acquire(nothing_known)
     guard = await store.begin_epoch("shop", term=lock.term)
     waiting = asyncio.create_task(other.acquire(nothing_known))
@@ -212,7 +211,7 @@ async def test_the_leader_killed_costs_no_lock(three: Ensemble) -> None:
 
 async def test_a_session_without_a_majority_lapses_and_a_rebuilt_ensemble_begins_above(three: Ensemble) -> None:
     session = await three.session("a", session_timeout=2)
-    lock, store = ZooKeeperLock(session, "shop", "a", ""), ZooKeeperStore(session)
+    lock, store = SharedLock(session, "shop", "a", ""), ClusterStore(session)
 
     async def known_epoch() -> int:
         return 17
@@ -250,14 +249,14 @@ async def test_a_client_thread_that_ends_on_an_unexpected_error_is_replaced(
     zoo: Ensemble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = await zoo.session("a")
-    lock = ZooKeeperLock(session, "shop", "a", "a:9180")
+    lock = SharedLock(session, "shop", "a", "a:9180")
     await lock.acquire(nothing_known)
-    assert session._client is not None
+    service: Any = session.service
 
     def fail(*_: Any) -> None:
         raise ValueError("what nobody thought of")
 
-    monkeypatch.setattr(session._client._kazoo._connection, "_read_socket", fail)
+    monkeypatch.setattr(service._kazoo._connection, "_read_socket", fail)
     await until(lambda: bool(lock.lease.lost))
     await until(lambda: session.connected)
     await within(10, lock.acquire(nothing_known))

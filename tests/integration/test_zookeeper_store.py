@@ -11,14 +11,14 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from headrace.adapters.zookeeper import state as zookeeper_state
-from headrace.adapters.zookeeper.lock import ZooKeeperLock
-from headrace.adapters.zookeeper.operations import Node
-from headrace.adapters.zookeeper.session import Session
-from headrace.adapters.zookeeper.state import ZooKeeperStore
+from headrace.cluster import state as cluster_state
+from headrace.cluster.lock import SharedLock
+from headrace.cluster.session import Session
+from headrace.cluster.state import ClusterStore
 from headrace.errors import Fenced, StateStoreError
 from headrace.lease import Term
 from headrace.ports import state_records
+from headrace.ports.lock_service import Node
 from headrace.ports.state import VOID, Guard, StateChange, Stored
 from tests.positions import POSITION
 from tests.proxy import Proxy
@@ -27,14 +27,14 @@ from tests.zookeeper_bench import Ensemble, nothing_known, within
 pytestmark = pytest.mark.server
 
 
-async def _held(session: Session, destination: str = "shop") -> tuple[ZooKeeperStore, ZooKeeperLock, Guard]:
-    lock, store = ZooKeeperLock(session, destination, session.node, ""), ZooKeeperStore(session)
+async def _held(session: Session, destination: str = "shop") -> tuple[ClusterStore, SharedLock, Guard]:
+    lock, store = SharedLock(session, destination, session.node, ""), ClusterStore(session)
     await within(10, lock.acquire(nothing_known))
     return store, lock, await store.begin_epoch(destination, term=lock.term)
 
 
 async def test_an_unknown_destination_has_nothing(zoo: Ensemble) -> None:
-    store = ZooKeeperStore(await zoo.session("a"))
+    store = ClusterStore(await zoo.session("a"))
     assert await store.load("shop") == Stored(None, 0, 0)
     assert await store.schema_entries("shop") == []
     assert await store.history("shop") == []
@@ -48,7 +48,7 @@ async def test_another_daemon_reads_what_was_written_and_goes_on_behind_it(zoo: 
     guard = await store.commit("shop", guard, StateChange(POSITION))
     assert guard == Guard(1, 1, lock.term.fence)
     other = await zoo.session("b")
-    assert await ZooKeeperStore(other).load("shop") == Stored(POSITION, 1, 1, POSITION.last_pos)
+    assert await ClusterStore(other).load("shop") == Stored(POSITION, 1, 1, POSITION.last_pos)
     await lock.release()
     store, lock, guard = await _held(other)
     assert guard == Guard(2, 1, lock.term.fence)
@@ -122,7 +122,7 @@ async def test_a_schema_history_of_several_megabytes_is_split_and_read_back(zoo:
     guard = await store.commit("shop", guard, StateChange(POSITION, tuple(large)))
     guard = await store.commit("shop", guard, StateChange(POSITION, (small, small)))
     assert len(zoo.operator.get_children(zoo.node("destinations/shop/schema"))) > 8
-    assert await ZooKeeperStore(await zoo.session("b")).schema_entries("shop") == [small, *large, small, small]
+    assert await ClusterStore(await zoo.session("b")).schema_entries("shop") == [small, *large, small, small]
     assert await store.problems("shop") == []
     zoo.operator.delete(zoo.node("destinations/shop/schema/0000000003"))
     with pytest.raises(StateStoreError, match="0000000003"):
@@ -132,7 +132,7 @@ async def test_a_schema_history_of_several_megabytes_is_split_and_read_back(zoo:
 async def test_pieces_that_an_interrupted_write_left_behind_do_not_count(zoo: Ensemble) -> None:
     store, _, guard = await _held(await zoo.session("a"))
     for number in range(3):
-        zoo.operator.create(zoo.node(f"destinations/shop/schema/{number:010d}"), b"1/3\nhalf a write")
+        zoo.operator.create(zoo.node(f"destinations/shop/schema/{number:010d}"), b"1/3\nhalf a write", makepath=True)
     assert await store.schema_entries("shop") == []
     guard = await store.commit("shop", guard, StateChange(POSITION, ({"table": "t"},)))
     assert await store.schema_entries("shop") == [{"table": "t"}]
@@ -146,7 +146,7 @@ async def test_a_kill_before_void_pieces_are_removed_leaves_them_to_the_next_who
     for number in range(20):
         guard = await store.commit("shop", guard, StateChange(POSITION, ({"n": number},)))
     with monkeypatch.context() as killed:
-        killed.setattr(ZooKeeperStore, "_remove_void", AsyncMock(side_effect=OSError("killed")))
+        killed.setattr(ClusterStore, "_remove_void", AsyncMock(side_effect=OSError("killed")))
         with pytest.raises(OSError, match="killed"):
             await store.commit("shop", guard, StateChange(POSITION, (void, {"n": 20})))
     assert len(names()) == 21
@@ -176,7 +176,7 @@ async def test_a_history_that_is_compacted_while_it_is_read_is_read_again(zoo: E
         return await get(path)
 
     reader.get = get_slowly  # type: ignore[method-assign]
-    assert await ZooKeeperStore(reader).schema_entries("shop") == [void, {"n": 4}]
+    assert await ClusterStore(reader).schema_entries("shop") == [void, {"n": 4}]
     assert compacted.is_set()
 
 
@@ -203,7 +203,7 @@ async def test_the_history_keeps_moves_a_checkpoint_a_minute_and_the_first(
         guard = await store.commit("shop", guard, StateChange(replace(POSITION, offset=offset)))
     assert [entry.position.offset for entry in await store.history("shop") if entry.position] == [4, 0]
     monkeypatch.setattr(state_records, "CHECKPOINT_US", 0)
-    monkeypatch.setitem(zookeeper_state.RINGS, "checkpoint", 4)
+    monkeypatch.setitem(cluster_state.RINGS, "checkpoint", 4)
     guard = await store.commit("shop", guard, StateChange(replace(POSITION, offset=100), actor="operator"))
     for offset in range(5, 20):
         guard = await store.commit("shop", guard, StateChange(replace(POSITION, offset=offset)))

@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import headrace
+from headrace.cluster.cluster import Cluster
 from headrace.destination.loop_delay import LoopDelay
 from headrace.destination.status import MOVE_REASONS, TROUBLES, DestinationStatus
 from headrace.errors import HeadraceError, LostKind
@@ -22,7 +23,7 @@ from headrace.http.health import health
 from headrace.http.metrics import Metrics
 from headrace.http.tables import describe_tables
 from headrace.model import Gap, Position, State, TableRows
-from headrace.ports.cluster import Cluster, ClusterCounts
+from headrace.ports.cluster import ClusterCounts
 from headrace_spark.outages.outages import Outages
 from headrace_spark.status import metrics as spark_metrics
 from headrace_spark.status.status import Status as SparkStatus

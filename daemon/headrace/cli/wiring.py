@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from headrace.cluster.cluster import Cluster, Member
 from headrace.cluster.rebalance import rebalance
 from headrace.destination.parts import Parts
 from headrace.errors import ConfigError
@@ -22,7 +23,7 @@ from headrace.lease import Lease
 from headrace.model import TableSchema
 from headrace.pipeline.process_budget import ProcessBudget
 from headrace.pipeline.projection import Projections
-from headrace.ports.cluster import Cluster, Lock, Member
+from headrace.ports.cluster import Lock
 from headrace.ports.documents import DocumentIndex, IndexAccess
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.parking import ParkingStore
@@ -171,7 +172,8 @@ class Wiring:
                 settings.daemon.max_destinations,
                 command,
             )
-            self.cluster = adapters.cluster_adapter(settings.service).cluster(settings.cluster, member)
+            service = adapters.cluster_adapter(settings.service).service(settings.cluster)
+            self.cluster = Cluster(service, member)
 
     async def open(self, *, stores: bool = True) -> None:
         """Connects to what all destinations need. Without `stores` each destination opens its own, as one does that

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace.cluster.cluster import Cluster
 from headrace.destination.status import DestinationStatus
-from headrace.ports.cluster import Cluster, ClusterCounts
+from headrace.ports.cluster import ClusterCounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from headrace.ports.cluster import ClusterAdapter
 from headrace.ports.format import FormatAdapter
+from headrace.ports.lock_service import ClusterAdapter
 from headrace.ports.parking import ParkingAdapter
 from headrace.ports.sink import SinkAdapter
 from headrace.ports.state import StateAdapter
@@ -49,7 +49,7 @@ class Registry:
         return cast(ParkingAdapter, self._find("parking", store))
 
     def cluster_adapter(self, service: str) -> ClusterAdapter:
-        """The adapter of a cluster service, by the name of its section."""
+        """The adapter of a lock service, by the name of its section."""
         return cast(ClusterAdapter, self._find("cluster", service))
 
     def state_adapter(self, store: str) -> StateAdapter:
