@@ -24,6 +24,7 @@ from headrace_spark.java import pyspark_internals
 
 ROOT = Path(__file__).parents[2]
 INTERNALS = {
+    "aetcd": "headrace.adapters.etcd.aetcd_internals",
     "aiokafka": "headrace.adapters.kafka.aiokafka_internals",
     "aiomysql": "headrace.mysql.wire.aiomysql_internals",
     "aiormq": "headrace.adapters.rabbitmq.aiormq_internals",
@@ -46,6 +47,7 @@ DOCUMENTED = {
         "kazoo.retry",
         "kazoo.security",
     },
+    "aetcd": set[str](),
     "rocketmq": {"rocketmq", "rocketmq.v5.exception"},
     "pyspark": {
         "pyspark",

@@ -56,7 +56,10 @@ ADAPTERS = Registry(
             "debezium": "headrace.formats.debezium.adapter:DebeziumAdapter",
             "maxwell": "headrace.formats.maxwell.adapter:MaxwellAdapter",
         },
-        "cluster": {"zookeeper": "headrace.adapters.zookeeper.adapter:ZooKeeperAdapter"},
+        "cluster": {
+            "zookeeper": "headrace.adapters.zookeeper.adapter:ZooKeeperAdapter",
+            "etcd": "headrace.adapters.etcd.adapter:EtcdAdapter",
+        },
         "state": {"sqlite": "headrace.adapters.sqlite.adapter:SqliteAdapter"},
         "parking": {
             "state": "headrace.ports.parking:ParkingAdapter",

@@ -105,7 +105,7 @@ class Proofs:
                     asked_at = await self._prove(operations)
                     break
                 except Refused as refused:
-                    if refused.index < len(owners):
+                    if refused.index < len(owners) and refused.why in ("no_node", "bad_version"):
                         owner = owners[refused.index]
                         self.drop(owner, f"the lock of {owner.name} is gone, or somebody else's ({refused})")
                     elif refused.why == "no_node":  # deleted by hand

@@ -1,9 +1,7 @@
-"""The ZooKeeper session: it says why it can't begin, keeps what is ours from others, and survives its servers."""
+"""What is ZooKeeper's own: accounts, TLS, the timeout that it grants, an ensemble that was rebuilt, kazoo's threads."""
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +15,10 @@ from headrace.cluster.session import Session
 from headrace.cluster.state import ClusterStore
 from headrace.errors import Fenced, LockServiceError, StateStoreError
 from headrace.model import Position
-from headrace.ports.lock_service import Create, Disconnected, Refused
+from headrace.ports.lock_service import Refused
 from headrace.ports.state import StateChange
 from tests.certificates import Authority
-from tests.proxy import Proxy
-from tests.zookeeper_bench import Ensemble, nothing_known, until, within
+from tests.lock_bench import Keeper, nothing_known, until, within
 
 pytestmark = pytest.mark.server
 
@@ -29,10 +26,10 @@ POSITION = Position("3e11fa47-71ca-11e1-9e33-c80aa9429562", "mysql-bin.000003", 
 
 
 @pytest.fixture
-async def three(stack: Stack) -> AsyncIterator[Ensemble]:
+async def three(stack: Stack) -> AsyncIterator[Keeper]:
     """An ensemble of the test's own, of three nodes."""
     server = stack.zookeeper(nodes=3)
-    ensemble = Ensemble(server)
+    ensemble = Keeper("zookeeper", server)
     yield ensemble
     await ensemble.close()
     server.kill()
@@ -50,92 +47,13 @@ def encrypted(stack: Stack, authority: Authority) -> Iterator[Any]:
     server.kill()
 
 
-# -- beginning --------------------------------------------------------------------------------------------------------
-
-
-async def test_an_ensemble_that_is_away_is_told_in_time_with_the_reason(zoo: Ensemble) -> None:
-    session = Session(zoo.service(hosts="127.0.0.1:1"), "a", {})
-    began = time.monotonic()
-    with pytest.raises(LockServiceError, match=r"127\.0\.0\.1:1.*refused"):
-        await session.start()
-    assert time.monotonic() - began < 12
-
-
-async def test_a_server_that_answers_nothing_is_told_in_time(zoo: Ensemble) -> None:
-    with Proxy(zoo.server.host, zoo.server.port) as proxy:
-        proxy.blackhole()
-        session = Session(zoo.service(hosts=f"127.0.0.1:{proxy.port}"), "a", {})
-        with pytest.raises(LockServiceError, match="could be reached within 3 s"):
-            await within(15, session.start())
-
-
-async def test_the_timeout_that_the_servers_grant_counts(zoo: Ensemble) -> None:
+async def test_the_timeout_that_the_servers_grant_counts(zoo: Keeper) -> None:
     session = await zoo.session("a", session_timeout=60)
     assert session.timeout == 10.0  # 20 ticks of half a second
     assert session.proofs.hold("shop", ()).lease.margin == pytest.approx(10 / 3)
 
 
-async def test_a_call_without_a_connection_is_an_error_and_is_not_made_up_for_later(zoo: Ensemble) -> None:
-    with Proxy(zoo.server.host, zoo.server.port) as proxy:
-        session = await zoo.session("a", hosts=f"127.0.0.1:{proxy.port}")
-        proxy.blackhole()
-        proxy.close_all()
-        await until(lambda: not session.connected)
-        with pytest.raises(Disconnected, match="no connection"):
-            await within(5, session.multi(Create(zoo.node("late"), b"")))
-        proxy.thaw()
-        await until(lambda: session.connected)
-        assert zoo.operator.exists(zoo.node("late")) is None
-
-
-async def test_a_lost_session_is_followed_by_another_that_is_a_member_again(zoo: Ensemble) -> None:
-    with Proxy(zoo.server.host, zoo.server.port) as proxy:
-        session = await zoo.session("a", hosts=f"127.0.0.1:{proxy.port}")
-        generation, number = session.generation, session.session_id
-        lock = SharedLock(session, "shop", "a", "a:9180")
-        await lock.acquire(nothing_known)
-        proxy.blackhole()
-        await until(lambda: zoo.operator.exists(zoo.node("cluster/a")) is None)
-        proxy.thaw()
-        await until(lambda: session.connected and session.session_id != number)
-        assert session.generation > generation
-        assert lock.lease.lost
-        await until(lambda: zoo.operator.exists(zoo.node("cluster/a")) is not None)
-        await lock.release()
-        await within(5, lock.acquire(nothing_known))
-        assert lock.term.epoch == 2
-        assert session.counts.sessions == 2
-
-
-async def test_a_member_node_deleted_by_hand_is_put_up_again(zoo: Ensemble) -> None:
-    session = await zoo.session("a")
-    zoo.operator.delete(zoo.node("cluster/a"))
-    await session.proofs.now()
-    assert (await session.members())["a"]["address"] == "a:9180"
-
-
-async def test_an_operators_command_is_no_member_and_disturbs_nobody(zoo: Ensemble) -> None:
-    daemon = await zoo.lock("a")
-    await daemon.acquire(nothing_known)
-    command = Session(zoo.service(), "a", {}, member=False)
-    await command.start()
-    try:
-        lock = SharedLock(command, "shop", "a, command 7", "")
-        assert not await lock.try_acquire(nothing_known)
-        assert await lock.look() == "a (a:9180)"
-        await daemon.release()
-        assert await lock.try_acquire(nothing_known)
-        await within(3, lock.lease.proved())
-        await lock.release()
-        assert list(await command.members()) == ["a"]
-    finally:
-        await command.close()
-
-
-# -- who may ----------------------------------------------------------------------------------------------------------
-
-
-async def test_with_auth_nobody_else_reads_or_changes_anything(zoo: Ensemble) -> None:
+async def test_with_auth_nobody_else_reads_or_changes_anything(zoo: Keeper) -> None:
     session = await zoo.session("a", user="headrace", password="secret")
     lock, store = SharedLock(session, "shop", "a", ""), ClusterStore(session)
     await lock.acquire(nothing_known)
@@ -159,7 +77,7 @@ async def test_with_auth_nobody_else_reads_or_changes_anything(zoo: Ensemble) ->
 
 
 async def test_an_encrypted_session_with_certificates_on_both_sides(encrypted: Any, authority: Authority) -> None:
-    zoo = Ensemble(encrypted)
+    zoo = Keeper("zookeeper", encrypted)
     certificate, key, _ = authority.make("client")
     tls = {"tls": "required", "tls_ca": authority.path, "tls_certificate": certificate, "tls_key": key}
     try:
@@ -174,7 +92,7 @@ async def test_an_encrypted_session_with_certificates_on_both_sides(encrypted: A
 async def test_a_server_whose_certificate_is_not_trusted_is_refused(
     encrypted: Any, authority: Authority, tmp_path: Path
 ) -> None:
-    zoo = Ensemble(encrypted)
+    zoo = Keeper("zookeeper", encrypted)
     certificate, key, _ = authority.make("client")
     other = Authority(tmp_path).path
     tls = {"tls": "required", "tls_ca": other, "tls_certificate": certificate, "tls_key": key}
@@ -186,30 +104,7 @@ async def test_a_server_whose_certificate_is_not_trusted_is_refused(
         await zoo.session("a", hosts=encrypted.secure_hosts, **empty)
 
 
-# -- the ensemble's own faults ----------------------------------------------------------------------------------------
-
-
-async def test_the_leader_killed_costs_no_lock(three: Ensemble) -> None:
-    session = await three.session("a", session_timeout=8)
-    other = await three.lock("b", session_timeout=8)
-    lock, store = SharedLock(session, "shop", "a", ""), ClusterStore(session)
-    await lock.acquire(nothing_known)
-    guard = await store.begin_epoch("shop", term=lock.term)
-    waiting = asyncio.create_task(other.acquire(nothing_known))
-    leader = three.server.leader
-    leader.kill()
-    guard = await within(16, store.commit("shop", guard, StateChange(POSITION)))
-    await within(8, lock.lease.proved())
-    assert lock.lease.lost == ""
-    assert not waiting.done()
-    leader.start()
-    await lock.release()
-    await within(5, waiting)
-    assert other.term.epoch == 2
-    assert (await store.load("shop")).position == POSITION
-
-
-async def test_a_session_without_a_majority_lapses_and_a_rebuilt_ensemble_begins_above(three: Ensemble) -> None:
+async def test_a_session_without_a_majority_lapses_and_a_rebuilt_ensemble_begins_above(three: Keeper) -> None:
     session = await three.session("a", session_timeout=2)
     lock, store = SharedLock(session, "shop", "a", ""), ClusterStore(session)
 
@@ -246,7 +141,7 @@ async def test_a_session_without_a_majority_lapses_and_a_rebuilt_ensemble_begins
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 async def test_a_client_thread_that_ends_on_an_unexpected_error_is_replaced(
-    zoo: Ensemble, monkeypatch: pytest.MonkeyPatch
+    zoo: Keeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = await zoo.session("a")
     lock = SharedLock(session, "shop", "a", "a:9180")
