@@ -174,8 +174,8 @@ def architecture() -> str:
     """This machine's Debian architecture."""
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         raise Unavailable(
-            "MySQL, MariaDB, RabbitMQ, Redis and Prometheus come from Debian packages; this machine has no apt-get and"
-            " dpkg-deb."
+            "MySQL, MariaDB, RabbitMQ, Redis, etcd and Prometheus come from Debian packages; this machine has no"
+            " apt-get and dpkg-deb."
         )
     name = _run(["dpkg", "--print-architecture"], "asking for the architecture").strip()
     if name not in TRIPLETS:

@@ -14,7 +14,7 @@ from devstack.process import GuardedProcess
 from devstack.progress import say
 
 POLL_SECONDS = 0.05
-BIND_ERRORS = ("Address already in use", "BindException", "eaddrinuse", "Do you already have another")
+BIND_ERRORS = ("ddress already in use", "BindException", "eaddrinuse", "Do you already have another")
 
 
 class Server(ABC):

@@ -20,6 +20,7 @@ from devstack.servers import (
     CANAL,
     CHROMIUM,
     ELASTICSEARCH,
+    ETCD,
     KAFKA,
     KINDS,
     MARIADB,
@@ -38,6 +39,7 @@ from devstack.servers.canal import CanalServer, Properties
 from devstack.servers.chromium import ChromiumServer
 from devstack.servers.connect import ConnectWorker, worker
 from devstack.servers.elasticsearch import ElasticsearchServer
+from devstack.servers.etcd import EtcdCluster
 from devstack.servers.kafka import Advertise, KafkaCluster
 from devstack.servers.mariadb import MariadbServer
 from devstack.servers.mysql import MysqlServer
@@ -139,6 +141,12 @@ class Stack:
     ) -> ZooKeeperEnsemble:
         """Start a ZooKeeper ensemble."""
         return self._launch(name, lambda n, d: ZOOKEEPER.ensemble(self.cache, n, d, port, nodes, tls))
+
+    def etcd(
+        self, nodes: int = 1, port: int | None = None, *, name: str = "etcd", tls: Tls | None = None
+    ) -> EtcdCluster:
+        """Start an etcd cluster."""
+        return self._launch(name, lambda n, d: ETCD.cluster(self.cache, n, d, port, nodes, tls))
 
     def elasticsearch(
         self, port: int | None = None, *, name: str = "elasticsearch", heap: str = "512m"

@@ -101,6 +101,11 @@ def zookeeper(stack: Stack) -> Any:
 
 
 @pytest.fixture(scope="session")
+def etcd(stack: Stack) -> Any:
+    return stack.etcd()
+
+
+@pytest.fixture(scope="session")
 def rabbitmq(stack: Stack) -> Any:
     """The broker that tests share; one that raises its memory alarm or kills it starts its own."""
     return stack.rabbitmq()

@@ -247,8 +247,7 @@ class LeaseLapsed(HeadraceError):
 
 
 class LockServiceError(HeadraceError):
-    """The cluster service can't be reached, or does not answer as it should. Its adapter raises classes of its own,
-    whose `reason` is the service's name."""
+    """The lock service can't be reached, or does not answer as it should."""
 
     reason = "lock"
 

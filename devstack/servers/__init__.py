@@ -6,6 +6,7 @@ from devstack.servers.base import Handle, Kind
 from devstack.servers.canal import Canal
 from devstack.servers.chromium import Chromium
 from devstack.servers.elasticsearch import Elasticsearch
+from devstack.servers.etcd import Etcd
 from devstack.servers.kafka import Kafka
 from devstack.servers.mariadb import Mariadb
 from devstack.servers.mysql import Mysql
@@ -25,6 +26,7 @@ MARIADB = Mariadb("mariadb", "10.11", "bookworm")
 MARIADB118 = Mariadb("mariadb118", "11.8", "trixie")
 KAFKA = Kafka()
 ZOOKEEPER = ZooKeeper()
+ETCD = Etcd()
 ELASTICSEARCH = Elasticsearch()
 OPENSEARCH = Opensearch()
 RABBITMQ = Rabbitmq("rabbitmq", "3.10", "bookworm")
@@ -41,7 +43,7 @@ BROKERS: dict[str, Rabbitmq] = {kind.name: kind for kind in (RABBITMQ, RABBITMQ4
 """RabbitMQ's versions."""
 KINDS: dict[str, Kind] = {
     **SQL,
-    **{kind.name: kind for kind in (KAFKA, ZOOKEEPER, ELASTICSEARCH, OPENSEARCH)},
+    **{kind.name: kind for kind in (KAFKA, ZOOKEEPER, ETCD, ELASTICSEARCH, OPENSEARCH)},
     **BROKERS,
     **{kind.name: kind for kind in (CANAL, ROCKETMQ, REDIS, CHROMIUM, PROMETHEUS, SPARK)},
 }
@@ -51,6 +53,7 @@ __all__ = [
     "CANAL",
     "CHROMIUM",
     "ELASTICSEARCH",
+    "ETCD",
     "KAFKA",
     "KINDS",
     "MARIADB",

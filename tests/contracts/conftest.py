@@ -22,8 +22,9 @@ from devstack.servers.rabbitmq import PASSWORD, USER
 from headrace.adapters.local.lock import FileLock
 from headrace.canal_wire.wire import packet_of
 from headrace.cli.wiring import ADAPTERS
+from headrace.cluster.cluster import Cluster, Member
 from headrace.lease import Guard, Lease
-from headrace.ports.cluster import Cluster, Lock, Member
+from headrace.ports.cluster import Lock
 from headrace.ports.parking import ParkingStore
 from headrace.ports.registry import Registry
 from headrace.ports.sink import Sink, SinkRouting, SinkUse
@@ -70,6 +71,10 @@ def zookeeper_cluster(fixture: Fixture, name: str) -> dict[str, Any]:
     return {"hosts": fixture("zookeeper").hosts, "root": f"/{name}", "session_timeout": 2.0}
 
 
+def etcd_cluster(fixture: Fixture, name: str) -> dict[str, Any]:
+    return {"endpoints": fixture("etcd").address, "root": f"/{name}", "session_timeout": 2.0}
+
+
 def file_lock(fixture: Fixture, name: str) -> Callable[[str], Lock]:
     path: Path = fixture("tmp_path")
     return lambda node: FileLock(path / "shop.lock", node, poll=0.01)
@@ -107,7 +112,11 @@ SINKS: dict[str, Section] = {
 """By type, the section [sink] of a sink that publishes to a topic."""
 VALUES: dict[str, Callable[[int], bytes]] = {"canal": lambda number: packet_of(number, b"", 2, b"")}
 """Values for a sink that takes one format only."""
-CLUSTERS: dict[str, Section] = {"toy": lambda fixture, name: {"room": name}, "zookeeper": zookeeper_cluster}
+CLUSTERS: dict[str, Section] = {
+    "toy": lambda fixture, name: {"room": name},
+    "zookeeper": zookeeper_cluster,
+    "etcd": etcd_cluster,
+}
 """By the name of its section, the section of a cluster service. Its locks are tried with LOCKS."""
 LOCKS: dict[str, Callable[[Fixture, str], Callable[[str], Lock]]] = {"file": file_lock}
 """Locks without a cluster service: what makes one for a node."""
@@ -176,7 +185,7 @@ async def started(service: str, fixture: Fixture, name: str) -> AsyncIterator[Ma
     settings = adapter.section.model_validate(CLUSTERS[service](fixture, name))
 
     async def make(node: str) -> Cluster:
-        cluster = adapter.cluster(settings, Member(node, f"{node}:9180"))
+        cluster = Cluster(adapter.service(settings), Member(node, f"{node}:9180"))
         await cluster.start()
         made.append(cluster)
         return cluster

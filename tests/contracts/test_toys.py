@@ -15,6 +15,7 @@ from headrace.destination.destination import Destination
 from headrace.destination.status import DestinationStatus
 from headrace.errors import ConfigError
 from headrace.model import State
+from headrace.ports.state_records import Head
 from tests.contracts.conftest import TOYS, loader
 from tests.support import destination_toml
 from tests.toys.cluster import ROOMS
@@ -104,7 +105,7 @@ async def test_rows_of_a_server_reach_the_toy_sink_in_the_toy_format_and_another
         await wiring.close()
     rows = f"{schema} 0 INSERT {schema}.t [(1, 'a')]\n{schema} 0 UPDATE {schema}.t [(1, 'b')]\n"
     assert shelf.read_text() == rows
-    assert ROOMS[schema].of("shop").stored.position is not None
+    assert Head.decode(ROOMS[schema].nodes["/toy/destinations/shop/position"].data, "").position is not None
 
 
 async def until(condition: Callable[[], bool], limit: float = 30) -> None:

@@ -13,12 +13,12 @@ from devstack import Stack
 from headrace.model import Position
 from headrace.mysql.snapshot.reader import MysqlTableReader
 from tests import versions
+from tests.lock_bench import SERVICES, Keeper
 from tests.site import Site
 from tests.snapshots import Writers
 from tests.support import DaemonProcess, destination_toml
 from tests.table_reads import reader_of
 from tests.type_bench import Bench
-from tests.zookeeper_bench import Ensemble
 
 
 @pytest.fixture(scope="module", params=versions.SQL)
@@ -31,12 +31,21 @@ def bench(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Bench]:
     server.kill()
 
 
+@pytest.fixture(params=SERVICES)
+async def keeper(request: pytest.FixtureRequest) -> AsyncIterator[Keeper]:
+    """A root of the test's own on the shared servers of a lock service; sessions that a test opens there end with
+    it."""
+    made = Keeper(request.param, request.getfixturevalue(request.param))
+    yield made
+    await made.close()
+
+
 @pytest.fixture
-async def zoo(zookeeper: Any) -> AsyncIterator[Ensemble]:
-    """A root of the test's own on the shared ensemble; sessions that a test opens there end with it."""
-    ensemble = Ensemble(zookeeper)
-    yield ensemble
-    await ensemble.close()
+async def zoo(zookeeper: Any) -> AsyncIterator[Keeper]:
+    """The same, of ZooKeeper in any case."""
+    made = Keeper("zookeeper", zookeeper)
+    yield made
+    await made.close()
 
 
 @pytest.fixture(params=versions.SINCE_57)

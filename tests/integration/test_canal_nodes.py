@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from headrace.adapters.zookeeper.errors import Refused
 from headrace.moving.cursors import parsed_cursor
+from headrace.ports.lock_service import Refused
 from headrace.ports.nodes import LockedNodes
 from tests.canal_client import CanalClient
+from tests.lock_bench import Keeper, nothing_known, within
 from tests.support import DaemonProcess, destination_toml, eventually, free_port
-from tests.zookeeper_bench import Ensemble, nothing_known, within
 
 pytestmark = pytest.mark.server
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.server
 )
 async def test_clients_find_the_server_their_cursor_and_their_filter(
     mysql: Any,
-    zoo: Ensemble,
+    zoo: Keeper,
     schema: str,
     execute: Callable[..., Any],
     daemon: Callable[..., DaemonProcess],
@@ -71,7 +71,7 @@ async def test_clients_find_the_server_their_cursor_and_their_filter(
 
 @pytest.mark.long
 async def test_a_frozen_daemon_that_wakes_leaves_its_successor_the_nodes(
-    mysql: Any, zoo: Ensemble, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess]
+    mysql: Any, zoo: Keeper, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess]
 ) -> None:
     execute("CREATE TABLE t (id INT PRIMARY KEY)")
     settings = f'[zookeeper]\nhosts = "{zoo.server.hosts}"\nroot = "/{schema}/headrace"\nsession_timeout = "4s"'
@@ -95,7 +95,7 @@ async def test_a_frozen_daemon_that_wakes_leaves_its_successor_the_nodes(
 
 
 async def test_what_a_server_of_canal_has_is_left_to_it(
-    mysql: Any, zoo: Ensemble, schema: str, daemon: Callable[..., DaemonProcess]
+    mysql: Any, zoo: Keeper, schema: str, daemon: Callable[..., DaemonProcess]
 ) -> None:
     path, root = f"/{schema}/canal/destinations/shop/running", f"/{schema}/canal"
     canals = b'{"active":true,"address":"10.0.0.1:11111"}'
@@ -108,7 +108,7 @@ async def test_what_a_server_of_canal_has_is_left_to_it(
     assert zoo.operator.exists(f"{root}/cluster") is None
 
 
-async def test_a_holder_that_has_lost_the_lock_changes_no_node_of_its_successor(zoo: Ensemble) -> None:
+async def test_a_holder_that_has_lost_the_lock_changes_no_node_of_its_successor(zoo: Keeper) -> None:
     one, two = await zoo.lock("a"), await zoo.lock("b")
     await within(5, one.acquire(nothing_known))
     first = nodes_of(one)

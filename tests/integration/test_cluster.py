@@ -1,4 +1,4 @@
-"""Several daemons as processes that share destinations by ZooKeeper: one runs each, another takes over."""
+"""Several daemons as processes that share destinations by a lock service: one runs each, another takes over."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.cluster.watchdog import EXIT_STATUS
+from tests.lock_bench import ADDRESSES, SERVICES
 from tests.proxy import Proxy
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl, read_topic, replay
 
@@ -24,11 +26,25 @@ pytestmark = pytest.mark.server
 
 Make = Callable[..., DaemonProcess]
 SESSION = 4.0
+BOTH = pytest.mark.parametrize("service", ["zookeeper", "etcd"], indirect=True)
 
 
-def shared(hosts: str, root: str, more: str = "") -> str:
-    """The settings of one daemon of a cluster."""
-    return f'{more}\n[zookeeper]\nhosts = "{hosts}"\nroot = "/{root}"\nsession_timeout = "{SESSION}s"'
+@dataclass(frozen=True)
+class Service:
+    """A lock service, by the name of its section."""
+
+    kind: str
+    server: Any
+
+    def shared(self, root: str, more: str = "", address: str = "") -> str:
+        """The settings of one daemon of a cluster."""
+        where = f'{ADDRESSES[self.kind]} = "{address or self.server.address}"'
+        return f'{more}\n[{self.kind}]\n{where}\nroot = "/{root}"\nsession_timeout = "{SESSION}s"'
+
+
+@pytest.fixture(params=SERVICES)
+def service(request: pytest.FixtureRequest) -> Service:
+    return Service(request.param, request.getfixturevalue(request.param))
 
 
 def jsonl(path: Path) -> str:
@@ -51,10 +67,12 @@ def active(*daemons: DaemonProcess, name: str = "shop") -> DaemonProcess:
 
 
 @pytest.fixture
-def pair(mysql: Any, zookeeper: Any, schema: str, daemon: Make, tmp_path: Path) -> tuple[DaemonProcess, DaemonProcess]:
+def pair(
+    mysql: Any, service: Service, schema: str, daemon: Make, tmp_path: Path
+) -> tuple[DaemonProcess, DaemonProcess]:
     """Two daemons that share the destination `shop`, which goes to out.jsonl; the first one runs it."""
     text = destination_toml(mysql, schema, jsonl(tmp_path / "out.jsonl"))
-    settings = shared(zookeeper.hosts, schema)
+    settings = service.shared(schema)
     one = daemon(shop=text, settings=settings, node="one").start()
     one.wait_state("shop", "STREAMING")
     two = daemon(shop=text, settings=settings, node="two").start()
@@ -67,7 +85,7 @@ def ids(path: Path) -> list[str]:
 
 
 def test_a_standby_is_healthy_and_not_ready_and_takes_over_after_a_clean_stop(
-    pair: tuple[DaemonProcess, DaemonProcess], execute: Callable[..., Any], tmp_path: Path
+    service: Service, pair: tuple[DaemonProcess, DaemonProcess], execute: Callable[..., Any], tmp_path: Path
 ) -> None:
     one, two = pair
     code, health = two.health()
@@ -85,7 +103,7 @@ def test_a_standby_is_healthy_and_not_ready_and_takes_over_after_a_clean_stop(
     assert ids(tmp_path / "out.jsonl") == ["1", "2"], "a clean stop leaves nothing to send twice"
     with urllib.request.urlopen(f"http://127.0.0.1:{two.port}/metrics", timeout=5) as answer:
         metrics = answer.read().decode().splitlines()
-    assert "headrace_zookeeper_sessions_total 1.0" in metrics
+    assert f"headrace_{service.kind}_sessions_total 1.0" in metrics
     assert 'headrace_fenced_writes_total{destination="shop"} 0.0' in metrics
 
 
@@ -103,10 +121,10 @@ def test_a_killed_daemon_is_replaced_once_its_session_has_ended(
     one.wait("shop", lambda s: s["state"] == "STANDBY" and s["holder"].startswith("two"))
 
 
-def test_a_daemon_cut_off_from_zookeeper_stops_before_the_other_begins_and_stands_by_afterwards(
-    mysql: Any, kafka: Any, zookeeper: Any, schema: str, execute: Callable[..., Any], daemon: Make
+def test_a_daemon_cut_off_from_the_lock_service_stops_before_the_other_begins_and_stands_by_afterwards(
+    mysql: Any, kafka: Any, service: Service, schema: str, execute: Callable[..., Any], daemon: Make
 ) -> None:
-    node = zookeeper.nodes[0]
+    node = service.server.nodes[0]
     text = destination_toml(mysql, schema, f'type = "kafka"\nbootstrap_servers = "{kafka.bootstrap_servers}"')
     execute("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, n INT)")
     stop, count = threading.Event(), 0
@@ -118,9 +136,9 @@ def test_a_daemon_cut_off_from_zookeeper_stops_before_the_other_begins_and_stand
             count += 1
 
     with Proxy(node.host, node.port) as proxy:
-        one = daemon(shop=text, settings=shared(f"127.0.0.1:{proxy.port}", schema), node="one").start()
+        one = daemon(shop=text, settings=service.shared(schema, address=f"127.0.0.1:{proxy.port}"), node="one").start()
         one.wait_state("shop", "STREAMING")
-        two = daemon(shop=text, settings=shared(zookeeper.hosts, schema), node="two").start()
+        two = daemon(shop=text, settings=service.shared(schema), node="two").start()
         two.wait_state("shop", "STANDBY")
         writer = threading.Thread(target=write)
         writer.start()
@@ -154,13 +172,13 @@ def assert_epochs_in_order(kafka: Any, name: str) -> None:
 
 
 def test_a_short_cut_is_survived_in_place_by_the_same_daemon(
-    mysql: Any, kafka: Any, zookeeper: Any, schema: str, execute: Callable[..., Any], daemon: Make
+    mysql: Any, kafka: Any, service: Service, schema: str, execute: Callable[..., Any], daemon: Make
 ) -> None:
-    node = zookeeper.nodes[0]
+    node = service.server.nodes[0]
     text = destination_toml(mysql, schema, f'type = "kafka"\nbootstrap_servers = "{kafka.bootstrap_servers}"')
     execute("CREATE TABLE t (id INT PRIMARY KEY)")
     with Proxy(node.host, node.port) as proxy:
-        one = daemon(shop=text, settings=shared(f"127.0.0.1:{proxy.port}", schema), node="one").start()
+        one = daemon(shop=text, settings=service.shared(schema, address=f"127.0.0.1:{proxy.port}"), node="one").start()
         before = one.wait_state("shop", "STREAMING")
         proxy.freeze()
         one.wait("shop", lambda s: s["reason"] == "lock")
@@ -170,12 +188,13 @@ def test_a_short_cut_is_survived_in_place_by_the_same_daemon(
     assert (after["lease_resumes"], after["restarts"], after["epoch"]) == (1, 0, before["epoch"])
 
 
+@BOTH
 def test_a_frozen_daemon_is_replaced_and_sends_nothing_when_it_wakes(
-    mysql: Any, kafka: Any, zookeeper: Any, schema: str, execute: Callable[..., Any], daemon: Make
+    mysql: Any, kafka: Any, service: Service, schema: str, execute: Callable[..., Any], daemon: Make
 ) -> None:
     text = destination_toml(mysql, schema, f'type = "kafka"\nbootstrap_servers = "{kafka.bootstrap_servers}"')
     execute("CREATE TABLE t (id INT PRIMARY KEY)")
-    settings = shared(zookeeper.hosts, schema)
+    settings = service.shared(schema)
     one = daemon(shop=text, settings=settings, node="one").start()
     one.wait_state("shop", "STREAMING")
     two = daemon(shop=text, settings=settings, node="two").start()
@@ -216,7 +235,7 @@ def test_a_daemon_whose_loop_hangs_ends_by_itself_and_another_one_goes_on(
 @pytest.mark.long
 def test_an_event_on_which_daemons_hang_ends_two_of_them_and_then_stops_its_destination_alone(
     mysql: Any,
-    zookeeper: Any,
+    service: Service,
     schema: str,
     execute: Callable[..., Any],
     daemon: Make,
@@ -228,7 +247,7 @@ def test_an_event_on_which_daemons_hang_ends_two_of_them_and_then_stops_its_dest
     text = destination_toml(mysql, schema, jsonl(tmp_path / "out.jsonl"))
     other = destination_toml(mysql, schema, jsonl(tmp_path / "other.jsonl"), more='[filter]\ninclude = ".*\\\\.u"')
     other = other.replace(f'[filter]\ninclude = "{schema}\\\\..*"\n', "")
-    settings = shared(zookeeper.hosts, schema, 'native = "off"')
+    settings = service.shared(schema, 'native = "off"')
     one, two, three = (daemon(shop=text, other=other, settings=settings, node=name) for name in ("one", "two", "three"))
     one.start().wait_state("shop", "STREAMING")
     execute("INSERT INTO t VALUES (1, 'one')")
@@ -253,11 +272,11 @@ def test_an_event_on_which_daemons_hang_ends_two_of_them_and_then_stops_its_dest
 
 
 def test_destinations_spread_over_the_daemons_and_an_operator_moves_and_drains(
-    mysql: Any, zookeeper: Any, schema: str, daemon: Make, tmp_path: Path
+    mysql: Any, service: Service, schema: str, daemon: Make, tmp_path: Path
 ) -> None:
     names = ["d1", "d2"]
     texts = {name: destination_toml(mysql, schema, jsonl(tmp_path / f"{name}.jsonl")) for name in names}
-    settings = shared(zookeeper.hosts, schema)
+    settings = service.shared(schema)
     one = daemon(settings=settings, node="one", **texts).start()
     for name in names:
         one.wait_state(name, "STREAMING")
@@ -300,17 +319,17 @@ def test_destinations_spread_over_the_daemons_and_an_operator_moves_and_drains(
 
 @pytest.mark.long
 def test_a_daemon_runs_no_more_than_it_may(
-    mysql: Any, zookeeper: Any, schema: str, daemon: Make, tmp_path: Path
+    mysql: Any, service: Service, schema: str, daemon: Make, tmp_path: Path
 ) -> None:
     texts = {name: destination_toml(mysql, schema, jsonl(tmp_path / f"{name}.jsonl")) for name in ("d1", "d2", "d3")}
-    settings = shared(zookeeper.hosts, schema, "max_destinations = 2")
+    settings = service.shared(schema, "max_destinations = 2")
     one = daemon(settings=settings, node="one", **texts).start()
     eventually(lambda: sorted(roles(one, name=n)[0] for n in texts) == ["ACTIVE", "ACTIVE", "STANDBY"])
     two = daemon(settings=settings, node="two", **texts).start()
     eventually(lambda: all("ACTIVE" in roles(one, two, name=n) for n in texts))
 
 
-def test_positions_in_zookeeper_are_shown_and_set_by_the_same_commands(
+def test_shared_positions_are_shown_and_set_by_the_same_commands(
     pair: tuple[DaemonProcess, DaemonProcess], execute: Callable[..., Any], tmp_path: Path
 ) -> None:
     one, two = pair
@@ -335,11 +354,12 @@ def test_positions_in_zookeeper_are_shown_and_set_by_the_same_commands(
     eventually(lambda: ids(tmp_path / "out.jsonl").count("1") == 2)
 
 
+@pytest.mark.parametrize("service", ["zookeeper"], indirect=True)
 def test_check_tells_an_account_that_may_not_use_the_nodes(
-    mysql: Any, zookeeper: Any, schema: str, daemon: Make
+    mysql: Any, service: Service, schema: str, daemon: Make
 ) -> None:
     text = destination_toml(mysql, schema, 'type = "null"')
-    settings = shared(zookeeper.hosts, schema)
+    settings = service.shared(schema)
     account = '\nuser = "headrace"\npassword = "secret"'
     one, other = (daemon(shop=text, settings=settings + more) for more in (account, account.replace("secret", "else")))
     code, said = one.command("check")
@@ -351,27 +371,29 @@ def test_check_tells_an_account_that_may_not_use_the_nodes(
     assert said.count("wrong ") == said.count("state: wrong   store: ZooKeeper does not let us use") == 1, said
     assert "give [zookeeper] the user that made the nodes" in said
     assert "shop: warning position: not looked at, because the state store can't be read" in said
-    away = daemon(shop=text, settings=shared("127.0.0.1:1", schema))
+    away = daemon(shop=text, settings=service.shared(schema, address="127.0.0.1:1"))
     code, said = away.command("check")
     assert (code, said.count("could be reached within")) == (1, 1), said
 
 
-def test_a_zookeeper_that_is_away_is_one_sentence(mysql: Any, schema: str, daemon: Make, tmp_path: Path) -> None:
+def test_a_lock_service_that_is_away_is_one_sentence(
+    mysql: Any, service: Service, schema: str, daemon: Make, tmp_path: Path
+) -> None:
     text = destination_toml(mysql, schema, jsonl(tmp_path / "out.jsonl"))
-    process = daemon(shop=text, settings=shared("127.0.0.1:1", schema))
+    process = daemon(shop=text, settings=service.shared(schema, address="127.0.0.1:1"))
     began = time.monotonic()
     code, said = process.command("run")
     assert code == 1
-    assert "no ZooKeeper of 127.0.0.1:1 could be reached within" in said
+    assert re.search(r"no (ZooKeeper|etcd) of 127\.0\.0\.1:1 could be reached within", said)
     assert "Traceback" not in said
     assert time.monotonic() - began < 30
 
 
 @pytest.fixture
-def once(mysql: Any, kafka: Any, zookeeper: Any, schema: str, daemon: Make) -> list[DaemonProcess]:
+def once(mysql: Any, kafka: Any, service: Service, schema: str, daemon: Make) -> list[DaemonProcess]:
     sink = f'type = "kafka"\nbootstrap_servers = "{kafka.bootstrap_servers}"\ndelivery = "exactly_once"'
     text = destination_toml(mysql, schema, sink)
-    settings = shared(zookeeper.hosts, schema)
+    settings = service.shared(schema)
     return [daemon(shop=text, settings=settings, node=node).start() for node in ("one", "two")]
 
 
@@ -391,7 +413,7 @@ def test_exactly_once_goes_from_daemon_to_daemon_without_a_duplicate(
 
 
 def test_a_reload_takes_over_in_place_and_a_destination_that_is_removed_gives_its_nodes_back(
-    pair: tuple[DaemonProcess, DaemonProcess], execute: Callable[..., Any], tmp_path: Path
+    service: Service, pair: tuple[DaemonProcess, DaemonProcess], execute: Callable[..., Any], tmp_path: Path
 ) -> None:
     one, two = pair
     execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
@@ -399,7 +421,7 @@ def test_a_reload_takes_over_in_place_and_a_destination_that_is_removed_gives_it
     headrace, shop = one.folder / "headrace.toml", one.folder / "destinations" / "shop.toml"
     headrace.write_text(headrace.read_text().replace(f'"{SESSION}s"', '"5s"'))
     os.kill(one.pid, signal.SIGHUP)
-    told = '"keys": ["zookeeper"], "event": "headrace.toml has changed; that needs a restart of the daemon"'
+    told = f'"keys": ["{service.kind}"], "event": "headrace.toml has changed; that needs a restart of the daemon"'
     eventually(lambda: told in one.log.read_text(), explain=lambda: one.log.read_text()[-2000:])
     two_shop = two.folder / "destinations" / "shop.toml"
     two_shop.write_text(two_shop.read_text() + "\n[message]\nrows_per_message = 1\n")

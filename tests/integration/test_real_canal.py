@@ -20,8 +20,8 @@ from headrace.canal_wire.cursor import canal_cursor, cursor_node, destination_no
 from headrace.model import Position
 from tests.canal_client import CanalClient, rows_of
 from tests.canal_entries import differences, statements, unexplained
+from tests.lock_bench import Keeper
 from tests.support import DaemonProcess, destination_toml, eventually, free_port, read_topic
-from tests.zookeeper_bench import Ensemble
 
 pytestmark = pytest.mark.server
 
@@ -130,7 +130,7 @@ def read_until(client: CanalClient, number: int, entries: list[pb.Entry]) -> lis
 @pytest.mark.long
 @pytest.mark.parametrize("flat", ["true", "false"])
 async def test_it_writes_rows_into_kafka_with_its_position_in_zookeeper(
-    mysql: Any, kafka: Any, zoo: Ensemble, server: Start, schema: str, execute: Callable[..., Any], flat: str
+    mysql: Any, kafka: Any, zoo: Keeper, server: Start, schema: str, execute: Callable[..., Any], flat: str
 ) -> None:
     zoo.operator.create(f"/{schema}")
     execute("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(20))")

@@ -1,64 +1,68 @@
-"""A cluster service in one file, in the memory of one process: what a new one needs besides a line of registration.
+"""A lock service in one file, in the memory of one process: what a new one needs besides a line of registration.
 
-Each Cluster object stands for one daemon; those of one `room` share it.
+Each LockService object is a session; those of one `room` share its nodes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from pydantic import Field
 
-from headrace.errors import Fenced
-from headrace.lease import NO_TERM, Guard, KnownEpoch, Lease, Term
-from headrace.ports.cluster import (
-    BALANCE,
-    Assignment,
-    Cluster,
+from headrace.ports.lock_service import (
     ClusterAdapter,
-    ClusterCounts,
-    Lock,
-    Member,
-    View,
+    Create,
+    Delete,
+    Disconnected,
+    Link,
+    LockService,
+    Node,
+    Op,
+    Refused,
+    Set,
+    Why,
 )
-from headrace.ports.state import HistoryEntry, StateChange, StateStore, Stored
 from headrace.settings.adapters import ClusterSettings
 
-_POLL = 0.01
-
-
-@dataclass(slots=True)
-class _Destination:
-    holder: str = ""
-    address: str = ""
-    since_us: int = 0
-    epoch: int = 0
-    waiting: dict[str, bool] = field(default_factory=dict)
-    """By node, whether it is ready."""
-    move_to: str = ""
-    move_us: int = 0
-    by_hand: bool = False
-    stored: Stored = field(default_factory=lambda: Stored(None, 0, 0))
-    entries: list[dict[str, Any]] = field(default_factory=list)
-    history: list[HistoryEntry] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Room:
-    """What all share."""
-
-    members: dict[str, dict[str, Any]] = field(default_factory=dict)
-    drained: set[str] = field(default_factory=set)
-    destinations: dict[str, _Destination] = field(default_factory=dict)
-
-    def of(self, name: str) -> _Destination:
-        return self.destinations.setdefault(name, _Destination())
-
-
 ROOMS: dict[str, Room] = {}
+NUMBERS = itertools.count(1)
+
+
+class Room:
+    """What all sessions share."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.watches: dict[str, list[Callable[[], None]]] = {}
+
+    def put(self, path: str, node: Node | None) -> int:
+        self.nodes.pop(path, None)
+        if node is not None:
+            self.nodes[path] = node
+        for watch in self.watches.pop(path, []):
+            asyncio.get_running_loop().call_soon(watch)
+        return 0 if node is None else node.version
+
+    def misfit(self, one: Op) -> Why | None:
+        """Why an operation can't be done now."""
+        there = self.nodes.get(one.path)
+        if isinstance(one, Create):
+            return None if there is None else "node_exists"
+        if there is None:
+            return "no_node"
+        return None if one.version in (-1, there.version) else "bad_version"
+
+    def do(self, one: Op, session: int) -> int:
+        there, number = self.nodes.get(one.path), next(NUMBERS)
+        if isinstance(one, Create):
+            return self.put(one.path, Node(one.data, number, session if one.ephemeral else 0, number))
+        if isinstance(one, Set) and there is not None:
+            return self.put(one.path, Node(one.data, number, there.owner, there.created))
+        return self.put(one.path, None) if isinstance(one, Delete) else 0
 
 
 class ToyClusterSettings(ClusterSettings):
@@ -68,171 +72,68 @@ class ToyClusterSettings(ClusterSettings):
     room: str = Field(description="The room's name.")
 
 
-class ToyLock(Lock):
-    shared = True
+class ToyService(LockService):
+    title = "the toy"
+    name = "toy"
+    root = "/toy"
+    timeout = 2.0
 
-    def __init__(self, room: Room, name: str, member: Member) -> None:
-        self._room, self._at, self._member = room, room.of(name), member
-        self.lease = Lease(60.0)
-        self.lease.lose("the lock is not held")
-        self._ready = True
+    def __init__(self, settings: ToyClusterSettings) -> None:
+        self.address, self._room = settings.room, ROOMS.setdefault(settings.room, Room())
+        self._session = 0
 
-    async def acquire(self, known_epoch: KnownEpoch) -> None:
-        self._at.waiting[self._member.node] = self._ready
-        try:
-            while not await self._take(known_epoch):  # noqa: ASYNC110
-                await asyncio.sleep(_POLL)
-        finally:
-            self._at.waiting.pop(self._member.node, None)
-
-    async def try_acquire(self, known_epoch: KnownEpoch) -> bool:
-        return await self._take(known_epoch)
-
-    async def _take(self, known_epoch: KnownEpoch) -> bool:
-        node, at = self._member.node, self._at
-        if self.term is not NO_TERM:
-            return True
-        if at.holder or self.declined or at.move_to not in ("", node):
-            return False
-        above = await known_epoch()
-        if at.holder:
-            return False
-        at.epoch = max(at.epoch, above) + 1
-        at.holder, at.address, at.since_us = node, self._member.address, time.time_ns() // 1000
-        at.by_hand, at.move_to = at.move_to == node and at.by_hand, ""
-        self.term, self.lease = Term(at.epoch, at.epoch), Lease(60.0)
-        self.lease.prove(time.monotonic())
-        return True
-
-    async def look(self) -> str:
-        return self.holder
-
-    async def release(self) -> None:
-        self.lease.lose("the lock is not held")
-        if self.term is not NO_TERM:
-            self._at.holder = ""
-        self.term = NO_TERM
-
-    async def hand_over_asked(self) -> str:
-        while True:
-            if self._at.move_to not in ("", self._member.node):
-                return f"{self._at.move_to} is to run it"
-            if self._member.node in self._room.drained:
-                return "this daemon is to run nothing"
-            await asyncio.sleep(_POLL)
-
-    async def set_ready(self, ready: bool) -> None:
-        self._ready = ready
-        if self._member.node in self._at.waiting:
-            self._at.waiting[self._member.node] = ready
-
-    @property
-    def declined(self) -> str:
-        return "this daemon is to run nothing" if self._member.node in self._room.drained else ""
-
-    @property
-    def holder(self) -> str:
-        return f"{self._at.holder} ({self._at.address})" if self._at.holder else ""
-
-
-class ToyStore(StateStore):
-    def __init__(self, room: Room) -> None:
-        self._room = room
-
-    async def open(self) -> None:
-        pass
-
-    async def load(self, destination: str) -> Stored:
-        return self._room.of(destination).stored
-
-    async def begin_epoch(self, destination: str, *, above: int = 0, term: Term = NO_TERM) -> Guard:
-        at = self._room.of(destination)
-        stored, epoch = at.stored, term.epoch
-        if epoch != at.epoch or epoch < max(above, stored.epoch):
-            raise Fenced(f"{destination} is held under a higher epoch")
-        at.stored = Stored(stored.position, epoch, stored.version, stored.last_pos)
-        return Guard(epoch, stored.version, term.fence)
-
-    async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
-        at = self._room.of(destination)
-        if (guard.epoch, guard.version) != (at.stored.epoch, at.stored.version) or guard.epoch != at.epoch:
-            raise Fenced(f"{destination} is held by somebody else")
-        last_pos = max(at.stored.last_pos, change.position.last_pos if change.position else 0)
-        at.stored = Stored(change.position, guard.epoch, guard.version + 1, last_pos)
-        void, entries = change.in_force()
-        at.entries = [*entries] if void else [*at.entries, *entries]
-        now = time.time_ns() // 1000
-        entry = HistoryEntry(change.actor, guard.epoch, guard.version + 1, change.position, change.details, now)
-        at.history.insert(0, entry)
-        return Guard(guard.epoch, guard.version + 1, guard.fence)
-
-    async def history(self, destination: str, limit: int = 100) -> list[HistoryEntry]:
-        return self._room.of(destination).history[:limit]
-
-    async def schema_entries(self, destination: str) -> list[dict[str, Any]]:
-        return list(self._room.of(destination).entries)
-
-    async def problems(self, destination: str, *, must_exist: bool = False) -> list[str]:
-        return ["nobody has written it"] if must_exist and destination not in self._room.destinations else []
-
-    def describe(self) -> str:
-        return "a room in memory"
+    def open(self, on_link: Callable[[Link, int, float], None]) -> None:
+        self._session = next(NUMBERS)
+        asyncio.get_running_loop().call_soon(on_link, "connected", self._session, self.timeout)
 
     async def close(self) -> None:
-        pass
+        ended, self._session = self._session, 0
+        for path, node in [*self._room.nodes.items()]:
+            if node.owner == ended != 0:
+                self._room.put(path, None)
 
+    @property
+    def connected(self) -> bool:
+        return self._session != 0
 
-class ToyCluster(Cluster):
-    def __init__(self, settings: ToyClusterSettings, member: Member) -> None:
-        self._room, self._member = ROOMS.setdefault(settings.room, Room()), member
-        self.counts, self.store = ClusterCounts("toy"), ToyStore(self._room)
-        self._locks: list[ToyLock] = []
+    async def get(self, path: str, limit: float, watch: Callable[[], None] | None = None) -> Node | None:
+        self._ensure_open()
+        if watch is not None:
+            self._room.watches.setdefault(path, []).append(watch)
+        return self._room.nodes.get(path)
 
-    async def start(self) -> None:
-        if not self._member.command:
-            info = {"node": self._member.node, "address": self._member.address, "max": self._member.max_destinations}
-            self._room.members[self._member.node] = info
+    async def children(self, path: str, limit: float) -> list[str]:
+        self._ensure_open()
+        below = (one.removeprefix(f"{path}/") for one in self._room.nodes if one.startswith(f"{path}/"))
+        return [*dict.fromkeys(one.partition("/")[0] for one in below)]
 
-    async def close(self) -> None:
-        for lock in self._locks:
-            await lock.release()
-        self._room.members.pop(self._member.node, None)
+    async def sync(self, limit: float) -> None:
+        self._ensure_open()
 
-    def lock(self, destination: str) -> Lock:
-        self._locks.append(ToyLock(self._room, destination, self._member))
-        return self._locks[-1]
+    async def multi(self, operations: Sequence[Op], limit: float) -> list[int]:
+        self._ensure_open()
+        for index, one in enumerate(operations):
+            if (why := self._room.misfit(one)) is not None:
+                raise Refused(f"{one.path} does not fit", why, index)
+        return [self._room.do(one, self._session) for one in operations]
 
-    async def look(self) -> View:
-        assignments = {
-            name: Assignment(
-                name,
-                at.holder,
-                at.address if at.holder else "",
-                at.epoch,
-                at.since_us,
-                frozenset(node for node, ready in at.waiting.items() if ready),
-                tuple(sorted(at.waiting)),
-                at.move_to,
-                at.move_us,
-                at.by_hand,
-            )
-            for name, at in sorted(self._room.destinations.items())
-        }
-        return View(dict(self._room.members), frozenset(self._room.drained), assignments)
+    async def prove(self, operations: Sequence[Op], limit: float) -> float:
+        await self.multi(operations, limit)
+        return time.monotonic()
 
-    async def ask_to_move(self, destination: str, node: str, by: str) -> None:
-        at = self._room.of(destination)
-        at.move_to, at.move_us, at.by_hand = node, time.time_ns() // 1000, by != BALANCE
+    def write_soon(self, path: str, data: bytes) -> None:
+        """There is no other process that could read it."""
 
-    async def drain(self, node: str, by: str) -> None:
-        self._room.drained.add(node)
+    async def problem(self, path: str, limit: float) -> str:
+        return ""
 
-    async def undrain(self, node: str) -> None:
-        self._room.drained.discard(node)
+    def _ensure_open(self) -> None:
+        if not self._session:
+            raise Disconnected("the toy is put away")
 
 
 class ToyClusterAdapter(ClusterAdapter):
     section = ToyClusterSettings
 
-    def cluster(self, settings: ToyClusterSettings, member: Member) -> Cluster:
-        return ToyCluster(settings, member)
+    def service(self, settings: ToyClusterSettings) -> LockService:
+        return ToyService(settings)

@@ -11,11 +11,12 @@ from unittest.mock import Mock
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from headrace.cluster.cluster import Cluster
 from headrace.destination.status import DestinationStatus
 from headrace.http.facts import Facts
 from headrace.http.metrics import Metrics
 from headrace.model import Position
-from headrace.ports.cluster import Cluster, ClusterCounts
+from headrace.ports.cluster import ClusterCounts
 from tests.handles import handles_of
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import headrace
+from headrace.cluster.cluster import Cluster
 from headrace.destination.status import MOVE_REASONS, TROUBLES, DestinationStatus
 from headrace.errors import HeadraceError, LostKind
 from headrace.http.facts import Facts
@@ -21,7 +22,7 @@ from headrace.http.fields import describe_tables
 from headrace.http.health import health
 from headrace.http.metrics import Metrics
 from headrace.model import Gap, Position, State, TableRows
-from headrace.ports.cluster import Cluster, ClusterCounts
+from headrace.ports.cluster import ClusterCounts
 from headrace_consume import status as consume_status
 from headrace_consume.status import ConsumeMetrics
 from headrace_spark.status.metrics import SparkMetrics

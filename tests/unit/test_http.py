@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
+from headrace.cluster.cluster import Cluster
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError, LostKind
 from headrace.http import hosts as hosts_module
@@ -25,7 +26,7 @@ from headrace.http.metrics import Metrics
 from headrace.http.server import HttpError, HttpServer
 from headrace.lease import Lease
 from headrace.model import Position, State
-from headrace.ports.cluster import Cluster, ClusterCounts
+from headrace.ports.cluster import ClusterCounts
 from headrace.ports.measures import Measure
 from headrace.settings.daemon import HttpSettings
 from tests.handles import handles_of

@@ -25,6 +25,7 @@ from headrace_spark.session import pyspark_internals
 
 ROOT = Path(__file__).parents[2]
 INTERNALS = {
+    "aetcd": "headrace.adapters.etcd.aetcd_internals",
     "aiokafka": "headrace.adapters.kafka.aiokafka_internals",
     "aiomysql": "headrace.mysql.wire.aiomysql_internals",
     "aiormq": "headrace.adapters.rabbitmq.aiormq_internals",
@@ -47,6 +48,7 @@ DOCUMENTED = {
         "kazoo.retry",
         "kazoo.security",
     },
+    "aetcd": set[str](),
     "rocketmq": {"rocketmq", "rocketmq.v5.exception"},
     "pyspark": {
         "pyspark",

@@ -1,4 +1,4 @@
-"""Whose turn it is to take a lock in ZooKeeper, by what one look has shown."""
+"""Whose turn it is to take a lock, by what one look has shown."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from headrace.adapters.zookeeper import lock as module
-from headrace.adapters.zookeeper.lock import ZooKeeperLock
-from headrace.adapters.zookeeper.lock_queue import View
-from headrace.adapters.zookeeper.operations import Node
-from headrace.adapters.zookeeper.paths import Paths
+from headrace.cluster import lock as module
+from headrace.cluster.lock import SharedLock
+from headrace.cluster.lock_queue import View
+from headrace.cluster.paths import Paths
+from headrace.ports.lock_service import Node
 
 OURS, THEIRS = 7, 8
 
@@ -24,11 +24,11 @@ def owned(node: Node | None) -> bool:
 def lock(*, held: bool = False) -> Any:
     proofs = SimpleNamespace(holding=lambda name: held)
     session: Any = SimpleNamespace(paths=Paths("/headrace"), generation=1, proofs=proofs, owns=owned)
-    return ZooKeeperLock(session, "shop", "b", "b:9180")
+    return SharedLock(session, "shop", "b", "b:9180")
 
 
-def node(owner: int = 0, changed: int = 5) -> Node:
-    return Node(b"{}", 0, owner, 1, changed, 0)
+def node(owner: int = 0, version: int = 5) -> Node:
+    return Node(b"{}", version, owner, 1)
 
 
 def free(*waiting: str, preferred: str = "") -> View:
@@ -72,5 +72,5 @@ def test_a_preferred_daemon_is_left_its_time_and_no_more(monkeypatch: pytest.Mon
     now += 0.2 - module._PREFERENCE + 0.1
     assert other._may_take(free("a", "b", preferred="a"), waiting=True)
     assert not other._may_take(free("a", "b", preferred="a"), waiting=False)
-    again = View(None, ("a", "b"), "a", node(changed=6))
+    again = View(None, ("a", "b"), "a", node(version=6))
     assert not other._may_take(again, waiting=True), "another wish has its own time"

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from headrace.cluster.rebalance import choose
-from headrace.ports.cluster import Assignment, View
+from headrace.cluster.view import Assignment, View
 
 NOW = 1_000_000_000
 LONG_AGO = NOW - 60_000_000

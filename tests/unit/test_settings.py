@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from headrace.adapters.etcd.settings import EtcdSettings
 from headrace.adapters.jsonl.settings import JsonlSinkSettings
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
@@ -79,7 +80,9 @@ def test_every_key_is_in_the_shipped_files_and_described() -> None:
     for section in (shop.source, shop.filter, *messages, shop.route, shop.queue, shop.parking):
         sections.append((texts["shop"].replace("## ", ""), section))  # type: ignore[arg-type]
     sections.append((texts["shop"], shop.sink))  # type: ignore[arg-type]
+    texts[""], etcd = texts[""].split("## [etcd]")
     sections.append((texts[""].replace("## ", ""), ZooKeeperSettings(hosts="zk:2181")))  # type: ignore[arg-type]
+    sections.append((etcd.replace("## ", ""), EtcdSettings(endpoints="e:2379")))  # type: ignore[arg-type]
     for text, section in sections:
         for name, field in type(section).model_fields.items():
             assert field.description, f"{type(section).__name__}.{name}"
@@ -293,6 +296,8 @@ KAFKA = '[sink]\ntype = "kafka"\nbootstrap_servers = "b:1"\ndelivery = "exactly_
 JSONL = '[sink]\ntype = "jsonl"\npath = "-"\n'
 LEAST = '[source]\nhost="h"\nuser="u"\npassword=""\n'
 ZK = '[zookeeper]\nhosts = "zk1:2181, zk2:2181"\n'
+ETCD = '[etcd]\nendpoints = "e1:2379"\n'
+CANAL = '[sink]\ntype = "canal"\nlisten = "127.0.0.1:11111"\nzookeeper_path = "/otter/canal"\n'
 
 
 def test_the_store_follows_zookeeper_and_exactly_once(write: Write) -> None:
@@ -308,6 +313,8 @@ def test_the_store_follows_zookeeper_and_exactly_once(write: Write) -> None:
         "plain": "zookeeper",
         "once": "kafka",
     }
+    other = load(write(ETCD, plain=LEAST + JSONL), {})
+    assert other.state_of(other.destinations["plain"]).store == "etcd"
 
 
 def test_a_destination_may_have_a_state_store_of_its_own(write: Write) -> None:
@@ -343,6 +350,11 @@ def test_a_destination_may_have_a_state_store_of_its_own(write: Write) -> None:
         (ZK + 'tls_ca = "/etc/passwd"', JSONL, 'zookeeper: tls_ca has no meaning with tls = "disabled"'),
         (ZK + 'tls = "required"\ntls_ca = "/x"', JSONL, "zookeeper.tls_ca: there is no file /x"),
         (ZK + 'tls = "required"\ntls_key = "/etc/passwd"', JSONL, "zookeeper: tls_key needs tls_certificate"),
+        ("", CANAL, "shop.toml: sink.zookeeper_path: needs a section [zookeeper] in headrace.toml"),
+        (ETCD, CANAL, "shop.toml: sink.zookeeper_path: needs a section [zookeeper] in headrace.toml, and not [etcd]"),
+        ("[etcd]", JSONL, "headrace.toml: etcd.endpoints: is missing"),
+        (ETCD + 'password = "x"', JSONL, "etcd: user and password go together"),
+        (ETCD + ZK, JSONL, "there is a section [zookeeper] already"),
     ],
 )
 def test_a_store_that_does_not_fit_is_refused(main: str, shop: str, problem: str, write: Write) -> None:

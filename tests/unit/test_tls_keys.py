@@ -34,6 +34,12 @@ from headrace.adapters.zookeeper.sockets import Connector
 given = {"hosts": "127.0.0.1:1", "tls": "required", "tls_certificate": certificate, "tls_key": key}
 Connector(ZooKeeperSettings.model_validate(given))
 """,
+    "etcd": """
+from headrace.adapters.etcd.connection import credentials
+from headrace.adapters.etcd.settings import EtcdSettings
+given = {"endpoints": "127.0.0.1:1", "tls": "required", "tls_certificate": certificate, "tls_key": key}
+credentials(EtcdSettings.model_validate(given))
+""",
     "consumer": """
 import asyncio
 from headrace_consume.broker import Broker

@@ -1,138 +1,42 @@
-"""What the leases of locks in ZooKeeper run from: proofs of the session; one lock's end leaves the others alone."""
+"""When a write to ZooKeeper is a proof of the session: at once, but not the first after a gap."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import pytest
-
-from headrace.adapters.zookeeper.errors import OutcomeUnknown, Refused
-from headrace.adapters.zookeeper.operations import Check, Op, Set
-from headrace.adapters.zookeeper.proofs import Proofs
-from headrace.errors import LockServiceError
+from headrace.adapters.zookeeper.service import ZooKeeper
+from headrace.adapters.zookeeper.settings import ZooKeeperSettings
+from headrace.ports.lock_service import Check, Op
 
 TIMEOUT = 1.2
 
 
-class Servers:
-    """Answers as ZooKeeper would."""
+class Answering(ZooKeeper):
+    """Answers by itself."""
 
     def __init__(self) -> None:
-        self.asked: list[Sequence[Op]] = []
-        self.gone: set[str] = set()
-        self.away = False
-        self.delay = 0.0
-        self.restored = 0
-        self.on_write: Callable[[], None] = lambda: None
+        super().__init__(ZooKeeperSettings(hosts="127.0.0.1:1"))  # type: ignore[call-arg, arg-type]
+        self._granted = TIMEOUT
+        self.asked: list[float] = []
+        self._link("connected", 1, TIMEOUT)
 
-    async def write(self, operations: Sequence[Op]) -> None:
-        self.asked.append(operations)
-        self.on_write()
-        await asyncio.sleep(self.delay)
-        if self.away:
-            raise OutcomeUnknown("the connection broke")
-        for index, operation in enumerate(operations):
-            if operation.path in self.gone:
-                raise Refused(f"{operation.path} is not there", "no_node", index)
-
-    def own(self) -> list[Op]:
-        return [Set("/cluster/a", b"{}")]
-
-    async def restore(self) -> None:
-        self.gone.discard("/cluster/a")
-        self.restored += 1
+    async def multi(self, operations: Sequence[Op], limit: float) -> list[int]:
+        self.asked.append(time.monotonic())
+        return [0]
 
 
-@pytest.fixture
-def servers() -> Servers:
-    return Servers()
-
-
-@pytest.fixture
-def proofs(servers: Servers) -> Proofs:
-    made = Proofs(TIMEOUT, servers.write, servers.own, servers.restore)
-    made.reconnected(TIMEOUT)
-    return made
-
-
-async def test_a_proof_counts_from_when_it_was_asked_for(servers: Servers, proofs: Proofs) -> None:
-    await proofs.now()
-    lease = proofs.hold("shop", [Check("/shop/running", 0)], time.monotonic() - 60).lease
-    assert not lease.remaining
-    servers.delay = 0.3
-    asked_at = time.monotonic()
-    await proofs.now()
-    assert asked_at <= lease.deadline - TIMEOUT * 2 / 3 < asked_at + 0.3
-    assert lease.margin == pytest.approx(TIMEOUT / 3)
-
-
-async def test_taking_a_lock_is_a_proof_only_when_the_session_was_proved_just_before(proofs: Proofs) -> None:
-    early = proofs.hold("early", [Check("/early/running", 0)], time.monotonic()).lease
-    assert not early.remaining
-    assert proofs.soon.is_set()
-    await proofs.now()
-    assert early.remaining
-    lease = proofs.hold("shop", [Check("/shop/running", 0)], time.monotonic()).lease
-    assert lease.remaining
-
-
-async def test_a_lock_that_is_gone_is_lost_and_the_others_are_proved(servers: Servers, proofs: Proofs) -> None:
-    leases = {
-        name: proofs.hold(name, [Check(f"/{name}/running", 0), Check(f"/{name}/epoch", 5)], 0.0).lease
-        for name in ("a", "b", "c")
-    }
-    servers.gone = {"/b/epoch", "/cluster/a"}
-    await proofs.now()
-    assert "b" in leases["b"].lost
-    assert leases["a"].remaining
-    assert leases["c"].remaining
-    assert servers.restored == 1
-    assert proofs.held == 2
-
-
-async def test_after_a_gap_the_second_proof_is_the_first_that_counts(servers: Servers, proofs: Proofs) -> None:
-    lease = proofs.hold("shop", [Check("/shop/running", 0)], 0.0).lease
-    await proofs.now()
-    assert len(servers.asked) == 1
-    await proofs.now()
-    assert len(servers.asked) == 2
-    before = lease.deadline
-    deadlines: list[float] = []
-    servers.on_write = lambda: deadlines.append(lease.deadline)
+async def test_after_a_gap_the_second_proof_is_the_first_that_counts() -> None:
+    service, checks = Answering(), [Check("/shop/running", 0)]
+    for count in (1, 2):
+        assert await service.prove(checks, 1.0) <= service.asked[-1]
+        assert len(service.asked) == count
     await asyncio.sleep(TIMEOUT / 2)  # frozen
-    began = time.monotonic()
-    await proofs.now()
-    assert time.monotonic() - began >= TIMEOUT / 4
-    assert deadlines[:2] == [before, before]
-    assert lease.deadline > before
-
-
-async def test_no_answer_proves_nothing(servers: Servers, proofs: Proofs) -> None:
-    lease = proofs.hold("shop", [Check("/shop/running", 0)], 0.0).lease
-    servers.away = True
-    with pytest.raises(LockServiceError):
-        await proofs.now()
-    assert not lease.remaining
-    assert not lease.lost
-
-
-async def test_the_next_proof_is_due_in_a_sixth_of_the_timeout_or_when_it_is_wanted(proofs: Proofs) -> None:
-    await proofs.now()
-    proofs.soon.clear()
-    began = time.monotonic()
-    await proofs.until_next()
-    assert TIMEOUT / 8 < time.monotonic() - began < TIMEOUT
-    await proofs.now()
-    proofs.timeout = 3600.0
-    asyncio.get_running_loop().call_later(0.1, proofs.soon.set)
-    async with asyncio.timeout(5):
-        await proofs.until_next()
-
-
-async def test_everything_is_lost_with_the_session(proofs: Proofs) -> None:
-    leases = [proofs.hold(f"d{number}", [Check(f"/d{number}/running", 0)], 0.0).lease for number in range(3)]
-    proofs.lose_all("the session was lost")
-    assert [lease.lost for lease in leases] == ["the session was lost"] * 3
-    assert proofs.held == 0
+    proved = await service.prove(checks, 1.0)
+    first, second = service.asked[2:]
+    assert first + TIMEOUT / 4 <= proved <= second
+    await asyncio.sleep(TIMEOUT / 2)
+    service._link("connected", 1, TIMEOUT)
+    await service.prove(checks, 1.0)
+    assert len(service.asked) == 5, "the leader has looked at the session that connects"

@@ -11,7 +11,8 @@ from typing import Any
 
 from headrace.cli.common import CommandRefused, add_config, aligned, coordinated, operator, print_json, time_text
 from headrace.cli.wiring import ADAPTERS
-from headrace.ports.cluster import Cluster, View
+from headrace.cluster.cluster import Cluster
+from headrace.cluster.view import View
 from headrace.settings.destination import Settings
 
 _LIMIT = 60.0

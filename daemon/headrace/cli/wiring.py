@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from headrace.cluster.cluster import Cluster, Member
 from headrace.cluster.rebalance import rebalance
 from headrace.destination.parts import Parts
 from headrace.errors import ConfigError
@@ -22,7 +23,7 @@ from headrace.lease import Lease
 from headrace.model import TableSchema
 from headrace.pipeline.process_budget import ProcessBudget
 from headrace.pipeline.projection import Projections
-from headrace.ports.cluster import Cluster, Lock, Member
+from headrace.ports.cluster import Lock
 from headrace.ports.documents import DocumentIndex, IndexAccess
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.inspection import Inspection
@@ -58,7 +59,10 @@ ADAPTERS = Registry(
             "debezium": "headrace.formats.debezium.adapter:DebeziumAdapter",
             "maxwell": "headrace.formats.maxwell.adapter:MaxwellAdapter",
         },
-        "cluster": {"zookeeper": "headrace.adapters.zookeeper.adapter:ZooKeeperAdapter"},
+        "cluster": {
+            "zookeeper": "headrace.adapters.zookeeper.adapter:ZooKeeperAdapter",
+            "etcd": "headrace.adapters.etcd.adapter:EtcdAdapter",
+        },
         "state": {"sqlite": "headrace.adapters.sqlite.adapter:SqliteAdapter"},
         "parking": {
             "state": "headrace.ports.parking:ParkingAdapter",
@@ -174,7 +178,7 @@ class Wiring:
         """With a cluster service only; it can be used once open() has returned."""
         if settings.cluster is not None:
             member = Member(self._node, address_of(settings), settings.daemon.max_destinations, command)
-            self.cluster = adapters.cluster_adapter(settings.service).cluster(settings.cluster, member)
+            self.cluster = Cluster(adapters.cluster_adapter(settings.service).service(settings.cluster), member)
 
     async def open(self) -> None:
         """Connects to what all destinations need. Raises LockServiceError or StateStoreError."""

@@ -8,8 +8,9 @@ import time
 
 import structlog
 
+from headrace.cluster.cluster import Cluster
+from headrace.cluster.view import BALANCE, View
 from headrace.errors import LockServiceError
-from headrace.ports.cluster import BALANCE, Cluster, View
 
 log = structlog.get_logger(__name__)
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace.cluster.cluster import Cluster
 from headrace.destination.handle import DestinationHandle
 from headrace.destination.status import DestinationStatus
-from headrace.ports.cluster import Cluster
 
 WINDOW = 60.0
 

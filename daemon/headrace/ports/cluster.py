@@ -1,17 +1,13 @@
-"""The ports of daemons that share destinations: the lock of a destination, and the service that keeps locks, state and
-members."""
+"""The base of locks: the right to run one destination."""
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
 
 from headrace.lease import NO_TERM, KnownEpoch, Lease, Term
 from headrace.ports.nodes import LockedNodes
-from headrace.ports.state import StateStore
-from headrace.settings.adapters import ClusterSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,119 +104,3 @@ class ClusterCounts:
     """To take a lock that looked free."""
     fenced_writes: dict[str, int] = field(default_factory=dict)
     """By destination: writes of the state store that were refused because the destination is somebody else's."""
-
-
-BALANCE = "the balance"
-"""What asks for a move that no operator has asked for."""
-
-
-@dataclass(slots=True)
-class Assignment:
-    """One destination in the cluster."""
-
-    name: str
-    holder: str = ""
-    """The node that runs it; "" when none does."""
-    address: str = ""
-    epoch: int = 0
-    since_us: int = 0
-    """Since when, in microseconds since 1970 UTC."""
-    ready: frozenset[str] = frozenset()
-    """Nodes that wait for it and could run it, the holder not among them."""
-    waiting: tuple[str, ...] = ()
-    """All nodes that wait for it."""
-    move_to: str = ""
-    """The node that it is to go to."""
-    move_us: int = 0
-    """Since when, in microseconds since 1970 UTC."""
-    by_hand: bool = False
-    """Whether an operator has given it to its node: it stays there."""
-
-
-def number_of(info: dict[str, Any], key: str) -> int:
-    """What some daemon, or a hand, wrote; 0 when it is no number."""
-    value = info.get(key)
-    return int(value) if isinstance(value, int | float) else 0
-
-
-@dataclass(slots=True)
-class View:
-    """The cluster as it was at one look."""
-
-    members: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The live daemons by name, as they describe themselves: address, since, version, max."""
-    drained: frozenset[str] = frozenset()
-    assignments: dict[str, Assignment] = field(default_factory=dict)
-
-    @property
-    def loads(self) -> dict[str, int]:
-        """How many destinations each live daemon runs."""
-        counts = dict.fromkeys(self.members, 0)
-        for assignment in self.assignments.values():
-            if assignment.holder in counts:
-                counts[assignment.holder] += 1
-        return counts
-
-    def limit(self, node: str) -> float:
-        """How many destinations it may run."""
-        return float(number_of(self.members.get(node, {}), "max")) or float("inf")
-
-
-class Cluster(ABC):
-    """The service by which several daemons share destinations, as one process sees it. Every call has a time limit and
-    raises LockServiceError when the service does not answer, or does not do what is asked."""
-
-    counts: ClusterCounts
-    store: StateStore
-    """Holds the positions of all destinations."""
-
-    @abstractmethod
-    async def start(self) -> None:
-        """Connects and joins the members. Raises LockServiceError; nothing is open then."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Gives up all locks and leaves the members; safe to call twice. Never raises."""
-
-    @abstractmethod
-    def lock(self, destination: str) -> Lock:
-        """The lock of a destination, not taken."""
-
-    @abstractmethod
-    async def look(self) -> View:
-        """Reads the members, and the node of each destination."""
-
-    @abstractmethod
-    async def ask_to_move(self, destination: str, node: str, by: str) -> None:
-        """Says that `node` is to run a destination next; its holder hands it over in order. `by` names the asker."""
-
-    @abstractmethod
-    async def drain(self, node: str, by: str) -> None:
-        """Says that a daemon is to run nothing, until undrain(). Safe when it is said already."""
-
-    @abstractmethod
-    async def undrain(self, node: str) -> None:
-        """Lets a daemon run destinations again. Safe when it may."""
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A process that takes part in a cluster."""
-
-    node: str
-    address: str
-    """The address at which operators find the daemon: that of HTTP, or its host."""
-    max_destinations: int = 0
-    """How many it may run; 0: any number."""
-    command: bool = False
-    """A command of an operator: no member, seen by nobody, and it makes nothing."""
-
-
-class ClusterAdapter(ABC):
-    """A cluster service: its section of headrace.toml, and what is made of it. Registered under the section's name."""
-
-    section: ClassVar[type[ClusterSettings]]
-
-    @abstractmethod
-    def cluster(self, settings: Any, member: Member) -> Cluster:
-        """A new one, not started. `settings` are of `section`."""

@@ -9,9 +9,9 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
 from headrace.errors import Refusal
-from headrace.ports.cluster import ClusterAdapter
 from headrace.ports.format import FormatAdapter
 from headrace.ports.inspection import SourceAdapter
+from headrace.ports.lock_service import ClusterAdapter
 from headrace.ports.parking import ParkingAdapter
 from headrace.ports.sink import SinkAdapter
 from headrace.ports.state import StateAdapter
@@ -110,7 +110,7 @@ class Registry:
         return cast(ParkingAdapter, self._find("parking", store))
 
     def cluster_adapter(self, service: str) -> ClusterAdapter:
-        """The adapter of a cluster service, by the name of its section."""
+        """The adapter of a lock service, by the name of its section."""
         return cast(ClusterAdapter, self._find("cluster", service))
 
     def state_adapter(self, store: str) -> StateAdapter:

@@ -114,7 +114,7 @@ class ParkingSettings(Section):
     store: str = Field(
         default="state",
         description="state: the destination's state store; mysql: the table headrace_parked_message of a MySQL server, "
-        "which daemons of several machines share. With ZooKeeper it has to be mysql.",
+        "which daemons of several machines share. With a lock service it has to be mysql.",
     )
     max_messages: Int = Field(
         default=100_000, ge=1, le=100_000_000, description="When so many wait, the destination stops instead."

@@ -65,8 +65,9 @@ def _state_problems(destination: DestinationSettings, service: str, sections: Se
 
 
 def _service_problems(destination: DestinationSettings, service: str) -> list[str]:
-    key = destination.sink.capabilities.shares_by
-    return [f"sink.{key}: needs a section [zookeeper] in headrace.toml"] if key and not service else []
+    key, other = destination.sink.capabilities.shares_by, f", and not [{service}]" if service else ""
+    needed = f"sink.{key}: needs a section [zookeeper] in headrace.toml{other}"
+    return [needed] if key and service != "zookeeper" else []
 
 
 def _parking_problems(destination: DestinationSettings, service: str) -> list[str]:

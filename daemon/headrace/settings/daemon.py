@@ -77,7 +77,7 @@ class StateSettings(Section):
     store: str = Field(
         default="auto",
         description="Kind of store. auto: kafka for a destination with delivery exactly_once, which knows no other; "
-        "else zookeeper when there is a section [zookeeper], which knows no sqlite; else sqlite, the embedded one.",
+        "else zookeeper or etcd when there is that section, which knows no sqlite; else sqlite, the embedded one.",
     )
     path: NewFile = Field(
         default=Path("var/headrace.db"),

@@ -1,15 +1,15 @@
-"""ZooKeeper as a cluster service, by its section [zookeeper]."""
+"""ZooKeeper as a lock service, by its section [zookeeper]."""
 
 from __future__ import annotations
 
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
-from headrace.ports.cluster import Cluster, ClusterAdapter, Member
+from headrace.ports.lock_service import ClusterAdapter, LockService
 
 
 class ZooKeeperAdapter(ClusterAdapter):
     section = ZooKeeperSettings
 
-    def cluster(self, settings: ZooKeeperSettings, member: Member) -> Cluster:
-        from headrace.adapters.zookeeper.cluster import ZooKeeperCluster
+    def service(self, settings: ZooKeeperSettings) -> LockService:
+        from headrace.adapters.zookeeper.service import ZooKeeper
 
-        return ZooKeeperCluster(settings, member)
+        return ZooKeeper(settings)

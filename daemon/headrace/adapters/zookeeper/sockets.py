@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from headrace.adapters.zookeeper.errors import ZooKeeperError
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
+from headrace.ports.lock_service import ServiceError
 from headrace.tls import client_context
 
 
@@ -21,7 +21,7 @@ class Connector:
         self._limit = max(1.0, settings.session_timeout / 2 / len(settings.hosts))
         self._context = None
         if settings.tls == "required":
-            self._context = client_context("[zookeeper]", ZooKeeperError, *settings.tls_files)
+            self._context = client_context("[zookeeper]", ServiceError, *settings.tls_files)
 
     def __call__(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: Any

@@ -1,12 +1,11 @@
-"""Nodes outside of [zookeeper] root, which the holder of a destination writes for the clients of another system."""
+"""Nodes outside of the cluster's root, which the holder of a destination writes for the clients of another system."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from headrace.adapters.zookeeper.errors import Refused, ZooKeeperError
-from headrace.adapters.zookeeper.operations import Check, Create, Delete, Op, Set
-from headrace.adapters.zookeeper.session import Session
+from headrace.cluster.session import Session
+from headrace.ports.lock_service import Check, Create, Delete, Op, Refused, ServiceError, Set
 from headrace.ports.nodes import LockedNodes
 
 _TRIES = 10
@@ -40,24 +39,9 @@ class HeldNodes(LockedNodes):
                 await self._session.multi(*self._checks, *operations, generation=self._generation)
                 return
             except Refused as refused:
-                if refused.index < len(self._checks):
+                if refused.index < len(self._checks) or refused.why not in ("bad_version", "no_node", "node_exists"):
                     raise
-                if refused.why == "no_node":
-                    await self._make(path.rpartition("/")[0])
-                elif refused.why not in ("bad_version", "node_exists"):
-                    raise
-        raise ZooKeeperError(f"others change the ZooKeeper node {path} all the time")
-
-    async def _make(self, path: str) -> None:
-        """Makes a persistent node, and those above it, unless they are there."""
-        if not path or await self._session.get(path) is not None:
-            return
-        await self._make(path.rpartition("/")[0])
-        try:
-            await self._session.multi(Create(path, b"", public=True))
-        except Refused as refused:
-            if refused.why != "node_exists":
-                raise
+        raise ServiceError(f"others change the node {path} all the time")
 
     async def remove(self, path: str) -> None:
         node = await self._session.get(path)

@@ -1,4 +1,4 @@
-"""Those who wait for a lock in ZooKeeper: our turn among them, and what is seen from there."""
+"""Those who wait for a lock: our turn among them, and what is seen from there."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 
 import orjson
 
-from headrace.adapters.zookeeper.errors import NodeNameTaken
-from headrace.adapters.zookeeper.operations import Delete, Node, Op, Set, read_json
-from headrace.adapters.zookeeper.session import Session
+from headrace.cluster.session import NodeNameTaken, Session
+from headrace.ports.lock_service import Delete, Node, Op, Set, read_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""The one ZooKeeper session of a process: its life, its place among the daemons, the proof that its locks are ours."""
+"""The one session of a process with its lock service: its life, its place among the daemons, what its locks are proved
+by."""
 
 from __future__ import annotations
 
@@ -12,61 +13,69 @@ import orjson
 import structlog
 
 from headrace import __version__
-from headrace.adapters.zookeeper.client import Client
-from headrace.adapters.zookeeper.errors import (
+from headrace.cluster.paths import Paths, node_name
+from headrace.cluster.proofs import Proofs
+from headrace.errors import LockServiceError
+from headrace.ports.cluster import ClusterCounts
+from headrace.ports.lock_service import (
+    Create,
     Disconnected,
-    NodeNameTaken,
+    Link,
+    LockService,
+    Node,
+    Op,
     OutcomeUnknown,
     Refused,
+    ServiceError,
     SessionOver,
-    ZooKeeperError,
+    Set,
+    read_json,
 )
-from headrace.adapters.zookeeper.operations import Create, Node, Op, Set, read_json
-from headrace.adapters.zookeeper.paths import Paths, node_name
-from headrace.adapters.zookeeper.proofs import Proofs
-from headrace.adapters.zookeeper.settings import ZooKeeperSettings
-from headrace.ports.cluster import ClusterCounts
 from headrace.tasks import set_within
 
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 _LOOK = 0.5
-"""Seconds between two attempts at what ZooKeeper did not do."""
+"""Seconds between two attempts at what the service did not do."""
+
+
+class NodeNameTaken(ServiceError):
+    """Another live daemon goes by our name."""
+
+    retriable = False
 
 
 class Session:
     """Shared by all locks and stores of a process.
 
-    `node` is this daemon's name, `info` what others are to know of it (JSON types). After the session is lost kazoo
-    makes another one by itself: `generation` tells them apart, and grows whenever one ends. A command of an operator is
-    no `member`: nobody else sees it, and it can be used where a daemon of that name runs. `capacity` is how many locks
-    it may hold at once; 0: any number.
+    `node` is this daemon's name, `info` what others are to know of it (JSON types). After the session is lost the
+    service makes another one by itself: `generation` tells them apart, and grows whenever one ends. A command of an
+    operator is no `member`: nobody else sees it, and it can be used where a daemon of that name runs. `capacity` is how
+    many locks it may hold at once; 0: any number.
     """
 
     def __init__(
-        self, settings: ZooKeeperSettings, node: str, info: dict[str, Any], *, member: bool = True, capacity: int = 0
+        self, service: LockService, node: str, info: dict[str, Any], *, member: bool = True, capacity: int = 0
     ) -> None:
-        self.settings = settings
+        self.service = service
         self._capacity = capacity
         self._taking = 0
         self._member = member
         self.node = node
-        self.paths = Paths(settings.root)
-        self.counts = ClusterCounts(settings.service)
+        self.paths = Paths(service.root)
+        self.counts = ClusterCounts(service.name)
         self.drained = False
         """Whether this daemon is to run nothing."""
         self.generation = 0
         self.session_id = 0
-        self.state = "lost"
-        """connected, suspended or lost"""
-        self.proofs = Proofs(settings.session_timeout, self._write_proof, self._own_proof, self._register_again)
+        self.state: Link = "lost"
+        self.proofs = Proofs(service.timeout, self._prove, self._own_proof, self._register_again)
         """What the held locks are proved by."""
         self._info = {"node": node, **info, "since": time.time_ns() // 1000, "version": __version__}
-        self._client: Client | None = None
+        self._open = False
         self._changed = asyncio.Event()
         self._listeners: set[Callable[[], None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._suspended_at = 0.0
         self._registered = False
         self._drain_unknown = True
 
@@ -75,17 +84,18 @@ class Session:
     async def start(self) -> None:
         """Connects and takes our place among the live daemons, waiting for that of a crashed predecessor to end.
         Raises LockServiceError."""
-        self._client = client = Client(self.settings, self._on_link)
+        service, self._open = self.service, True
         try:
-            client.begin()
-            limit = max(3.0, self.settings.session_timeout)
+            service.open(self._on_link)
+            limit = max(3.0, service.timeout)
             try:
                 await self.wait_connected(limit)
             except Disconnected as error:
-                why = f": {client.last_problem}" if client.last_problem else ""
-                raise ZooKeeperError(
-                    f"no ZooKeeper of {', '.join(self.settings.hosts)} could be reached within {limit:g} s{why}",
-                    remedy="look whether the ensemble runs and has a leader, at [zookeeper] hosts and at its TLS keys",
+                why = f": {service.last_problem}" if service.last_problem else ""
+                raise ServiceError(
+                    f"no {service.title} of {service.address} could be reached within {limit:g} s{why}",
+                    remedy="look whether its servers run and have a leader, and at their addresses and the TLS keys in "
+                    f"[{service.name}]",
                 ) from error
             await self._register()
             await self._look_drained()
@@ -96,13 +106,13 @@ class Session:
 
     async def close(self) -> None:
         """Ends the session, and with it every lock; safe to call twice."""
-        client, self._client = self._client, None
+        was_open, self._open = self._open, False
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._end("the ZooKeeper session was closed")
-        if client is not None:
-            await client.stop()
+        self._end("was closed")
+        if was_open:
+            await self.service.close()
 
     @property
     def timeout(self) -> float:
@@ -112,26 +122,27 @@ class Session:
     @property
     def connected(self) -> bool:
         """Whether a call can be made now."""
-        return self._client is not None and self.state == "connected" and self._client.connected
+        return self._open and self.state == "connected" and self.service.connected
 
     async def wait_connected(self, limit: float, generation: int | None = None) -> None:
         """Returns once a call can be made. Raises Disconnected after `limit` seconds, and SessionOver as soon as the
         session is not that of `generation`."""
+        title = self.service.title
         try:
             async with asyncio.timeout(limit):
                 while not self.connected:
-                    if self._client is None:
-                        raise Disconnected("the ZooKeeper session is closed")
+                    if not self._open:
+                        raise Disconnected(f"the {title} session is closed")
                     if generation is not None and generation != self.generation:
                         break
                     await set_within(self._changed, 0.1)  # the client may know of a change before we are told
         except TimeoutError:
             raise Disconnected(
-                f"there has been no connection to ZooKeeper ({', '.join(self.settings.hosts)}) for {limit:g} s",
-                remedy="look whether the ensemble runs and has a leader",
+                f"there has been no connection to {title} ({self.service.address}) for {limit:g} s",
+                remedy="look whether its servers run and have a leader",
             ) from None
         if generation is not None and generation != self.generation:
-            raise SessionOver("the ZooKeeper session is over")
+            raise SessionOver(f"the {title} session is over")
 
     def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
         """`callback` is called after each change of the connection and of `drained`. Returns what ends that."""
@@ -140,7 +151,7 @@ class Session:
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Runs until it is done or the session is closed."""
-        task = asyncio.create_task(work, name=f"zookeeper: {name}")
+        task = asyncio.create_task(work, name=f"{self.service.name}: {name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -148,17 +159,12 @@ class Session:
     # -- calls ----------------------------------------------------------------------------------------------------
 
     async def get(self, path: str, watch: Callable[[], None] | None = None) -> Node | None:
-        """See Client.get. Waits for the connection. Raises LockServiceError."""
-        return await self._read(lambda client: client.get(path, self.timeout, watch))
-
-    def write_soon(self, path: str, data: bytes) -> None:
-        """See Client.write_soon."""
-        if (client := self._client) is not None:
-            client.write_soon(path, data)
+        """See LockService.get. Waits for the connection. Raises LockServiceError."""
+        return await self._read(lambda: self.service.get(path, self.timeout, watch))
 
     async def children(self, path: str) -> list[str]:
         """Names below a node; none when it is not there. Waits for the connection. Raises LockServiceError."""
-        return await self._read(lambda client: client.children(path, self.timeout))
+        return await self._read(lambda: self.service.children(path, self.timeout))
 
     async def read_children(self, path: str) -> dict[str, Node]:
         """The nodes below a node, by name. Waits for the connection. Raises LockServiceError."""
@@ -172,103 +178,87 @@ class Session:
         return node is not None and node.owner == self.session_id != 0
 
     async def sync(self) -> None:
-        """Reads from here on see all that was written before. Waits for the connection. Raises LockServiceError."""
-        await self._read(lambda client: client.sync(self.paths.root, self.timeout))
+        """See LockService.sync. Waits for the connection. Raises LockServiceError."""
+        await self._read(lambda: self.service.sync(self.timeout))
 
     async def multi(self, *operations: Op, generation: int | None = None) -> list[int]:
-        """All or nothing, once: what went wrong on the way is for the caller to find out. Waits for the connection.
-        `generation`: only within that session. Raises Refused, OutcomeUnknown, SessionOver or Disconnected.
+        """All or nothing, once: what went wrong on the way is for the caller to find out; see LockService.multi. Waits
+        for the connection. `generation`: only within that session. Raises Refused, OutcomeUnknown, SessionOver or
+        Disconnected.
 
         An answer that comes when the session has changed meanwhile may belong to the next one: its outcome counts as
         unknown.
         """
-        await self.wait_connected(self.timeout, generation)
-        before = self.generation
-        versions = await self._open_client().multi(operations, self.timeout)
-        if self.generation != before:
-            raise OutcomeUnknown("the ZooKeeper session ended while a change was made")
-        return versions
-
-    async def make_parents(self, *paths: str) -> None:
-        """Creates persistent nodes that are not there, with their parents. Raises LockServiceError."""
-        for path in paths:
-            if await self.get(path) is not None:
-                continue
-            await self.make_parents(*([path.rpartition("/")[0]] if path.count("/") > 1 else []))
-            try:
-                await self.multi(Create(path, b""))
-            except Refused as refused:
-                if refused.why != "node_exists":
-                    raise
+        return await self._write(self.service.multi, operations, generation)
 
     async def put_up(
         self, path: str, data: bytes, generation: int, watch: Callable[[], None] | None = None
     ) -> Node | None:
-        """Creates an ephemeral node of the session of `generation`, and its parents. Returns None, or the node that
-        stands there already; it is ours when the answer was lost. Raises LockServiceError."""
+        """Creates an ephemeral node of the session of `generation`. Returns None, or the node that is there already; it
+        is ours when the answer was lost. Raises LockServiceError."""
         while True:
             try:
                 await self.multi(Create(path, data, ephemeral=True), generation=generation)
                 return None
             except (Refused, OutcomeUnknown) as error:
-                why = error.why if isinstance(error, Refused) else "node_exists"
-                if why == "no_node":
-                    await self.make_parents(path.rpartition("/")[0])
-                elif why != "node_exists":
+                if isinstance(error, Refused) and error.why != "node_exists":
                     raise
-                elif (there := await self.get(path, watch)) is not None:
+                if (there := await self.get(path, watch)) is not None:
                     return there
 
-    async def _read(self, call: Callable[[Client], Awaitable[_T]]) -> _T:
+    async def _read(self, call: Callable[[], Awaitable[_T]]) -> _T:
         """Reads can be asked for again."""
         for _ in range(2):
             await self.wait_connected(self.timeout)
-            try:
-                return await call(self._open_client())
-            except (Disconnected, OutcomeUnknown, SessionOver):
-                continue
+            with contextlib.suppress(Disconnected, OutcomeUnknown, SessionOver):
+                return await call()
         await self.wait_connected(self.timeout)
-        return await call(self._open_client())
+        return await call()
 
-    def _open_client(self) -> Client:
-        if self._client is None:
-            raise Disconnected("the ZooKeeper session is closed")
-        return self._client
+    async def _write(
+        self, call: Callable[[Sequence[Op], float], Awaitable[_T]], operations: Sequence[Op], generation: int | None
+    ) -> _T:
+        await self.wait_connected(self.timeout, generation)
+        before = self.generation
+        answer = await call(operations, self.timeout)
+        if self.generation != before:
+            raise OutcomeUnknown(f"the {self.service.title} session ended while a change was made")
+        return answer
 
     # -- the connection -------------------------------------------------------------------------------------------
 
-    def _on_link(self, state: str, session: int, timeout: float) -> None:
-        if self._client is None:
+    def _on_link(self, state: Link, session: int, timeout: float) -> None:
+        if not self._open:
             return
+        title, reason = self.service.title, self.service.last_problem
         if state == "connected":
             if session != self.session_id:
-                self._end("the ZooKeeper session was lost")
+                self._end("was lost")
                 self.session_id = session
                 self.counts.sessions += 1
                 self._registered = False
             elif timeout < self.timeout:
                 # The leases run by the longer one, so they can't be relied upon.
-                self.proofs.lose_all("the servers have shortened the ZooKeeper session's timeout")
+                self.proofs.lose_all(f"the servers have shortened the {title} session's timeout")
             self.proofs.reconnected(timeout)
-            _log.info("ZooKeeper is connected", session=f"{session & (1 << 64) - 1:#x}", timeout=timeout)
+            _log.info(f"{title} is connected", session=f"{session & (1 << 64) - 1:#x}", timeout=timeout)
         elif state == "suspended":
             self.counts.suspensions += 1
-            self._suspended_at = time.monotonic()
-            _log.warning("the connection to ZooKeeper is lost", reason=self._client.last_problem)
+            _log.warning(f"the connection to {title} is lost", reason=reason)
         else:
-            _log.error("the ZooKeeper session is lost", reason=self._client.last_problem)
-            self._end("the ZooKeeper session was lost")
+            _log.error(f"the {title} session is lost", reason=reason)
+            self._end("was lost")
         self.state = state
         self._drain_unknown = True
         self.proofs.soon.set()
         self._tell()
 
-    def _end(self, reason: str) -> None:
+    def _end(self, what: str) -> None:
         self.generation += 1
         self.session_id = 0
         self.state = "lost"
         self._registered = False
-        self.proofs.lose_all(reason)
+        self.proofs.lose_all(f"the {self.service.title} session {what}")
 
     def _tell(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
@@ -286,8 +276,6 @@ class Session:
     async def _register(self) -> None:
         """Our node in `cluster`. A crashed predecessor's goes when its session ends."""
         self._registered = self._registered or not self._member
-        if not self._registered:
-            await self.make_parents(self.paths.cluster, self.paths.destinations, self.paths.drains)
         path, deadline = self.paths.member(self.node), time.monotonic() + self.timeout + 2.0
         while not self._registered:
             gone = asyncio.Event()
@@ -337,8 +325,8 @@ class Session:
     def _own_proof(self) -> list[Op]:
         return [Set(self.paths.member(self.node), orjson.dumps(self._info))] if self._member else []
 
-    async def _write_proof(self, operations: Sequence[Op]) -> None:
-        await self.multi(*operations, generation=self.generation)
+    async def _prove(self, operations: Sequence[Op]) -> float:
+        return await self._write(self.service.prove, operations, self.generation)
 
     async def _register_again(self) -> None:
         self._registered = False
@@ -349,32 +337,16 @@ class Session:
         problem = ""
         while True:
             try:
-                await self._revive()
                 if not self._registered:
                     await self._register()
                 await self._look_drained()
                 await self.proofs.now()
                 problem = ""
-            except ZooKeeperError as error:
+            except LockServiceError as error:
                 if not isinstance(error, Disconnected | OutcomeUnknown | SessionOver) and error.told() != problem:
                     problem = error.told()
-                    _log.error("ZooKeeper does not do what is needed", error=problem)
+                    _log.error(f"{self.service.title} does not do what is needed", error=problem)
                 self.proofs.soon.clear()
-                if self.state == "suspended" and time.monotonic() - self._suspended_at > self.timeout:
-                    self._open_client().forget_progress()
                 await set_within(self._changed, _LOOK)
                 continue
             await self.proofs.until_next()
-
-    async def _revive(self) -> None:
-        """kazoo's thread ends for good on an error that it does not expect: then another client takes its place."""
-        client = self._client
-        if client is None or not client.dead:
-            return
-        _log.error("the ZooKeeper client has ended", reason=client.last_problem)
-        self._end("the ZooKeeper client has ended")
-        self._tell()
-        await client.stop()
-        if self._client is client:
-            self._client = Client(self.settings, self._on_link)
-            self._client.begin()

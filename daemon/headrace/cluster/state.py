@@ -1,4 +1,4 @@
-"""The shared state store: positions and schema history in ZooKeeper, each write guarded by the epoch node's version."""
+"""The shared state store: positions and schema history as nodes, each write guarded by the epoch node's version."""
 
 from __future__ import annotations
 
@@ -11,18 +11,28 @@ from typing import Any
 
 import structlog
 
-from headrace.adapters.zookeeper.errors import Disconnected, OutcomeUnknown, Refused, SessionOver
-from headrace.adapters.zookeeper.operations import Check, Create, Delete, Node, Op, Set
-from headrace.adapters.zookeeper.paths import DestinationPaths
-from headrace.adapters.zookeeper.session import Session
+from headrace.cluster.paths import DestinationPaths
+from headrace.cluster.session import Session
 from headrace.errors import Fenced, LockServiceError, StateStoreError
 from headrace.lease import Term
+from headrace.ports.lock_service import (
+    Check,
+    Create,
+    Delete,
+    Disconnected,
+    Node,
+    Op,
+    OutcomeUnknown,
+    Refused,
+    SessionOver,
+    Set,
+)
 from headrace.ports.state import NO_TERM, Guard, HistoryEntry, StateChange, StateStore, Stored
 from headrace.ports.state_records import BrokenRecord, Head, join, read_entry, split
 
 _log = structlog.get_logger(__name__)
 _REQUEST = 900_000
-"""Bytes of one request: the servers refuse a mebibyte (jute.maxbuffer)."""
+"""Bytes of one request: the servers of some services refuse a mebibyte."""
 _PIECE = 350_000
 """Bytes of one piece of the schema history; a node may have about a million, and so may a request."""
 RINGS = {"checkpoint": 60}
@@ -30,8 +40,6 @@ RINGS = {"checkpoint": 60}
 _RING = 200
 _AT_ONCE = 16
 """Nodes that are asked for before the first has come."""
-_NEVER = 2_147_483_647
-"""A version that no node has."""
 
 
 @dataclass(slots=True)
@@ -43,26 +51,25 @@ class _Known:
     generation: int
 
 
-class ZooKeeperStore(StateStore):
+class ClusterStore(StateStore):
     """The state of all destinations of a cluster; `session` is the process's, started, and closed by its owner."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        self._session, self._title = session, session.service.title
         self._known: dict[str, _Known] = {}
 
     async def load(self, destination: str) -> Stored:
-        with _as_store_error():
+        with self._as_store_error():
             head, _ = await self._read(destination)
         return Stored(head.position, head.epoch, head.version, head.last_pos)
 
     async def begin_epoch(self, destination: str, *, above: int = 0, term: Term = NO_TERM) -> Guard:
         if not term.epoch:
             raise StateStoreError(
-                f"the position of {destination} in ZooKeeper can only be written under its lock there"
+                f"the position of {destination} in {self._title} can only be written under its lock there"
             )
         paths = self._session.paths.destination(destination)
-        with _as_store_error():
-            await self._session.make_parents(paths.schema, paths.history)
+        with self._as_store_error():
             generation = self._session.generation
             head, node = await self._read(destination)
             epoch = await self._session.get(paths.epoch)
@@ -86,7 +93,7 @@ class ZooKeeperStore(StateStore):
         pieces there are, so what an interrupted write left behind is overwritten by the next.
         """
         paths = self._session.paths.destination(destination)
-        with _as_store_error():
+        with self._as_store_error():
             known = self._known_for(destination, guard)
             void, entries = change.in_force()
             pieces = await asyncio.to_thread(split, entries, _PIECE) if entries else []
@@ -106,7 +113,7 @@ class ZooKeeperStore(StateStore):
     async def history(self, destination: str, limit: int = 100) -> list[HistoryEntry]:
         """Those of people and policies, one checkpoint a minute, and the present one."""
         paths = self._session.paths.destination(destination)
-        with _as_store_error():
+        with self._as_store_error():
             head, node = await self._read(destination)
             names = await self._session.children(paths.history)
             slots = [paths.slot(name) for name in names]
@@ -121,7 +128,7 @@ class ZooKeeperStore(StateStore):
 
     async def schema_entries(self, destination: str) -> list[dict[str, Any]]:
         paths = self._session.paths.destination(destination)
-        with _as_store_error():
+        with self._as_store_error():
             head, _ = await self._read(destination)
             while True:
                 names = [paths.piece(number) for number in range(head.first_piece, head.pieces)]
@@ -137,10 +144,18 @@ class ZooKeeperStore(StateStore):
         found = [(name, node.data) for name, node in zip(names, nodes, strict=True) if node is not None]
         return await asyncio.to_thread(join, found)
 
+    @contextlib.contextmanager
+    def _as_store_error(self) -> Iterator[None]:
+        try:
+            yield
+        except LockServiceError as error:
+            why = f"the state in {self._title} can't be used: {error.args[0]}"
+            raise StateStoreError(why, remedy=error.remedy, retriable=error.retriable) from error
+
     # -- for commands ---------------------------------------------------------------------------------------------
 
     def describe(self) -> str:
-        return f"ZooKeeper at {','.join(self._session.settings.hosts)}"
+        return f"{self._title} at {self._session.service.address}"
 
     async def problems(self, destination: str, *, must_exist: bool = False) -> list[str]:
         paths = self._session.paths.destination(destination)
@@ -148,21 +163,15 @@ class ZooKeeperStore(StateStore):
             head, node = await self._read(destination)
             if must_exist and node is None:
                 return [
-                    f"there is no ZooKeeper node {paths.position}: no daemon has run {destination} with this "
-                    "configuration -> look at [zookeeper] hosts and root"
+                    f"there is no node {paths.position} in {self._title}: no daemon has run {destination} with this "
+                    f"configuration -> look at the addresses and root in [{self._session.service.name}]"
                 ]
             if head.pieces:
                 await self.schema_entries(destination)
-            path = paths.base
-            while path and await self._session.get(path) is None:
-                path = path.rpartition("/")[0]
-            # It can't get through, for the version: so it is refused either for our rights, or for that.
-            await self._session.multi(Create(f"{path}/headrace-check", b""), Check(path or "/", _NEVER))
-        except Refused as refused:
-            return [] if refused.why == "bad_version" else [str(refused)]
+            problem = await self._session.service.problem(paths.base, self._session.timeout)
         except (LockServiceError, StateStoreError) as error:
             return [str(error)]
-        return []
+        return [problem] if problem else []
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -238,10 +247,11 @@ class ZooKeeperStore(StateStore):
                     await self._session.sync()  # what is not done by now never will be
                     if data is None:
                         operations = [await self._again(operation) for operation in operations]
-                    elif await self._done(paths, data, known.node_version + 1):
+                    elif (version := await self._done(paths, data, known.node_version)) is not None:
                         break
                     unknown = False
-                await self._session.multi(Check(paths.epoch, fence), *operations, generation=known.generation)
+                guarded = Check(paths.epoch, fence), *operations
+                version = (await self._session.multi(*guarded, generation=known.generation))[1]
                 break
             except Refused as refused:
                 if refused.why in ("bad_version", "no_node", "node_exists"):
@@ -253,7 +263,8 @@ class ZooKeeperStore(StateStore):
                 unknown = unknown or isinstance(error, OutcomeUnknown)
                 if time.monotonic() > deadline:
                     raise
-        known.node_version += data is not None
+        if data is not None:
+            known.node_version = version
 
     async def _again(self, operation: Op) -> Op:
         """A piece that may have been written."""
@@ -261,9 +272,10 @@ class ZooKeeperStore(StateStore):
             return Set(operation.path, operation.data)
         return operation
 
-    async def _done(self, paths: DestinationPaths, data: bytes, version: int) -> bool:
+    async def _done(self, paths: DestinationPaths, data: bytes, before: int) -> int | None:
+        """The version of the position node if it holds `data`, written after `before`."""
         node = await self._session.get(paths.position)
-        return node is not None and (node.version, node.data) == (version, data)
+        return node.version if node is not None and node.data == data and node.version != before else None
 
     def _fenced(self, destination: str, why: str) -> Fenced:
         """The error for a write of ours that came too late; counts it."""
@@ -283,7 +295,7 @@ def _batches(pieces: list[Op], last: list[Op]) -> list[list[Op]]:
     room = _REQUEST - sum(map(_size, last))
     if room < 0:
         raise StateStoreError(
-            "the position is too large for a ZooKeeper node",
+            "the position is too large for a node",
             remedy="the GTID set has too many intervals or servers; use the state store of another kind",
         )
     while pieces and _size(pieces[-1]) <= room:
@@ -295,12 +307,3 @@ def _batches(pieces: list[Op], last: list[Op]) -> list[list[Op]]:
             batches.append([])
         batches[-1].append(piece)
     return batches
-
-
-@contextlib.contextmanager
-def _as_store_error() -> Iterator[None]:
-    try:
-        yield
-    except LockServiceError as error:
-        why = f"the state in ZooKeeper can't be used: {error.args[0]}"
-        raise StateStoreError(why, remedy=error.remedy, retriable=error.retriable) from error

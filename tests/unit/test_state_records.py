@@ -1,4 +1,4 @@
-"""What the ZooKeeper store writes into its nodes is read back as it was, and anything else is refused by name."""
+"""What the store of a cluster writes into its nodes is read back as it was, and anything else is refused by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.adapters.zookeeper.paths import Paths, node_name, part
+from headrace.cluster.paths import Paths, node_name, part
 from headrace.errors import StateStoreError
 from headrace.model import Position
 from headrace.ports.state import StateChange

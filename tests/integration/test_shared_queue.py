@@ -1,4 +1,4 @@
-"""Who waits for a lock in ZooKeeper: the line, who is preferred, and who may take nothing."""
+"""Who waits for a shared lock: the line, who is preferred, and who may take nothing."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import time
 import pytest
 
 from devstack.servers.zookeeper import four_letters
-from headrace.adapters.zookeeper.lock import ZooKeeperLock
-from headrace.adapters.zookeeper.session import Session
+from headrace.cluster.lock import SharedLock
+from headrace.cluster.session import Session
+from tests.lock_bench import Keeper, nothing_known, until, within
 from tests.proxy import Proxy
-from tests.zookeeper_bench import Ensemble, nothing_known, until, within
 
 pytestmark = pytest.mark.server
 
 
-def _watchers(zoo: Ensemble, path: str) -> set[int]:
+def _watchers(zoo: Keeper, path: str) -> set[int]:
     """Sessions that the server will tell of a change of that node."""
     lines = four_letters(zoo.server.host, zoo.server.port, "wchp").splitlines()
     start = lines.index(path) + 1 if path in lines else len(lines)
@@ -27,7 +27,7 @@ def _watchers(zoo: Ensemble, path: str) -> set[int]:
     }
 
 
-async def test_a_release_wakes_one_of_ten(zoo: Ensemble) -> None:
+async def test_a_release_wakes_one_of_ten(zoo: Keeper) -> None:
     holder = await zoo.lock("holder")
     await holder.acquire(nothing_known)
     locks = [await zoo.lock(f"n{number}") for number in range(10)]
@@ -57,16 +57,16 @@ async def test_a_release_wakes_one_of_ten(zoo: Ensemble) -> None:
     await asyncio.gather(*tasks[4:], return_exceptions=True)
 
 
-async def test_a_frozen_first_in_the_queue_holds_nobody_up_for_long(zoo: Ensemble) -> None:
-    with Proxy(zoo.server.host, zoo.server.port) as proxy:
-        holder = await zoo.lock("holder")
-        frozen = await zoo.lock("frozen", hosts=f"127.0.0.1:{proxy.port}", session_timeout=8)
-        second = await zoo.lock("second")
+async def test_a_frozen_first_in_the_queue_holds_nobody_up_for_long(keeper: Keeper) -> None:
+    with Proxy(keeper.server.host, keeper.server.port) as proxy:
+        holder = await keeper.lock("holder")
+        frozen = await keeper.lock("frozen", hosts=f"127.0.0.1:{proxy.port}", session_timeout=8)
+        second = await keeper.lock("second")
         await holder.acquire(nothing_known)
         first_task = asyncio.create_task(frozen.acquire(nothing_known))
-        await until(lambda: zoo.operator.exists(zoo.node("destinations/shop/cluster/frozen")) is not None)
+        await until(lambda: keeper.operator.exists(keeper.node("destinations/shop/cluster/frozen")) is not None)
         second_task = asyncio.create_task(second.acquire(nothing_known))
-        await until(lambda: zoo.operator.exists(zoo.node("destinations/shop/cluster/second")) is not None)
+        await until(lambda: keeper.operator.exists(keeper.node("destinations/shop/cluster/second")) is not None)
         await asyncio.sleep(0.2)
         proxy.freeze()
         await holder.release()
@@ -78,14 +78,14 @@ async def test_a_frozen_first_in_the_queue_holds_nobody_up_for_long(zoo: Ensembl
         await asyncio.gather(first_task, return_exceptions=True)
 
 
-async def test_who_is_not_ready_stands_behind_who_is(zoo: Ensemble) -> None:
-    holder, poor, fit = await zoo.lock("holder"), await zoo.lock("poor"), await zoo.lock("fit")
+async def test_who_is_not_ready_stands_behind_who_is(keeper: Keeper) -> None:
+    holder, poor, fit = await keeper.lock("holder"), await keeper.lock("poor"), await keeper.lock("fit")
     await holder.acquire(nothing_known)
     await poor.set_ready(False)
     poor_task = asyncio.create_task(poor.acquire(nothing_known))
-    await until(lambda: zoo.operator.exists(zoo.node("destinations/shop/cluster/poor")) is not None)
+    await until(lambda: keeper.operator.exists(keeper.node("destinations/shop/cluster/poor")) is not None)
     fit_task = asyncio.create_task(fit.acquire(nothing_known))
-    await until(lambda: zoo.operator.exists(zoo.node("destinations/shop/cluster/fit")) is not None)
+    await until(lambda: keeper.operator.exists(keeper.node("destinations/shop/cluster/fit")) is not None)
     await asyncio.sleep(1.2)
     await holder.release()
     await within(5, fit_task)
@@ -94,36 +94,36 @@ async def test_who_is_not_ready_stands_behind_who_is(zoo: Ensemble) -> None:
     await within(5, poor_task)
 
 
-async def test_a_request_is_told_to_the_holder_and_kept_by_those_who_wait(zoo: Ensemble) -> None:
-    holder, first, wanted = await zoo.lock("holder"), await zoo.lock("first"), await zoo.lock("wanted")
+async def test_a_request_is_told_to_the_holder_and_kept_by_those_who_wait(keeper: Keeper) -> None:
+    holder, first, wanted = await keeper.lock("holder"), await keeper.lock("first"), await keeper.lock("wanted")
     await holder.acquire(nothing_known)
     asked = asyncio.create_task(holder.hand_over_asked())
     tasks = {}
     for name, lock in (("first", first), ("wanted", wanted)):
         tasks[name] = asyncio.create_task(lock.acquire(nothing_known))
-        path = zoo.node(f"destinations/shop/cluster/{name}")
-        await until(lambda path=path: zoo.operator.exists(path) is not None)
+        path = keeper.node(f"destinations/shop/cluster/{name}")
+        await until(lambda path=path: keeper.operator.exists(path) is not None)
     assert not asked.done()
     request = json.dumps({"to": "wanted", "by": "ann", "at": 0}).encode()
-    zoo.operator.create(zoo.node("destinations/shop/move"), request)
+    keeper.operator.create(keeper.node("destinations/shop/move"), request)
     assert await within(3, asked) == "shop is to move to wanted (asked for by ann)"
     released = time.monotonic()
     await holder.release()
     assert not await holder.try_acquire(nothing_known)
     await within(5, tasks["wanted"])
     assert time.monotonic() - released < 1.5
-    assert zoo.operator.exists(zoo.node("destinations/shop/move")) is None
+    assert keeper.operator.exists(keeper.node("destinations/shop/move")) is None
     assert not tasks["first"].done()
     await wanted.release()
     await within(5, tasks["first"])
 
 
-async def test_a_request_that_was_granted_is_forgotten_when_the_lock_comes_back(zoo: Ensemble) -> None:
-    holder, other = await zoo.lock("holder"), await zoo.lock("other")
+async def test_a_request_that_was_granted_is_forgotten_when_the_lock_comes_back(keeper: Keeper) -> None:
+    holder, other = await keeper.lock("holder"), await keeper.lock("other")
     await holder.acquire(nothing_known)
     task = asyncio.create_task(other.acquire(nothing_known))
-    await until(lambda: zoo.operator.exists(zoo.node("destinations/shop/cluster/other")) is not None)
-    zoo.operator.create(zoo.node("destinations/shop/move"), b'{"to": "other", "by": "ann", "at": 0}')
+    await until(lambda: keeper.operator.exists(keeper.node("destinations/shop/cluster/other")) is not None)
+    keeper.operator.create(keeper.node("destinations/shop/move"), b'{"to": "other", "by": "ann", "at": 0}')
     await within(3, holder.hand_over_asked())
     await holder.release()
     await within(5, task)
@@ -135,13 +135,13 @@ async def test_a_request_that_was_granted_is_forgotten_when_the_lock_comes_back(
     asked.cancel()
 
 
-async def test_a_request_for_a_daemon_that_is_away_holds_nobody_up(zoo: Ensemble) -> None:
-    holder, other = await zoo.lock("holder"), await zoo.lock("other")
+async def test_a_request_for_a_daemon_that_is_away_holds_nobody_up(keeper: Keeper) -> None:
+    holder, other = await keeper.lock("holder"), await keeper.lock("other")
     await holder.acquire(nothing_known)
     asked = asyncio.create_task(holder.hand_over_asked())
-    zoo.operator.create(zoo.node("destinations/shop/move"), b'{"to": "away", "by": "ann", "at": 0}')
+    keeper.operator.create(keeper.node("destinations/shop/move"), b'{"to": "away", "by": "ann", "at": 0}')
     task = asyncio.create_task(other.acquire(nothing_known))
-    await until(lambda: zoo.operator.exists(zoo.node("destinations/shop/cluster/other")) is not None)
+    await until(lambda: keeper.operator.exists(keeper.node("destinations/shop/cluster/other")) is not None)
     await asyncio.sleep(0.3)
     assert not asked.done(), "nobody would take it"
     asked.cancel()
@@ -149,19 +149,19 @@ async def test_a_request_for_a_daemon_that_is_away_holds_nobody_up(zoo: Ensemble
     await within(5, task)
 
 
-async def test_a_request_for_the_holder_itself_is_granted_already(zoo: Ensemble) -> None:
-    lock = await zoo.lock("a")
+async def test_a_request_for_the_holder_itself_is_granted_already(keeper: Keeper) -> None:
+    lock = await keeper.lock("a")
     await lock.acquire(nothing_known)
-    zoo.operator.create(zoo.node("destinations/shop/move"), b'{"to": "a", "by": "ann", "at": 0}')
-    await until(lambda: zoo.operator.exists(zoo.node("destinations/shop/move")) is None)
+    keeper.operator.create(keeper.node("destinations/shop/move"), b'{"to": "a", "by": "ann", "at": 0}')
+    await until(lambda: keeper.operator.exists(keeper.node("destinations/shop/move")) is None)
     assert lock.lease.check() is None
 
 
-async def test_a_drained_daemon_takes_nothing_until_it_may_again(zoo: Ensemble) -> None:
-    lock, other = await zoo.lock("a"), await zoo.lock("b")
+async def test_a_drained_daemon_takes_nothing_until_it_may_again(keeper: Keeper) -> None:
+    lock, other = await keeper.lock("a"), await keeper.lock("b")
     await lock.acquire(nothing_known)
     asked = asyncio.create_task(lock.hand_over_asked())
-    zoo.operator.create(zoo.node("drain/a"), b"{}")
+    keeper.operator.create(keeper.node("drain/a"), b"{}", makepath=True)
     await until(lambda: lock._session.drained)
     await asyncio.sleep(0.3)
     assert not asked.done()  # nobody else could run it
@@ -173,17 +173,17 @@ async def test_a_drained_daemon_takes_nothing_until_it_may_again(zoo: Ensemble) 
     task = asyncio.create_task(lock.acquire(nothing_known))
     await other.release()
     await asyncio.sleep(1.2)
-    assert zoo.operator.get_children(zoo.node("destinations/shop/cluster")) == []
+    assert keeper.operator.get_children(keeper.node("destinations/shop/cluster")) == []
     assert not task.done()
-    zoo.operator.delete(zoo.node("drain/a"))
+    keeper.operator.delete(keeper.node("drain/a"))
     await within(5, task)
 
 
-async def test_a_daemon_takes_no_more_than_it_may(zoo: Ensemble) -> None:
-    session = Session(zoo.settings(), "a", {}, capacity=2)
+async def test_a_daemon_takes_no_more_than_it_may(keeper: Keeper) -> None:
+    session = Session(keeper.service(), "a", {}, capacity=2)
     await session.start()
     try:
-        locks = [ZooKeeperLock(session, f"d{number}", "a", "") for number in range(4)]
+        locks = [SharedLock(session, f"d{number}", "a", "") for number in range(4)]
         tasks = [asyncio.create_task(lock.acquire(nothing_known)) for lock in locks]
         await until(lambda: sum(task.done() for task in tasks) == 2)
         await asyncio.sleep(1.2)
@@ -197,43 +197,43 @@ async def test_a_daemon_takes_no_more_than_it_may(zoo: Ensemble) -> None:
         await session.close()
 
 
-async def test_a_turn_in_the_queue_that_was_deleted_is_taken_again(zoo: Ensemble) -> None:
-    holder, other = await zoo.lock("holder"), await zoo.lock("other")
+async def test_a_turn_in_the_queue_that_was_deleted_is_taken_again(keeper: Keeper) -> None:
+    holder, other = await keeper.lock("holder"), await keeper.lock("other")
     await holder.acquire(nothing_known)
     task = asyncio.create_task(other.acquire(nothing_known))
-    place = zoo.node("destinations/shop/cluster/other")
-    await until(lambda: zoo.operator.exists(place) is not None)
+    place = keeper.node("destinations/shop/cluster/other")
+    await until(lambda: keeper.operator.exists(place) is not None)
     await asyncio.sleep(1.2)
-    zoo.operator.delete(place)
+    keeper.operator.delete(place)
     await holder.release()
     await within(5, task)
 
 
-async def test_readiness_that_could_not_be_told_is_told_by_the_next_call(zoo: Ensemble) -> None:
-    with Proxy(zoo.server.host, zoo.server.port) as proxy:
-        holder = await zoo.lock("holder")
+async def test_readiness_that_could_not_be_told_is_told_by_the_next_call(keeper: Keeper) -> None:
+    with Proxy(keeper.server.host, keeper.server.port) as proxy:
+        holder = await keeper.lock("holder")
         await holder.acquire(nothing_known)
-        lock = await zoo.lock("a", hosts=f"127.0.0.1:{proxy.port}", session_timeout=8)
+        lock = await keeper.lock("a", hosts=f"127.0.0.1:{proxy.port}", session_timeout=8)
         task = asyncio.create_task(lock.acquire(nothing_known))
-        place = zoo.node("destinations/shop/cluster/a")
-        await until(lambda: zoo.operator.exists(place) is not None)
+        place = keeper.node("destinations/shop/cluster/a")
+        await until(lambda: keeper.operator.exists(place) is not None)
         proxy.close_all()
         await until(lambda: not lock._session.connected)
         await lock.set_ready(False)
         await within(5, lock._session.wait_connected(5))
         await lock.set_ready(False)
-        assert json.loads(zoo.operator.get(place)[0])["ready"] is False
-        version = zoo.operator.exists(place).version
+        assert json.loads(keeper.operator.get(place)[0])["ready"] is False
+        version = keeper.operator.exists(place).version
         await lock.set_ready(False)
-        assert zoo.operator.exists(place).version == version, "told already"
+        assert keeper.operator.exists(place).version == version, "told already"
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_drained_daemon_still_sees_who_runs_it(zoo: Ensemble) -> None:
-    first, drained = await zoo.lock("first"), await zoo.lock("drained")
+async def test_a_drained_daemon_still_sees_who_runs_it(keeper: Keeper) -> None:
+    first, drained = await keeper.lock("first"), await keeper.lock("drained")
     await first.acquire(nothing_known)
-    zoo.operator.create(zoo.node("drain/drained"), b"{}")
+    keeper.operator.create(keeper.node("drain/drained"), b"{}", makepath=True)
     await until(lambda: drained._session.drained)
     assert not await drained.try_acquire(nothing_known)
     assert (drained.holder, "headrace drain" in drained.declined) == ("first (first:9180)", True)

@@ -1,11 +1,13 @@
-"""Calls kazoo, which runs in threads of its own, from the event loop: every call has a time limit, none is queued."""
+"""ZooKeeper by kazoo, which runs in threads of its own: every call has a time limit, none is queued."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,12 +18,26 @@ from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
-from headrace.adapters.zookeeper.errors import Disconnected, OutcomeUnknown, Refused, SessionOver, Why, ZooKeeperError
 from headrace.adapters.zookeeper.kazoo_internals import tell_session_timeout
-from headrace.adapters.zookeeper.operations import Check, Create, Delete, Node, Op, Set
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.adapters.zookeeper.sockets import Connector
-from headrace.tasks import set_within
+from headrace.ports.lock_service import (
+    Check,
+    Create,
+    Delete,
+    Disconnected,
+    Link,
+    LockService,
+    Node,
+    Op,
+    OutcomeUnknown,
+    Refused,
+    ServiceError,
+    SessionOver,
+    Set,
+    Why,
+)
+from headrace.tasks import cancel, set_within
 
 _REASONS: dict[type[Exception], Why] = {
     exceptions.NoNodeError: "no_node",
@@ -35,49 +51,71 @@ _ROLLED_BACK = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
 _BROKEN = (exceptions.ConnectionLoss, exceptions.OperationTimeoutError, exceptions.SessionMovedError)
 _STOP_LIMIT = 5.0
 """Seconds."""
+_LOOK = 0.5
+"""Seconds between two looks at whether the client still does its work."""
+_NEVER = 2_147_483_647
+"""A version that no node has."""
 
 
-class Client:
-    """One kazoo client. `on_link` is called in the event loop for each change of the connection, in order: with
-    connected, suspended or lost; the session, 0 while there is none; and the timeout that the servers granted it, in
-    seconds. Raises LockServiceError when the TLS files can't be used."""
+class ZooKeeper(LockService):
+    """See LockService."""
 
-    def __init__(self, settings: ZooKeeperSettings, on_link: Callable[[str, int, float], None]) -> None:
+    title = "ZooKeeper"
+    serves_others = True
+
+    def __init__(self, settings: ZooKeeperSettings) -> None:
         self._settings = settings
-        self._on_link = on_link
-        self._loop = asyncio.get_running_loop()
+        self.name, self.address, self.root = settings.service, ",".join(settings.hosts), settings.root
+        self.timeout = settings.session_timeout
+        self._kazoo: Any = None
         self._granted = 0.0
-        self.last_problem = ""
-        """What the last attempt to connect failed with."""
+        self._on_link: Callable[[Link, int, float], None] = lambda state, session, timeout: None
+        self._keeping: asyncio.Task[None] | None = None
+        self._proved_at = -math.inf
+        self._heard = False
+        """Whether the leader itself has heard of us just now."""
+
+    def open(self, on_link: Callable[[Link, int, float], None]) -> None:
+        self._loop, self._on_link = asyncio.get_running_loop(), on_link
         self._kazoo = self._make()
+        self._kazoo.start_async()
+        self._keeping = asyncio.create_task(self._keep(), name="zookeeper client")
+
+    async def close(self) -> None:
+        """A stop that does not end in time is left to itself."""
+        await cancel(self._keeping)
+        client, self._kazoo = self._kazoo, None
+        if client is not None:
+            await self._stop(client)
 
     @property
     def connected(self) -> bool:
-        """As of now, ahead of `on_link`."""
-        return bool(self._kazoo.connected)
+        return self._kazoo is not None and bool(self._kazoo.connected)
 
-    @property
-    def dead(self) -> bool:
-        """Whether kazoo has given up for good: its thread has ended."""
-        return self._kazoo.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
+    async def _keep(self) -> None:
+        """Does what kazoo does not: its thread ends for good on an error that it does not expect, and another client
+        takes its place then. An ensemble that was rebuilt is behind what we have seen for good, and would refuse us
+        without a word; to it our session is over, and it says so. Reads that matter follow a sync()."""
+        away_since = math.inf
+        while True:
+            await asyncio.sleep(_LOOK)
+            away_since = math.inf if self.connected else min(away_since, time.monotonic())
+            if self._kazoo.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
+                self._link("lost", 0, 0.0)
+                await self._stop(self._kazoo)
+                with contextlib.suppress(ServiceError):  # a file of the TLS settings; later, then
+                    self._kazoo = self._make()
+                    self._kazoo.start_async()
+            elif time.monotonic() - away_since > (self._granted or self.timeout):
+                self._kazoo.last_zxid = 0
 
-    def forget_progress(self) -> None:
-        """Lets a server take us that is behind what we have seen. An ensemble that was rebuilt is so for good, and
-        would refuse us without a word; to it our session is over, and it says so. Reads that matter follow a sync()."""
-        self._kazoo.last_zxid = 0
-
-    def begin(self) -> None:
-        """Starts to connect, and goes on until stop()."""
-        self._kazoo.start_async()
-
-    async def stop(self) -> None:
-        """Ends the session and the threads; a stop that does not end in time is left to itself."""
+    async def _stop(self, client: Any) -> None:
         ended = asyncio.Event()
 
         def run() -> None:
             with contextlib.suppress(Exception):
-                self._kazoo.stop()
-                self._kazoo.close()
+                client.stop()
+                client.close()
             self._to_loop(ended.set)
 
         # Not an executor's thread: Python waits for those when it exits.
@@ -85,8 +123,6 @@ class Client:
         await set_within(ended, _STOP_LIMIT)
 
     async def get(self, path: str, limit: float, watch: Callable[[], None] | None = None) -> Node | None:
-        """A node, or None. `watch` is called once, in the loop: when the node changes or goes, or comes when it is not
-        there, and when the connection breaks."""
         watcher = None if watch is None else lambda _event: self._to_loop(watch)
         try:
             data, stat = await self._call(lambda: self._kazoo.get_async(path, watch=watcher), path, limit)
@@ -99,10 +135,9 @@ class Client:
                 if there is not None:
                     return await self.get(path, limit)
             return None
-        return Node(data, stat.version, stat.ephemeralOwner, stat.czxid, stat.mzxid, stat.mtime)
+        return Node(data, stat.version, stat.ephemeralOwner, stat.czxid)
 
     async def children(self, path: str, limit: float) -> list[str]:
-        """Names below a node; none when it is not there."""
         try:
             return list(await self._call(lambda: self._kazoo.get_children_async(path), path, limit))
         except Refused as refused:
@@ -110,19 +145,60 @@ class Client:
                 return []
             raise
 
-    async def sync(self, path: str, limit: float) -> None:
-        """The server that we are connected to has caught up when this returns."""
-        await self._call(lambda: self._kazoo.sync_async(path), path, limit)
+    async def sync(self, limit: float) -> None:
+        """The server that we are connected to has caught up when this returns. The servers refuse what comes over a
+        session's former connection, and answer in order on the present one."""
+        await self._call(lambda: self._kazoo.sync_async(self.root), self.root, limit)
 
     def write_soon(self, path: str, data: bytes) -> None:
-        """Writes a node, which is made when it is not there. May be called in any thread: it waits for nothing, and
-        what becomes of it nobody learns."""
         with contextlib.suppress(Exception):
             made = self._kazoo.create_async(path, data)
             made.rawlink(lambda result: result.successful() or self._kazoo.set_async(path, data))
 
+    async def problem(self, path: str, limit: float) -> str:
+        while path and await self.get(path, limit) is None:
+            path = path.rpartition("/")[0]
+        try:  # can't get through, for the version: so it is refused either for our rights, or for that
+            await self._multi([Create(f"{path}/headrace-check", b""), Check(path or "/", _NEVER)], limit)
+        except Refused as refused:
+            return "" if refused.why == "bad_version" else str(refused)
+        return ""
+
+    async def prove(self, operations: Sequence[Op], limit: float) -> float:
+        """A read may be answered by a server that is cut off from the others, and proves nothing; a write has to go
+        through the leader, which knows whether the session lives.
+
+        The leader counts a session's timeout from when it last heard of it. A follower tells it of its clients only
+        when it answers the leader's next ping; should the follower die before, the leader has heard of us last at our
+        proof before that one, which is a sixth of the timeout older: the last third of the timeout covers that. A
+        process that was frozen, and whose server dies right after the thaw, may be known to the leader only from long
+        before. So after a gap the second proof is the first that counts, when its server has long told the leader of
+        the one before. The leader checks each session that connects, and counts its time again.
+        """
+        while True:
+            asked_at = time.monotonic()
+            await self.multi(operations, limit)
+            settled = self._heard or asked_at - self._proved_at < self._granted / 3
+            self._heard, self._proved_at = False, asked_at
+            if settled:
+                return asked_at
+            await asyncio.sleep(self._granted / 4)
+
     async def multi(self, operations: Sequence[Op], limit: float) -> list[int]:
-        """All or nothing. Returns the new version for each Set, 0 for the others. Raises Refused."""
+        while True:
+            try:
+                return await self._multi(operations, limit)
+            except Refused as refused:
+                at = operations[refused.index]
+                if refused.why != "no_node" or not isinstance(at, Create):
+                    raise
+            try:
+                await self.multi([Create(at.path.rpartition("/")[0], b"", public=at.public)], limit)
+            except Refused as parent:
+                if parent.why != "node_exists":
+                    raise
+
+    async def _multi(self, operations: Sequence[Op], limit: float) -> list[int]:
         transaction = self._kazoo.transaction()
         for one in operations:
             match one:
@@ -141,7 +217,7 @@ class Client:
             if isinstance(result, Exception) and not isinstance(result, _ROLLED_BACK):
                 raise self._error(result, operations[index].path, index)
         if any(isinstance(result, Exception) for result in results) or len(results) != len(operations):
-            raise ZooKeeperError(f"ZooKeeper's answer to a change of {path} is not understood: {results!r}")
+            raise ServiceError(f"ZooKeeper's answer to a change of {path} is not understood: {results!r}")
         return [int(getattr(result, "version", 0)) for result in results]
 
     async def _call(self, start: Callable[[], Any], path: str, limit: float) -> Any:
@@ -168,7 +244,7 @@ class Client:
         except exceptions.KazooException as error:
             raise self._error(error, path) from error
 
-    def _error(self, error: Exception, path: str, index: int = 0) -> ZooKeeperError:
+    def _error(self, error: Exception, path: str, index: int = 0) -> ServiceError:
         if isinstance(error, exceptions.SessionExpiredError):
             return SessionOver("the ZooKeeper session is over")
         if isinstance(error, _BROKEN):
@@ -209,10 +285,14 @@ class Client:
         def listen(state: str) -> None:  # in kazoo's connection thread: it must not wait
             identity = client.client_id
             session = int(identity[0]) if identity and state == KazooState.CONNECTED else 0
-            self._to_loop(self._on_link, state.lower(), session, self._granted)
+            self._to_loop(self._link, state.lower(), session, self._granted)
 
         client.add_listener(listen)
         return client
+
+    def _link(self, state: Link, session: int, granted: float) -> None:
+        self._heard = self._heard or state == "connected"
+        self._on_link(state, session, granted)
 
     def _take_timeout(self, seconds: float) -> None:
         self._granted = seconds

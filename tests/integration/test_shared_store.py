@@ -1,4 +1,4 @@
-"""The state store in ZooKeeper: what is written is read back, whatever its size, and only the holder can write."""
+"""The state store in a lock service: what is written is read back, whatever its size, and only the holder can write."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from headrace.adapters.zookeeper import state as zookeeper_state
-from headrace.adapters.zookeeper.lock import ZooKeeperLock
-from headrace.adapters.zookeeper.operations import Node
-from headrace.adapters.zookeeper.session import Session
-from headrace.adapters.zookeeper.state import ZooKeeperStore
+from headrace.cluster import state as cluster_state
+from headrace.cluster.lock import SharedLock
+from headrace.cluster.session import Session
+from headrace.cluster.state import ClusterStore
 from headrace.errors import Fenced, StateStoreError
 from headrace.lease import Term
 from headrace.ports import state_records
+from headrace.ports.lock_service import Node
 from headrace.ports.state import VOID, Guard, StateChange, Stored
+from tests.lock_bench import Keeper, nothing_known, within
 from tests.positions import POSITION
 from tests.proxy import Proxy
-from tests.zookeeper_bench import Ensemble, nothing_known, within
 
 pytestmark = pytest.mark.server
 
 
-async def _held(session: Session, destination: str = "shop") -> tuple[ZooKeeperStore, ZooKeeperLock, Guard]:
-    lock, store = ZooKeeperLock(session, destination, session.node, ""), ZooKeeperStore(session)
+async def _held(session: Session, destination: str = "shop") -> tuple[ClusterStore, SharedLock, Guard]:
+    lock, store = SharedLock(session, destination, session.node, ""), ClusterStore(session)
     await within(10, lock.acquire(nothing_known))
     return store, lock, await store.begin_epoch(destination, term=lock.term)
 
 
-async def test_an_unknown_destination_has_nothing(zoo: Ensemble) -> None:
-    store = ZooKeeperStore(await zoo.session("a"))
+async def test_an_unknown_destination_has_nothing(keeper: Keeper) -> None:
+    store = ClusterStore(await keeper.session("a"))
     assert await store.load("shop") == Stored(None, 0, 0)
     assert await store.schema_entries("shop") == []
     assert await store.history("shop") == []
@@ -42,13 +42,13 @@ async def test_an_unknown_destination_has_nothing(zoo: Ensemble) -> None:
     assert "shop" in (await store.problems("shop", must_exist=True))[0]
 
 
-async def test_another_daemon_reads_what_was_written_and_goes_on_behind_it(zoo: Ensemble) -> None:
-    store, lock, guard = await _held(await zoo.session("a"))
+async def test_another_daemon_reads_what_was_written_and_goes_on_behind_it(keeper: Keeper) -> None:
+    store, lock, guard = await _held(await keeper.session("a"))
     assert guard == Guard(1, 0, lock.term.fence)
     guard = await store.commit("shop", guard, StateChange(POSITION))
     assert guard == Guard(1, 1, lock.term.fence)
-    other = await zoo.session("b")
-    assert await ZooKeeperStore(other).load("shop") == Stored(POSITION, 1, 1, POSITION.last_pos)
+    other = await keeper.session("b")
+    assert await ClusterStore(other).load("shop") == Stored(POSITION, 1, 1, POSITION.last_pos)
     await lock.release()
     store, lock, guard = await _held(other)
     assert guard == Guard(2, 1, lock.term.fence)
@@ -56,8 +56,8 @@ async def test_another_daemon_reads_what_was_written_and_goes_on_behind_it(zoo: 
     assert (await store.load("shop")).version == 2
 
 
-async def test_a_run_that_begins_again_under_its_epoch_voids_the_former_guard(zoo: Ensemble) -> None:
-    store, lock, guard = await _held(await zoo.session("a"))
+async def test_a_run_that_begins_again_under_its_epoch_voids_the_former_guard(keeper: Keeper) -> None:
+    store, lock, guard = await _held(await keeper.session("a"))
     guard = await store.commit("shop", guard, StateChange(POSITION))
     again = await store.begin_epoch("shop", above=guard.epoch, term=lock.term)
     assert again == guard
@@ -70,20 +70,20 @@ async def test_a_run_that_begins_again_under_its_epoch_voids_the_former_guard(zo
         await store.begin_epoch("shop", term=Term(lock.term.epoch, lock.term.fence + 1))
 
 
-async def test_a_position_that_is_taken_away_leaves_the_last_number(zoo: Ensemble) -> None:
-    store, _, guard = await _held(await zoo.session("a"))
+async def test_a_position_that_is_taken_away_leaves_the_last_number(keeper: Keeper) -> None:
+    store, _, guard = await _held(await keeper.session("a"))
     guard = await store.commit("shop", guard, StateChange(POSITION))
     await store.commit("shop", guard, StateChange(None, actor="operator"))
     assert await store.load("shop") == Stored(None, 1, 2, POSITION.last_pos)
     assert [entry.position for entry in await store.history("shop")] == [None, POSITION]
 
 
-async def test_a_zombie_writes_nothing_and_is_counted(zoo: Ensemble) -> None:
-    zombie_session = await zoo.session("a")
+async def test_a_zombie_writes_nothing_and_is_counted(keeper: Keeper) -> None:
+    zombie_session = await keeper.session("a")
     zombie, _, old = await _held(zombie_session)
     old = await zombie.commit("shop", old, StateChange(POSITION))
-    zoo.operator.delete(zoo.node("destinations/shop/running"))  # so that its session, and its belief, live on
-    store, _, guard = await _held(await zoo.session("b"))
+    keeper.operator.delete(keeper.node("destinations/shop/running"))  # so that its session, and its belief, live on
+    store, _, guard = await _held(await keeper.session("b"))
     with pytest.raises(Fenced):
         await zombie.commit("shop", old, StateChange(replace(POSITION, offset=9), ({"table": "t"},)))
     assert zombie_session.counts.fenced_writes == {"shop": 1}
@@ -96,62 +96,67 @@ async def test_a_zombie_writes_nothing_and_is_counted(zoo: Ensemble) -> None:
 
 
 @pytest.mark.parametrize("times_set", [0, 1])
-async def test_an_epoch_node_made_anew_by_hand_guards_as_well(zoo: Ensemble, times_set: int) -> None:
-    store, _, guard = await _held(await zoo.session("a"))
-    epoch = zoo.node("destinations/shop/epoch")
-    zoo.operator.delete(epoch)
-    zoo.operator.create(epoch, b"1")
+async def test_an_epoch_node_made_anew_by_hand_guards_as_well(keeper: Keeper, times_set: int) -> None:
+    store, _, guard = await _held(await keeper.session("a"))
+    epoch = keeper.node("destinations/shop/epoch")
+    keeper.operator.delete(epoch)
+    keeper.operator.create(epoch, b"1")
     for _ in range(times_set):
-        zoo.operator.set(epoch, b"1")
+        keeper.operator.set(epoch, b"1")
     if times_set:  # now it has the very version, but a successor has begun by writing the position node
-        assert zoo.operator.get(epoch)[1].version == guard.fence
-        position = zoo.node("destinations/shop/position")
-        zoo.operator.set(position, zoo.operator.get(position)[0])
+        assert (keeper.operator.get(epoch)[1].version == guard.fence) is (keeper.kind == "zookeeper")
+        position = keeper.node("destinations/shop/position")
+        keeper.operator.set(position, keeper.operator.get(position)[0])
     with pytest.raises(Fenced):
         await store.commit("shop", guard, StateChange(POSITION))
     with pytest.raises(Fenced):
         await store.commit("shop", guard, StateChange(POSITION))
 
 
-async def test_a_schema_history_of_several_megabytes_is_split_and_read_back(zoo: Ensemble) -> None:
-    store, _, guard = await _held(await zoo.session("a"))
+async def test_a_schema_history_of_several_megabytes_is_split_and_read_back(keeper: Keeper) -> None:
+    store, _, guard = await _held(await keeper.session("a"))
     noise = random.Random(1)
     small = {"table": "small", "layout": "x" * 100}
     large = [{"table": f"t{i}", "layout": "".join(noise.choices(string.printable, k=40_000))} for i in range(100)]
     guard = await store.commit("shop", guard, StateChange(POSITION, (small,)))
     guard = await store.commit("shop", guard, StateChange(POSITION, tuple(large)))
     guard = await store.commit("shop", guard, StateChange(POSITION, (small, small)))
-    assert len(zoo.operator.get_children(zoo.node("destinations/shop/schema"))) > 8
-    assert await ZooKeeperStore(await zoo.session("b")).schema_entries("shop") == [small, *large, small, small]
+    assert len(keeper.operator.get_children(keeper.node("destinations/shop/schema"))) > 8
+    assert await ClusterStore(await keeper.session("b")).schema_entries("shop") == [small, *large, small, small]
     assert await store.problems("shop") == []
-    zoo.operator.delete(zoo.node("destinations/shop/schema/0000000003"))
+    keeper.operator.delete(keeper.node("destinations/shop/schema/0000000003"))
     with pytest.raises(StateStoreError, match="0000000003"):
         await store.schema_entries("shop")
 
 
-async def test_pieces_that_an_interrupted_write_left_behind_do_not_count(zoo: Ensemble) -> None:
-    store, _, guard = await _held(await zoo.session("a"))
+async def test_pieces_that_an_interrupted_write_left_behind_do_not_count(keeper: Keeper) -> None:
+    store, _, guard = await _held(await keeper.session("a"))
     for number in range(3):
-        zoo.operator.create(zoo.node(f"destinations/shop/schema/{number:010d}"), b"1/3\nhalf a write")
+        keeper.operator.create(
+            keeper.node(f"destinations/shop/schema/{number:010d}"), b"1/3\nhalf a write", makepath=True
+        )
     assert await store.schema_entries("shop") == []
     guard = await store.commit("shop", guard, StateChange(POSITION, ({"table": "t"},)))
     assert await store.schema_entries("shop") == [{"table": "t"}]
 
 
 async def test_a_kill_before_void_pieces_are_removed_leaves_them_to_the_next_who_compacts(
-    zoo: Ensemble, monkeypatch: pytest.MonkeyPatch
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, lock, guard = await _held(await zoo.session("a"))
-    void, names = {**VOID, "at": "x"}, lambda: sorted(zoo.operator.get_children(zoo.node("destinations/shop/schema")))
+    store, lock, guard = await _held(await keeper.session("a"))
+    void, names = (
+        {**VOID, "at": "x"},
+        lambda: sorted(keeper.operator.get_children(keeper.node("destinations/shop/schema"))),
+    )
     for number in range(20):
         guard = await store.commit("shop", guard, StateChange(POSITION, ({"n": number},)))
     with monkeypatch.context() as killed:
-        killed.setattr(ZooKeeperStore, "_remove_void", AsyncMock(side_effect=OSError("killed")))
+        killed.setattr(ClusterStore, "_remove_void", AsyncMock(side_effect=OSError("killed")))
         with pytest.raises(OSError, match="killed"):
             await store.commit("shop", guard, StateChange(POSITION, (void, {"n": 20})))
     assert len(names()) == 21
     await lock.release()
-    store, _, guard = await _held(await zoo.session("b"))
+    store, _, guard = await _held(await keeper.session("b"))
     assert await store.schema_entries("shop") == [void, {"n": 20}]
     guard = await store.commit("shop", guard, StateChange(POSITION, ({"n": 21},)))
     assert await store.schema_entries("shop") == [void, {"n": 20}, {"n": 21}]
@@ -161,9 +166,9 @@ async def test_a_kill_before_void_pieces_are_removed_leaves_them_to_the_next_who
     assert await store.problems("shop") == []
 
 
-async def test_a_history_that_is_compacted_while_it_is_read_is_read_again(zoo: Ensemble) -> None:
-    store, _, guard = await _held(await zoo.session("a"))
-    void, reader = {**VOID, "at": "x"}, await zoo.session("b")
+async def test_a_history_that_is_compacted_while_it_is_read_is_read_again(keeper: Keeper) -> None:
+    store, _, guard = await _held(await keeper.session("a"))
+    void, reader = {**VOID, "at": "x"}, await keeper.session("b")
     for number in range(4):
         guard = await store.commit("shop", guard, StateChange(POSITION, ({"n": number},)))
     get, compacted = reader.get, asyncio.Event()
@@ -176,12 +181,12 @@ async def test_a_history_that_is_compacted_while_it_is_read_is_read_again(zoo: E
         return await get(path)
 
     reader.get = get_slowly  # type: ignore[method-assign]
-    assert await ZooKeeperStore(reader).schema_entries("shop") == [void, {"n": 4}]
+    assert await ClusterStore(reader).schema_entries("shop") == [void, {"n": 4}]
     assert compacted.is_set()
 
 
-async def test_a_large_gtid_set_is_stored(zoo: Ensemble) -> None:
-    store, _, guard = await _held(await zoo.session("a"))
+async def test_a_large_gtid_set_is_stored(keeper: Keeper) -> None:
+    store, _, guard = await _held(await keeper.session("a"))
     noise = random.Random(2)
     ends = sorted(noise.sample(range(1, 10**9), 40_000))
     intervals = ":".join(f"{a}-{b}" for a, b in zip(ends[::2], ends[1::2], strict=True))
@@ -196,14 +201,14 @@ async def test_a_large_gtid_set_is_stored(zoo: Ensemble) -> None:
 
 
 async def test_the_history_keeps_moves_a_checkpoint_a_minute_and_the_first(
-    zoo: Ensemble, monkeypatch: pytest.MonkeyPatch
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, _, guard = await _held(await zoo.session("a"))
+    store, _, guard = await _held(await keeper.session("a"))
     for offset in range(5):
         guard = await store.commit("shop", guard, StateChange(replace(POSITION, offset=offset)))
     assert [entry.position.offset for entry in await store.history("shop") if entry.position] == [4, 0]
     monkeypatch.setattr(state_records, "CHECKPOINT_US", 0)
-    monkeypatch.setitem(zookeeper_state.RINGS, "checkpoint", 4)
+    monkeypatch.setitem(cluster_state.RINGS, "checkpoint", 4)
     guard = await store.commit("shop", guard, StateChange(replace(POSITION, offset=100), actor="operator"))
     for offset in range(5, 20):
         guard = await store.commit("shop", guard, StateChange(replace(POSITION, offset=offset)))
@@ -215,9 +220,9 @@ async def test_the_history_keeps_moves_a_checkpoint_a_minute_and_the_first(
     assert len(await store.history("shop", 2)) == 2
 
 
-async def test_a_write_waits_through_a_short_break(zoo: Ensemble) -> None:
-    with Proxy(zoo.server.host, zoo.server.port) as proxy:
-        store, _, guard = await _held(await zoo.session("a", hosts=f"127.0.0.1:{proxy.port}", session_timeout=6))
+async def test_a_write_waits_through_a_short_break(keeper: Keeper) -> None:
+    with Proxy(keeper.server.host, keeper.server.port) as proxy:
+        store, _, guard = await _held(await keeper.session("a", hosts=f"127.0.0.1:{proxy.port}", session_timeout=6))
         for number in range(5):
             writing = asyncio.create_task(store.commit("shop", guard, StateChange(replace(POSITION, offset=number))))
             if number % 2:
@@ -227,9 +232,9 @@ async def test_a_write_waits_through_a_short_break(zoo: Ensemble) -> None:
         assert (await store.load("shop")).version == 5
 
 
-async def test_an_answer_that_is_lost_is_found_out(zoo: Ensemble) -> None:
-    with Proxy(zoo.server.host, zoo.server.port) as proxy:
-        store, _, guard = await _held(await zoo.session("a", hosts=f"127.0.0.1:{proxy.port}", session_timeout=6))
+async def test_an_answer_that_is_lost_is_found_out(keeper: Keeper) -> None:
+    with Proxy(keeper.server.host, keeper.server.port) as proxy:
+        store, _, guard = await _held(await keeper.session("a", hosts=f"127.0.0.1:{proxy.port}", session_timeout=6))
         proxy.cut(1)  # the request goes through, and the connection breaks within the answer
         entries = tuple({"table": "".join(random.Random(3).choices(string.printable, k=100_000))} for _ in range(15))
         guard = await within(10, store.commit("shop", guard, StateChange(POSITION, entries)))
@@ -240,13 +245,13 @@ async def test_an_answer_that_is_lost_is_found_out(zoo: Ensemble) -> None:
         assert await store.schema_entries("shop") == list(entries)
 
 
-async def test_a_write_after_the_session_is_lost_is_fenced(zoo: Ensemble) -> None:
-    with Proxy(zoo.server.host, zoo.server.port) as proxy:
-        session = await zoo.session("a", hosts=f"127.0.0.1:{proxy.port}")
+async def test_a_write_after_the_session_is_lost_is_fenced(keeper: Keeper) -> None:
+    with Proxy(keeper.server.host, keeper.server.port) as proxy:
+        session = await keeper.session("a", hosts=f"127.0.0.1:{proxy.port}")
         store, _, guard = await _held(session)
         proxy.blackhole()
         writing = asyncio.create_task(store.commit("shop", guard, StateChange(POSITION)))
-        successor, _, new = await _held(await zoo.session("b"))
+        successor, _, new = await _held(await keeper.session("b"))
         await successor.commit("shop", new, StateChange(replace(POSITION, offset=1)))
         proxy.thaw()
         with pytest.raises((Fenced, StateStoreError)):
@@ -256,11 +261,11 @@ async def test_a_write_after_the_session_is_lost_is_fenced(zoo: Ensemble) -> Non
         assert stored.position.offset == 1
 
 
-async def test_a_lock_without_term_and_foreign_contents_are_refused(zoo: Ensemble) -> None:
-    store, _, _ = await _held(await zoo.session("a"))
+async def test_a_lock_without_term_and_foreign_contents_are_refused(keeper: Keeper) -> None:
+    store, _, _ = await _held(await keeper.session("a"))
     with pytest.raises(StateStoreError, match="lock"):
         await store.begin_epoch("shop")
-    zoo.operator.set(zoo.node("destinations/shop/position"), b"{}")
+    keeper.operator.set(keeper.node("destinations/shop/position"), b"{}")
     with pytest.raises(StateStoreError, match="destinations/shop/position"):
         await store.load("shop")
     assert "destinations/shop/position" in (await store.problems("shop"))[0]

@@ -10,16 +10,27 @@ from typing import Any
 import orjson
 import structlog
 
-from headrace.adapters.zookeeper.errors import OutcomeUnknown, Refused, SessionOver, ZooKeeperError
-from headrace.adapters.zookeeper.held_lock import HeldLock
-from headrace.adapters.zookeeper.held_nodes import HeldNodes
-from headrace.adapters.zookeeper.lock_queue import LockQueue, View, holder_of
-from headrace.adapters.zookeeper.operations import Check, Create, Delete, Node, Op, Set, read_json
-from headrace.adapters.zookeeper.proofs import Holding
-from headrace.adapters.zookeeper.session import Session
+from headrace.cluster.held_lock import HeldLock
+from headrace.cluster.held_nodes import HeldNodes
+from headrace.cluster.lock_queue import LockQueue, View, holder_of
+from headrace.cluster.proofs import Holding
+from headrace.cluster.session import Session
 from headrace.errors import LockServiceError
 from headrace.lease import NO_TERM, KnownEpoch, Lease, Term
 from headrace.ports.cluster import Hang, Lock
+from headrace.ports.lock_service import (
+    Check,
+    Create,
+    Delete,
+    Node,
+    Op,
+    OutcomeUnknown,
+    Refused,
+    ServiceError,
+    SessionOver,
+    Set,
+    read_json,
+)
 from headrace.ports.nodes import LockedNodes
 from headrace.tasks import set_within
 
@@ -35,7 +46,7 @@ _RELEASE_LIMIT = 2.0
 _NOT_HELD = "the lock is not held"
 
 
-class ZooKeeperLock(Lock):
+class SharedLock(Lock):
     """One destination's lock. `address` is where people find this daemon (its HTTP address, or its host)."""
 
     shared = True
@@ -56,8 +67,8 @@ class ZooKeeperLock(Lock):
         """The epochs that it may have: another lock of this process may have put up its own in the same session."""
         self._seen: tuple[int, int] = (0, 0)
         """The holder's node as last seen, and how often it was looked at alone since."""
-        self._noticed: tuple[int, float] = (0, 0.0)
-        """The change of `move` that was seen last, and when."""
+        self._noticed: tuple[tuple[int, int], float] = (0, 0), 0.0
+        """The request to move that was seen last, and when."""
         self._missing_since = 0.0
         self._clearing: asyncio.Task[None] | None = None
         self.holder_info: dict[str, Any] = {}
@@ -119,7 +130,7 @@ class ZooKeeperLock(Lock):
         return await self._held.hand_over_asked()
 
     def note_hang(self, hang: Hang) -> None:
-        self._session.write_soon(self._paths.hang, orjson.dumps(asdict(hang)))
+        self._session.service.write_soon(self._paths.hang, orjson.dumps(asdict(hang)))
 
     async def hang(self) -> Hang | None:
         node = await self._session.get(self._paths.hang)
@@ -143,7 +154,9 @@ class ZooKeeperLock(Lock):
             ignore()
 
     def nodes(self) -> LockedNodes | None:
-        return HeldNodes(self._session, self._holding.checks, self._standing) if self._holding is not None else None
+        if self._holding is None or not self._session.service.serves_others:
+            return None
+        return HeldNodes(self._session, self._holding.checks, self._standing)
 
     async def release(self) -> None:
         self.lease.lose(_NOT_HELD)
@@ -217,8 +230,8 @@ class ZooKeeperLock(Lock):
         if view.preferred == self._node:
             return True
         if view.preferred and view.move is not None:
-            if self._noticed[0] != view.move.changed:
-                self._noticed = view.move.changed, now
+            if self._noticed[0] != (request := (view.move.created, view.move.version)):
+                self._noticed = request, now
             if not waiting or now < self._noticed[1] + _PREFERENCE:
                 return False
         if not waiting:
@@ -231,7 +244,11 @@ class ZooKeeperLock(Lock):
     async def _take(self, view: View, known_epoch: KnownEpoch) -> bool:
         """Creates `running` and counts the epoch up, in one: nobody can have the one without the other."""
         session, generation = self._session, self._session.generation
-        before = await session.get(self._paths.epoch)
+        if (before := await session.get(self._paths.epoch)) is None:
+            # On its own: so a node that was made by hand never has a version that was given out.
+            await session.multi(Create(self._paths.epoch, b"0"), generation=generation)
+            if (before := await session.get(self._paths.epoch)) is None:
+                return False
         epoch = max(self._read_epoch(before), await known_epoch()) + 1
         granted = view.move if view.preferred == self._node else None
         data = orjson.dumps(
@@ -248,57 +265,50 @@ class ZooKeeperLock(Lock):
             operations.append(Create(self._paths.running, data, ephemeral=True))
         else:
             operations.append(Set(self._paths.running, data, view.running.version))
-        if before is None:
-            # So a node that was made by hand, of version 0, never has a version that was given out.
-            operations.append(Create(self._paths.epoch, b"0"))
-        operations.append(Set(self._paths.epoch, b"%d" % epoch, 0 if before is None else before.version))
+        operations.append(Set(self._paths.epoch, b"%d" % epoch, before.version))
         if granted is not None:
             operations.append(Delete(self._paths.move, granted.version))
         operations.append(self._queue.mark(holds=True))
-        asked_at = time.monotonic()
         session.counts.attempts += 1
         self._tried = {*(self._tried if self._standing == generation else ()), epoch}
         self._standing = generation
         try:
-            await session.multi(*operations, generation=generation)
+            running, fence, *_ = await session.multi(*operations, generation=generation)
         except OutcomeUnknown:
-            if not await self._was_taken(data, epoch, generation):
+            if (taken := await self._was_taken(data, epoch, generation)) is None:
                 return False
-        term = Term(epoch, before.version + 1 if before is not None else 1)
-        self._hold(term, view.running.version + 1 if view.running is not None else 0, generation, asked_at)
+            running, fence = taken
+        self._hold(Term(epoch, fence), running, generation)
         self.holder_info = read_json(data)
         return True
 
-    async def _was_taken(self, data: bytes, epoch: int, generation: int) -> bool:
-        """Whether a multi whose answer was lost has taken effect. A late one can't follow: the servers refuse what
-        comes over a session's former connection, and answer in order on the present one."""
-        await self._session.sync()
+    async def _was_taken(self, data: bytes, epoch: int, generation: int) -> tuple[int, int] | None:
+        """The versions of `running` and `epoch`, if a multi whose answer was lost has taken effect."""
+        await self._session.sync()  # a late one can't follow
         running, stored = await asyncio.gather(
             self._session.get(self._paths.running), self._session.get(self._paths.epoch)
         )
         if self._session.generation != generation or running is None or stored is None:
-            return False
-        return running.data == data and self._read_epoch(stored) == epoch
+            return None
+        return (running.version, stored.version) if (running.data, self._read_epoch(stored)) == (data, epoch) else None
 
-    def _hold(self, term: Term, running_version: int, generation: int, asked_at: float) -> None:
+    def _hold(self, term: Term, running_version: int, generation: int) -> None:
         self.term, self._missing_since = term, 0.0
-        # `running` alone would not do: a node that somebody else makes anew has the same version.
+        # `running` alone would not do: a node that somebody else makes again may have the same version.
         checks = Check(self._paths.running, running_version), Check(self._paths.epoch, term.fence)
-        self._holding = self._session.proofs.hold(self._name, checks, asked_at)
+        self._holding = self._session.proofs.hold(self._name, checks)
         self.lease = self._holding.lease
         if self._session.generation == generation:
             self._held.begin(self._holding)
         else:
-            self._session.proofs.drop(self._holding, "the ZooKeeper session was lost")
+            self._session.proofs.drop(self._holding, f"the {self._session.service.title} session was lost")
 
-    def _read_epoch(self, node: Node | None) -> int:
-        if node is None:
-            return 0
+    def _read_epoch(self, node: Node) -> int:
         try:
             return int(node.data or b"0")
         except ValueError:
-            raise ZooKeeperError(
-                f"the ZooKeeper node {self._paths.epoch} holds {node.data[:40]!r}, which is no epoch",
+            raise ServiceError(
+                f"the node {self._paths.epoch} holds {node.data[:40]!r}, which is no epoch",
                 remedy="set it to a number that is above all epochs before, or delete it",
             ) from None
 

@@ -1,4 +1,4 @@
-"""Where everything lies in ZooKeeper, below [zookeeper] root."""
+"""Where everything is, below the root of the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks and positions in ZooKeeper while each daemon's network fails at random: never two holders, no write lost."""
+"""Shared locks and positions while each daemon's network fails at random: never two holders, no write lost."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from devstack import Stack
-from headrace.adapters.zookeeper.lock import ZooKeeperLock
-from headrace.adapters.zookeeper.state import ZooKeeperStore
+from headrace.cluster.lock import SharedLock
+from headrace.cluster.state import ClusterStore
 from headrace.errors import Fenced, LeaseLapsed, LockServiceError, StateStoreError
 from headrace.model import Position
 from headrace.ports.state import StateChange
+from tests.lock_bench import SERVICES, Keeper
 from tests.proxy import Proxy
-from tests.zookeeper_bench import Ensemble
 
 pytestmark = pytest.mark.server
 
@@ -29,10 +29,10 @@ SEED = int(os.environ.get("HEADRACE_FAULT_SEED", "6"))
 class Worker:
     """A daemon that takes the destination, counts its position up one by one, and gives it back."""
 
-    def __init__(self, zoo: Ensemble, name: str, proxies: list[Proxy], noise: random.Random) -> None:
-        self._zoo, self._name, self._noise = zoo, name, noise
+    def __init__(self, keeper: Keeper, name: str, proxies: list[Proxy], noise: random.Random) -> None:
+        self._zoo, self._name, self._noise = keeper, name, noise
         self.proxies = proxies
-        self.lock: ZooKeeperLock | None = None
+        self.lock: SharedLock | None = None
         self.counts: Counter[str] = Counter()
         self.published: list[tuple[int, int]] = []
         """(epoch, number) in the order in which they were handed over."""
@@ -40,7 +40,7 @@ class Worker:
     async def start(self) -> None:
         hosts = ",".join(f"127.0.0.1:{proxy.port}" for proxy in self.proxies)
         session = await self._zoo.session(self._name, hosts)
-        self.lock, self._store = ZooKeeperLock(session, "shop", self._name, ""), ZooKeeperStore(session)
+        self.lock, self._store = SharedLock(session, "shop", self._name, ""), ClusterStore(session)
 
     async def run(self, log: list[tuple[int, int]]) -> None:
         while True:
@@ -103,12 +103,13 @@ async def _watch_leases(workers: list[Worker]) -> None:
         await asyncio.sleep(0.002)
 
 
+@pytest.mark.parametrize("kind", SERVICES)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-async def test_never_two_holders_and_no_write_lost_while_networks_fail(stack: Stack) -> None:
-    server, noise = stack.zookeeper(nodes=3), random.Random(SEED)
-    zoo, log = Ensemble(server), list[tuple[int, int]]()
+async def test_never_two_holders_and_no_write_lost_while_networks_fail(stack: Stack, kind: str) -> None:
+    server, noise = getattr(stack, kind)(nodes=3), random.Random(SEED)
+    keeper, log = Keeper(kind, server), list[tuple[int, int]]()
     proxies = [[Proxy(node.host, node.port) for node in server.nodes] for _ in range(3)]
-    workers = [Worker(zoo, f"w{number}", mine, random.Random(SEED + number)) for number, mine in enumerate(proxies)]
+    workers = [Worker(keeper, f"w{number}", mine, random.Random(SEED + number)) for number, mine in enumerate(proxies)]
     try:
         await asyncio.gather(*(worker.start() for worker in workers))
         tasks = [asyncio.create_task(worker.run(log)) for worker in workers]
@@ -125,7 +126,7 @@ async def test_never_two_holders_and_no_write_lost_while_networks_fail(stack: St
         for task in done:
             task.result()
         counts = sum((worker.counts for worker in workers), Counter[str]())
-        reader = ZooKeeperStore(await zoo.session("reader"))
+        reader = ClusterStore(await keeper.session("reader"))
         stored = await reader.load("shop")
         assert stored.position is not None
         # Each write that was confirmed counts one, and one whose answer the daemon did not wait for may count too.
@@ -138,7 +139,7 @@ async def test_never_two_holders_and_no_write_lost_while_networks_fail(stack: St
         assert counts["taken"] >= SECONDS / 3
         print(dict(counts), stored.version)
     finally:
-        await zoo.close()
+        await keeper.close()
         for mine in proxies:
             for proxy in mine:
                 proxy.close()

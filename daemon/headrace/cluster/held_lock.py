@@ -1,22 +1,21 @@
-"""What a daemon does while it holds a lock in ZooKeeper: it sees that the lock is taken away, and who else wants it."""
+"""What a daemon does while it holds a lock: it sees that the lock is taken away, and who else wants it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 
-from headrace.adapters.zookeeper.errors import Refused
-from headrace.adapters.zookeeper.lock_queue import LockQueue
-from headrace.adapters.zookeeper.operations import Delete, Node, read_json
-from headrace.adapters.zookeeper.proofs import Holding
-from headrace.adapters.zookeeper.session import Session
+from headrace.cluster.lock_queue import LockQueue
+from headrace.cluster.proofs import Holding
+from headrace.cluster.session import Session
 from headrace.errors import LockServiceError
+from headrace.ports.lock_service import Delete, Node, Refused, read_json
 from headrace.tasks import set_within
 
 _LOOK = 1.0
 """Seconds between two looks of a daemon that is to run nothing, for one that could take over."""
 _AGAIN = 0.5
-"""Seconds until what ZooKeeper did not do is tried again."""
+"""Seconds until what the service did not do is tried again."""
 
 
 class HeldLock:
@@ -57,7 +56,8 @@ class HeldLock:
                 event.clear()
                 try:
                     if not await self._stands(queue):
-                        session.proofs.drop(holding, f"the lock of {self._destination} was taken away in ZooKeeper")
+                        taken = f"the lock of {self._destination} was taken away in {session.service.title}"
+                        session.proofs.drop(holding, taken)
                         return
                     self._ask(await self._request(await queue.watch(self._paths.move)))
                     await set_within(event, _LOOK if session.drained else session.timeout)
@@ -69,7 +69,7 @@ class HeldLock:
     async def _stands(self, queue: LockQueue) -> bool:
         if self._session.owns(await queue.watch(self._paths.running)):
             return True
-        await self._session.sync()  # a server that we came to anew may be behind
+        await self._session.sync()  # a server that we have just come to may be behind
         return self._session.owns(await queue.watch(self._paths.running))
 
     async def _request(self, move: Node | None) -> str:

@@ -1,0 +1,16 @@
+"""What is used of aetcd, and only here: messages and stubs of etcd, without its client, which has no TLS, goes to one
+server, and lets a token expire."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # read once: what went wrong is in the errors
+import grpc
+import grpc.aio
+from aetcd import rpc
+
+KNOWN_VERSIONS = {"aetcd": ("1.0.0",)}
+"""What this was tried with, on real servers."""
+
+__all__ = ["grpc", "rpc"]

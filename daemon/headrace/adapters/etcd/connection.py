@@ -1,0 +1,168 @@
+"""One connection to one server of etcd: calls with a time limit each, an account's token, watches."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import ssl
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from headrace.adapters.etcd.aetcd_internals import grpc, rpc
+from headrace.adapters.etcd.settings import EtcdSettings
+from headrace.ports.lock_service import OutcomeUnknown, Refused, ServiceError, SessionOver
+from headrace.tls import client_context
+
+_OPTIONS = (("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1))
+"""With gRPC's pool a new channel would wait until the one before may try again."""
+_TOKEN = ("invalid auth token", "revision of auth store is old")
+"""What is said of a token that is not known any more, or older than a change of the accounts."""
+_REFUSALS = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.OUT_OF_RANGE,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
+"""Nothing was done. Of all else nobody knows."""
+
+
+def credentials(settings: EtcdSettings) -> grpc.ChannelCredentials | None:
+    """What encrypted connections need; None without TLS. Raises LockServiceError when a file can't be used."""
+    if settings.tls != "required":
+        return None
+    ca, certificate, key = settings.tls_files
+    client_context("[etcd]", ServiceError, ca, certificate, key)
+    files = (ca or ssl.get_default_verify_paths().cafile, key or certificate, certificate)
+    try:
+        return grpc.ssl_channel_credentials(*(Path(file).read_bytes() if file else None for file in files))
+    except OSError as error:
+        raise ServiceError(f"a TLS file of [etcd] can't be read: {error}") from error
+
+
+def _error(error: grpc.RpcError, what: str) -> ServiceError:
+    code, text = error.code(), error.details()
+    if code is grpc.StatusCode.PERMISSION_DENIED:
+        remedy = "give [etcd] a user whose role may read and write all keys below root"
+        return Refused(f"etcd does not let us use {what}", "no_auth", remedy=remedy)
+    if code is grpc.StatusCode.NOT_FOUND:
+        return SessionOver("the etcd lease is over")
+    if code in _REFUSALS:
+        return Refused(f"etcd refused {what}: {text}", "other")
+    return OutcomeUnknown(f"etcd did not answer ({what}): {text}", remedy="look whether etcd has a leader")
+
+
+class EtcdConnection:
+    """Raises ServiceErrors. `tls` is what `credentials` gave."""
+
+    def __init__(self, endpoint: str, settings: EtcdSettings, tls: grpc.ChannelCredentials | None) -> None:
+        self.endpoint = endpoint
+        self._user, self._password = settings.user, settings.password.get_secret_value()
+        self._tls, self._token = tls, ""
+        self._channel = self._open(grpc.aio)
+        self.kv, self.lease = rpc.KVStub(self._channel), rpc.LeaseStub(self._channel)
+        self._watches: dict[int, Callable[[], None]] = {}
+        self._numbers = itertools.count(1)
+        self._wanted: asyncio.Queue[rpc.WatchRequest] = asyncio.Queue()
+
+    def _open(self, module: Any) -> Any:
+        if self._tls is not None:
+            return module.secure_channel(self.endpoint, self._tls, options=_OPTIONS)
+        return module.insecure_channel(self.endpoint, options=_OPTIONS)
+
+    @property
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        return (("token", self._token),) if self._token else ()
+
+    async def close(self) -> None:
+        """Safe to call twice."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._channel.close()
+
+    async def login(self, limit: float) -> None:
+        """Gets a token, where there is an account."""
+        if self._user:
+            request = rpc.AuthenticateRequest(name=self._user, password=self._password)
+            ask = rpc.AuthStub(self._channel).Authenticate
+            self._token = (await self._ask(ask, request, f"the account {self._user}", limit)).token
+
+    async def call(self, method: Callable[..., Any], request: Any, what: str, limit: float) -> Any:
+        """Calls a method of `kv` or `lease`; `what` is named in errors."""
+        try:
+            return await self._ask(method, request, what, limit)
+        except Refused as refused:
+            if not self._token or not any(text in str(refused) for text in _TOKEN):
+                raise
+        await self.login(limit)
+        return await self._ask(method, request, what, limit)
+
+    async def _ask(self, method: Callable[..., Any], request: Any, what: str, limit: float) -> Any:
+        try:
+            return await method(request, timeout=limit, metadata=self._metadata)
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            raise OutcomeUnknown(f"the connection to etcd was closed ({what})") from None  # not us: close()
+        except grpc.RpcError as error:
+            raise _error(error, what) from error
+
+    async def keep_alive(self, lease: int, limit: float) -> rpc.LeaseKeepAliveResponse:
+        """Renews a lease; one that is over has TTL 0."""
+
+        async def one() -> AsyncIterator[rpc.LeaseKeepAliveRequest]:
+            yield rpc.LeaseKeepAliveRequest(ID=lease)
+
+        async def ask(request: Any, *, timeout: float, metadata: Any) -> Any:
+            call = self.lease.LeaseKeepAlive(one(), timeout=timeout, metadata=metadata)
+            try:
+                if (answer := await call.read()) is not grpc.aio.EOF:
+                    return answer
+                raise OutcomeUnknown("etcd did not answer (lease)")
+            finally:
+                call.cancel()
+
+        return await self.call(ask, None, "the lease", limit)
+
+    def write_soon(self, key: bytes, value: bytes, limit: float) -> Any:
+        """Begins a write in threads of gRPC's own, whatever the loop does. Returns what has to be kept until then."""
+        channel = self._open(grpc)
+        request = rpc.PutRequest(key=key, value=value)
+        return channel, rpc.KVStub(channel).Put.future(request, timeout=limit, metadata=self._metadata)
+
+    # -- watches --------------------------------------------------------------------------------------------------
+
+    def watch(self, key: bytes, revision: int, callback: Callable[[], None]) -> None:
+        """Calls `callback` once: at a change of the key from this revision on, and when the connection breaks."""
+        number = next(self._numbers)
+        self._watches[number] = callback
+        wanted = rpc.WatchCreateRequest(key=key, start_revision=revision, watch_id=number)
+        self._wanted.put_nowait(rpc.WatchRequest(create_request=wanted))
+
+    async def watching(self) -> None:
+        """Has to run for watch() to work. Ends with an error when the server does not answer any more."""
+
+        async def requests() -> AsyncIterator[rpc.WatchRequest]:
+            while True:
+                yield await self._wanted.get()
+
+        metadata = (*self._metadata, ("hasleader", "true"))
+        call = rpc.WatchStub(self._channel).Watch(requests(), metadata=metadata)
+        try:
+            async for answer in call:
+                if answer.canceled and answer.watch_id < 0:
+                    raise OutcomeUnknown(f"etcd refused a watch: {answer.cancel_reason}")
+                if (answer.events or answer.canceled) and (callback := self._watches.pop(answer.watch_id, None)):
+                    cancelled = rpc.WatchCancelRequest(watch_id=answer.watch_id)
+                    self._wanted.put_nowait(rpc.WatchRequest(cancel_request=cancelled))
+                    callback()
+        except grpc.RpcError as error:
+            raise _error(error, "watches") from error
+        finally:
+            call.cancel()
+            watches, self._watches = self._watches, {}
+            for callback in watches.values():
+                callback()

@@ -1,0 +1,124 @@
+"""Daemons that share destinations by a lock service, as one process sees them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from headrace.cluster.lock import SharedLock
+from headrace.cluster.paths import node_name
+from headrace.cluster.session import Session
+from headrace.cluster.state import ClusterStore
+from headrace.cluster.view import BALANCE, Assignment, View, number_of
+from headrace.ports.cluster import Lock
+from headrace.ports.lock_service import Create, Delete, LockService, Refused, ServiceError, Set, read_json
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process that takes part in a cluster."""
+
+    node: str
+    address: str
+    """The address at which operators find the daemon: that of HTTP, or its host."""
+    max_destinations: int = 0
+    """How many it may run; 0: any number."""
+    command: bool = False
+    """A command of an operator: no member, seen by nobody, and it makes nothing."""
+
+
+class Cluster:
+    """One session with the service, its locks, its state store, and who runs what. Every call has a time limit and
+    raises LockServiceError when the service does not answer, or does not do what is asked."""
+
+    def __init__(self, service: LockService, member: Member) -> None:
+        self._member = member
+        info = {"address": member.address, "max": member.max_destinations}
+        self.session = Session(service, member.node, info, member=not member.command, capacity=member.max_destinations)
+        self.counts = self.session.counts
+        self.store = ClusterStore(self.session)
+        """Holds the positions of all destinations."""
+
+    async def start(self) -> None:
+        """Connects and joins the members. Raises LockServiceError; nothing is open then."""
+        await self.session.start()
+
+    async def close(self) -> None:
+        """Gives up all locks and leaves the members; safe to call twice. Never raises."""
+        await self.session.close()
+
+    def lock(self, destination: str) -> Lock:
+        """The lock of a destination, not taken."""
+        return SharedLock(self.session, destination, self._member.node, self._member.address)
+
+    async def look(self) -> View:
+        """Reads the members, and the node of each destination."""
+        session, paths = self.session, self.session.paths
+        members, drains, names = await asyncio.gather(
+            session.members(), session.children(paths.drains), session.children(paths.destinations)
+        )
+        assignments = await asyncio.gather(*(self._assignment(name) for name in sorted(names)))
+        return View(
+            members, frozenset(map(node_name, drains)), {assignment.name: assignment for assignment in assignments}
+        )
+
+    async def _assignment(self, name: str) -> Assignment:
+        session, paths = self.session, self.session.paths.destination(name)
+        running, move, nodes = await asyncio.gather(
+            session.get(paths.running), session.get(paths.move), session.read_children(paths.candidates)
+        )
+        info = read_json(running.data) if running is not None else {}
+        request = read_json(move.data) if move is not None else {}
+        found = {one: read_json(node.data) for one, node in nodes.items()}
+        found.pop(str(info.get("node", "")), None)
+        return Assignment(
+            name,
+            str(info.get("node", "")),
+            str(info.get("address", "")),
+            number_of(info, "epoch"),
+            number_of(info, "since"),
+            frozenset(one for one, data in found.items() if data.get("ready", True)),
+            tuple(sorted(found)),
+            str(request.get("to", "")),
+            number_of(request, "at"),
+            str(info.get("moved_by", "")) not in ("", BALANCE),
+        )
+
+    async def ask_to_move(self, destination: str, node: str, by: str) -> None:
+        """Says that `node` is to run a destination next; its holder hands it over in order. `by` names the asker."""
+        path = self.session.paths.destination(destination).move
+        data = _note(to=node, by=by)
+        for _ in range(3):
+            with _unless("no_node", "node_exists", "bad_version"):
+                there = await self.session.get(path)
+                await self.session.multi(Set(path, data, there.version) if there else Create(path, data))
+                return
+        raise ServiceError(f"several daemons or operators move {destination} at the same time; try again")
+
+    async def drain(self, node: str, by: str) -> None:
+        """Says that a daemon is to run nothing, until undrain(). Safe when it is said already."""
+        with _unless("node_exists"):
+            await self.session.multi(Create(self.session.paths.drain(node), _note(by=by)))
+
+    async def undrain(self, node: str) -> None:
+        """Lets a daemon run destinations again. Safe when it may."""
+        with _unless("no_node"):
+            await self.session.multi(Delete(self.session.paths.drain(node)))
+
+
+@contextlib.contextmanager
+def _unless(*whys: str) -> Any:
+    try:
+        yield
+    except Refused as refused:
+        if refused.why not in whys:
+            raise
+
+
+def _note(**what: Any) -> bytes:
+    return orjson.dumps({**what, "at": time.time_ns() // 1000})

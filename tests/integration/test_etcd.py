@@ -1,0 +1,207 @@
+"""What is etcd's own: leases, leaders that freeze, requests that arrive late, accounts, TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from aetcd import rpc
+
+from devstack import Stack
+from devstack.servers.base import Tls
+from headrace.adapters.etcd import service as module
+from headrace.cluster.lock import SharedLock
+from headrace.cluster.state import ClusterStore
+from headrace.errors import LockServiceError
+from headrace.ports.lock_service import Create, OutcomeUnknown, SessionOver
+from tests.certificates import Authority
+from tests.lock_bench import Keeper, nothing_known, until, within
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+async def keys(etcd: Any) -> AsyncIterator[Keeper]:
+    made = Keeper("etcd", etcd)
+    yield made
+    await made.close()
+
+
+async def opened(keys: Keeper, **more: Any) -> Any:
+    """A service by itself, connected."""
+    service = keys.service(**more)
+    service.open(lambda state, session, timeout: None)
+    await until(lambda: service.connected)
+    return service
+
+
+async def revoke(connection: Any, lease: int) -> None:
+    await connection.call(connection.lease.LeaseRevoke, rpc.LeaseRevokeRequest(ID=lease), "a lease", 1.0)
+
+
+async def test_what_a_session_sent_late_is_never_done(keys: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    service, sent, path = await opened(keys), list[rpc.TxnRequest](), keys.node("late")
+
+    async def lose(method: Any, request: rpc.TxnRequest, what: str, limit: float) -> Any:
+        sent.append(request)
+        raise OutcomeUnknown("it is on its way")
+
+    with monkeypatch.context() as network:
+        network.setattr(service._connection, "call", lose)
+        with pytest.raises(OutcomeUnknown):
+            await service.multi([Create(path, b"")], 1.0)
+        with pytest.raises(OutcomeUnknown):
+            await service.sync(1.0)
+    await service.sync(1.0)
+    for request in sent:
+        await service._connection.call(service._connection.kv.Txn, request, "what was late", 1.0)
+    assert await service.get(path, 1.0) is None
+    await service.multi([Create(path, b"")], 1.0)  # also after a sync() that was late itself
+    monkeypatch.setattr(service._connection, "call", lose)
+    with pytest.raises(OutcomeUnknown):
+        await service.multi([Create(f"{path}/after", b"")], 1.0)
+    monkeypatch.undo()
+    await revoke(service._connection, service._lease)
+    connection = module.EtcdConnection(keys.server.address, service._settings, None)
+    assert not (await connection.call(connection.kv.Txn, sent[-1], "what was late", 1.0)).succeeded, (
+        "its session is over"
+    )
+    await connection.close()
+    await service.close()
+
+
+async def test_nothing_is_written_for_a_session_that_is_over(keys: Keeper) -> None:
+    service = await opened(keys)
+    connection, lease = service._connection, service._lease
+    await service.multi([Create(keys.node("a"), b"", ephemeral=True)], 1.0)
+    await revoke(connection, lease)
+    with pytest.raises(SessionOver):
+        await service.multi([Create(keys.node("b"), b"")], 1.0)
+    with pytest.raises(SessionOver):
+        await service.prove([], 1.0)
+    await until(lambda: service.connected and service._lease not in (0, lease))
+    assert await service.children(keys.root, 1.0) == ["sessions"]
+    await service.close()
+
+
+async def test_children_come_in_pages_and_each_once(keys: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PAGE", 3)
+    service, names = await opened(keys), ["shop", "shop-2", "shop0", "é", "a b"]
+    for name in names:
+        await service.multi([Create(keys.node(f"d/{name}"), b"")], 1.0)
+        for number in range(7):
+            await service.multi([Create(keys.node(f"d/{name}/{number}/deep"), b"")], 1.0)
+    found = await service.children(keys.node("d"), 1.0)
+    assert sorted(found) == sorted(names)
+    assert len(await service.children(keys.node("d/shop"), 1.0)) == 7
+    assert await service.children(keys.node("nothing"), 1.0) == []
+    await service.close()
+
+
+async def test_more_locks_than_a_transaction_may_have_operations_are_proved(keys: Keeper) -> None:
+    session = await keys.session("a")
+    locks = [SharedLock(session, f"d{number}", "a", "") for number in range(80)]
+    for lock in locks:
+        assert await lock.try_acquire(nothing_known)
+    await within(5, session.proofs.now())
+    keys.operator.set(keys.node("destinations/d70/epoch"), b"9")
+    await within(5, session.proofs.now())
+    assert [lock for lock in locks if lock.lease.lost] == [locks[70]]
+    assert all(lock.lease.remaining for lock in locks if lock is not locks[70])
+
+
+async def test_a_frozen_leader_that_wakes_proves_no_lease_that_another_has_ended(stack: Stack) -> None:
+    """The holder talks to the frozen leader alone. When that one wakes it still renews leases, not yet knowing that it
+    was replaced, and perhaps that the next leader has ended them."""
+    server = stack.etcd(nodes=3)
+    keys = Keeper("etcd", server)
+    try:
+        leader = server.leader
+        others = ",".join(node.address for node in server.nodes if node is not leader)
+        holder, other = await keys.lock("a", hosts=leader.address), await keys.lock("b", hosts=others)
+        patient = await opened(keys, hosts=leader.address, session_timeout=60)
+        await holder.acquire(nothing_known)
+        waiting = asyncio.create_task(other.acquire(nothing_known))
+        leader.freeze()
+        await within(5, holder.lease.lapsed())
+        await within(20, waiting)
+        assert not holder.lease.remaining
+        proving = asyncio.create_task(patient.prove([], 20.0))
+        await asyncio.sleep(0.2)
+        assert not proving.done()
+        thawed = time.monotonic()
+        leader.thaw()
+        with contextlib.suppress(OutcomeUnknown):
+            assert await proving > thawed
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline and not holder.lease.lost:
+            assert not holder.lease.remaining
+            await asyncio.sleep(0.005)
+        await until(lambda: bool(holder.lease.lost))
+        assert other.lease.check() is None
+    finally:
+        leader.thaw()
+        await asyncio.gather(keys.close(), patient.close())
+        server.kill()
+
+
+@pytest.mark.long
+async def test_an_account_may_use_what_is_below_the_root_and_nobody_else_may(stack: Stack) -> None:
+    server = stack.etcd(name="etcd-auth")
+    keys = Keeper("etcd", server)
+    channel = grpc.insecure_channel(server.address, options=[("grpc.enable_http_proxy", 0)])
+    auth, prefix = rpc.AuthStub(channel), f"{keys.root}/".encode()
+    for user, password in (("root", "r"), ("headrace", "secret"), ("somebody", "else")):
+        auth.UserAdd(rpc.AuthUserAddRequest(name=user, password=password))
+        auth.RoleAdd(rpc.AuthRoleAddRequest(name=user))
+        auth.UserGrantRole(rpc.AuthUserGrantRoleRequest(user=user, role=user))
+    below = rpc.Permission(permType=rpc.Permission.READWRITE, key=prefix, range_end=prefix[:-1] + b"0")
+    auth.RoleGrantPermission(rpc.AuthRoleGrantPermissionRequest(name="headrace", perm=below))
+    auth.AuthEnable(rpc.AuthEnableRequest())
+    ours, theirs = {"user": "headrace", "password": "secret"}, {"user": "somebody", "password": "else"}
+    try:
+        lock = await keys.lock("a", **ours)
+        await lock.acquire(nothing_known)
+        await within(5, lock._session.proofs.now())
+        assert await ClusterStore(lock._session).problems("shop") == []
+        service: Any = lock._session.service
+        service._connection._token = "one that has expired"
+        await within(5, lock._session.proofs.now())
+        with pytest.raises(LockServiceError, match="invalid user ID or password"):
+            await keys.session("b", user="headrace", password="wrong")
+        with pytest.raises(LockServiceError, match="does not let us use the session"):
+            await keys.session("b", **theirs)
+        with pytest.raises(LockServiceError, match="user name is empty"):
+            await keys.session("b")
+    finally:
+        await keys.close()
+        channel.close()
+        server.kill()
+
+
+@pytest.mark.long
+async def test_an_encrypted_session_with_certificates_on_both_sides(stack: Stack, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server = stack.etcd(tls=Tls(authority.make("server")[2], authority.path), name="etcd-tls")
+    keys = Keeper("etcd", server)
+    certificate, key, _ = authority.make("client")
+    tls = {"tls": "required", "tls_ca": authority.path, "tls_certificate": certificate, "tls_key": key}
+    try:
+        lock = await keys.lock("a", **tls)
+        await lock.acquire(nothing_known)
+        await within(5, lock._session.proofs.now())
+        (tmp_path / "other").mkdir()
+        with pytest.raises(LockServiceError, match=r"TLS handshake failed|Tls handshake failed"):
+            await keys.session("b", **{**tls, "tls_ca": Authority(tmp_path / "other").path})
+        (tmp_path / "empty.pem").touch()
+        with pytest.raises(LockServiceError, match=r"empty\.pem"):
+            await keys.session("b", tls="required", tls_ca=tmp_path / "empty.pem")
+    finally:
+        await keys.close()
+        server.kill()
