@@ -194,10 +194,12 @@ class Proxy:
             server.setblocking(False)
             try:
                 await self._loop.sock_connect(server, self._target)
-            except OSError:
+            except (OSError, asyncio.CancelledError) as error:
                 client.close()
                 server.close()
-                continue
+                if isinstance(error, OSError):
+                    continue
+                raise
             for end in (client, server):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             link = _Link(client, server)
