@@ -67,7 +67,7 @@ class Proxy:
         self._rate = 0.0
         self._cut_after: int | None = None
         self._cut_by_reset = True
-        self._accepting: asyncio.Task[None] | None = None
+        self._connecting: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
         self._thread.start()
         self._call(self._accept_on)
@@ -150,6 +150,8 @@ class Proxy:
         self._loop.run_forever()
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
+        for link in list(self._links):  # of connections that were made while the others were closed
+            self._end(link, reset=True)
         self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
 
@@ -176,36 +178,39 @@ class Proxy:
         return listener
 
     def _accept_on(self) -> None:
-        if self._accepting is None:
-            self._accepting = self._loop.create_task(self._accept())
+        self._loop.add_reader(self._listener, self._accept)
 
     def _accept_off(self) -> None:
         """The kernel goes on to answer SYNs until its backlog is full, but no byte ever comes: the greeting hangs."""
-        if self._accepting is not None:
-            self._accepting.cancel()
-            self._accepting = None
+        if self._listener.fileno() >= 0:
+            self._loop.remove_reader(self._listener)
 
-    async def _accept(self) -> None:
-        while True:
-            client, _ = await self._loop.sock_accept(self._listener)
-            client.setblocking(False)
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # gone again
+            client, _ = self._listener.accept()
             self.connections += 1
-            server = socket.socket()
-            server.setblocking(False)
-            try:
-                await self._loop.sock_connect(server, self._target)
-            except OSError:
-                client.close()
-                server.close()
-                continue
+            task = self._loop.create_task(self._connect(client))
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
+
+    async def _connect(self, client: socket.socket) -> None:
+        server = socket.socket()
+        try:
+            for end in (client, server):
+                end.setblocking(False)
+            await self._loop.sock_connect(server, self._target)
             for end in (client, server):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            link = _Link(client, server)
-            self._links.add(link)
-            link.tasks = [
-                self._loop.create_task(self._forward(link, server, client, down=True)),
-                self._loop.create_task(self._forward(link, client, server, down=False)),
-            ]
+        except (OSError, asyncio.CancelledError):
+            client.close()
+            server.close()
+            return
+        link = _Link(client, server)
+        self._links.add(link)
+        link.tasks = [
+            self._loop.create_task(self._forward(link, server, client, down=True)),
+            self._loop.create_task(self._forward(link, client, server, down=False)),
+        ]
 
     async def _forward(self, link: _Link, source: socket.socket, target: socket.socket, *, down: bool) -> None:
         first = True

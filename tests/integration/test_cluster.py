@@ -107,6 +107,7 @@ def test_a_standby_is_healthy_and_not_ready_and_takes_over_after_a_clean_stop(
     assert 'headrace_fenced_writes_total{destination="shop"} 0.0' in metrics
 
 
+@pytest.mark.long
 def test_a_killed_daemon_is_replaced_once_its_session_has_ended(
     pair: tuple[DaemonProcess, DaemonProcess], execute: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -376,6 +377,7 @@ def test_check_tells_an_account_that_may_not_use_the_nodes(
     assert (code, said.count("could be reached within")) == (1, 1), said
 
 
+@pytest.mark.long
 def test_a_lock_service_that_is_away_is_one_sentence(
     mysql: Any, service: Service, schema: str, daemon: Make, tmp_path: Path
 ) -> None:

@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import grpc.aio
 import pytest
 from aetcd import rpc
 
 from devstack import Stack
 from devstack.servers.base import Tls
 from headrace.adapters.etcd import service as module
+from headrace.adapters.etcd.settings import EtcdSettings
 from headrace.cluster.lock import SharedLock
 from headrace.cluster.state import ClusterStore
 from headrace.errors import LockServiceError
-from headrace.ports.lock_service import Create, OutcomeUnknown, SessionOver
+from headrace.ports.lock_service import Check, Create, OutcomeUnknown, SessionOver
 from tests.certificates import Authority
 from tests.lock_bench import Keeper, nothing_known, until, within
 
@@ -84,10 +86,52 @@ async def test_nothing_is_written_for_a_session_that_is_over(keys: Keeper) -> No
     with pytest.raises(SessionOver):
         await service.multi([Create(keys.node("b"), b"")], 1.0)
     with pytest.raises(SessionOver):
+        await service._write([Check(keys.node("a"), 1)], 1.0)
+    with pytest.raises(SessionOver):
         await service.prove([], 1.0)
     await until(lambda: service.connected and service._lease not in (0, lease))
     assert await service.children(keys.root, 1.0) == ["sessions"]
     await service.close()
+
+
+async def test_calls_and_watches_on_a_connection_that_was_closed_end_at_once(keys: Keeper) -> None:
+    service, changed = await opened(keys), asyncio.Event()
+    connection = service._connection
+    await service.get(keys.node("a"), 1.0, changed.set)
+    reading = asyncio.create_task(service.get(keys.node("b"), 5.0))
+    await connection.close()
+    await within(1, changed.wait())
+    with contextlib.suppress(OutcomeUnknown):
+        await within(1, reading)
+    with pytest.raises(OutcomeUnknown):
+        await connection.call(connection.kv.Range, rpc.RangeRequest(key=b"a"), "a", 1.0)
+    late = asyncio.Event()
+    connection.watch(b"a", 1, late.set)
+    await within(1, late.wait())
+    await until(lambda: service.connected)
+    await service.close()
+
+
+async def test_a_cancellation_that_meets_the_end_of_a_call_is_not_lost(keys: Keeper) -> None:
+    """gRPC makes calls in tasks of its own. Such a task that is cancelled when its call has just failed says so, and
+    drops the cancellation."""
+    connection = module.EtcdConnection(keys.server.address, EtcdSettings(endpoints="127.0.0.1:1"), None)  # type: ignore[arg-type]
+
+    async def fail(request: Any, **more: Any) -> Any:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            late = grpc.StatusCode.DEADLINE_EXCEEDED, grpc.aio.Metadata(), grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(*late) from None
+
+    task = asyncio.create_task(connection.call(fail, None, "a", 60))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task], timeout=1.0)
+    assert task.cancelled()
+    with pytest.raises(TimeoutError):
+        await within(0.05, connection.call(fail, None, "a", 60))
+    await connection.close()
 
 
 async def test_children_come_in_pages_and_each_once(keys: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,6 +160,7 @@ async def test_more_locks_than_a_transaction_may_have_operations_are_proved(keys
     assert all(lock.lease.remaining for lock in locks if lock is not locks[70])
 
 
+@pytest.mark.long
 async def test_a_frozen_leader_that_wakes_proves_no_lease_that_another_has_ended(stack: Stack) -> None:
     """The holder talks to the frozen leader alone. When that one wakes it still renews leases, not yet knowing that it
     was replaced, and perhaps that the next leader has ended them."""

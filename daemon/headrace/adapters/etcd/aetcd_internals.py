@@ -1,5 +1,5 @@
-"""What is used of aetcd, and only here: messages and stubs of etcd, without its client, which has no TLS, goes to one
-server, and lets a token expire."""
+"""What is used of aetcd, and only here: messages and stubs of etcd's API. Its client has no TLS, knows one server, and
+lets a token expire."""
 
 from __future__ import annotations
 

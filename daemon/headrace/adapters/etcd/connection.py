@@ -22,7 +22,6 @@ _TOKEN = ("invalid auth token", "revision of auth store is old")
 _REFUSALS = (
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.FAILED_PRECONDITION,
-    grpc.StatusCode.OUT_OF_RANGE,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
     grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.UNIMPLEMENTED,
@@ -37,10 +36,7 @@ def credentials(settings: EtcdSettings) -> grpc.ChannelCredentials | None:
     ca, certificate, key = settings.tls_files
     client_context("[etcd]", ServiceError, ca, certificate, key)
     files = (ca or ssl.get_default_verify_paths().cafile, key or certificate, certificate)
-    try:
-        return grpc.ssl_channel_credentials(*(Path(file).read_bytes() if file else None for file in files))
-    except OSError as error:
-        raise ServiceError(f"a TLS file of [etcd] can't be read: {error}") from error
+    return grpc.ssl_channel_credentials(*(Path(file).read_bytes() if file else None for file in files))
 
 
 def _error(error: grpc.RpcError, what: str) -> ServiceError:
@@ -65,7 +61,7 @@ class EtcdConnection:
         self._channel = self._open(grpc.aio)
         self.kv, self.lease = rpc.KVStub(self._channel), rpc.LeaseStub(self._channel)
         self._watches: dict[int, Callable[[], None]] = {}
-        self._numbers = itertools.count(1)
+        self._numbers, self._broken = itertools.count(1), False
         self._wanted: asyncio.Queue[rpc.WatchRequest] = asyncio.Queue()
 
     def _open(self, module: Any) -> Any:
@@ -101,14 +97,16 @@ class EtcdConnection:
         return await self._ask(method, request, what, limit)
 
     async def _ask(self, method: Callable[..., Any], request: Any, what: str, limit: float) -> Any:
+        task = asyncio.current_task()
+        cancelled = task.cancelling() if task else 0
         try:
             return await method(request, timeout=limit, metadata=self._metadata)
-        except asyncio.CancelledError:
-            if (task := asyncio.current_task()) is None or task.cancelling():
-                raise
-            raise OutcomeUnknown(f"the connection to etcd was closed ({what})") from None  # not us: close()
-        except grpc.RpcError as error:
-            raise _error(error, what) from error
+        except (asyncio.CancelledError, grpc.aio.UsageError, grpc.RpcError) as error:
+            if task and task.cancelling() > cancelled:  # gRPC may tell us of the call's end instead
+                raise asyncio.CancelledError from None
+            if isinstance(error, grpc.RpcError):
+                raise _error(error, what) from error
+            raise OutcomeUnknown(f"the connection to etcd was closed ({what})") from None
 
     async def keep_alive(self, lease: int, limit: float) -> rpc.LeaseKeepAliveResponse:
         """Renews a lease; one that is over has TTL 0."""
@@ -137,6 +135,9 @@ class EtcdConnection:
 
     def watch(self, key: bytes, revision: int, callback: Callable[[], None]) -> None:
         """Calls `callback` once: at a change of the key from this revision on, and when the connection breaks."""
+        if self._broken:
+            asyncio.get_running_loop().call_soon(callback)
+            return
         number = next(self._numbers)
         self._watches[number] = callback
         wanted = rpc.WatchCreateRequest(key=key, start_revision=revision, watch_id=number)
@@ -163,6 +164,6 @@ class EtcdConnection:
             raise _error(error, "watches") from error
         finally:
             call.cancel()
-            watches, self._watches = self._watches, {}
-            for callback in watches.values():
+            self._broken = True
+            for callback in self._watches.values():
                 callback()

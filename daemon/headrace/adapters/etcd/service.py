@@ -22,7 +22,6 @@ from headrace.ports.lock_service import (
     LockService,
     Node,
     Op,
-    OutcomeUnknown,
     Refused,
     ServiceError,
     SessionOver,
@@ -55,7 +54,7 @@ class Etcd(LockService):
         self.name, self.address, self.root = settings.service, ",".join(settings.endpoints), settings.root
         self.timeout = settings.session_timeout
         self._connection: EtcdConnection | None = None
-        self._on_link: Callable[[Link, int, float], None] = lambda state, session, timeout: None
+        self._on_link: Callable[[Link, int, float], None]
         self._running: asyncio.Task[None] | None = None
         self._granted = 0
         """The lease's TTL, in seconds."""
@@ -87,16 +86,17 @@ class Etcd(LockService):
 
     @property
     def _limit(self) -> float:
-        """Seconds for a server to answer, so that one dead machine does not cost the session."""
-        return max(1.0, self.timeout / 2 / len(self._settings.endpoints))
+        """Seconds for a server to answer, so that a dead machine, or a request that was lost with the leader, does not
+        cost the session."""
+        return max(1.0, self.timeout / max(4, 2 * len(self._settings.endpoints)))
 
     async def _run(self, tls: Any) -> None:
         for endpoint in itertools.cycle(self._settings.endpoints):
             connection = EtcdConnection(endpoint, self._settings, tls)
             try:
                 await self._serve(connection)
-            except ServiceError as error:
-                self.last_problem = f"{endpoint}: {error.args[0]}"
+            except Exception as error:  # also one that nobody has thought of
+                self.last_problem = f"{endpoint}: {error.args[0] if isinstance(error, ServiceError) else repr(error)}"
             finally:
                 was, self._connection = self._connection, None
                 await connection.close()
@@ -196,7 +196,7 @@ class Etcd(LockService):
         """
         while True:
             asked_at = time.monotonic()
-            terms = {await self._keep_alive(self._open(), limit)}
+            terms = {await self._keep_alive(self._open(), min(limit, self._limit))}
             for start in range(0, max(1, len(operations)), _MOST):
                 try:
                     terms.add((await self._write(operations[start : start + _MOST], limit)).raft_term)
@@ -222,6 +222,7 @@ class Etcd(LockService):
 
     async def _write(self, operations: Sequence[Op], limit: float) -> Any:
         """Returns the header of the answer."""
+        limit = min(limit, self._limit)
         if self._in_doubt:
             await self.sync(limit)
         while True:
@@ -243,13 +244,11 @@ class Etcd(LockService):
             if answer.succeeded:
                 return answer.header
             mine, *there = (next(iter(one.response_range.kvs), None) for one in answer.responses)
+            if mine is None:
+                raise SessionOver("the etcd lease is over")
             for index, (one, kv) in enumerate(zip(operations, there, strict=True)):
                 if (why := _misfit(one, kv)) is not None:
                     raise Refused(f"etcd refused {one.path}: {why}", why, index)
-            if mine is None:
-                raise SessionOver("the etcd lease is over")
-            if mine.mod_revision == revision:
-                raise OutcomeUnknown(f"etcd's answer to a change of {what} is not understood")
             self._revision = mine.mod_revision  # a sync() of ours whose answer was lost
 
 
