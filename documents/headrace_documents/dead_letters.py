@@ -179,7 +179,7 @@ def _show(dead_letters: DeadLetters[FactsT], options: argparse.Namespace) -> int
         print(printable_json(one.page() | content.page()))
         return 0
     facts = [(f"{name}:", str(value)) for name, value in one.page().items() if value != ""]
-    record = [("record:", f"{_text(content.key) or '(none)'}  (its key)")]
+    record = [("record:", f"{_text(content.key)}  (its key)")] if content.key is not None else []
     headers = [("header:", f"{name} = {_text(value) or '(none)'}") for name, value in content.headers]
     rows = [*facts, *record, *headers]
     width = max(len(name) for name, _ in rows)
