@@ -351,7 +351,7 @@ def test_every_step_of_the_walks_is_a_file_and_a_function() -> None:
         assert re.search(rf"def {function}\(", text), (file, function)
 
 
-@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/internals.md", "CONTRIBUTING.md"])
 def test_members_of_classes_that_a_page_names_exist(page: str) -> None:
     """Also without the file before it, which the steps of the walks have; and the class too."""
     known, named = members(), re.findall(r"`_?([A-Z]\w*[a-z]\w*)\.(\w+)`", read(page))
@@ -375,12 +375,12 @@ def test_members_of_classes_that_docstrings_name_exist() -> None:
 def test_files_and_rooms_that_the_architecture_names_exist() -> None:
     page = read("docs/architecture.md")
     folders = [ROOT / "daemon/headrace", *CONSUMER_ROOMS.values(), ROOT / "rabbitmq_consumer/headrace_consume"]
-    for file in re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)`", page):
+    for file in re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)`", page + read("docs/internals.md")):
         if file.startswith("tests/"):  # see test_named_tests_exist
             continue
         beside = "cli" if file == "wiring.py" else "mysql"  # the room that the line is about
         assert any((folder / file).is_file() or (folder / beside / file).is_file() for folder in folders), file
-    table = page.partition("## Rooms of the daemon\n")[2].partition("\n###")[0]
+    table = page.partition("## Packages of the daemon\n")[2].partition("\n## ")[0]
     assert rooms_of(table) == {one.name for one in modules(ROOT / "daemon/headrace")}
     for text, folder in CONSUMER_ROOMS.items():
         table = page.partition(text)[2].partition("\n\n|")[2].partition("\n\n")[0]
