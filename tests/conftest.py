@@ -14,6 +14,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from devstack import Stack
+from tests import collected
 from tests.support import DaemonProcess, destination_toml
 
 _numbers = itertools.count(1)
@@ -45,6 +46,17 @@ def pytest_configure() -> None:
     inherit that; they do not inherit a handler."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m takes some away
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.args == ["tests"]:
+        collected.note(items)
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """The beginning of a text that is long: each worker sends the names of all tests, also those of 16 MiB."""
+    return f"{val[:60]!r}..." if isinstance(val, (str, bytes)) and len(val) > 1000 else None
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
