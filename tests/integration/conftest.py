@@ -31,6 +31,12 @@ def bench(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Bench]:
     server.kill()
 
 
+@pytest.fixture(scope="session")
+def hurt_kafka(stack: Stack) -> Any:
+    """One that tests may freeze; the others go on with theirs."""
+    return stack.kafka(name="hurt")
+
+
 @pytest.fixture
 async def zoo(zookeeper: Any) -> AsyncIterator[Ensemble]:
     """A root of the test's own on the shared ensemble; sessions that a test opens there end with it."""
