@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,27 +15,33 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from devstack import Stack
+from tests import collected
+from tests import shared as shared_servers
 from tests.support import DaemonProcess, destination_toml
 
 _numbers = itertools.count(1)
+_worker = os.environ.get("PYTEST_XDIST_WORKER", "").replace("gw", "w")
+"""In the names of schemas, as they are those of topics in a Kafka that all workers share."""
+_SHARED = pytest.StashKey[shared_servers.SharedServers]()
 TOGETHER = {
     "tests/chaos/": "heavy",
-    "tests/consume/": "heavy",
+    "tests/consume/": "consume",
     "tests/e2e/": "heavy",
     "tests/spark/": "heavy",
-    "tests/contracts/test_sinks.py": "rocketmq",
-    "tests/integration/test_devstack_queues.py": "rocketmq",
-    "tests/integration/test_rocketmq.py": "rocketmq",
+    "tests/contracts/test_sinks.py": "queues",
+    "tests/integration/test_devstack_queues.py": "queues",
+    "tests/integration/test_rabbitmq": "queues",
+    "tests/integration/test_rocketmq.py": "queues",
     "tests/integration/test_real_debezium.py": "connect",
     "tests/integration/test_jdbc_sink.py": "connect",
 }
 """What runs in one worker, by the beginning of a test's path: the heavy ones keep two cores busy each and share
-Elasticsearch; RocketMQ and Kafka Connect take long to start."""
+Elasticsearch, and so do those of the RabbitMQ consumer; RabbitMQ, RocketMQ and Kafka Connect take long to start."""
 
 
 class Scheduling(LoadFileScheduling):
-    """Gives each worker a file at a time, or several that belong together, in the order of collection: the heavy ones
-    first, and last the unit tests, so that no worker is left alone with much."""
+    """Gives each worker a file at a time, or several that belong together, in the order of collection: after the unit
+    tests the heavy ones, so that no worker is left alone with much at the end."""
 
     def _split_scope(self, nodeid: str) -> str:
         return next((name for start, name in TOGETHER.items() if nodeid.startswith(start)), nodeid.partition("::")[0])
@@ -45,6 +52,35 @@ def pytest_configure() -> None:
     inherit that; they do not inherit a handler."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m takes some away
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.args == ["tests"]:
+        collected.note(items)
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/unit/"))  # they need no server, so they begin
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """The beginning of a text that is long: each worker sends the names of all tests, also those of 16 MiB."""
+    return f"{val[:60]!r}..." if isinstance(val, (str, bytes)) and len(val) > 1000 else None
+
+
+def _shared(config: pytest.Config) -> shared_servers.SharedServers:
+    if _SHARED not in config.stash:
+        config.stash[_SHARED] = shared_servers.SharedServers()
+    return config.stash[_SHARED]
+
+
+def pytest_configure_node(node: Any) -> None:
+    """Of xdist, in pytest's own process, before a worker begins."""
+    if node.config.args == ["tests"]:
+        node.workerinput["servers"] = _shared(node.config).addresses
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if servers := config.stash.get(_SHARED, None):
+        servers.stop()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
@@ -85,8 +121,10 @@ def mariadb118(shared: Callable[[str], Any]) -> Any:
 
 
 @pytest.fixture(scope="session")
-def kafka(stack: Stack) -> Any:
-    return stack.kafka()
+def kafka(request: pytest.FixtureRequest) -> Any:
+    """The one that all tests share; a test that hurts it starts its own."""
+    servers = getattr(request.config, "workerinput", {}).get("servers")
+    return shared_servers.kafka(servers) if servers else request.getfixturevalue("stack").kafka()
 
 
 @pytest.fixture(scope="session")
@@ -134,7 +172,7 @@ def opensearch_server(stack: Stack) -> Any:
 @pytest.fixture
 def schema(mysql: Any) -> Iterator[str]:
     """A schema of the test's own, empty."""
-    name = f"shop{next(_numbers)}"
+    name = f"shop{_worker}{next(_numbers)}"
     with pymysql.connect(**mysql.connection("root"), autocommit=True) as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {name}")
     yield name

@@ -40,6 +40,12 @@ async def keeper(request: pytest.FixtureRequest) -> AsyncIterator[Keeper]:
     await made.close()
 
 
+@pytest.fixture(scope="session")
+def hurt_kafka(stack: Stack) -> Any:
+    """One that tests may freeze; the others go on with theirs."""
+    return stack.kafka(name="hurt")
+
+
 @pytest.fixture
 async def zoo(zookeeper: Any) -> AsyncIterator[Keeper]:
     """The same, of ZooKeeper in any case."""

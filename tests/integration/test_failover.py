@@ -50,6 +50,15 @@ class Pair:
     def __init__(self, stack: Stack) -> None:
         self.first = stack.mysql(name="primary", server_id=301)
         self.second = stack.mysql(name="replica", server_id=302)
+
+    def begin(self) -> None:
+        """Makes them what they were, whatever became of them: running, and with nothing but an empty table."""
+        for server in (self.second, self.first):
+            server.start()
+            server.sql(
+                "STOP REPLICA; RESET REPLICA ALL; SET GLOBAL read_only = 0;"
+                " DROP DATABASE IF EXISTS shop; DROP DATABASE IF EXISTS headrace; RESET BINARY LOGS AND GTIDS"
+            )
         replicate(self.second, self.first)
         self.first.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, n INT)")
         caught_up(self.second, self.first)
@@ -65,11 +74,17 @@ class Pair:
         self.second.kill()
 
 
-@pytest.fixture
-def pair(stack: Stack) -> Iterator[Pair]:
+@pytest.fixture(scope="module")
+def servers(stack: Stack) -> Iterator[Pair]:
     made = Pair(stack)
     yield made
     made.end()
+
+
+@pytest.fixture
+def pair(servers: Pair) -> Pair:
+    servers.begin()
+    return servers
 
 
 class Load(threading.Thread):

@@ -54,6 +54,7 @@ class Load(threading.Thread):
 @pytest.fixture
 def pair(stack: Stack) -> Iterator[Pair]:
     made = Pair(stack)
+    made.begin()
     yield made
     made.end()
 

@@ -18,6 +18,11 @@ from tests.support import DaemonProcess, destination_toml, eventually, read_topi
 pytestmark = pytest.mark.server
 
 
+@pytest.fixture
+def kafka(hurt_kafka: Any) -> Any:
+    return hurt_kafka
+
+
 class Writer(threading.Thread):
     """Changes rows all the time: one-row transactions, bulk statements, changed keys, deletes."""
 

@@ -30,8 +30,11 @@ def ids(out: Path) -> list[int]:
     return [int(row["id"]) for message in read_jsonl(out) for row in message["data"]]
 
 
-@pytest.fixture(params=["mysql", pytest.param("mysql without gtids", marks=pytest.mark.long), "mariadb"])
-def server(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Any]:
+@pytest.fixture(
+    scope="module", params=["mysql", pytest.param("mysql without gtids", marks=pytest.mark.long), "mariadb"]
+)
+def purging(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Any]:
+    """A server of this file's own, whose binlogs are purged and cut off."""
     if request.param == "mariadb":
         made: Any = stack.mariadb(name="lost-mariadb", server_id=401)
     elif request.param == "mysql":
@@ -39,9 +42,17 @@ def server(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Any]:
     else:
         off = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
         made = stack.mysql(None, *off, name="lost-plain", server_id=403)
-    made.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, body VARCHAR(100))")
     yield made
     made.kill()
+
+
+@pytest.fixture
+def server(purging: Any) -> Any:
+    """The same as if it were new: with one empty table, and one binlog."""
+    purging.sql("DROP DATABASE IF EXISTS shop; DROP DATABASE IF EXISTS headrace")
+    purging.sql("RESET MASTER" if "mariadb" in purging.name else "RESET BINARY LOGS AND GTIDS")
+    purging.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, body VARCHAR(100))")
+    return purging
 
 
 def stopped_behind(server: Any, daemon: Make, out: Path, policy: str) -> DaemonProcess:

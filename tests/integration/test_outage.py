@@ -20,6 +20,12 @@ from tests.support import DaemonProcess, destination_toml, eventually, read_topi
 
 pytestmark = pytest.mark.server
 
+
+@pytest.fixture
+def kafka(hurt_kafka: Any) -> Any:
+    return hurt_kafka
+
+
 OUTAGE = float(os.environ.get("HEADRACE_OUTAGE", "20"))
 KEYS = 3000
 LAST = "1000000"

@@ -14,6 +14,12 @@ from tests.support import DaemonProcess, destination_toml, eventually, read_json
 
 pytestmark = pytest.mark.server
 
+
+@pytest.fixture
+def kafka(hurt_kafka: Any) -> Any:
+    return hurt_kafka
+
+
 BUDGET = 4 << 20
 AWAY = 6
 LARGEST = 1 << 20

@@ -38,6 +38,7 @@ def bodies(pipeline: Pipeline, index: str) -> dict[str, Any]:
     return {name: body for name, (_, body) in pipeline.documents(index).items()}
 
 
+@pytest.mark.long
 async def test_tables_become_one_document_and_what_is_refused_is_a_dead_letter(pipeline: Pipeline) -> None:
     name = declare(pipeline)
     pipeline.elastic.indices.create(index=name, mappings={"properties": {"city": {"type": "integer"}}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -60,12 +61,15 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, canonicalize_name(DISTRIBUTIONS.get(name, [name])[0])
 
 
-def all_imports() -> Iterator[tuple[str, str, int, str]]:
+@functools.cache
+def all_imports() -> list[tuple[str, str, int, str]]:
     """Part, file, line and distribution of each import."""
-    for part in PARTS:
-        for path in sorted((ROOT / part).rglob("*.py")):
-            for line, name in imports(path):
-                yield part, str(path.relative_to(ROOT)), line, name
+    return [
+        (part, str(path.relative_to(ROOT)), line, name)
+        for part in PARTS
+        for path in sorted((ROOT / part).rglob("*.py"))
+        for line, name in imports(path)
+    ]
 
 
 def test_each_import_is_declared_for_the_part_that_imports_it() -> None:

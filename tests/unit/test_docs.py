@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import shlex
 import subprocess
@@ -313,6 +314,7 @@ def test_the_readme_stays_short_and_the_licence_is_whole() -> None:
     assert "END OF TERMS AND CONDITIONS" in licence
 
 
+@functools.cache
 def members() -> dict[str, set[str]]:
     """What each class of the code has, by its name: methods, and attributes of the class or of an object; with what
     its bases have. Classes of the same name count as one."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import pkgutil
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -48,9 +48,9 @@ OTHERS = {
 """What these pages name like a key and is none: MySQL's and RabbitMQ's, parts of /health, and values."""
 
 
-def trees() -> Iterator[ast.Module]:
-    for file in sorted((ROOT / "daemon" / "headrace").rglob("*.py")):
-        yield ast.parse(file.read_text())
+@functools.cache
+def trees() -> list[ast.Module]:
+    return [ast.parse(file.read_text()) for file in sorted((ROOT / "daemon" / "headrace").rglob("*.py"))]
 
 
 def class_constants(name: str) -> set[str]:
@@ -65,6 +65,7 @@ def class_constants(name: str) -> set[str]:
     return found - {""}
 
 
+@functools.cache
 def reasons() -> set[str]:
     """Every reason that the code gives an error, a state that is entered, a trouble or a move of the position."""
     found = class_constants("reason")
@@ -189,6 +190,7 @@ def test_each_class_of_errors_says_which_section_is_about_it_and_that_section_ex
         assert (one.section or one.reason) in known, one.__name__
 
 
+@functools.cache
 def keys() -> dict[str, set[str]]:
     """The keys of each section of the configuration, by its name without brackets; "" has all of them."""
     found: dict[str, set[str]] = {"": set()}

@@ -30,4 +30,4 @@ def test_unit_tests_are_never_long() -> None:
 
 
 def test_what_runs_in_one_worker_exists() -> None:
-    assert [path for path in TOGETHER if not (ROOT / path).exists()] == []
+    assert [path for path in TOGETHER if not [*ROOT.glob(f"{path.rstrip('/')}*")]] == []
