@@ -6,38 +6,12 @@ They only spare work. Without one, or while it is away, versions in Elasticsearc
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 import structlog
 
+from headrace_consume.seen import DuplicatesError, SeenStore
 from headrace_consume.settings import Settings
-from headrace_documents.errors import ConsumerError
-
-
-class DuplicatesError(ConsumerError):
-    """The store of message ids can't be used. Versions in Elasticsearch decide without it."""
-
-
-class SeenStore(ABC):
-    """Identities of messages that Elasticsearch has confirmed. Methods raise DuplicatesError, within the time limit."""
-
-    @abstractmethod
-    async def open(self) -> None:
-        """Connects, and makes what is missing."""
-
-    @abstractmethod
-    async def seen(self, names: Sequence[str]) -> set[str]:
-        """Those of them that are noted."""
-
-    @abstractmethod
-    async def note(self, names: Sequence[str]) -> None:
-        """Notes them, for `ttl` seconds from now."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Ends it; never raises."""
-
 
 log = structlog.get_logger(__name__)
 

@@ -13,7 +13,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from headrace_consume.duplicates import DuplicatesError, SeenStore
+from headrace_consume.seen import DuplicatesError, SeenStore
 from headrace_consume.settings import DuplicatesSettings
 
 T = TypeVar("T")

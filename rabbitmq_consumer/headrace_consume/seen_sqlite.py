@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from headrace_consume.duplicates import DuplicatesError, SeenStore
+from headrace_consume.seen import DuplicatesError, SeenStore
 from headrace_consume.settings import DuplicatesSettings
 from headrace_consume.threads import in_thread
 

@@ -11,7 +11,8 @@ import pytest
 
 import devstack
 from devstack.servers.redis import RedisServer
-from headrace_consume.duplicates import Duplicates, DuplicatesError
+from headrace_consume.duplicates import Duplicates
+from headrace_consume.seen import DuplicatesError
 from headrace_consume.seen_redis import RedisSeen
 from headrace_consume.seen_sqlite import SqliteSeen
 from headrace_consume.settings import DuplicatesSettings

@@ -203,7 +203,7 @@ def test_redis_that_is_missing_is_one_sentence() -> None:
     code = """
 from types import SimpleNamespace
 from headrace_consume.duplicates import make_duplicates
-from headrace_consume.duplicates import DuplicatesError
+from headrace_consume.seen import DuplicatesError
 settings = SimpleNamespace(duplicates=SimpleNamespace(store="redis"), rabbitmq=SimpleNamespace(queue="q"))
 try:
     make_duplicates(settings)
