@@ -19,6 +19,7 @@ from devstack.servers.base import Tls
 from headrace.adapters.etcd import service as module
 from headrace.adapters.etcd.settings import EtcdSettings
 from headrace.cluster.lock import SharedLock
+from headrace.cluster.session import Session
 from headrace.cluster.state import ClusterStore
 from headrace.errors import LockServiceError
 from headrace.ports.lock_service import Check, Create, OutcomeUnknown, SessionOver
@@ -202,12 +203,14 @@ async def test_an_account_may_use_what_is_below_the_root_and_nobody_else_may(sta
     keys = Keeper("etcd", server)
     channel = grpc.insecure_channel(server.address, options=[("grpc.enable_http_proxy", 0)])
     auth, prefix = rpc.AuthStub(channel), f"{keys.root}/".encode()
-    for user, password in (("root", "r"), ("headrace", "secret"), ("somebody", "else")):
+    for user, password in (("root", "r"), ("headrace", "secret"), ("somebody", "else"), ("narrow", "n")):
         auth.UserAdd(rpc.AuthUserAddRequest(name=user, password=password))
         auth.RoleAdd(rpc.AuthRoleAddRequest(name=user))
         auth.UserGrantRole(rpc.AuthUserGrantRoleRequest(user=user, role=user))
     below = rpc.Permission(permType=rpc.Permission.READWRITE, key=prefix, range_end=prefix[:-1] + b"0")
     auth.RoleGrantPermission(rpc.AuthRoleGrantPermissionRequest(name="headrace", perm=below))
+    sessions = rpc.Permission(permType=rpc.Permission.READWRITE, key=prefix + b"s", range_end=prefix + b"t")
+    auth.RoleGrantPermission(rpc.AuthRoleGrantPermissionRequest(name="narrow", perm=sessions))
     auth.AuthEnable(rpc.AuthEnableRequest())
     ours, theirs = {"user": "headrace", "password": "secret"}, {"user": "somebody", "password": "else"}
     try:
@@ -218,6 +221,10 @@ async def test_an_account_may_use_what_is_below_the_root_and_nobody_else_may(sta
         service: Any = lock._session.service
         service._connection._token = "one that has expired"
         await within(5, lock._session.proofs.now())
+        command = Session(keys.service(user="narrow", password="n"), "b", {}, member=False)
+        await command.start()
+        assert "give [etcd] a user whose role may" in (await ClusterStore(command).problems("shop"))[0]
+        await command.close()
         with pytest.raises(LockServiceError, match="invalid user ID or password"):
             await keys.session("b", user="headrace", password="wrong")
         with pytest.raises(LockServiceError, match="does not let us use the session"):
