@@ -17,6 +17,7 @@ from aetcd import rpc
 from devstack import Stack
 from devstack.servers.base import Tls
 from headrace.adapters.etcd import service as module
+from headrace.adapters.etcd.connection import EtcdConnection
 from headrace.adapters.etcd.settings import EtcdSettings
 from headrace.cluster.lock import SharedLock
 from headrace.cluster.session import Session
@@ -71,7 +72,7 @@ async def test_what_a_session_sent_late_is_never_done(keys: Keeper, monkeypatch:
         await service.multi([Create(f"{path}/after", b"")], 1.0)
     monkeypatch.undo()
     await revoke(service._connection, service._lease)
-    connection = module.EtcdConnection(keys.server.address, service._settings, None)
+    connection = EtcdConnection(keys.server.address, service._settings, None)
     assert not (await connection.call(connection.kv.Txn, sent[-1], "what was late", 1.0)).succeeded, (
         "its session is over"
     )
@@ -116,7 +117,7 @@ async def test_calls_and_watches_on_a_connection_that_was_closed_end_at_once(key
 async def test_a_cancellation_that_meets_the_end_of_a_call_is_not_lost(keys: Keeper) -> None:
     """gRPC makes calls in tasks of its own. Such a task that is cancelled when its call has just failed says so, and
     drops the cancellation."""
-    connection = module.EtcdConnection(keys.server.address, EtcdSettings(endpoints="127.0.0.1:1"), None)  # type: ignore[arg-type]
+    connection = EtcdConnection(keys.server.address, EtcdSettings.model_validate({"endpoints": "h:1"}), None)
 
     async def fail(request: Any, **more: Any) -> Any:
         try:
@@ -169,6 +170,7 @@ async def test_a_frozen_leader_that_wakes_proves_no_lease_that_another_has_ended
     keys = Keeper("etcd", server)
     try:
         leader = server.leader
+        assert leader is not None
         others = ",".join(node.address for node in server.nodes if node is not leader)
         holder, other = await keys.lock("a", hosts=leader.address), await keys.lock("b", hosts=others)
         patient = await opened(keys, hosts=leader.address, session_timeout=60)
@@ -192,7 +194,8 @@ async def test_a_frozen_leader_that_wakes_proves_no_lease_that_another_has_ended
         await until(lambda: bool(holder.lease.lost))
         assert other.lease.check() is None
     finally:
-        leader.thaw()
+        for node in server.nodes:
+            node.thaw()
         await asyncio.gather(keys.close(), patient.close())
         server.kill()
 
@@ -243,7 +246,7 @@ async def test_an_encrypted_session_with_certificates_on_both_sides(stack: Stack
     server = stack.etcd(tls=Tls(authority.make("server")[2], authority.path), name="etcd-tls")
     keys = Keeper("etcd", server)
     certificate, key, _ = authority.make("client")
-    tls = {"tls": "required", "tls_ca": authority.path, "tls_certificate": certificate, "tls_key": key}
+    tls: dict[str, Any] = {"tls": "required", "tls_ca": authority.path, "tls_certificate": certificate, "tls_key": key}
     try:
         lock = await keys.lock("a", **tls)
         await lock.acquire(nothing_known)
