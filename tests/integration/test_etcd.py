@@ -17,8 +17,10 @@ from aetcd import rpc
 from devstack import Stack
 from devstack.servers.base import Tls
 from headrace.adapters.etcd import service as module
+from headrace.adapters.etcd.connection import EtcdConnection
 from headrace.adapters.etcd.settings import EtcdSettings
 from headrace.cluster.lock import SharedLock
+from headrace.cluster.session import Session
 from headrace.cluster.state import ClusterStore
 from headrace.errors import LockServiceError
 from headrace.ports.lock_service import Check, Create, OutcomeUnknown, SessionOver
@@ -70,7 +72,7 @@ async def test_what_a_session_sent_late_is_never_done(keys: Keeper, monkeypatch:
         await service.multi([Create(f"{path}/after", b"")], 1.0)
     monkeypatch.undo()
     await revoke(service._connection, service._lease)
-    connection = module.EtcdConnection(keys.server.address, service._settings, None)
+    connection = EtcdConnection(keys.server.address, service._settings, None)
     assert not (await connection.call(connection.kv.Txn, sent[-1], "what was late", 1.0)).succeeded, (
         "its session is over"
     )
@@ -115,7 +117,7 @@ async def test_calls_and_watches_on_a_connection_that_was_closed_end_at_once(key
 async def test_a_cancellation_that_meets_the_end_of_a_call_is_not_lost(keys: Keeper) -> None:
     """gRPC makes calls in tasks of its own. Such a task that is cancelled when its call has just failed says so, and
     drops the cancellation."""
-    connection = module.EtcdConnection(keys.server.address, EtcdSettings(endpoints="127.0.0.1:1"), None)  # type: ignore[arg-type]
+    connection = EtcdConnection(keys.server.address, EtcdSettings.model_validate({"endpoints": "h:1"}), None)
 
     async def fail(request: Any, **more: Any) -> Any:
         try:
@@ -168,6 +170,7 @@ async def test_a_frozen_leader_that_wakes_proves_no_lease_that_another_has_ended
     keys = Keeper("etcd", server)
     try:
         leader = server.leader
+        assert leader is not None
         others = ",".join(node.address for node in server.nodes if node is not leader)
         holder, other = await keys.lock("a", hosts=leader.address), await keys.lock("b", hosts=others)
         patient = await opened(keys, hosts=leader.address, session_timeout=60)
@@ -191,7 +194,8 @@ async def test_a_frozen_leader_that_wakes_proves_no_lease_that_another_has_ended
         await until(lambda: bool(holder.lease.lost))
         assert other.lease.check() is None
     finally:
-        leader.thaw()
+        for node in server.nodes:
+            node.thaw()
         await asyncio.gather(keys.close(), patient.close())
         server.kill()
 
@@ -202,12 +206,14 @@ async def test_an_account_may_use_what_is_below_the_root_and_nobody_else_may(sta
     keys = Keeper("etcd", server)
     channel = grpc.insecure_channel(server.address, options=[("grpc.enable_http_proxy", 0)])
     auth, prefix = rpc.AuthStub(channel), f"{keys.root}/".encode()
-    for user, password in (("root", "r"), ("headrace", "secret"), ("somebody", "else")):
+    for user, password in (("root", "r"), ("headrace", "secret"), ("somebody", "else"), ("narrow", "n")):
         auth.UserAdd(rpc.AuthUserAddRequest(name=user, password=password))
         auth.RoleAdd(rpc.AuthRoleAddRequest(name=user))
         auth.UserGrantRole(rpc.AuthUserGrantRoleRequest(user=user, role=user))
     below = rpc.Permission(permType=rpc.Permission.READWRITE, key=prefix, range_end=prefix[:-1] + b"0")
     auth.RoleGrantPermission(rpc.AuthRoleGrantPermissionRequest(name="headrace", perm=below))
+    sessions = rpc.Permission(permType=rpc.Permission.READWRITE, key=prefix + b"s", range_end=prefix + b"t")
+    auth.RoleGrantPermission(rpc.AuthRoleGrantPermissionRequest(name="narrow", perm=sessions))
     auth.AuthEnable(rpc.AuthEnableRequest())
     ours, theirs = {"user": "headrace", "password": "secret"}, {"user": "somebody", "password": "else"}
     try:
@@ -218,6 +224,10 @@ async def test_an_account_may_use_what_is_below_the_root_and_nobody_else_may(sta
         service: Any = lock._session.service
         service._connection._token = "one that has expired"
         await within(5, lock._session.proofs.now())
+        command = Session(keys.service(user="narrow", password="n"), "b", {}, member=False)
+        await command.start()
+        assert "give [etcd] a user whose role may" in (await ClusterStore(command).problems("shop"))[0]
+        await command.close()
         with pytest.raises(LockServiceError, match="invalid user ID or password"):
             await keys.session("b", user="headrace", password="wrong")
         with pytest.raises(LockServiceError, match="does not let us use the session"):
@@ -236,7 +246,7 @@ async def test_an_encrypted_session_with_certificates_on_both_sides(stack: Stack
     server = stack.etcd(tls=Tls(authority.make("server")[2], authority.path), name="etcd-tls")
     keys = Keeper("etcd", server)
     certificate, key, _ = authority.make("client")
-    tls = {"tls": "required", "tls_ca": authority.path, "tls_certificate": certificate, "tls_key": key}
+    tls: dict[str, Any] = {"tls": "required", "tls_ca": authority.path, "tls_certificate": certificate, "tls_key": key}
     try:
         lock = await keys.lock("a", **tls)
         await lock.acquire(nothing_known)

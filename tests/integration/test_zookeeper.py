@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from devstack import Stack
-from devstack.servers.zookeeper import Tls
+from devstack.servers.base import Tls
 from headrace.cluster.lock import SharedLock
 from headrace.cluster.session import Session
 from headrace.cluster.state import ClusterStore

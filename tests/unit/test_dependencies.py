@@ -33,6 +33,7 @@ OPTIONAL = {
     "daemon/headrace/adapters/rabbitmq/": "rabbitmq",
     "common/headrace_common/rabbitmq.py": "rabbitmq",
     "daemon/headrace/adapters/rocketmq/": "rocketmq",
+    "daemon/headrace/adapters/etcd/": "etcd",
     "daemon/headrace/cli/main.py": "uvloop",
     "rabbitmq_consumer/headrace_consume/seen_redis.py": "redis",
 }
@@ -182,6 +183,21 @@ asyncio.run(main())
     done = run_without(package, f"exec({code!r})")
     assert done.stderr == ""
     assert re.search(rf"needs {package}, which is not installed -> pip install 'headrace\[{extra}\]'", done.stdout)
+
+
+@pytest.mark.parametrize("package", ["aetcd", "grpc"])
+def test_etcd_without_its_extra_says_what_to_install(package: str) -> None:
+    code = """
+from headrace.adapters.etcd.adapter import EtcdAdapter
+from headrace.errors import LockServiceError
+try:
+    EtcdAdapter().service(EtcdAdapter.section(endpoints="127.0.0.1:1"))
+except LockServiceError as error:
+    print(error)
+"""
+    done = run_without(package, f"exec({code!r})")
+    assert f"not installed ({package}) -> pip install 'headrace[etcd]'" in done.stdout
+    assert done.stderr == ""
 
 
 def test_uvloop_that_is_wanted_and_missing_is_one_sentence(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ class Answering(ZooKeeper):
     """Answers by itself."""
 
     def __init__(self) -> None:
-        super().__init__(ZooKeeperSettings(hosts="127.0.0.1:1"))  # type: ignore[call-arg, arg-type]
+        super().__init__(ZooKeeperSettings.model_validate({"hosts": "127.0.0.1:1"}))
         self._granted = TIMEOUT
         self.asked: list[float] = []
         self._link("connected", 1, TIMEOUT)
