@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from devstack import Stack
 from tests import versions
 from tests.binlogs import Known, connect, declared, decode, final_rows, image, new_file, select
 from tests.table_reads import rows_now
@@ -101,4 +103,16 @@ class Bench:
 
 mysql_only = pytest.mark.parametrize("bench", ["mysql"], indirect=True)
 mariadb_only = pytest.mark.parametrize("bench", versions.MARIADB, indirect=True)
+
+
+def open_bench(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Bench]:
+    """For a module: on a server of its own, of the kind that the fixture's parameter names."""
+    larger = () if request.param == "mysql" else ("--max-allowed-packet=64M", "--innodb-log-file-size=256M")
+    server = stack.sql(request.param, None, *larger, name=f"{request.module.__name__}-{request.param}")
+    bench = Bench(server, mariadb=request.param.startswith("mariadb"))
+    yield bench
+    bench.connection.close()
+    server.kill()
+
+
 since_57 = pytest.mark.parametrize("bench", versions.SINCE_57, indirect=True)

@@ -18,17 +18,12 @@ from tests.site import Site
 from tests.snapshots import Writers
 from tests.support import DaemonProcess, destination_toml
 from tests.table_reads import reader_of
-from tests.type_bench import Bench
+from tests.type_bench import Bench, open_bench
 
 
 @pytest.fixture(scope="module", params=versions.SQL)
 def bench(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Bench]:
-    larger = () if request.param == "mysql" else ("--max-allowed-packet=64M", "--innodb-log-file-size=256M")
-    server = stack.sql(request.param, None, *larger, name=f"{request.module.__name__}-{request.param}")
-    bench = Bench(server, mariadb=request.param.startswith("mariadb"))
-    yield bench
-    bench.connection.close()
-    server.kill()
+    yield from open_bench(request, stack)
 
 
 @pytest.fixture(params=SERVICES)

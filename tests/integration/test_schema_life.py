@@ -11,6 +11,7 @@ import pytest
 
 from devstack import Stack
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl, read_messages
+from tests.versions import long
 
 pytestmark = pytest.mark.server
 
@@ -18,7 +19,7 @@ Run = Callable[..., Any]
 SCHEMA = "life"
 
 
-@pytest.fixture(scope="module", params=["mysql", "mariadb"])
+@pytest.fixture(scope="module", params=["mysql", *long("mariadb")])
 def server(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Any]:
     if request.param == "mysql":
         made = stack.mysql(None, "--binlog-row-metadata=MINIMAL", name="life-mysql", server_id=51)

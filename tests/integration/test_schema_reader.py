@@ -24,12 +24,13 @@ from headrace.mysql.schema.reader import prepare, read_schemas
 from headrace.mysql.wire.connection import Server
 from headrace.settings.destination import SourceSettings
 from tests.ddl_replay import Recorder, Replay
+from tests.versions import long
 
 pytestmark = pytest.mark.server
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module", params=["mysql", "mariadb"])
+@pytest.fixture(scope="module", params=["mysql", *long("mariadb")])
 def server(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Any]:
     return stack.mysql() if request.param == "mysql" else stack.mariadb()
 

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from devstack import Stack
 from headrace.errors import GrantMissing, SourceError, SourceMisconfigured
 from headrace.model import ABSENT
 from headrace.mysql.snapshot import reader as module
 from headrace.ports.tables import ChunkRequest, TableChanged
+from tests import versions
 from tests.binlogs import connect, declared
 from tests.support import eventually
 from tests.table_reads import chunks_of, numbered, reader_of, rows_of, table
-from tests.type_bench import Bench
+from tests.type_bench import Bench, open_bench
 
 pytestmark = pytest.mark.server
+
+
+@pytest.fixture(scope="module", params=["mysql", *versions.long("mariadb", "mysql56", "mariadb118")])
+def bench(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Bench]:
+    """What is asked of a server is the same for all, but where a test says otherwise."""
+    yield from open_bench(request, stack)
+
+
+every_kind = pytest.mark.parametrize("bench", versions.SQL, indirect=True)
 
 
 KEYS = {
@@ -63,12 +75,14 @@ def by_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SEARCH_AGAIN", 1e12)
 
 
+@every_kind
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("each", [1, 2], ids=["alone", "first_of_two"])
 async def test_every_type_of_key_pages_through_each_row_once_in_its_order(bench: Bench, each: int, rows: int) -> None:
     await page_through_every_type(bench, each, rows)
 
 
+@every_kind
 @pytest.mark.parametrize("each", [1, 2], ids=["alone", "first_of_two"])
 async def test_every_type_of_key_gives_ranges_that_have_each_row_once(bench: Bench, by_ranges: None, each: int) -> None:
     await page_through_every_type(bench, each, 2, "n % 3 <> 1")
@@ -322,6 +336,7 @@ async def test_a_table_that_is_not_as_the_stream_knows_it_has_changed(
     assert (await reader.read(ChunkRequest(made, end))).last
 
 
+@every_kind
 async def test_an_account_without_the_right_is_told_the_grant(bench: Bench, reading: Any) -> None:
     made = numbered(bench, 1)
     rights = "BINLOG MONITOR, SLAVE MONITOR" if bench.mariadb else "REPLICATION CLIENT"
