@@ -24,7 +24,7 @@ from headrace.canal_wire.wire import packet_of
 from headrace.cli.wiring import ADAPTERS
 from headrace.cluster.cluster import Cluster, Member
 from headrace.lease import Guard, Lease
-from headrace.ports.cluster import Lock
+from headrace.ports.lock import Lock
 from headrace.ports.parking import ParkingStore
 from headrace.ports.registry import Registry
 from headrace.ports.sink import Sink, SinkRouting, SinkUse

@@ -16,7 +16,7 @@ from headrace.destination.status import DestinationStatus
 from headrace.http.facts import Facts
 from headrace.http.metrics import Metrics
 from headrace.model import Position
-from headrace.ports.cluster import ClusterCounts
+from headrace.ports.lock import ClusterCounts
 from tests.handles import handles_of
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -22,7 +22,7 @@ from headrace.http.fields import describe_tables
 from headrace.http.health import health
 from headrace.http.metrics import Metrics
 from headrace.model import Gap, Position, State, TableRows
-from headrace.ports.cluster import ClusterCounts
+from headrace.ports.lock import ClusterCounts
 from headrace_consume import status as consume_status
 from headrace_consume.status import ConsumeMetrics
 from headrace_spark.status.metrics import SparkMetrics

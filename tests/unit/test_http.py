@@ -26,7 +26,7 @@ from headrace.http.metrics import Metrics
 from headrace.http.server import HttpError, HttpServer
 from headrace.lease import Lease
 from headrace.model import Position, State
-from headrace.ports.cluster import ClusterCounts
+from headrace.ports.lock import ClusterCounts
 from headrace.ports.measures import Measure
 from headrace.settings.daemon import HttpSettings
 from tests.handles import handles_of

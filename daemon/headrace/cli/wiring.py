@@ -23,10 +23,10 @@ from headrace.lease import Lease
 from headrace.model import TableSchema
 from headrace.pipeline.process_budget import ProcessBudget
 from headrace.pipeline.projection import Projections
-from headrace.ports.cluster import Lock
 from headrace.ports.documents import DocumentIndex, IndexAccess
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.inspection import Inspection
+from headrace.ports.lock import Lock
 from headrace.ports.parking import ParkingStore
 from headrace.ports.registry import Registry
 from headrace.ports.replay import MessageReader, Published, Replay

@@ -15,7 +15,7 @@ from headrace.cluster.paths import node_name
 from headrace.cluster.session import Session
 from headrace.cluster.state import ClusterStore
 from headrace.cluster.view import BALANCE, Assignment, View, number_of
-from headrace.ports.cluster import Lock
+from headrace.ports.lock import Lock
 from headrace.ports.lock_service import Create, Delete, LockService, Refused, ServiceError, Set, read_json
 
 

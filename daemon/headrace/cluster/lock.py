@@ -17,7 +17,7 @@ from headrace.cluster.proofs import Holding
 from headrace.cluster.session import Session
 from headrace.errors import LockServiceError
 from headrace.lease import NO_TERM, KnownEpoch, Lease, Term
-from headrace.ports.cluster import Hang, Lock
+from headrace.ports.lock import Hang, Lock
 from headrace.ports.lock_service import (
     Check,
     Create,

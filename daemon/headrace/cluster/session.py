@@ -16,7 +16,7 @@ from headrace import __version__
 from headrace.cluster.paths import Paths, node_name
 from headrace.cluster.proofs import Proofs
 from headrace.errors import LockServiceError
-from headrace.ports.cluster import ClusterCounts
+from headrace.ports.lock import ClusterCounts
 from headrace.ports.lock_service import (
     Create,
     Disconnected,

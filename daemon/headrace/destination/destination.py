@@ -38,7 +38,7 @@ from headrace.errors import (
 from headrace.model import Gap, Position, State
 from headrace.native import find
 from headrace.parking.parking import OrderedParking, ensure_delivered
-from headrace.ports.cluster import Hang
+from headrace.ports.lock import Hang
 from headrace.ports.measures import Measure
 from headrace.ports.source import Heartbeat, OpenSource
 from headrace.ports.state import StateChange, StateStore, Stored

@@ -11,8 +11,8 @@ import structlog
 from headrace.destination.status import DestinationStatus
 from headrace.lease import Lease
 from headrace.pipeline.process_budget import NO_BUDGET, ProcessBudget
-from headrace.ports.cluster import Lock
 from headrace.ports.format import KeyedFormat, ValueFormat
+from headrace.ports.lock import Lock
 from headrace.ports.parking import ParkingStore
 from headrace.ports.sink import Parking, Sink, TopicEnds
 from headrace.ports.source import Source

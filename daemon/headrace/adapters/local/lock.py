@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headrace.errors import StateStoreError
 from headrace.lease import KnownEpoch, Lease
-from headrace.ports.cluster import Lock
+from headrace.ports.lock import Lock
 
 
 class FileLock(Lock):
