@@ -123,6 +123,12 @@ class Lease:
             except TimeoutError:
                 continue
 
+    async def ended(self) -> None:
+        """Raises Fenced once the lock is lost; never returns."""
+        while not self._lost:
+            await self._changed.wait()
+        raise Fenced(self._lost)
+
     async def proved(self) -> None:
         """Returns once check() passes again. Raises Fenced when the lock is lost."""
         while not self.remaining:

@@ -1,4 +1,4 @@
-"""What every cluster service promises (ports.cluster.Cluster), tried with each of them."""
+"""What every cluster service promises (cluster.Cluster), tried with each of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.cluster.rebalance import choose, rebalance
+from headrace.cluster.view import BALANCE
 from headrace.errors import Fenced
 from headrace.ports.state import VOID, StateChange
 from headrace.tasks import beside, cancel
@@ -71,6 +72,16 @@ async def test_a_destination_goes_to_the_daemon_that_it_is_asked_for(make_cluste
             await tasks["wait"]
         assignment = (await one.look()).assignments["shop"]
         assert (assignment.holder, assignment.move_to, assignment.by_hand) == ("two", "", True)
+
+
+async def test_the_balance_does_not_replace_what_an_operator_asks_for(make_cluster: Any) -> None:
+    one = await make_cluster("one")
+    held = one.lock("shop")
+    assert await held.try_acquire(nothing_known)
+    await one.ask_to_move("shop", "two", "the balance")
+    await one.ask_to_move("shop", "three", "somebody")
+    await one.ask_to_move("shop", "two", BALANCE)
+    assert (await one.look()).assignments["shop"].move_to == "three"
 
 
 async def test_a_drained_daemon_takes_no_lock_until_it_may_again(make_cluster: Any) -> None:

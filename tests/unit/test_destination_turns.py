@@ -12,7 +12,8 @@ from headrace.destination import destination as module
 from headrace.destination.requests import RequestRefused
 from headrace.errors import Fenced, LockServiceError, SourceUnreachable, SplitBrain
 from headrace.model import State
-from tests.destinations import DestinationSite, FreeLock
+from headrace.parking.parking import Waiting
+from tests.destinations import STORED, DestinationSite, FreeLock
 from tests.streams import daemon_settings, three, until
 
 
@@ -132,6 +133,7 @@ async def test_a_standby_shows_nothing_of_the_stream_that_it_ran_before(
     task = site.task()
     await until(lambda: site.sink.messages == 6 and site.status.published.oldest_at > 0)
     site.status.troubles["heartbeat"] = "none can be written"
+    site.status.note_parked(Waiting(3, 300, 3))
     site.lock.away.set()
     await until(lambda: site.status.state is State.STANDBY)  # not all is confirmed within drain_timeout
     status = site.status
@@ -139,6 +141,7 @@ async def test_a_standby_shows_nothing_of_the_stream_that_it_ran_before(
     assert ages == (0.0, 0.0, 0.0, 0.0), "what somebody else runs does not grow old here"
     assert site.actor._unconfirmed.oldest == 0.0, "whoever runs it sees to what waits"
     assert (status.lag.seconds, status.published.queue_bytes, status.troubles) == (0.0, 0, {})
+    assert status.parked == Waiting()
     status.holding.problems, status.holding.holder = ["the sink is away"], "somebody else"
     site.sink.held = False
     site.lock.away.clear()
@@ -190,6 +193,21 @@ async def test_under_a_lock_that_all_share_whoever_was_fenced_stands_in_line_aga
     await until(lambda: site.status.holding.role == "ACTIVE", limit=1.5)  # two heartbeats would be more
     site.stop.set()
     await task
+
+
+async def test_a_paused_destination_whose_lock_is_lost_waits_for_it_again(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = DestinationSite(store, monkeypatch)
+    site.lock.shared = True
+    await site.put(replace(STORED, paused="somebody"))
+    task = site.task()
+    await until(lambda: site.status.state is State.PAUSED)
+    site.lock.lease.lose("the session is over")
+    with pytest.raises(Fenced, match="the session is over"):
+        async with asyncio.timeout(5):
+            await task
+    assert (site.lock.released, site.status.holding.role) == (1, "STANDBY")
 
 
 async def test_a_run_that_fails_cuts_its_sink_and_gives_the_lock_back(

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from headrace.cluster.cluster import Cluster
+from headrace.destination.handle import DestinationHandle
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError, LostKind
 from headrace.http import hosts as hosts_module
@@ -183,13 +184,17 @@ async def test_what_adapters_measure_is_among_the_metrics_of_its_destination() -
     handles = handles_of({name: DestinationStatus(name) for name in ("shop", "stock", "idle")})
     sold = Measure("toys_sold", "Sold.", 7, "counter")
     handles["shop"].measures = lambda: [Measure("toys_on_shelf", "Toys.", 3), sold]
-    handles["stock"].measures = lambda: [Measure("toys_on_shelf", "Toys.", 5)]
+    handles["stock"].measures = lambda: [Measure("toys_on_shelf", "Toys.", 5), Measure("queue_bytes", "Mine.", 9)]
+    handles["broken"] = DestinationHandle(DestinationStatus("broken"))
+    handles["broken"].measures = lambda: [Measure("toys_on_shelf", "Toys.", 1 // 0)]
     text = (await Metrics(Facts(handles, "relay-1")).text()).decode()
     assert [line for line in text.splitlines() if line.startswith("headrace_toys")] == [
         'headrace_toys_on_shelf{destination="shop"} 3.0',
         'headrace_toys_on_shelf{destination="stock"} 5.0',
         'headrace_toys_sold_total{destination="shop"} 7.0',
     ]
+    assert text.count("# TYPE headrace_queue_bytes gauge") == 1, "what headrace has itself is left out"
+    assert 'headrace_queue_bytes{destination="broken"} 0.0' in text
 
 
 async def test_a_move_of_the_position_is_counted_from_0_on_for_every_reason(

@@ -144,3 +144,13 @@ async def test_a_search_may_take_long_while_it_comes_further_and_is_given_up_whe
     with pytest.raises(RequestRefused, match=r"came no further for 0\.2 s"):
         await asked
     assert (searches.ended, site.status.search.now) == (1, None)
+
+
+async def test_a_reset_where_nothing_is_stored_changes_nothing(
+    store: Any, monkeypatch: pytest.MonkeyPatch, searches: Searches
+) -> None:
+    site = DestinationSite(store, monkeypatch)
+    before = await store.load("shop")
+    shown = await site.actor.operator.move("", "me", read_schemas=False, commit=True)
+    assert (shown["from"], shown["gap"]) == ("nothing stored", None)
+    assert await store.load("shop") == before

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
 
+from headrace.cluster import watchdog as module
 from headrace.cluster.watchdog import EXIT_STATUS, Watchdog
 from headrace.destination.parts import Context
 from headrace.destination.publisher import Publisher
@@ -159,3 +161,19 @@ def test_ticks_that_are_late_on_a_busy_machine_count_in_full(watchdog: Watchdog,
     assert ended == []
     ticks(watchdog, 1, 0.9)
     assert ended == [EXIT_STATUS]
+
+
+@pytest.mark.parametrize("fault", ["the note raises", "standard error takes nothing"])
+def test_nothing_that_is_told_on_the_way_keeps_the_process_from_its_end(
+    watchdog: Watchdog, ended: list[int], monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    def note() -> str:
+        raise OSError(fault)
+
+    blocked = threading.Event()
+    if fault != "the note raises":
+        monkeypatch.setattr(module, "_tell", lambda where: blocked.wait())
+    watchdog.cover(lapsed(), note if fault == "the note raises" else str)
+    ticks(watchdog, 5)
+    assert ended == [EXIT_STATUS]
+    blocked.set()

@@ -96,6 +96,8 @@ class Cluster:
         for _ in range(3):
             with _unless("no_node", "node_exists", "bad_version"):
                 there = await self.session.get(path)
+                if there is not None and by == BALANCE and read_json(there.data).get("by") != BALANCE:
+                    return  # an operator has asked for something else meanwhile
                 await self.session.multi(Set(path, data, there.version) if there else Create(path, data))
                 return
         raise ServiceError(f"several daemons or operators move {destination} at the same time; try again")

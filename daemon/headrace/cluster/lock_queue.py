@@ -68,10 +68,10 @@ class LockQueue:
         """Puts up our node; False while one of a former session of ours still stands. Raises LockServiceError."""
         if self.joined:
             return True
-        generation = self._session.generation
+        generation, ready = self._session.generation, self.ready
         there = await self._session.put_up(self._paths.candidate(self._node), self._data(holds=False), generation)
         if there is None:
-            self.told = self.ready
+            self.told = ready
         elif self._session.owns(there):
             self.told = bool(read_json(there.data).get("ready", True))
         else:

@@ -196,6 +196,7 @@ class Session:
     ) -> Node | None:
         """Creates an ephemeral node of the session of `generation`. Returns None, or the node that is there already; it
         is ours when the answer was lost. Raises LockServiceError."""
+        deadline = time.monotonic() + 4 * self.timeout
         while True:
             try:
                 await self.multi(Create(path, data, ephemeral=True), generation=generation)
@@ -205,6 +206,8 @@ class Session:
                     raise
                 if (there := await self.get(path, watch)) is not None:
                     return there
+                if time.monotonic() > deadline:
+                    raise
 
     async def _read(self, call: Callable[[], Awaitable[_T]]) -> _T:
         """Reads can be asked for again."""
@@ -299,7 +302,11 @@ class Session:
             self._drain_unknown = True
             self.proofs.soon.set()
 
-        drained = await self.get(self.paths.drain(self.node), again) is not None
+        try:
+            drained = await self.get(self.paths.drain(self.node), again) is not None
+        except BaseException:
+            self._drain_unknown = True
+            raise
         if drained != self.drained:
             self.drained = drained
             _log.info("this daemon is to run nothing" if drained else "this daemon may run destinations again")
@@ -348,5 +355,9 @@ class Session:
                     _log.error(f"{self.service.title} does not do what is needed", error=problem)
                 self.proofs.soon.clear()
                 await set_within(self._changed, _LOOK)
+                continue
+            except Exception:  # without proofs every lease lapses, and nothing else would show why
+                _log.exception("unexpected error while proving the session")
+                await asyncio.sleep(_LOOK)
                 continue
             await self.proofs.until_next()

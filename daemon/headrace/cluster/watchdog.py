@@ -15,6 +15,8 @@ from headrace.lease import Lease
 EXIT_STATUS = 75
 """EX_TEMPFAIL: the service manager is to start the daemon again."""
 _TICK = 0.25
+_TELLING = 0.5
+"""Seconds that the reason of an end may take to be printed."""
 _ASLEEP = 1.0
 """A tick that took this much longer than asked for, in seconds: the process was stopped, and the loop too."""
 
@@ -72,20 +74,34 @@ class Watchdog:
                 continue
             cover.awake += step
             if cover.noted is None and cover.awake > cover.lease.margin / 2:
-                cover.noted = cover.note()  # early enough to be on its way before the end
+                cover.noted = _noted(cover)  # early enough to be on its way before the end
             if cover.awake > cover.lease.margin:
                 where = (
                     ", ".join(one.noted for one in self._covers if one.noted) or "outside of any destination's binlog"
                 )
-                # No log call: what hangs may hold its lock.
-                print(
-                    f"headrace: the event loop hangs ({where}), and a lapsed lease was not honoured in time; the "
-                    "process ends. What it does:",
-                    file=sys.stderr,
-                    flush=True,
-                )
-                faulthandler.dump_traceback(sys.__stderr__ or 2)
+                # By another thread, which may hang: standard error may be the pipe on which the loop hangs.
+                telling = threading.Thread(target=_tell, args=(where,), daemon=True)
+                telling.start()
+                telling.join(_TELLING)
                 self._end(EXIT_STATUS)
+
+
+def _noted(cover: Cover) -> str:
+    try:
+        return cover.note()
+    except Exception as error:  # whatever it is, the process has to end
+        return f"{type(error).__name__}: {error}"
+
+
+def _tell(where: str) -> None:
+    """What hangs, and where. No log call: what hangs may hold its lock."""
+    print(
+        f"headrace: the event loop hangs ({where}), and a lapsed lease was not honoured in time; the process ends. "
+        "What it does:",
+        file=sys.stderr,
+        flush=True,
+    )
+    faulthandler.dump_traceback(sys.__stderr__ or 2)
 
 
 WATCHDOG = Watchdog()

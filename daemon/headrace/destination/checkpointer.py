@@ -61,6 +61,7 @@ class Checkpointer:
         if guard.version != self.version:
             raise Fenced(f"the position of {self._name} was moved while {meanwhile}")
         self._take(guard)
+        self._status.holding.begin(guard.epoch)
         return guard.epoch
 
     async def store_now(self, store: StateStore, change: StateChange) -> None:

@@ -172,7 +172,8 @@ class Destination:
                 await self._do_requests(halt)
                 if paused := await self._paused():
                     self.status.enter(State.PAUSED, "operator", f"paused by {paused}; headrace resume {self.name}")
-                    await first({"halt": halt.wait(), "requests": self.requests.some()})
+                    lost = self._lock.lease.ended()  # nobody else looks: there is no publisher
+                    await first({"halt": halt.wait(), "requests": self.requests.some(), "lost": lost})
                 else:
                     if self.status.reason == "operator":  # resumed: what cannot begin must not look like a pause
                         self.status.enter(State.STARTING)
@@ -315,7 +316,6 @@ class Destination:
             store, self._lock.term, above=above, meanwhile="its source was opened"
         )
         heartbeats.epoch = epoch
-        self.status.holding.begin(epoch)
         # For the lines of this run's tasks, those of libraries among them.
         structlog.contextvars.bind_contextvars(epoch=epoch)
 

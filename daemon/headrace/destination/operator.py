@@ -94,7 +94,7 @@ class Operator:
         SourceError, Fenced or StateStoreError."""
         stored = await self._store.load(self._name)
         planned = await (self._search(stored, to, read_schemas) if to else self._mover.plan(stored, to))
-        if not commit:
+        if not commit or planned.nothing:
             return planned.shown()
         # The search may take long, so the stream goes on beside it.
         return await self._requests.ask(lambda: self._move_by_hand(who, read_schemas, planned), limit=_LIMIT)

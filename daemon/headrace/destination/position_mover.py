@@ -27,6 +27,11 @@ class PlannedMove:
     found: Any = None
     """See Move."""
 
+    @property
+    def nothing(self) -> bool:
+        """Whether there is nothing to be done: no position is stored that could be taken away."""
+        return not self.to and self.stored.position is None
+
     def shown(self) -> dict[str, Any]:
         """What whoever asks is shown, JSON types only: `from`, `after` (the commit time of the last transaction before
         it), `to`, `gap` and `notes`."""

@@ -110,6 +110,7 @@ class DestinationStatus:
         self.stored.forget()
         self.heartbeat.forget()
         self.snapshots.forget()
+        self.parked = Waiting()
         self._forget_troubles()
 
     def _forget_troubles(self) -> None:
@@ -154,8 +155,7 @@ class DestinationStatus:
         """Notes an error and takes its state. `restarts`: the destination has ended with it, and begins again."""
         self.restarts += restarts
         self.note_error(error)
-        if isinstance(error, PositionLost):
-            self.lost_kind = error.kind.value
+        self.lost_kind = error.kind.value if isinstance(error, PositionLost) else ""
         self.enter(error.state, error.reason, self.last_error)
 
     def begin_anew(self) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
+import structlog
 from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -18,6 +19,8 @@ from headrace.http.facts import Facts
 from headrace.http.fields import FIELDS
 from headrace.model import State, TableRows
 from headrace.tasks import cancel
+
+log = structlog.get_logger(__name__)
 
 SHARED = 1.0
 """Seconds for which all who ask are given the same."""
@@ -61,6 +64,8 @@ class Metrics:
         for metric in self._collect():
             metrics.append(metric)
             await asyncio.sleep(0)
+        own = {metric.name for metric in metrics}
+        metrics += [metric for metric in self._measures() if metric.name not in own]
         tables = {destination: status.published.tables.all() for destination, status in self._facts.statuses.items()}
         native = {destination: _native_tables(status) for destination, status in self._facts.statuses.items()}
         return await asyncio.to_thread(lambda: generate_latest(_Read([*metrics, *_tables(tables), _native(native)])))
@@ -85,7 +90,6 @@ class Metrics:
         )
         yield from self._states()
         yield from self._fields()
-        yield from self._measures()
         yield from self._cluster_counts()
         yield self._round_trips()
         yield self._gaps()
@@ -105,7 +109,12 @@ class Metrics:
         """What adapters publish of themselves."""
         found: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         for destination, handle in self._facts.handles.items():
-            for one in handle.measures():
+            try:
+                measures = handle.measures()
+            except Exception:  # of code of others; nothing else of the page is to be missing for it
+                log.exception("what source or sink measures can't be read", destination=destination)
+                continue
+            for one in measures:
                 family = CounterMetricFamily if one.kind == "counter" else GaugeMetricFamily
                 name = f"headrace_{one.name}"
                 metric = found.setdefault(name, family(name, one.text, labels=("destination",)))
