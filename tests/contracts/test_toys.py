@@ -93,10 +93,10 @@ async def test_rows_of_a_server_reach_the_toy_sink_in_the_toy_format_and_another
         await until(lambda status=status, expected=expected: status.state is expected)
     execute("INSERT INTO t VALUES (1, 'a')")
     await until(lambda: shelf.exists() and shelf.read_text().count("\n") == 1)
-    assert running[1][2].holder.startswith("one")
+    assert running[1][2].holding.holder.startswith("one")
     running[0][3].set()
     await running[0][4]
-    await until(lambda: running[1][2].role == "ACTIVE" and running[1][2].state is State.STREAMING)
+    await until(lambda: running[1][2].holding.role == "ACTIVE" and running[1][2].state is State.STREAMING)
     execute("UPDATE t SET name = 'b'")
     await until(lambda: shelf.read_text().count("\n") == 2)
     running[1][3].set()
