@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pymysql
 import pytest
 from xdist.scheduler import LoadFileScheduling
@@ -52,6 +53,9 @@ def pytest_configure() -> None:
     inherit that; they do not inherit a handler."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # How long an example takes says more of what else runs on the machine.
+    hypothesis.settings.register_profile("headrace", deadline=None)
+    hypothesis.settings.load_profile("headrace")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m takes some away

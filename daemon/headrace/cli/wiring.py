@@ -170,7 +170,8 @@ class Wiring:
 
     def __init__(self, settings: Settings, adapters: Registry = ADAPTERS, *, command: bool = False) -> None:
         self._settings, self._adapters, self._command = settings, adapters, command
-        self._files: dict[StateSettings, StateStore] = {}
+        self._files: list[tuple[StateSettings, StateStore]] = []
+        """Compared, not hashed: what an adapter from outside has in its section may not be hashable."""
         self._rebalancing: asyncio.Task[None] | None = None
         self._node = f"{settings.daemon.node}, command {os.getpid()}" if command else settings.daemon.node
         self._budget = ProcessBudget(settings.daemon.queue_bytes)
@@ -196,7 +197,7 @@ class Wiring:
         await cancel(self._rebalancing)
         if self.cluster is not None:
             await self.cluster.close()
-        for store in self._files.values():
+        for _, store in self._files:
             await store.close()
 
     def parts(self, destination: DestinationSettings) -> Parts:
@@ -267,9 +268,11 @@ class Wiring:
         state = self._settings.state_of(destination)
         if self.cluster is not None and state.store == self._settings.service:
             return self.cluster.store
-        if state not in self._files:
-            self._files[state] = self._adapters.state_adapter(state.store).store(state)
-        return self._files[state]
+        known = next((store for settings, store in self._files if settings == state), None)
+        if known is None:
+            known = self._adapters.state_adapter(state.store).store(state)
+            self._files.append((state, known))
+        return known
 
     def lock(self, destination: DestinationSettings) -> Lock:
         """The destination's lock, not taken."""

@@ -94,8 +94,8 @@ class Backlog:
 _TROUBLE = "retention"
 _LOOK = 15.0
 """Seconds between two looks at what the source still has."""
-_LOOK_IN_CATCH_UP = 3.0
-"""The same while the destination catches up."""
+_LOOK_OFTEN = 3.0
+"""The same while the destination catches up, or its position is close to what is purged."""
 
 
 class RetentionWarning:
@@ -147,6 +147,7 @@ async def look_at_binlogs(context: Context, source: Source) -> None:
         backlog.look()
         if behind and not backlog.catching_up:
             looked = 0.0  # what was measured last is not true any more
-        if now - looked > (_LOOK_IN_CATCH_UP if backlog.catching_up else _LOOK):
+        often = backlog.catching_up or _TROUBLE in status.troubles  # an operator may have moved the position
+        if now - looked > (_LOOK_OFTEN if often else _LOOK):
             looked = now
             backlog.measured(await watch.look(position))

@@ -118,7 +118,11 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
         return NoToken(f"{where} gives no token to {self._settings.user} ({why})")
 
 
-@functools.lru_cache(maxsize=1000)
 def provider_of(settings: KafkaSinkSettings) -> TokenProvider:
     """The same for all connections of the same account."""
+    return _provider(settings.model_copy(update={"options": ()}))  # which can't be hashed, and are of no account
+
+
+@functools.lru_cache(maxsize=1000)
+def _provider(settings: KafkaSinkSettings) -> TokenProvider:
     return TokenProvider(settings)
