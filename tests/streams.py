@@ -27,7 +27,7 @@ from headrace.mysql.opening import Dump as MysqlDump
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.table_schemas import TableSchemas
 from headrace.mysql.wire.connection import Server
-from headrace.ports.source import OpenSource, Receiver
+from headrace.ports.source import OpenSource, Place, Receiver
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
 from tests.configured import destination_of, parts_of
@@ -194,11 +194,11 @@ class Beats:
     async def run(self) -> None:
         await asyncio.Event().wait()
 
-    async def end(self) -> tuple[str, int]:
+    async def end(self) -> Place:
         self.asked += 1
         if isinstance(self.binlog_end, Exception):
             raise self.binlog_end
-        return self.binlog_end
+        return Place(*self.binlog_end)
 
 
 class NoConnection:

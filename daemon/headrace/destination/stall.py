@@ -65,7 +65,7 @@ class StallDetector:
         if source.silent_since() == since and not source.has_reached(end):
             progress = source.progress()
             raise SourceSilent(
-                f"{silent}, but its binlog goes on to {end[0]}:{end[1]}; we are at {progress.file}:{progress.offset}"
+                f"{silent}, but its binlog goes on to {end}; we are at {progress.file}:{progress.offset}"
             )
 
 

@@ -15,7 +15,7 @@ from headrace.mysql.opening import Dump
 from headrace.mysql.schema.states import reached
 from headrace.mysql.table_schemas import TableSchemas
 from headrace.mysql.wire.connection import address_of
-from headrace.ports.source import ALONE, ChangeStream, Progress, Receiver
+from headrace.ports.source import ALONE, ChangeStream, Place, Progress, Receiver
 from headrace.ports.tables import Watermark
 
 
@@ -145,7 +145,7 @@ class MysqlStream(ChangeStream):
 
     def passed(self, watermark: Watermark) -> bool:
         if not watermark.gtid_set:
-            return self.has_reached((watermark.file, watermark.offset))
+            return self.has_reached(Place(watermark.file, watermark.offset))
         gtids = self._decoder.transactions.gtids
         return gtids is not None and not GtidSet(watermark.gtid_set).minus(gtids)
 
@@ -177,7 +177,7 @@ class MysqlStream(ChangeStream):
         packets = self._dump.packets
         return max(packets.waiting_since, packets.last_receive) if packets.waiting_since else 0.0
 
-    def has_reached(self, end: tuple[str, int]) -> bool:
+    def has_reached(self, end: Place) -> bool:
         return reached((self._decoder.cursor.file, self._decoder.cursor.end), end)
 
     def take_entries(self) -> tuple[dict[str, Any], ...]:

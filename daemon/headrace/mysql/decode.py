@@ -22,7 +22,7 @@ from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.wire.binlog_file import packet, packets
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.ports.inspection import Captures, Output, Window
-from headrace.ports.source import Receiver, Told
+from headrace.ports.source import Place, Receiver, Told
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 
@@ -181,7 +181,7 @@ async def read_server(
     """See SourceAdapter."""
     bounds = _Bounds(window)
     files = await _binlogs(settings)
-    end = None if follow else files[-1]
+    end = None if follow else Place(*files[-1])
     source = MysqlSource(settings, DaemonSettings(spool=spool), captures, named=False, told=searching)
     opened = await source.open(None)
     if end is not None and opened.start.file and reached((opened.start.file, opened.start.offset), end):

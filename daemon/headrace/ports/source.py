@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -142,6 +142,16 @@ ALONE = 4 << 20
 """Bytes of an event whose rows may need much memory."""
 
 
+class Place(NamedTuple):
+    """A place in the source's log, which its source alone looks into; str() prints it."""
+
+    file: str
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.offset}"
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a stream has come since it was opened, whether somebody wanted what it met or not. Counts never fall."""
@@ -224,8 +234,8 @@ class ChangeStream(ABC):
         """Since when read() waits and no byte has come, on the loop's clock; 0 while silence says nothing."""
 
     @abstractmethod
-    def has_reached(self, end: tuple[str, int]) -> bool:
-        """Whether all before a file and offset of the source was received."""
+    def has_reached(self, end: Place) -> bool:
+        """Whether all before a place in the source's log was received; see SecondConnection.end()."""
 
     @abstractmethod
     def take_entries(self) -> tuple[dict[str, Any], ...]:
@@ -331,8 +341,8 @@ class SecondConnection(ABC):
         with why it can't be written."""
 
     @abstractmethod
-    async def end(self) -> tuple[str, int]:
-        """File and offset where the source's binlog ends, asked on yet another connection, because a heartbeat may
+    async def end(self) -> Place:
+        """Where the source's log ends, asked on yet another connection, because a heartbeat may
         hang. Raises SourceError when the source does not answer."""
 
     @abstractmethod
