@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,19 +80,30 @@ async def test_what_a_session_sent_late_is_never_done(keys: Keeper, monkeypatch:
     await service.close()
 
 
-async def test_nothing_is_written_for_a_session_that_is_over(keys: Keeper) -> None:
+CALLS: dict[str, Callable[[Any, Keeper], Awaitable[Any]]] = {
+    "a write": lambda service, keys: service.multi([Create(keys.node("b"), b"")], 1.0),
+    "a look": lambda service, keys: service._write([Check(keys.node("a"), 1)], 1.0),
+    "a proof": lambda service, _: service.prove([], 1.0),
+}
+
+
+@pytest.mark.parametrize("end", ["its lease is revoked", "somebody deletes its key"])
+@pytest.mark.parametrize("call", CALLS)
+async def test_nothing_is_written_for_a_session_that_is_over_and_another_begins(
+    keys: Keeper, call: str, end: str
+) -> None:
     service = await opened(keys)
     connection, lease = service._connection, service._lease
     await service.multi([Create(keys.node("a"), b"", ephemeral=True)], 1.0)
-    await revoke(connection, lease)
+    if end == "its lease is revoked":
+        await revoke(connection, lease)
+    else:
+        request = rpc.DeleteRangeRequest(key=service._own(lease))
+        await connection.call(connection.kv.DeleteRange, request, "the session", 1.0)
     with pytest.raises(SessionOver):
-        await service.multi([Create(keys.node("b"), b"")], 1.0)
-    with pytest.raises(SessionOver):
-        await service._write([Check(keys.node("a"), 1)], 1.0)
-    with pytest.raises(SessionOver):
-        await service.prove([], 1.0)
+        await CALLS[call](service, keys)
     await until(lambda: service.connected and service._lease not in (0, lease))
-    assert await service.children(keys.root, 1.0) == ["sessions"]
+    await service.multi([Create(keys.node("b"), b"")], 1.0)
     await service.close()
 
 

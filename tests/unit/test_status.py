@@ -53,14 +53,6 @@ def test_a_text_that_names_a_section_gets_no_other() -> None:
     assert status.message == f"no room -> see {MANUAL}parked_messages"
 
 
-def test_a_position_counts_as_lost_as_long_as_that_is_what_is_shown() -> None:
-    status = DestinationStatus("shop")
-    status.fail(PositionLost("gone", kind=LostKind.STATE_LOST))
-    assert status.lost_kind == "state_lost"
-    status.fail(SinkError("no broker"))
-    assert status.lost_kind == ""
-
-
 def test_a_trouble_ends_with_the_section_about_it_and_stays_the_same_trouble() -> None:
     status = DestinationStatus("shop")
     remedy = "GRANT INSERT; ask DESTINATION"

@@ -117,7 +117,7 @@ async def _adopt(settings: Settings, given: argparse.Namespace, read_cursor: Rea
         cursor = await read_cursor()
         search = Search(chosen, cursor, new_format, shared.replay)
         try:
-            to, notes = await search.run()
+            to, done, notes = await search.run()
             await asyncio.sleep(_QUIET)
             if await search.moved() or await read_cursor() != cursor:
                 raise CommandRefused(
@@ -126,4 +126,4 @@ async def _adopt(settings: Settings, given: argparse.Namespace, read_cursor: Rea
         finally:
             await search.close()
         notes = [f"the cursor of the other system is {cursor}", *notes]
-        return await move_to(shared, chosen, to, yes=given.yes, notes=notes, why=f"adopt {cursor}")
+        return await move_to(shared, chosen, to, yes=given.yes, events_done=done, notes=notes, why=f"adopt {cursor}")

@@ -67,12 +67,13 @@ async def move_to(
     *,
     yes: bool,
     read_schemas: bool = False,
+    events_done: int = 0,
     notes: Sequence[str] = (),
     why: str = "",
 ) -> int:
     """Moves the position of a destination that no daemon runs, after showing what that means, with further `notes`,
-    and asking unless `yes`; the exit status. `to` is as
-    PositionMover.plan() has it; `why` stands in the history instead of it. Raises HeadraceError."""
+    and asking unless `yes`; the exit status. `to` and `events_done` are as PositionMover.plan() has them; `why` stands
+    in the history instead of `to`. Raises HeadraceError."""
     name, store = chosen.name, await open_store(shared, chosen)
     mover = PositionMover(name, shared.source(chosen), store, chosen.source.start)
     # Not held while somebody thinks about it: the daemon would take that for another one that runs it.
@@ -86,6 +87,7 @@ async def move_to(
                 stored,
                 to,
                 read_schemas=read_schemas,
+                events_done=events_done,
                 told=lambda file, done, total: work.at(done, total, f"reading {file}"),
             )
     shown = plan.shown()

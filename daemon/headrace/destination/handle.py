@@ -47,7 +47,7 @@ class DestinationHandle:
 
     def end(self) -> None:
         """Nothing is done any more."""
-        self._operator, self.measures = None, tuple
+        self._operator = None
 
     async def pause(self, who: str) -> None:
         """See Operator.pause()."""

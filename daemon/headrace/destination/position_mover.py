@@ -65,6 +65,7 @@ class PositionMover:
         to: str,
         *,
         read_schemas: bool = False,
+        events_done: int = 0,
         planned: PlannedMove | None = None,
         told: Told = lambda *_: None,
     ) -> PlannedMove:
@@ -78,7 +79,14 @@ class PositionMover:
         found = planned.found if planned is not None else None
         try:
             move = await self._source.move_by_hand(
-                to, stored, entries, history, read_schemas=read_schemas, found=found, told=told
+                to,
+                stored,
+                entries,
+                history,
+                read_schemas=read_schemas,
+                events_done=events_done,
+                found=found,
+                told=told,
             )
         except ValueError as error:
             raise RequestRefused(f"'{to}' {error}") from None

@@ -67,7 +67,7 @@ class DestinationStatus:
         """A sentence for people."""
         self.last_error, self.last_error_at_us = "", 0
         self.lost_kind = ""
-        """Why the position is lost (a LostKind's value); "" while it is not."""
+        """Why the position was lost (a LostKind's value), until the destination is well again."""
         self.restarts = 0
         self.troubles: dict[str, str] = {}
         """What is not as it should be although changes flow, as a sentence with its remedy, by reason."""
@@ -155,7 +155,8 @@ class DestinationStatus:
         """Notes an error and takes its state. `restarts`: the destination has ended with it, and begins again."""
         self.restarts += restarts
         self.note_error(error)
-        self.lost_kind = error.kind.value if isinstance(error, PositionLost) else ""
+        if isinstance(error, PositionLost):
+            self.lost_kind = error.kind.value
         self.enter(error.state, error.reason, self.last_error)
 
     def begin_anew(self) -> None:

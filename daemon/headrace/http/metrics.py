@@ -110,15 +110,15 @@ class Metrics:
         found: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         for destination, handle in self._facts.handles.items():
             try:
-                measures = handle.measures()
+                measures = [(one, float(one.value)) for one in handle.measures()]
             except Exception:  # of code of others; nothing else of the page is to be missing for it
                 log.exception("what source or sink measures can't be read", destination=destination)
                 continue
-            for one in measures:
+            for one, value in measures:
                 family = CounterMetricFamily if one.kind == "counter" else GaugeMetricFamily
                 name = f"headrace_{one.name}"
                 metric = found.setdefault(name, family(name, one.text, labels=("destination",)))
-                metric.add_metric((destination,), one.value)
+                metric.add_metric((destination,), value)
         yield from found.values()
 
     def _states(self) -> Iterator[Metric]:

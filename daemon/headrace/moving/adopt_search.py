@@ -71,13 +71,14 @@ class Search:
         self._replays: list[tuple[str, Replay]] = []
         self._read_message: ReadMessage | None = None
 
-    async def run(self) -> tuple[str, list[str]]:
-        """Where to go on, as Source.move_by_hand() has it, and what an operator should know. Raises SourceError."""
+    async def run(self) -> tuple[str, int, list[str]]:
+        """Where to go on and after how many events, as Source.move_by_hand() has it, and what an operator should know.
+        Raises SourceError."""
         start = await start_of(self._chosen.source, self._cursor)
         resume, notes = await self._look_up(start)
         if resume is None:
-            return start_text(start.start), [*start.notes, *notes]
-        return f"{resume.file}:{resume.offset}" + (f"+{resume.events_done}" if resume.events_done else ""), notes
+            return start_text(start.start), 0, [*start.notes, *notes]
+        return f"{resume.file}:{resume.offset}", resume.events_done, notes
 
     async def _look_up(self, start: ForeignStart) -> tuple[Resume | None, list[str]]:
         """None: at `start`, where the cursor is."""

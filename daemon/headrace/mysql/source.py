@@ -154,6 +154,7 @@ class MysqlSource(Source):
         history: Sequence[HistoryEntry],
         *,
         read_schemas: bool,
+        events_done: int = 0,
         found: Any = None,
         told: Told = lambda *_: None,
     ) -> Move:
@@ -165,6 +166,7 @@ class MysqlSource(Source):
             entries,
             history,
             read_schemas=read_schemas,
+            events_done=events_done,
             found=found,
             told=told,
         )

@@ -86,7 +86,7 @@ class Registry:
         (entry,) = theirs
         try:
             made = entry.load()()
-        except Exception as error:  # whatever the code of others raises
+        except (Exception, SystemExit) as error:  # whatever the code of others raises
             why = f"{entry.value} can't be loaded ({type(error).__name__}: {error})"
             raise _unusable(kind, name, entry, why) from error
         if not isinstance(made, KINDS[kind]):

@@ -412,13 +412,15 @@ class Source(ABC):
         history: Sequence[HistoryEntry],
         *,
         read_schemas: bool,
+        events_done: int = 0,
         found: Any = None,
         told: Told = lambda *_: None,
     ) -> Move:
         """Where an operator wants the position: `where` is as docs/running.md writes it; `entries` and `history` are
-        those of the store; `told` hears how far the search is. `found` is that of an earlier move to the same `where`:
-        then only what that means by now is looked at, which takes no longer than a few answers of the source. Nothing
-        is changed. Raises ValueError for a place that is none, and SourceError."""
+        those of the store; `told` hears how far the search is. `events_done` rows events of the transaction there are
+        published already, as the caller knows. `found` is that of an earlier move to the same `where`: then only what
+        that means by now is looked at, which takes no longer than a few answers of the source. Nothing is changed.
+        Raises ValueError for a place that is none, and SourceError."""
 
     @abstractmethod
     def anew(self) -> tuple[dict[str, Any], ...]:

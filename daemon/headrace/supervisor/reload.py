@@ -124,7 +124,7 @@ class Reloader:
             f"{section}.{key}"
             for section in ("daemon", "state", "http", "log")
             for key in type(getattr(new, section)).model_fields
-            if getattr(getattr(new, section), key) != getattr(getattr(self._settings, section), key)
+            if getattr(getattr(new, section), key) != getattr(getattr(self._settings, section), key, None)
         ]
         if keys:
             log.warning(

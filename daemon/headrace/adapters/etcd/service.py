@@ -95,7 +95,7 @@ class Etcd(LockService):
             connection = EtcdConnection(endpoint, self._settings, tls)
             try:
                 await self._serve(connection)
-            except Exception as error:  # also one that nobody has thought of
+            except Exception as error:
                 self.last_problem = f"{endpoint}: {error.args[0] if isinstance(error, ServiceError) else repr(error)}"
             finally:
                 was, self._connection = self._connection, None
@@ -130,12 +130,16 @@ class Etcd(LockService):
         asked_at, lease = time.monotonic(), self._lease
         answer = await connection.keep_alive(lease, limit)
         if answer.TTL <= 0:
-            if lease == self._lease != 0:
-                self._lease, self._connection = 0, None
-                self._on_link("lost", 0, 0.0)
-            raise SessionOver("the etcd lease is over")
+            raise self._over(lease)
         self._alive_at = asked_at
         return int(answer.header.raft_term)
+
+    def _over(self, lease: int) -> SessionOver:
+        """The next connection begins another session."""
+        if lease == self._lease != 0:
+            self._lease, self._connection = 0, None
+            self._on_link("lost", 0, 0.0)
+        return SessionOver("the etcd lease is over")
 
     def _own(self, lease: int) -> bytes:
         return f"{self.root}/sessions/{lease:x}".encode()
@@ -174,12 +178,13 @@ class Etcd(LockService):
         async with self._syncing:
             if not self._in_doubt:
                 return
-            connection, own = self._open(), self._own(self._lease)
+            connection, lease = self._open(), self._lease
+            own = self._own(lease)
             put = rpc.RequestOp(request_put=rpc.PutRequest(key=own, ignore_lease=True))
             request = rpc.TxnRequest(compare=[_created(own, rpc.Compare.GREATER)], success=[put])
             answer = await connection.call(connection.kv.Txn, request, "the session", limit)
             if not answer.succeeded:
-                raise SessionOver("the etcd lease is over")
+                raise self._over(lease)
             self._revision, self._in_doubt = answer.header.revision, False
 
     async def multi(self, operations: Sequence[Op], limit: float) -> list[int]:
@@ -245,11 +250,11 @@ class Etcd(LockService):
                 return answer.header
             mine, *there = (next(iter(one.response_range.kvs), None) for one in answer.responses)
             if mine is None:
-                raise SessionOver("the etcd lease is over")
+                raise self._over(lease)
             for index, (one, kv) in enumerate(zip(operations, there, strict=True)):
                 if (why := _misfit(one, kv)) is not None:
                     raise Refused(f"etcd refused {one.path}: {why}", why, index)
-            self._revision = mine.mod_revision  # a sync() of ours whose answer was lost
+            self._revision = mine.mod_revision  # of a sync() of ours
 
 
 def _created(key: bytes, result: Any) -> rpc.Compare:

@@ -25,13 +25,14 @@ async def move_by_hand(
     history: Sequence[HistoryEntry],
     *,
     read_schemas: bool,
+    events_done: int = 0,
     found: Found | None = None,
     told: Told = lambda *_: None,
 ) -> Move:
     """The move on the first address of the source that can be reached. `entries` are those of the schema history,
     `history` is that of the position, newest first. `read_schemas`: what is known of tables counts no more there.
-    `found` is what an earlier move to `where` found. `told` hears how far the scan of a file is. Raises SourceError
-    and its kinds."""
+    `events_done` rows events of the transaction there are published already. `found` is what an earlier move to `where`
+    found. `told` hears how far the scan of a file is. Raises SourceError and its kinds."""
     unreachable: list[SourceUnreachable] = []
     for address in addresses:
         try:
@@ -49,6 +50,9 @@ async def move_by_hand(
         except SourceUnreachable as error:
             unreachable.append(error)
             continue
+        if events_done:
+            position = replace(made.position, events_done=events_done)
+            made = replace(made, position=position, gap=replace(made.gap, end=str(position)))
         passed = tuple(f"{error}; this is a position on {address.host}:{address.port}" for error in unreachable)
         made = replace(made, notes=passed + await _other_history(address, stored.position) + made.notes)
         if read_schemas:

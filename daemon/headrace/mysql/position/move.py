@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -33,16 +32,7 @@ class NextFile:
     """The start of the binlog behind the one that the position is in."""
 
 
-@dataclass(frozen=True, slots=True)
-class Within:
-    """A place within a transaction: after some of its rows events, counted before any filter."""
-
-    start: StartAt
-    events_done: int
-
-
-Where = Start | NextFile | Within
-_WITHIN = re.compile(r"([^:\s]+:[0-9]{1,19})\+([0-9]{1,9})")
+Where = Start | NextFile
 _SCANNED = (StartAt, StartTime, StartGtid)
 """What is found by the scan of a file, and stays there; the others are found at once, and are elsewhere a moment later.
 """
@@ -61,8 +51,6 @@ def parse_where(text: str) -> Where:
     text = text.strip()
     if text == "next-file":
         return NextFile()
-    if (found := _WITHIN.fullmatch(text)) and isinstance(start := parse_start(found[1]), StartAt):
-        return Within(start, int(found[2]))
     try:
         return parse_start(text)
     except ValueError as error:
@@ -89,7 +77,6 @@ async def relocate(
     `found` is what an earlier call found for `where`: no file is scanned again for it. `told` hears how far the scan of
     a file is. Raises PositionError when the source does not have the position, or another SourceError.
     """
-    where, events_done = (where.start, where.events_done) if isinstance(where, Within) else (where, 0)
     async with await SourceConnection.open(address_of(source)) as connection:
         inventory = await take_inventory(connection)
         mover = _Mover(source, inventory, stored, reason, last_pos, told)
@@ -98,9 +85,7 @@ async def relocate(
         else:
             boundary = await mover.resolve(where, connection)
     made = await mover.move(boundary, history_entries, trail)
-    position = replace(made.position, events_done=events_done)
-    gap = replace(made.gap, end=str(position))
-    return replace(made, position=position, gap=gap, found=Found(inventory.server_uuid, boundary))
+    return replace(made, found=Found(inventory.server_uuid, boundary))
 
 
 async def relocate_by_policy(source: SourceSettings, policy: str, lost: PositionLost, stored: Position) -> Move | None:
