@@ -68,6 +68,8 @@ def compare(chosen: Sequence[Entry], other: Version, ref: str, pairs: int) -> li
                 told(number, pairs, name)
                 figures[version] = run(entry, version)
                 absolute.add(name, figures[version])
+                if not all(figures[version][key] for key in FIGURES):
+                    raise SystemExit(f"bench: {name} was over before it could be measured: give a larger --scale")
             ratios.add(entry.name, {ratio: figures[HERE][key] / figures[other][key] for key, ratio in FIGURES.items()})
     ratios.notes = [verdict(ratios, one) for one in FIGURES.values()]
     return [ratios, absolute]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -130,9 +129,7 @@ async def test_a_flood_of_poison_leaves_room_for_what_can_be_applied(line: Line)
     await line.send([change(line.name, START, "INSERT", row(1))])
     await line.wait_for(lambda: line.count("applied") == 1)
     assert (line.status()["held"], line.count("dead_letters")) == (4, 8)
-    began = time.monotonic()
     line.stop()
-    assert time.monotonic() - began < 5
     assert (await line.ready(), await line.ready(".dead")) == (4, 8)
 
 

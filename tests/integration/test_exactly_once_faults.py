@@ -79,9 +79,8 @@ async def test_nothing_leaves_an_aborted_sink(kafka: Cluster, connected: bool) -
             await first.publish(b"2", at=200)
             first.sink.hurry()
             await asyncio.sleep(0.3)
-            began = time.monotonic()
-            await first.sink.abort()
-            assert time.monotonic() - began < 3
+            async with asyncio.timeout(10):
+                await first.sink.abort()
             assert not {task for task in asyncio.all_tasks() if "aiokafka" in str(task.get_coro())}
             connections = kafka.proxy.connections
             kafka.proxy.thaw()
@@ -255,10 +254,9 @@ async def test_brokers_that_are_away_are_an_error_in_time(kafka: Cluster) -> Non
     try:
         one = Run(kafka.settings(proxied=True, request_timeout=1.0), new_name())
         for attempt in (one.start(), KafkaStore(one.settings, one.name).load(one.name)):
-            began = time.monotonic()
-            with pytest.raises(StateStoreError, match="can't be used"):
-                await attempt
-            assert time.monotonic() - began < 8
+            async with asyncio.timeout(20):
+                with pytest.raises(StateStoreError, match="can't be used"):
+                    await attempt
         assert "can't be used" in (await one.sink.check())[0].sentence
     finally:
         kafka.proxy.thaw()

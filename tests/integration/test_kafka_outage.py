@@ -129,9 +129,7 @@ async def test_a_broker_that_is_away_is_named_and_told_once_a_minute_and_publish
         assert [one["destination"] for one in outage] == ["shop"] * (1 + seconds // 62)
         assert address in outage[0]["cause"]
         cluster.start()
-        back = time.monotonic()
-        status = process.wait("shop", lambda status: status["rows"] > before["rows"], 10)
-        assert time.monotonic() - back < 2
+        process.wait("shop", lambda status: status["rows"] > before["rows"], 10)
     finally:
         trickle.stop()
     status = process.wait("shop", lambda status: status["state"] == "STREAMING" and status["lag_seconds"] < 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import time
 
 import pytest
 
@@ -41,10 +40,8 @@ async def test_a_release_wakes_one_of_ten(zoo: Keeper) -> None:
     await asyncio.sleep(0.5)
     assert _watchers(zoo, running) == {holder._session.session_id, locks[0]._session.session_id}
     assert sum(lock._session.counts.attempts for lock in locks) == 0
-    released = time.monotonic()
     await holder.release()
     await within(5, tasks[0])
-    assert time.monotonic() - released < 1.0
     await asyncio.sleep(1.5)
     assert sum(lock._session.counts.attempts for lock in locks) == 1
     # And so on down the line, in the order in which they came.
@@ -107,11 +104,9 @@ async def test_a_request_is_told_to_the_holder_and_kept_by_those_who_wait(keeper
     request = json.dumps({"to": "wanted", "by": "ann", "at": 0}).encode()
     keeper.operator.create(keeper.node("destinations/shop/move"), request)
     assert await within(3, asked) == "shop is to move to wanted (asked for by ann)"
-    released = time.monotonic()
     await holder.release()
     assert not await holder.try_acquire(nothing_known)
     await within(5, tasks["wanted"])
-    assert time.monotonic() - released < 1.5
     assert keeper.operator.exists(keeper.node("destinations/shop/move")) is None
     assert not tasks["first"].done()
     await wanted.release()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -36,10 +35,8 @@ async def three(request: pytest.FixtureRequest, stack: Stack) -> AsyncIterator[K
 
 async def test_a_service_that_is_away_is_told_in_time_with_the_reason(keeper: Keeper) -> None:
     session = Session(keeper.service(hosts="127.0.0.1:1"), "a", {})
-    began = time.monotonic()
     with pytest.raises(LockServiceError, match=r"127\.0\.0\.1:1.*refused"):
-        await session.start()
-    assert time.monotonic() - began < 12
+        await within(60, session.start())
 
 
 async def test_a_server_that_answers_nothing_is_told_in_time(keeper: Keeper) -> None:

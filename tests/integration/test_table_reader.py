@@ -246,7 +246,7 @@ async def test_a_condition_that_few_rows_meet_has_the_server_look_at_a_chunk_of_
     assert [len(rows) for _, rows in chunks] == [2, 0, 0, 0, 1, 0, 0]
     assert [row[0] for _, rows in chunks for row in rows] == [5, 6, 450]
     assert [chunk.last for chunk, _ in chunks] == [False] * 6 + [True]
-    assert all(0.19 < chunk.seconds < 0.9 for chunk, _ in chunks[:-1])
+    assert all(chunk.seconds > 0.19 for chunk, _ in chunks[:-1])
     assert chunks[1][0].key == chunks[1][0].end != chunks[0][0].key  # a range without a row is behind us too
 
 

@@ -84,6 +84,52 @@ def test_a_package_that_can_t_be_used_is_named(install: Install, tmp_path: Path,
     ]
 
 
+BARE = """
+from headrace.ports.sink import SinkAdapter
+from headrace.settings.adapters import SinkSettings
+from pydantic import model_validator
+
+class Bare(SinkAdapter):
+    def sink(self, name, settings, context):
+        raise NotImplementedError
+
+class Section(SinkSettings):
+    @property
+    def capabilities(self):
+        raise NotImplementedError
+
+    @model_validator(mode="after")
+    def _look(self):
+        return {}["shelf"]
+
+class Strict(Bare):
+    section = Section
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        (
+            "Bare",
+            "sink.type: sink 'toy' of headrace-toys 1.0 can't be used: the section of bare:Bare is no SinkSettings",
+        ),
+        ("Strict", "sink: can't be read by bare.Section (KeyError: 'shelf')"),
+    ],
+)
+def test_a_section_that_can_t_be_used_is_named(install: Install, tmp_path: Path, name: str, problem: str) -> None:
+    install("headrace-toys", {"sink.toy": f"bare:{name}"}, bare=BARE)
+    (found,) = problems(tmp_path, SOURCE + '[sink]\ntype = "toy"\n')
+    assert found.startswith(f"destinations/shop.toml: {problem}")
+
+
+def test_a_package_can_t_take_a_section_that_is_ours(install: Install, tmp_path: Path) -> None:
+    install("headrace-toys", {"cluster.daemon": "tests.toys.cluster:ToyClusterAdapter"})
+    assert problems(tmp_path, SOURCE + '[sink]\ntype = "null"\n', "[daemon]\nroom = 1\n") == [
+        "headrace.toml: daemon.room: unknown key"
+    ]
+
+
 def test_a_broken_package_that_is_not_named_harms_nobody(install: Install, tmp_path: Path) -> None:
     install("headrace-toys", {"sink.toy": "broken:Adapter"}, broken=BROKEN)
     (found,) = problems(tmp_path, SOURCE + '[sink]\ntype = "null"\nshelf = "s"\n')

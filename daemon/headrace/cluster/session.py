@@ -89,7 +89,7 @@ class Session:
             service.open(self._on_link)
             limit = max(3.0, service.timeout)
             try:
-                await self.wait_connected(limit)
+                await self.wait_connected(limit, refused=True)
             except Disconnected as error:
                 why = f": {service.last_problem}" if service.last_problem else ""
                 raise ServiceError(
@@ -124,9 +124,9 @@ class Session:
         """Whether a call can be made now."""
         return self._open and self.state == "connected" and self.service.connected
 
-    async def wait_connected(self, limit: float, generation: int | None = None) -> None:
-        """Returns once a call can be made. Raises Disconnected after `limit` seconds, and SessionOver as soon as the
-        session is not that of `generation`."""
+    async def wait_connected(self, limit: float, generation: int | None = None, *, refused: bool = False) -> None:
+        """Returns once a call can be made. Raises Disconnected after `limit` seconds, SessionOver as soon as the
+        session is not that of `generation`, and with `refused` as soon as a server does not let us in."""
         title = self.service.title
         try:
             async with asyncio.timeout(limit):
@@ -135,6 +135,8 @@ class Session:
                         raise Disconnected(f"the {title} session is closed")
                     if generation is not None and generation != self.generation:
                         break
+                    if refused and self.service.refusal:
+                        raise self.service.refusal
                     await set_within(self._changed, 0.1)  # the client may know of a change before we are told
         except TimeoutError:
             raise Disconnected(

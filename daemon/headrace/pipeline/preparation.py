@@ -50,12 +50,12 @@ class Preparation:
 async def prepare(fmt: Format, published: TableSchema) -> None:
     """Has a format prepare for a table schema as it is published, within the limit. Raises HeadraceError."""
     try:
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(LIMIT) as limit:
             await fmt.prepare(published)
     except HeadraceError:
         raise
     except Exception as error:  # whatever the code of others raises
-        why = f"no answer within {LIMIT:g} s" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
+        why = f"no answer within {LIMIT:g} s" if limit.expired() else f"{type(error).__name__}: {error}"
         raise FormatError(
             f"[message] format can't prepare for the table {published.name} ({why})",
             remedy="look at what this format asks, such as a schema registry",

@@ -125,6 +125,8 @@ class LockService(ABC):
     """The session timeout that is asked for, in seconds."""
     last_problem: str = ""
     """What the last attempt to connect failed with."""
+    refusal: Refused | None = None
+    """A server's answer that it does not let us in; it is asked again, all the same."""
     serves_others: bool = False
     """Whether clients of other systems read nodes of this service."""
 

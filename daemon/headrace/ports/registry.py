@@ -15,18 +15,21 @@ from headrace.ports.lock_service import ClusterAdapter
 from headrace.ports.parking import ParkingAdapter
 from headrace.ports.sink import SinkAdapter
 from headrace.ports.state import StateAdapter
+from headrace.settings.adapters import ClusterSettings, MessageSettings, ParkingSettings, SinkSettings
+from headrace.settings.daemon import StateSettings
 from headrace_common.section import Section
 
 GROUP = "headrace.adapters"
 """The group of entry points by which other distributions bring adapters along. An entry's name is the kind and the
 name of an adapter, as "sink.pulsar"; its object is the adapter's class."""
-KINDS: dict[str, type] = {
-    "sink": SinkAdapter,
-    "message": FormatAdapter,
-    "parking": ParkingAdapter,
-    "cluster": ClusterAdapter,
-    "state": StateAdapter,
+KINDS: dict[str, tuple[type, type[Section]]] = {
+    "sink": (SinkAdapter, SinkSettings),
+    "message": (FormatAdapter, MessageSettings),
+    "parking": (ParkingAdapter, ParkingSettings),
+    "cluster": (ClusterAdapter, ClusterSettings),
+    "state": (StateAdapter, StateSettings),
 }
+"""What an adapter of each kind is, and what its section is."""
 
 
 class NoAdapter(Refusal, LookupError):
@@ -89,8 +92,11 @@ class Registry:
         except (Exception, SystemExit) as error:  # whatever the code of others raises
             why = f"{entry.value} can't be loaded ({type(error).__name__}: {error})"
             raise _unusable(kind, name, entry, why) from error
-        if not isinstance(made, KINDS[kind]):
-            raise _unusable(kind, name, entry, f"{entry.value} is no {KINDS[kind].__name__}")
+        base, section = KINDS[kind]
+        if not isinstance(made, base):
+            raise _unusable(kind, name, entry, f"{entry.value} is no {base.__name__}")
+        if not (isinstance(own := getattr(made, "section", None), type) and issubclass(own, section)):
+            raise _unusable(kind, name, entry, f"the section of {entry.value} is no {section.__name__}")
         return made
 
     def source_adapter(self, type: str = "mysql") -> SourceAdapter:

@@ -152,7 +152,7 @@ class Loader:
 
     def _add_cluster(self, raw: dict[str, Any], tell: Tell) -> None:
         """The section of a cluster service goes into `cluster`."""
-        names = [name for name in self._sections.names("cluster") if name in raw]
+        names = [one for one in self._sections.names("cluster") if one in raw and one not in MainSettings.model_fields]
         for name in names:
             section = self._section(raw.pop(name), "cluster", name, name, tell)
             if name == names[0] and section is not None:
@@ -218,7 +218,11 @@ class Loader:
             tell(f"{place}.{key}" if key else place, str(error))
             return None
         below: Tell = lambda inner, sentence: tell(f"{place}.{inner}" if inner else place, sentence)  # noqa: E731
-        return validated(raw, model, below, why)
+        try:
+            return validated(raw, model, below, why)
+        except Exception as error:  # whatever the code of others raises
+            tell(place, f"can't be read by {model.__module__}.{model.__name__} ({type(error).__name__}: {error})")
+            return None
 
 
 def destination_files(folder: Path) -> list[Path]:

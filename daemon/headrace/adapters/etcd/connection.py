@@ -84,7 +84,11 @@ class EtcdConnection:
         if self._user:
             request = rpc.AuthenticateRequest(name=self._user, password=self._password)
             ask = rpc.AuthStub(self._channel).Authenticate
-            self._token = (await self._ask(ask, request, f"the account {self._user}", limit)).token
+            try:
+                self._token = (await self._ask(ask, request, f"the user {self._user}", limit)).token
+            except Refused as refused:
+                refused.remedy = "look at user and password in [etcd]"
+                raise
 
     async def call(self, method: Callable[..., Any], request: Any, what: str, limit: float) -> Any:
         """Calls a method of `kv` or `lease`; `what` is named in errors."""

@@ -97,6 +97,7 @@ class Etcd(LockService):
                 await self._serve(connection)
             except Exception as error:
                 self.last_problem = f"{endpoint}: {error.args[0] if isinstance(error, ServiceError) else repr(error)}"
+                self.refusal = error if isinstance(error, Refused) else None
             finally:
                 was, self._connection = self._connection, None
                 await connection.close()
