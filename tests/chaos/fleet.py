@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from devstack.ports import free_port
 from devstack.process import GuardedProcess
 from tests.chaos.clock import Clock, faketime_library
 from tests.chaos.servers import Links, Servers
-from tests.support import eventually, free_port
+from tests.support import eventually
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATHS = f"{REPOSITORY}:{REPOSITORY / 'daemon'}"

@@ -18,6 +18,7 @@ from typing import Any
 import pymysql
 import pytest
 
+from devstack.ports import free_port
 from devstack.servers.rabbitmq import PASSWORD, USER
 from headrace.adapters.local.lock import FileLock
 from headrace.canal_wire.wire import packet_of
@@ -32,7 +33,6 @@ from headrace.ports.state import StateStore
 from headrace.settings.daemon import StateSettings
 from headrace.settings.load import Loader
 from tests.canal_client import CanalClient, Refused
-from tests.support import free_port
 
 TOYS = Registry(
     {

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from devstack import canal
+from devstack.ports import free_port
 from devstack.process import clean_environment
-from tests.support import DaemonProcess, destination_toml, free_port
+from tests.support import DaemonProcess, destination_toml
 
 pytestmark = pytest.mark.server
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from devstack.ports import free_port
 from headrace.moving.cursors import parsed_cursor
 from headrace.ports.lock_service import Refused
 from headrace.ports.nodes import LockedNodes
 from tests.canal_client import CanalClient
 from tests.lock_bench import Keeper, nothing_known, within
-from tests.support import DaemonProcess, destination_toml, eventually, free_port
+from tests.support import DaemonProcess, destination_toml, eventually
 
 pytestmark = pytest.mark.server
 

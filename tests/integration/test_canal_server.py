@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from devstack.ports import free_port
 from headrace.canal_wire import canal_pb2 as pb
 from headrace.native import find
 from tests.canal_client import Batch, CanalClient, Refused
-from tests.support import DaemonProcess, destination_toml, eventually, free_port
+from tests.support import DaemonProcess, destination_toml, eventually
 
 pytestmark = pytest.mark.server
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import DaemonProcess, destination_toml, free_port
+from devstack.ports import free_port
+from tests.support import DaemonProcess, destination_toml
 
 pytestmark = pytest.mark.server
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from devstack import Stack
+from devstack.ports import free_port
 from headrace.model import Position
 from headrace.mysql.checks import Wanted, check_source
 from headrace.mysql.position.inventory import take_inventory
@@ -22,7 +23,7 @@ from headrace.settings.destination import HeartbeatSettings, SourceSettings
 from headrace.settings.load import derive_server_id
 from tests import versions
 from tests.once import until
-from tests.support import DaemonProcess, destination_toml, eventually, free_port, read_jsonl
+from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
 
 pytestmark = pytest.mark.server
 

@@ -13,7 +13,8 @@ import pymysql
 import pytest
 
 from devstack import Stack
-from tests.support import eventually, free_port, read_jsonl
+from devstack.ports import free_port
+from tests.support import eventually, read_jsonl
 
 pytestmark = pytest.mark.server
 

@@ -12,7 +12,8 @@ import pymysql
 import pytest
 
 from devstack import Stack
-from tests.support import DaemonProcess, destination_toml, eventually, free_port, read_jsonl, read_topic
+from devstack.ports import free_port
+from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl, read_topic
 
 pytestmark = pytest.mark.server
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from devstack.ports import free_port
 from headrace.adapters.sqlite.state import SqliteStore
 from headrace.model import Position
 from headrace.ports.state import StateChange
 from tests.site import Site
-from tests.support import DaemonProcess, destination_toml, eventually, free_port, read_jsonl
+from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
 
 pytestmark = pytest.mark.server
 

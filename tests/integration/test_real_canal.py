@@ -13,6 +13,7 @@ import pytest
 from pymysql.constants import SERVER_STATUS
 
 from devstack import Stack, canal, ports
+from devstack.ports import free_port
 from devstack.process import clean_environment
 from devstack.servers.canal import CanalServer, reads
 from headrace.canal_wire import canal_pb2 as pb
@@ -21,7 +22,7 @@ from headrace.model import Position
 from tests.canal_client import CanalClient, rows_of
 from tests.canal_entries import differences, statements, unexplained
 from tests.lock_bench import Keeper
-from tests.support import DaemonProcess, destination_toml, eventually, free_port, read_topic
+from tests.support import DaemonProcess, destination_toml, eventually, read_topic
 
 pytestmark = pytest.mark.server
 

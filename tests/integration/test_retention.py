@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from devstack import Stack
-from tests.support import DaemonProcess, destination_toml, eventually, free_port, read_jsonl
+from devstack.ports import free_port
+from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
 from tests.versions import long
 
 pytestmark = pytest.mark.server

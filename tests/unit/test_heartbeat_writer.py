@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from devstack.ports import free_port
 from headrace.destination import heartbeat_writer as writing
 from headrace.destination.facts import ROUND_TRIP_BUCKETS, RoundTrips
 from headrace.destination.heartbeat_writer import HeartbeatWriter, until_next
@@ -22,7 +23,6 @@ from headrace.mysql.wire.connection import QueryFailed
 from headrace.ports.source import Heartbeat
 from headrace.settings.destination import HeartbeatSettings, SourceSettings
 from tests.streams import daemon_settings, settings, until
-from tests.support import free_port
 
 
 class Server:
