@@ -18,7 +18,6 @@ TABLES = 5_000
 STAGING = 50
 _MYSQL = (
     "--innodb-flush-log-at-trx-commit=0",
-    "--sync-binlog=0",
     "--skip-innodb-doublewrite",
     "--table-open-cache=400",
     "--table-definition-cache=400",

@@ -24,6 +24,8 @@ from devstack.servers.mysql import MysqlServer
 
 YARDSTICK = "mysql-replication, decoding only"
 MYSQL = (
+    "--sync-binlog=1",
+    "--innodb-flush-log-at-trx-commit=1",
     "--max-binlog-size=1073741824",
     "--binlog-expire-logs-seconds=0",
     "--innodb-redo-log-capacity=1G",

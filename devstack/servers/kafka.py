@@ -98,6 +98,8 @@ class Broker(Server):
             "transaction.state.log.num.partitions": "4",
             "group.initial.rebalance.delay.ms": "0",
             "auto.create.topics.enable": "true",
+            # tests make up commits of long ago, which are the times of records; a broker would delete those
+            "log.retention.ms": "-1",
             # after a crash a broker waits until its former session has run out; the default is 9 s
             "broker.session.timeout.ms": "4000",
             "broker.heartbeat.interval.ms": "1000",

@@ -68,11 +68,11 @@ def rocketmq_sink(fixture: Fixture, topic: str) -> dict[str, Any]:
 
 
 def zookeeper_cluster(fixture: Fixture, name: str) -> dict[str, Any]:
-    return {"hosts": fixture("zookeeper").hosts, "root": f"/{name}", "session_timeout": 2.0}
+    return {"hosts": fixture("zookeeper").hosts, "root": f"/{name}", "session_timeout": 10.0}
 
 
 def etcd_cluster(fixture: Fixture, name: str) -> dict[str, Any]:
-    return {"endpoints": fixture("etcd").address, "root": f"/{name}", "session_timeout": 2.0}
+    return {"endpoints": fixture("etcd").address, "root": f"/{name}", "session_timeout": 10.0}
 
 
 def file_lock(fixture: Fixture, name: str) -> Callable[[str], Lock]:

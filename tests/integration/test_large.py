@@ -33,7 +33,6 @@ SINK_BYTES_PER_SECOND = 8e6
 @pytest.fixture(scope="module")
 def server(stack: Stack) -> Iterator[Any]:
     options = (
-        "--sync-binlog=0",
         "--innodb-flush-log-at-trx-commit=0",
         "--innodb-redo-log-capacity=512M",
         "--skip-innodb-doublewrite",

@@ -59,6 +59,7 @@ class Reader:
         import rocketmq
 
         self.messages: list[Any] = []
+        self.problem = ""
         group = f"readers{next(_numbers)}"
         server.create_group(group, in_order=True)
         configuration = rocketmq.ClientConfiguration(server.endpoints, rocketmq.Credentials())
@@ -70,10 +71,12 @@ class Reader:
 
     def _read(self) -> None:
         while not self._ended.is_set():
-            with contextlib.suppress(Exception):  # the first requests come before the proxy knows us, and fail
+            try:
                 for message in self._consumer.receive(32, 10):
                     self.messages.append(message)
                     self._consumer.ack(message)
+            except Exception as error:  # the first requests come before the proxy knows us
+                self.problem = repr(error)
 
     def bodies(self, group: str = "") -> list[int]:
         """By group, each once: what was not acknowledged in time comes again."""
@@ -83,7 +86,7 @@ class Reader:
     async def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + LIMIT
         while not condition():
-            assert time.monotonic() < deadline, (len(self.messages), self.bodies()[-20:])
+            assert time.monotonic() < deadline, (len(self.messages), self.bodies()[-20:], self.problem)
             await asyncio.sleep(0.1)
 
     def close(self) -> None:

@@ -98,7 +98,7 @@ async def test_a_stop_in_the_middle_of_a_store_write_loses_neither_it_nor_the_la
 
 
 async def test_what_carries_no_message_moves_the_position_too_in_its_turn(store: Any) -> None:
-    log, _, packets = three()
+    log, starts, packets = three()
     log.event(161, b"checkpoint")
     data, more = bytes(log.packets), asyncio.Event()
     sink = HeldSink(held=True)
@@ -107,7 +107,8 @@ async def test_what_carries_no_message_moves_the_position_too_in_its_turn(store:
     await until(lambda: sink.messages == 6)
     more.set()
     await asyncio.sleep(0.1)
-    assert (await store.load("shop")).position is None
+    before = (await store.load("shop")).position
+    assert before is None or before.offset == starts[0]  # what comes before the first may be a slice of its own
     sink.flow()
     run.stop.set()
     await task
