@@ -60,7 +60,8 @@ def test_who_waits_for_a_resync_hears_how_it_ends_also_over_a_restart(
         return thread
 
     assert process.command("resync", "shop", table)[0] == 0
-    waiting = wait("snapshot", "wait", "shop")
+    id = process.health()[1]["destinations"]["shop"]["snapshot"]["id"]
+    waiting = wait("snapshot", "wait", "shop", "--id", id)
     process.wait("shop", lambda status: bool(status["snapshot"]) and status["snapshot"]["rows"] > 100)
     process.kill()
     process.start()
@@ -69,8 +70,8 @@ def test_who_waits_for_a_resync_hears_how_it_ends_also_over_a_restart(
     assert ": done\n" in answers[0][1]
 
     assert process.command("resync", "shop", table)[0] == 0
-    waiting = wait("snapshot", "wait", "shop")
     id = process.health()[1]["destinations"]["shop"]["snapshot"]["id"]
+    waiting = wait("snapshot", "wait", "shop", "--id", id)
     eventually(lambda: process.command("snapshot", "cancel", "shop", "--id", id)[0] == 0)
     waiting.join(60)
     assert (answers[1][0], ": cancelled\n" in answers[1][1]) == (1, True), answers[1]
