@@ -69,7 +69,7 @@ def compare(chosen: Sequence[Entry], other: Version, ref: str, pairs: int) -> li
                 figures[version] = run(entry, version)
                 absolute.add(name, figures[version])
                 if not all(figures[version][key] for key in FIGURES):
-                    raise SystemExit(f"bench: {name} was over before it could be measured: give more rows")
+                    raise SystemExit(f"bench: {name} ended before it could be measured: use a smaller --scale")
             ratios.add(entry.name, {ratio: figures[HERE][key] / figures[other][key] for key, ratio in FIGURES.items()})
     ratios.notes = [verdict(ratios, one) for one in FIGURES.values()]
     return [ratios, absolute]

@@ -98,7 +98,7 @@ class Broker(Server):
             "transaction.state.log.num.partitions": "4",
             "group.initial.rebalance.delay.ms": "0",
             "auto.create.topics.enable": "true",
-            # tests make up commits of long ago, which are the times of records; a broker would delete those
+            # a record's time is its commit's, and tests make up commits of long ago: a broker would delete them
             "log.retention.ms": "-1",
             # after a crash a broker waits until its former session has run out; the default is 9 s
             "broker.session.timeout.ms": "4000",

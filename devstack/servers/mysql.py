@@ -23,7 +23,7 @@ class MysqlServer(SqlServer):
         "--binlog-row-metadata=FULL",
         "--gtid-mode=ON",
         "--enforce-gtid-consistency=ON",
-        # What is committed survives a kill of the process; nobody cuts the power.
+        # Without a sync, commits still survive a kill of the process, and tests do nothing worse.
         "--sync-binlog=0",
         "--innodb-flush-log-at-trx-commit=2",
         "--innodb-redo-log-capacity=64M",

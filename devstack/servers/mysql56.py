@@ -26,7 +26,7 @@ class Mysql56Server(SqlServer):
         "--binlog-format=ROW",
         "--gtid-mode=ON",
         "--enforce-gtid-consistency=ON",
-        # What is committed survives a kill of the process; nobody cuts the power.
+        # Without a sync, commits still survive a kill of the process, and tests do nothing worse.
         "--sync-binlog=0",
         "--innodb-flush-log-at-trx-commit=2",
         "--log-slave-updates",  # GTIDs want it

@@ -125,7 +125,7 @@ class RocketmqServer(Server):
             "autoCreateTopicEnable": "false",
             # until this time has passed once, a thread of the broker asks for the clock without a pause
             "transactionMetricFlushInterval": "200",
-            # what delays messages, which no test asks for, keeps an eighth of a core busy with writing every second
+            # the store of delayed messages is written every second by default, which takes an eighth of a core
             "timerFlushIntervalMs": "600000",
             **self._settings,
         }

@@ -79,7 +79,7 @@ async def test_nothing_leaves_an_aborted_sink(kafka: Cluster, connected: bool) -
             await first.publish(b"2", at=200)
             first.sink.hurry()
             await asyncio.sleep(0.3)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(3):
                 await first.sink.abort()
             assert not {task for task in asyncio.all_tasks() if "aiokafka" in str(task.get_coro())}
             connections = kafka.proxy.connections

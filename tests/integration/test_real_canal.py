@@ -13,7 +13,6 @@ import pytest
 from pymysql.constants import SERVER_STATUS
 
 from devstack import Stack, canal, ports
-from devstack.ports import free_port
 from devstack.process import clean_environment
 from devstack.servers.canal import CanalServer, reads
 from headrace.canal_wire import canal_pb2 as pb
@@ -80,7 +79,7 @@ def test_its_entries_are_those_of_headrace(
     stack: Stack, server: Start, daemon: Callable[..., DaemonProcess], kind: str, scripts: list[str]
 ) -> None:
     """Canal asks for a table's schema when it first reads its rows: it has read each statement before the next."""
-    mysql, port = stack.sql(kind, name="compared"), free_port()
+    mysql, port = stack.sql(kind, name="compared"), ports.free_port()
     filters = "transactions = true\ndml_queries = true"
     text = destination_toml(
         mysql, "(inv|other)", f'type = "canal"\nlisten = "127.0.0.1:{port}"', source='row_image = "any"', more=SILENT

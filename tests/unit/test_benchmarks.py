@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks import report, stages, workloads
+from benchmarks import compare, report, stages, workloads
 from benchmarks.compare import verdict
-from benchmarks.daemon import Sample, toml
+from benchmarks.daemon import HERE, Sample, Version, toml
 from benchmarks.race import span
 from benchmarks.report import Table
 from headrace.mysql.wire.binlog_file import packets
@@ -117,6 +118,14 @@ def test_what_moved_is_beyond_the_noise_of_all_pairs() -> None:
 def test_four_pairs_say_nothing() -> None:
     table = Table("against main", {"W1": {"cpu_ratio": [0.5] * 4}})
     assert verdict(table, "cpu_ratio") == "cpu: fewer than 5 pairs say nothing."
+
+
+def test_a_run_that_is_too_short_to_be_measured_ends_a_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = {"rows_per_second": 0.0, "cpu_us": 0.0, "memory_mb": 90.0}
+    figures = {HERE: {"rows_per_second": 1.0, "cpu_us": 1.0, "memory_mb": 90.0}}
+    monkeypatch.setattr(compare, "run", lambda entry, version: figures.get(version, short))
+    with pytest.raises(SystemExit, match="W1, before ended before it could be measured"):
+        compare.compare([SimpleNamespace(name="W1")], Version(Path("old"), HERE.venv), "before", 1)  # type: ignore[list-item]
 
 
 def test_figures_come_back_as_tables(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from headrace.destination.status import DestinationStatus
 from headrace.http.access import Access, Denied
 from headrace.http.facts import Facts, Options
 from headrace.http.server import HttpServer
+from headrace.model import State
 from headrace.snapshot.commands import SnapshotCommand, SnapshotRefused
 from headrace.snapshots import Snapshot
 from tests.clock import Clock
@@ -53,6 +54,16 @@ async def post(url: str, body: str = '{"command": "pause"}', **headers: str) -> 
 async def test_a_command_is_given_to_the_destination_that_this_daemon_runs(url: str) -> None:
     assert await post(url + SNAPSHOT) == (200, {"taken": "pause"})
     assert await post(url + PAUSE, "{}") == (200, {"done": True})
+
+
+async def test_a_snapshot_command_at_the_end_of_a_run_is_refused_with_the_reason(
+    url: str, status: DestinationStatus, operator: FakeOperator
+) -> None:
+    status.enter(State.STREAMING)
+    operator.streams = False
+    code, answer = await post(url + SNAPSHOT)
+    assert code == 409
+    assert "shop is about to restart or to stop: try again once it streams" in json.dumps(answer)
 
 
 @pytest.mark.parametrize(

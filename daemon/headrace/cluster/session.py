@@ -125,8 +125,8 @@ class Session:
         return self._open and self.state == "connected" and self.service.connected
 
     async def wait_connected(self, limit: float, generation: int | None = None, *, refused: bool = False) -> None:
-        """Returns once a call can be made. Raises Disconnected after `limit` seconds, SessionOver as soon as the
-        session is not that of `generation`, and with `refused` as soon as a server does not let us in."""
+        """Returns once a call can be made. Raises Disconnected after `limit` seconds, and SessionOver as soon as the
+        session is not that of `generation`. With `refused`, raises Refused as soon as a server rejects us."""
         title = self.service.title
         try:
             async with asyncio.timeout(limit):

@@ -103,6 +103,6 @@ class DestinationHandle:
         if status.holding.holder:
             return f"{status.name} is run by {status.holding.holder}: give the command there"
         if status.state is State.STREAMING:
-            return f"{status.name} ends its run: ask again once it streams"
+            return f"{status.name} is about to restart or to stop: try again once it streams"
         message = f" ({status.message})" if status.message else ""
         return f"{status.name} does not stream now: it is {status.state.value}{message}"

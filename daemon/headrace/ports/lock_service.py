@@ -126,7 +126,7 @@ class LockService(ABC):
     last_problem: str = ""
     """What the last attempt to connect failed with."""
     refusal: Refused | None = None
-    """A server's answer that it does not let us in; it is asked again, all the same."""
+    """The error of the last attempt to connect, if a server rejected it. Attempts go on."""
     serves_others: bool = False
     """Whether clients of other systems read nodes of this service."""
 

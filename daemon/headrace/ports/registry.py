@@ -29,7 +29,7 @@ KINDS: dict[str, tuple[type, type[Section]]] = {
     "cluster": (ClusterAdapter, ClusterSettings),
     "state": (StateAdapter, StateSettings),
 }
-"""What an adapter of each kind is, and what its section is."""
+"""By kind: the base class of its adapters, and that of their sections."""
 
 
 class NoAdapter(Refusal, LookupError):
