@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import os
 import signal
@@ -63,6 +64,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.args == ["tests"]:
         collected.note(items)
     items.sort(key=lambda item: not item.nodeid.startswith("tests/unit/"))  # they need no server, so they begin
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected stays to the end, so the garbage collector need not visit it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -20,6 +20,8 @@ class MysqlServer(SqlServer):
 
     own_options = (
         "--mysqlx=OFF",
+        # Idle servers of 9.7 have been seen with this thread busy all the time.
+        "--event-scheduler=OFF",
         "--binlog-row-metadata=FULL",
         "--gtid-mode=ON",
         "--enforce-gtid-consistency=ON",
