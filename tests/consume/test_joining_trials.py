@@ -364,7 +364,7 @@ def _shown(row: Row) -> dict[str, Any]:
 
 @pytest.mark.parametrize("deletes", ["remove", "tombstone"])
 @pytest.mark.parametrize("identity", [{}, {"id": "{name}-{id}", "routing": "{name}"}])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_table_that_is_joined_with_itself_in_several_places(
     elastic_server: ElasticsearchServer,
     elastic: Elasticsearch,

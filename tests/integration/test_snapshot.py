@@ -146,7 +146,7 @@ def test_statements_in_the_midst_of_a_snapshot_lose_no_row(site: Site, daemon: A
     for table in ("a", "b", "t", "u", "z"):
         fill(site, 3_000, table)
     sink = f'type = "jsonl"\npath = "{out}"'
-    source = slowly(6_000) + "snapshot_parallelism = 3\n"
+    source = slowly(3_000) + "snapshot_parallelism = 3\n"
     process = daemon(shop=destination_toml(site.server, site.schema, sink, snapshot="initial", source=source)).start()
     process.wait("shop", reading(1_000))
     site.run("TRUNCATE TABLE a", "INSERT INTO a VALUES (1, 'new')", "RENAME TABLE u TO aa, b TO bb")

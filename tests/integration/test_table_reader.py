@@ -76,14 +76,23 @@ def by_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @every_kind
-@pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("each", [1, 2], ids=["alone", "first_of_two"])
+@pytest.mark.parametrize(
+    ("each", "rows"),
+    [
+        pytest.param(1, 3, id="alone"),
+        pytest.param(2, 1, id="first_of_two"),
+        pytest.param(1, 1, id="alone_singly", marks=pytest.mark.long),
+        pytest.param(2, 3, id="first_of_two_in_threes", marks=pytest.mark.long),
+    ],
+)
 async def test_every_type_of_key_pages_through_each_row_once_in_its_order(bench: Bench, each: int, rows: int) -> None:
     await page_through_every_type(bench, each, rows)
 
 
 @every_kind
-@pytest.mark.parametrize("each", [1, 2], ids=["alone", "first_of_two"])
+@pytest.mark.parametrize(
+    "each", [pytest.param(1, id="alone", marks=pytest.mark.long), pytest.param(2, id="first_of_two")]
+)
 async def test_every_type_of_key_gives_ranges_that_have_each_row_once(bench: Bench, by_ranges: None, each: int) -> None:
     await page_through_every_type(bench, each, 2, "n % 3 <> 1")
 

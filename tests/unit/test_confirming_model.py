@@ -14,6 +14,7 @@ from headrace.parking.ordering import Blocks
 from headrace.ports.sink import MessageRefused
 from tests import virtual_time
 from tests.brokers import FakeParking, FakeSink, batch_of, row
+from tests.examples import examples
 
 RETRIES = 2
 UNITS = [row("a"), row("b"), row("c"), row("a", "b"), row("d"), Unit(("shop.t",)), Unit(("shop.u",), ("e",)), Unit(())]
@@ -145,7 +146,7 @@ class World:
                     assert last[name] < last[other], f"the last {name} comes behind the last {other}"
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.integers(0, 1 << 32), st.booleans(), st.booleans())
 def test_whatever_the_broker_answers_the_last_message_of_each_row_is_the_newest(
     seed: int, parks: bool, told_apart: bool

@@ -13,6 +13,7 @@ from headrace.mysql.events.query_event import QueryEvent
 from headrace.mysql.schema.ddl.actions import AlterTable, CreateTable, DropIndex, StatementInfo
 from headrace.mysql.schema.ddl.classify import classify
 from tests.ddl_corpus import CASES
+from tests.examples import examples
 
 
 def look(sql: str | bytes, *, mariadb: bool = False, schema: str = "shop", **more: int) -> StatementInfo:
@@ -150,7 +151,7 @@ SEEDS = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.integers(0, len(SEEDS) - 1), st.randoms(use_true_random=False), st.binary(max_size=4))
 def test_broken_statements_never_raise_and_never_hang(index: int, rng: random.Random, noise: bytes) -> None:
     sql, mariadb = SEEDS[index]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from headrace.mysql.values import json_members, jsonb
 from headrace.mysql.values.json_diff import Document, apply, legs
 from headrace.mysql.values.jsonb import json_text
+from tests.examples import examples
 
 BAD = (ValueError, IndexError, struct.error)
 
@@ -83,7 +84,7 @@ DOCUMENTS = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(DOCUMENTS, st.booleans())
 def test_documents_come_back_from_the_small_and_the_large_format(value: Any, large: bool) -> None:
     raw = binary(value, large)
@@ -109,7 +110,7 @@ def both_outcomes(raw: bytes) -> tuple[str, str]:
     return found[0], found[1]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(DOCUMENTS, st.booleans(), st.data())
 def test_what_prints_kinds_that_come_often_prints_the_same(value: Any, large: bool, data: st.DataObject) -> None:
     raw = bytearray(binary(value, large))
@@ -228,7 +229,7 @@ def test_opaque_values_keep_their_type() -> None:
     assert json_text(b"\x0f\x0a\x08" + struct.pack("<q", (2026 * 13 + 11) << 46 | 21 << 41)) == '"2026-11-21"'
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=examples(500))
 @given(DOCUMENTS, st.booleans(), st.data())
 def test_a_damaged_document_is_an_error_or_a_text_of_its_own_size(value: Any, large: bool, data: st.DataObject) -> None:
     raw = bytearray(binary(value, large))

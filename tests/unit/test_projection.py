@@ -18,6 +18,7 @@ from headrace.model import ABSENT, Column, Operation, Row, RowsChange, SnapshotR
 from headrace.pipeline.projection import Projections
 from headrace.pipeline.table_projection import Part, TableProjection
 from headrace.rules.hashes import kafka_partition
+from tests.examples import examples
 from tests.streams import settings
 
 SCHEMA = TableSchema(
@@ -329,7 +330,7 @@ class Consumer:
             self.documents[key] = version, document
 
 
-@hypothesis_settings(max_examples=400, deadline=None)
+@hypothesis_settings(max_examples=examples(400), deadline=None)
 @given(
     st.integers(),
     st.sampled_from(["$pk$", "user_id", "user_id^city"]),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.rules.likes import like
+from tests.examples import examples
 
 
 def reference(text: str, pattern: str) -> bool:
@@ -22,7 +23,7 @@ def reference(text: str, pattern: str) -> bool:
     return bool(text) and pattern[0] in ("_", text[0]) and reference(text[1:], pattern[1:])
 
 
-@settings(max_examples=3000)
+@settings(max_examples=examples(3000))
 @given(
     st.text("ab\n\\%_", max_size=8),
     st.lists(st.sampled_from(["a", "a", "b", "%", "%", "%", "_", "\\"]), max_size=7).map("".join),

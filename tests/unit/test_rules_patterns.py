@@ -14,6 +14,7 @@ from headrace.rules.columns import parse_columns
 from headrace.rules.keys import parse_keys
 from headrace.rules.patterns import MATCH_LIMIT, Pattern, PatternTooSlow, compile_filter, named_schemas
 from headrace.rules.topics import TopicRules, parse_partitions
+from tests.examples import examples
 
 CATASTROPHIC = r"(a|aa)+$"
 
@@ -138,7 +139,7 @@ RULES: list[Callable[[str], object]] = [
 ]
 
 
-@settings(max_examples=300, deadline=2000)
+@settings(max_examples=examples(300), deadline=2000)
 @given(
     st.text(alphabet=r"ab.*+?|(){}[]\\^$,;:/0123<>=!-_ ж#&R", max_size=40) | st.text(max_size=40),
     st.sampled_from(RULES),

@@ -16,6 +16,7 @@ from headrace.model import ABSENT, Column
 from headrace.rules.predicate_parser import parse_condition
 from headrace.rules.predicate_sql import columns_of, to_sql
 from headrace.rules.predicates import ColumnAbsent, bind
+from tests.examples import examples
 
 TABLE = {
     "id": (Column("id", "bigint unsigned", 3, unsigned=True), 7),
@@ -299,7 +300,7 @@ _TOKENS = (
 )  # fmt: skip
 
 
-@settings(max_examples=500, deadline=1000)
+@settings(max_examples=examples(500), deadline=1000)
 @given(
     st.text(max_size=60)
     | st.lists(
@@ -362,7 +363,7 @@ def sqlite() -> Any:
     database.close()
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 @given(
     condition=_CONDITIONS,
     row=st.tuples(st.none() | _NUMBERS, st.none() | _NUMBERS, st.none() | st.text("ab%_\n", max_size=4)),

@@ -17,6 +17,7 @@ from headrace.model import OpenXa, Position, RowsChange
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.schema.history import SchemaHistory
+from tests.examples import examples
 from tests.made_binlog import SID, Binlog, close_all, decoder, feed
 
 BASE = 1_700_000_000_000_000
@@ -101,7 +102,7 @@ def read(log: Log, skip: set[str], start: Position | None = None) -> tuple[list[
     return changes, d.position()
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     kinds=st.lists(st.sampled_from(KINDS[:5]), min_size=3, max_size=5),
     place=st.integers(0, 60),

@@ -14,7 +14,7 @@ def test_each_test_is_run_by_one_of_the_two_commands() -> None:
     script = (ROOT / "scripts" / "test").read_text()
     assert re.findall(r"^ *(?:long\) )?servers_and_tests -m (.+?)(?: ;;)?$", script, re.MULTILINE) == [
         '"not long"',
-        "long",
+        '"long or hypothesis"',
     ]
     files = {str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("test_*.py")}
     assert {nodeid.partition("::")[0] for nodeid in collected()} == files

@@ -14,6 +14,7 @@ from headrace.mysql.values.column_types import Field
 from headrace.mysql.values.rowcode import RowDecoder, make_decoder, make_single
 from headrace.mysql.values.values import datetime2, enum_label
 from headrace_common.numbers import float32
+from tests.examples import examples
 
 FIELDS = (
     Field("fixed", "q", 8),
@@ -60,7 +61,7 @@ def alone(raw: bytes, columns: int, before: Row | None = None) -> Row:
 PAIR: RowDecoder = make_decoder(FIELDS, WHOLE, WHOLE)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=4))
 def test_both_images_are_what_each_is_alone(pairs: list[tuple[tuple[bytes | None, ...], ...]]) -> None:
     images = [image(cells, WHOLE) for pair in pairs for cells in pair]
@@ -69,7 +70,7 @@ def test_both_images_are_what_each_is_alone(pairs: list[tuple[tuple[bytes | None
     assert repr(PAIR(data, 0, len(data))) == repr([alone(one, WHOLE) for one in images])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.integers(1, WHOLE), st.integers(1, WHOLE), CELLS, CELLS)
 def test_images_that_lack_columns_are_what_each_is_alone(
     first: int, second: int, before: tuple[bytes | None, ...], after: tuple[bytes | None, ...]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.mysql.values import values
+from tests.examples import examples
 
 FSP = st.integers(0, 6)
 _WIDTHS = (0, 1, 1, 2, 2, 3, 3)
@@ -73,7 +74,7 @@ def raw_of(data: st.DataObject, size: int) -> bytes:
     return data.draw(st.binary(min_size=size, max_size=size))
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(FSP, st.data())
 def test_any_bytes_of_a_datetime_are_the_text_that_they_were(fsp: int, data: st.DataObject) -> None:
     real = st.builds(
@@ -85,7 +86,7 @@ def test_any_bytes_of_a_datetime_are_the_text_that_they_were(fsp: int, data: st.
     assert outcome(lambda: values.datetime2(fsp)(raw)) == outcome(lambda: plain_datetime(raw, fsp))
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(FSP, st.sampled_from([None, "Asia/Shanghai", "Africa/Monrovia"]), st.data())
 def test_any_bytes_of_a_timestamp_are_the_text_that_they_were(fsp: int, name: str | None, data: st.DataObject) -> None:
     zone = ZoneInfo(name) if name is not None else None
@@ -94,7 +95,7 @@ def test_any_bytes_of_a_timestamp_are_the_text_that_they_were(fsp: int, name: st
     assert values.timestamp2(fsp, zone)(raw) == plain_timestamp(raw, fsp, zone)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(FSP, st.data())
 def test_any_bytes_of_a_time_are_the_text_that_they_were(fsp: int, data: st.DataObject) -> None:
     raw = raw_of(data, 3 + _WIDTHS[fsp])
@@ -107,7 +108,7 @@ def test_the_edges_of_a_time_are_the_text_that_they_were(raw: str) -> None:
     assert values.time2(fsp)(bytes.fromhex(raw)) == plain_time(bytes.fromhex(raw), fsp)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 @given(st.integers(1, 65), st.data())
 def test_any_bytes_of_a_decimal_are_the_text_that_they_were(precision: int, data: st.DataObject) -> None:
     scale = data.draw(st.integers(0, min(30, precision)))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.mysql.values import values
 from headrace_common.numbers import float32
+from tests.examples import examples
 
 
 def pack_decimal(text: str, precision: int, scale: int) -> bytes:
@@ -32,7 +33,7 @@ def pack_decimal(text: str, precision: int, scale: int) -> bytes:
     return bytes(out)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.data())
 def test_decimals_of_every_size_come_back_exactly(data: st.DataObject) -> None:
     precision = data.draw(st.integers(1, 65))
