@@ -99,10 +99,11 @@ async def _resync(settings: Settings, given: argparse.Namespace) -> int:
 
 
 async def _wait(settings: Settings, given: argparse.Namespace) -> int:
-    there = _there(await control.look_at(settings, given.name))
-    if not there and not given.id:
+    if given.id:
+        return await _until_ended(settings, given.name, {given.id})
+    if not (there := _there(await control.look_at(settings, given.name))):
         print(f"{given.name}: no table is read")
-    return await _until_ended(settings, given.name, {given.id} if given.id else there)
+    return await _until_ended(settings, given.name, there)
 
 
 def _there(page: dict[str, Any]) -> set[str]:
