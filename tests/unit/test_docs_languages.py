@@ -1,0 +1,52 @@
+"""The pages that exist in English and in Chinese say the same: commands, settings, links and sections."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(path.relative_to(ROOT) for path in (*ROOT.glob("*.zh.md"), *ROOT.glob("docs/*.zh.md")))
+COMMENT = {"sh": r"(?:^|\s+)#.*", "toml": r"\s*#.*", "sql": r"\s*--.*"}
+
+
+def both(page: Path) -> list[str]:
+    return [(ROOT / page).read_text(), (ROOT / str(page).replace(".zh.md", ".md")).read_text()]
+
+
+def blocks(text: str) -> list[str]:
+    """What a reader copies: code without its comments, and without pictures made of text."""
+    found = re.findall(r"^```(\w+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    code = [re.sub(COMMENT.get(kind, r"$^"), "", body, flags=re.MULTILINE) for kind, body in found]
+    return [one for one in code if "──" not in one]
+
+
+def links(text: str) -> list[str]:
+    return sorted(re.findall(r"\]\(([^)]+)\)", text))
+
+
+def headings(text: str) -> list[int]:
+    return [
+        len(marks) for marks in re.findall(r"^(#+) ", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.M), re.M)
+    ]
+
+
+def test_the_readme_exists_in_both_languages() -> None:
+    assert Path("README.zh.md") in PAGES
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_both_languages_have_the_same_code(page: Path) -> None:
+    chinese, english = both(page)
+    assert blocks(chinese) == blocks(english)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_both_languages_have_the_same_sections_and_links(page: Path) -> None:
+    chinese, english = both(page)
+    assert headings(chinese) == headings(english)
+    names = {str(page): "", str(page).replace(".zh.md", ".md"): ""}
+    ours, theirs = ([names.get(link, link) for link in links(text)] for text in (chinese, english))
+    assert sorted(ours) == sorted(theirs)
