@@ -37,6 +37,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("release") / "headrace"
     assert run("git", "clone", "-q", ROOT, folder, cwd=ROOT).returncode == 0
     (folder / ".cache").symlink_to(ROOT / ".cache")
+    (folder / ".git/info/exclude").write_text(".cache\n")  # .gitignore means folders
     done = run("scripts/release", "prepare", VERSION, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
@@ -70,7 +71,7 @@ def test_the_files_of_a_release_are_complete_and_what_they_install_starts(clone:
     names = {path.name for path in folder.iterdir()}
     (wheel,) = folder.glob("*-manylinux*_x86_64.whl")
     assert {f"headrace-{VERSION}.tar.gz", f"headrace-{VERSION}-context.tar.gz", f"CHANGES-{VERSION}.md"} <= names
-    assert [path for path in folder.glob("*.deb")]
+    assert list(folder.glob("*.deb"))
     sums = dict(reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines())
     assert sums == {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
