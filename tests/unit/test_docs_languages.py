@@ -28,10 +28,14 @@ def links(text: str) -> list[str]:
     return sorted(link.replace(".zh.md", ".md") for link in re.findall(r"\]\(([^)]+)\)", text))
 
 
-def headings(text: str) -> list[int]:
-    return [
-        len(marks) for marks in re.findall(r"^(#+) ", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.M), re.M)
-    ]
+def headings(text: str) -> list[tuple[str, str]]:
+    without = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"^(##+) (.+)$", without, re.MULTILINE)
+
+
+def anchors(text: str) -> list[str]:
+    """Of the sections of an English page, as GitHub makes them."""
+    return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for _, title in headings(text)]
 
 
 def test_the_readme_exists_in_both_languages() -> None:
@@ -47,7 +51,8 @@ def test_both_languages_have_the_same_code(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_both_languages_have_the_same_sections_and_links(page: Path) -> None:
     chinese, english = both(page)
-    assert headings(chinese) == headings(english)
+    assert [level for level, _ in headings(chinese)] == [level for level, _ in headings(english)]
+    assert re.findall(r'^<a id="(.+)"></a>\n\n##', chinese, re.MULTILINE) == anchors(english)
     switch = f"{page.name.removesuffix('.zh.md')}.md"  # each leads to the other
     ours, theirs = ([one for one in links(text) if one != switch] for text in (chinese, english))
     assert ours == theirs
