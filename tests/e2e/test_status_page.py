@@ -16,6 +16,7 @@ import pytest
 
 from devstack import Stack
 from headrace import __version__
+from headrace.destination.handle import DestinationHandle
 from headrace.destination.requests import RequestRefused
 from headrace.destination.status import DestinationStatus
 from headrace.errors import SinkError
@@ -25,7 +26,7 @@ from headrace.lease import Lease
 from headrace.model import Position, State
 from headrace.parking.parking import Waiting
 from tests.browser import Page, opened
-from tests.handles import handles_of
+from tests.handles import FakeOperator, served
 from tests.support import DaemonProcess, destination_toml
 
 pytestmark = [pytest.mark.server, pytest.mark.long]
@@ -40,7 +41,7 @@ NAMES = "[...document.querySelectorAll('article:not([hidden]) h2')].map((one) =>
 def streaming(name: str, number: int = 1) -> DestinationStatus:
     """A destination that is well, and a little behind."""
     made = DestinationStatus(name)
-    made.take_over(Lease(10.0))
+    made.holding.take(Lease(10.0))
     made.enter(State.STREAMING)
     made.since -= 3600 * number
     now_us = time.time_ns() // 1000
@@ -77,13 +78,18 @@ def reading(name: str) -> DestinationStatus:
 
 
 @pytest.fixture
-def statuses() -> dict[str, DestinationStatus]:
-    return {"shop": streaming("shop")}
+def shop() -> DestinationStatus:
+    return streaming("shop")
 
 
 @pytest.fixture
-async def server(statuses: dict[str, DestinationStatus]) -> AsyncIterator[HttpServer]:
-    made = HttpServer(("127.0.0.1", 0), Facts(handles_of(statuses), "relay-1"), Options(TOKEN))
+def handles(shop: DestinationStatus) -> dict[str, DestinationHandle]:
+    return {"shop": DestinationHandle(shop)}
+
+
+@pytest.fixture
+async def server(handles: dict[str, DestinationHandle]) -> AsyncIterator[HttpServer]:
+    made = HttpServer(("127.0.0.1", 0), Facts(handles, "relay-1"), Options(TOKEN))
     await made.start()
     now = int(time.time())
     hour = [(now - 3600 + 10 * n, 0.2 + max(0.0, 40 - abs(n - 200)) / 4 + (n % 7) / 10, 900.0) for n in range(359)]
@@ -114,9 +120,8 @@ async def fits(page: Page) -> bool:
     return bool(await page.value("document.documentElement.scrollWidth <= window.innerWidth"))
 
 
-async def test_one_destination_is_shown_live(page: Page, statuses: dict[str, DestinationStatus]) -> None:
+async def test_one_destination_is_shown_live(page: Page, shop: DestinationStatus) -> None:
     await page.eventually(f"{NAMES}.length === 1")
-    shop = statuses["shop"]
     assert await text(page, ".state strong") == "STREAMING"
     assert "for 1 h" in await text(page, ".since")
     facts = await text(page, "dl")
@@ -134,12 +139,27 @@ async def test_one_destination_is_shown_live(page: Page, statuses: dict[str, Des
     assert page.errors == []
 
 
+async def test_a_chinese_browser_reads_chinese(page: Page, server: HttpServer) -> None:
+    agent = await page.value("navigator.userAgent")
+    await page.call("Network.setUserAgentOverride", userAgent=agent, acceptLanguage="zh-CN")
+    await page.go(f"http://127.0.0.1:{server.port}/")
+    await page.eventually(f"{NAMES}.length === 1")
+    assert "已持续 1 h" in await text(page, ".since")
+    facts = await text(page, "dl")
+    for part in ("relay-1，epoch 1", "位点mysql-bin.000001:1,000"):
+        assert part in facts
+    assert "90 %，还剩 6 d" in await text(page, ".retention")
+    assert await text(page, "button[data-action=pause]") == "暂停"
+    assert (await text(page, ".scale")).startswith("1 小时前")
+    assert await page.value("document.documentElement.lang") == "zh-CN"
+    assert page.errors == []
+
+
 async def test_fifty_destinations_show_first_what_is_not_well_and_are_found_by_the_keyboard(
-    page: Page, statuses: dict[str, DestinationStatus]
+    page: Page, handles: dict[str, DestinationHandle]
 ) -> None:
-    for number in range(47):
-        statuses[f"orders-{number:02d}"] = streaming(f"orders-{number:02d}", number + 1)
-    statuses["billing"], statuses["catalog"] = ill("billing"), reading("catalog")
+    more = [streaming(f"orders-{number:02d}", number + 1) for number in range(47)]
+    handles |= {one.name: DestinationHandle(one) for one in (*more, ill("billing"), reading("catalog"))}
     await page.eventually(f"{NAMES}.length === 50")
     await page.eventually(f"{NAMES}[0] === 'billing'")
     card = await text(page, "article")
@@ -153,15 +173,14 @@ async def test_fifty_destinations_show_first_what_is_not_well_and_are_found_by_t
     await page.eventually(f"{NAMES}.length === 10")
     await page.size(390, 800)
     assert await fits(page)
-    del statuses["orders-10"]
+    del handles["orders-10"]
     await page.eventually(f"{NAMES}.length === 9")
     assert page.errors == []
 
 
-async def test_names_and_errors_are_texts_whatever_they_hold(
-    page: Page, statuses: dict[str, DestinationStatus]
-) -> None:
-    statuses[HOSTILE] = made = ill(HOSTILE)
+async def test_names_and_errors_are_texts_whatever_they_hold(page: Page, handles: dict[str, DestinationHandle]) -> None:
+    made = ill(HOSTILE)
+    handles[HOSTILE] = DestinationHandle(made)
     made.enter(State.FAILED, HOSTILE, f"</p><script>document.title='hurt'</script>{HOSTILE}")
     made.source.address = HOSTILE
     await page.eventually(f"{NAMES}.length === 2")
@@ -173,7 +192,7 @@ async def test_names_and_errors_are_texts_whatever_they_hold(
 
 
 async def test_a_daemon_that_goes_away_is_said_and_comes_back(
-    page: Page, server: HttpServer, statuses: dict[str, DestinationStatus]
+    page: Page, server: HttpServer, shop: DestinationStatus, handles: dict[str, DestinationHandle]
 ) -> None:
     await page.eventually(f"{NAMES}.length === 1")
     port = server.port
@@ -181,9 +200,9 @@ async def test_a_daemon_that_goes_away_is_said_and_comes_back(
     await page.eventually("document.getElementById('away').textContent.startsWith('The daemon does not answer')")
     assert await page.value("document.body.classList.contains('stale')")
     await keep(page, "away")
-    again = HttpServer(("127.0.0.1", port), Facts(handles_of(statuses), "relay-1"), Options(TOKEN))
+    again = HttpServer(("127.0.0.1", port), Facts(handles, "relay-1"), Options(TOKEN))
     await again.start()
-    statuses["shop"].enter(State.DEGRADED, "retention", "the source may purge the binlog")
+    shop.enter(State.DEGRADED, "retention", "the source may purge the binlog")
     await page.eventually("document.getElementById('away').hidden")
     await page.eventually("document.querySelector('.state strong').textContent === 'DEGRADED · retention'")
     await again.close()
@@ -195,16 +214,26 @@ async def click(page: Page, action: str) -> None:
     await page.eventually("document.getElementById('ask').open")
 
 
-async def test_a_command_needs_the_token_and_a_yes(page: Page, statuses: dict[str, DestinationStatus]) -> None:
-    asked: list[tuple[str, str]] = []
+class Asked(FakeOperator):
+    """Notes what it is asked, and refuses a restart."""
 
-    async def operate(action: str, who: str, **_: Any) -> dict[str, Any]:
-        asked.append((action, who))
-        if action == "restart":
+    def __init__(self) -> None:
+        self.what: list[tuple[str, str]] = []
+
+    async def act(self, what: str, who: str) -> None:
+        self.what.append((what, who))
+        if what == "restart":
             raise RequestRefused("not now")
-        return {"done": True}
 
-    statuses["shop"].operate = operate
+
+@pytest.fixture
+def asked(shop: DestinationStatus, handles: dict[str, DestinationHandle]) -> Asked:
+    made = Asked()
+    handles["shop"] = served(shop, made)
+    return made
+
+
+async def test_a_command_needs_the_token_and_a_yes(page: Page, asked: Asked) -> None:
     said = "document.getElementById('said').textContent"
     await page.eventually("document.querySelector('button[data-action=pause]')?.disabled")
     await page.value("document.getElementById('token').focus()")
@@ -216,28 +245,19 @@ async def test_a_command_needs_the_token_and_a_yes(page: Page, statuses: dict[st
     await click(page, "pause")
     await page.value("document.getElementById('yes').click()")
     await page.eventually(f'{said}.includes("need the daemon\'s token")')
-    assert asked == []
+    assert asked.what == []
     await page.value("document.getElementById('token').select()")
     await page.type(TOKEN)
     await click(page, "pause")
     await page.value("document.getElementById('yes').click()")
-    await page.eventually(f"{said} === 'shop: pause is done'")
+    await page.eventually(f"{said} === 'shop: Pause is done'")
     await click(page, "restart")
     await page.value("document.getElementById('yes').click()")
     await page.eventually(f"{said}.includes('not now')")
-    assert asked == [("pause", "the status page"), ("restart", "the status page")]
+    assert asked.what == [("pause", "the status page"), ("restart", "")]
 
 
-async def test_a_question_that_follows_a_cancelled_one_at_once_is_answered(
-    page: Page, statuses: dict[str, DestinationStatus]
-) -> None:
-    asked: list[str] = []
-
-    async def operate(action: str, who: str, **_: Any) -> dict[str, Any]:
-        asked.append(action)
-        return {"done": True}
-
-    statuses["shop"].operate = operate
+async def test_a_question_that_follows_a_cancelled_one_at_once_is_answered(page: Page, asked: Asked) -> None:
     await page.eventually("document.querySelector('button[data-action=pause]')?.disabled")
     await page.value("document.getElementById('token').focus()")
     await page.type(TOKEN)
@@ -248,8 +268,8 @@ async def test_a_question_that_follows_a_cancelled_one_at_once_is_answered(
         "document.querySelector('button[data-action=pause]').click()"  # before the browser tells of the first
     )
     await page.value("document.getElementById('yes').click()")
-    await page.eventually("document.getElementById('said').textContent === 'shop: pause is done'")
-    assert asked == ["pause"]
+    await page.eventually("document.getElementById('said').textContent === 'shop: Pause is done'")
+    assert asked.what == [("pause", "the status page")]
 
 
 NODES = "[...document.querySelectorAll('#nodes tr')].map((row) => [...row.cells].map((one) => one.textContent))"

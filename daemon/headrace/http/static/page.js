@@ -6,9 +6,9 @@ const HOUR = 3600;
 const WELL = new Set(["STREAMING", "STANDBY", "SNAPSHOTTING"]);
 const WARN = new Set(["DEGRADED", "PAUSED", "STARTING", "STOPPED"]);
 const ACTIONS = {
-  pause: ["Pause", "The stream ends in order, and stays ended until it is resumed."],
-  resume: ["Resume", "The stream goes on behind what was confirmed."],
-  restart: ["Restart", "The stream ends in order and begins anew, with new connections."],
+  pause: ["Pause", "The stream ends in order, and starts again when it is resumed."],
+  resume: ["Resume", "The stream continues after what was confirmed."],
+  restart: ["Restart", "The stream ends in order and starts again, with new connections."],
 };
 const cards = new Map();
 let before = null;
@@ -51,7 +51,7 @@ function makeCard(name) {
   for (const [action, [label]] of Object.entries(ACTIONS)) {
     const button = document.createElement("button");
     button.type = "button";
-    button.textContent = label;
+    button.textContent = t(label);
     button.dataset.action = action;
     button.addEventListener("click", () => operate(name, action));
     card.find(".actions").append(button);
@@ -63,7 +63,7 @@ function fact(card, key, value) {
   let pair = card.facts.get(key);
   if (!pair) {
     pair = [document.createElement("dt"), document.createElement("dd")];
-    pair[0].textContent = key;
+    pair[0].textContent = t(key);
     card.find("dl").append(...pair);
     card.facts.set(key, pair);
   }
@@ -75,10 +75,10 @@ function drawCard(card, now, rate, node) {
   const kind = WELL.has(now.state) ? "well" : WARN.has(now.state) ? "warn" : "ill";
   card.element.className = kind;
   card.find(".state strong").textContent = now.state + (now.reason ? ` · ${now.reason}` : "");
-  card.find(".since").textContent = `for ${duration(now.state_seconds)}`;
+  card.find(".since").textContent = t`for ${duration(now.state_seconds)}`;
   say(card.find(".message"), now.message);
   const standby = now.state === "STANDBY";
-  fact(card, "Node", standby ? `${now.holder || "nobody"} (this one stands by)` : `${node}, epoch ${now.epoch}`);
+  fact(card, "Node", standby ? t`${now.holder || t("nobody")} (this one stands by)` : t`${node}, epoch ${now.epoch}`);
   fact(card, "Lag", standby ? "" : lagText(now));
   fact(card, "Rows/s", standby || rate === null ? "" : number(Math.round(rate)));
   fact(card, "Position", now.position ? `${now.position.file}:${number(now.position.offset)}` : "");
@@ -89,33 +89,33 @@ function drawCard(card, now, rate, node) {
   drawSnapshot(card, now.snapshot);
   const at = now.last_error_at ? ` (${now.last_error_at.slice(0, 19).replace("T", " ")})` : "";
   const again = now.message.includes(now.last_error);
-  say(card.find(".error"), now.last_error ? `Last error${again ? at : `${at}: ${now.last_error}`}` : "");
+  say(card.find(".error"), now.last_error ? t`Last error${again ? at : `${at}: ${now.last_error}`}` : "");
   drawChart(card, standby);
   const paused = now.state === "PAUSED" && now.reason === "operator";
   for (const button of card.find(".actions").children) {
     button.hidden = (button.dataset.action === "resume") !== paused && button.dataset.action !== "restart";
     button.disabled = !$("token").value || standby;
-    button.title = $("token").value ? "" : "Enter the token first";
+    button.title = $("token").value ? "" : t("Enter the token first");
   }
 }
 
 function lagText(now) {
   const parts = now.lag_seconds >= 1
-    ? ` (reading ${duration(now.reading_lag_seconds)}, publishing ${duration(now.publishing_lag_seconds)})` : "";
+    ? t` (reading ${duration(now.reading_lag_seconds)}, publishing ${duration(now.publishing_lag_seconds)})` : "";
   return duration(now.lag_seconds) + parts;
 }
 
 function backlogText(backlog) {
   if (!backlog.bytes || backlog.bytes < 1e6) return "";
-  const eta = backlog.eta_seconds === null ? "" : `, done in ${duration(backlog.eta_seconds)}`;
-  const rate = backlog.bytes_per_second === null ? "" : ` at ${bytes(backlog.bytes_per_second)}/s`;
+  const eta = backlog.eta_seconds === null ? "" : t`, done in ${duration(backlog.eta_seconds)}`;
+  const rate = backlog.bytes_per_second === null ? "" : t` at ${bytes(backlog.bytes_per_second)}/s`;
   return bytes(backlog.bytes) + rate + eta;
 }
 
 function parkedText(parked) {
   if (!parked.messages) return "";
-  const need = parked.need_operator ? `, ${number(parked.need_operator)} need an operator` : "";
-  return `${number(parked.messages)} messages${need}`;
+  const need = parked.need_operator ? t`, ${number(parked.need_operator)} need an operator` : "";
+  return t`${number(parked.messages)} messages${need}`;
 }
 
 function drawRetention(card, retention) {
@@ -124,7 +124,7 @@ function drawRetention(card, retention) {
   if (share === null) return;
   line.querySelector("meter").value = share;
   const left = retention.seconds === null ? bytes(retention.bytes) : duration(retention.seconds);
-  line.querySelector("span").textContent = `${Math.round(share * 100)} %, ${left} left`;
+  line.querySelector("span").textContent = t`${Math.round(share * 100)} %, ${left} left`;
 }
 
 function drawSnapshot(card, snapshot) {
@@ -133,10 +133,10 @@ function drawSnapshot(card, snapshot) {
   if (!snapshot) return;
   const bar = line.querySelector("progress");
   if (snapshot.percent === null) bar.removeAttribute("value"); else bar.value = snapshot.percent;
-  const eta = snapshot.eta_seconds === null ? "" : `, ${duration(snapshot.eta_seconds)} left`;
-  const rate = `${number(Math.round(snapshot.rows_per_second))} rows/s`;
+  const eta = snapshot.eta_seconds === null ? "" : t`, ${duration(snapshot.eta_seconds)} left`;
+  const rate = t`${number(Math.round(snapshot.rows_per_second))} rows/s`;
   line.querySelector("span").textContent =
-    `Snapshot ${snapshot.state}: ${number(snapshot.rows)} rows, ${rate}${eta}`;
+    t`Snapshot ${snapshot.state}: ${number(snapshot.rows)} rows, ${rate}${eta}`;
 }
 
 function drawChart(card, hidden) {
@@ -155,8 +155,8 @@ function drawChart(card, hidden) {
   card.find(".line").setAttribute("d", line);
   const [first, last] = [points[0], points[points.length - 1]].map((one) => one && one.split(" ")[0]);
   card.find(".area").setAttribute("d", line ? `${line}L${last} 60L${first} 60Z` : "");
-  card.find(".top").textContent = `lag, up to ${duration(top)}`;
-  chart.setAttribute("aria-label", `Lag over the last hour, at most ${duration(top)}`);
+  card.find(".top").textContent = t`lag, up to ${duration(top)}`;
+  chart.setAttribute("aria-label", t`Lag over the last hour, at most ${duration(top)}`);
 }
 
 // -- all of them ------------------------------------------------------------------------------------------------
@@ -164,12 +164,12 @@ function drawChart(card, hidden) {
 function drawStatus(page) {
   const now = performance.now() / 1000;
   const names = Object.keys(page.destinations);
-  say($("daemon"), `${page.node}, version ${page.version}: ${summary(page.destinations)}`);
+  say($("daemon"), t`${page.node}, version ${page.version}: ${summary(page.destinations)}`);
   document.title = `${page.status === "ok" ? "" : "✗ "}headrace ${page.node}`;
   $("none").hidden = names.length > 0;
   $("search").hidden = names.length < 7;
   $("problems").hidden = !page.config_errors.length;
-  $("problems").replaceChildren(...[...page.config_errors, "See docs/troubleshooting.md#config"].map((one) => {
+  $("problems").replaceChildren(...[...page.config_errors, t("See docs/troubleshooting.md#config")].map((one) => {
     const item = document.createElement("li");
     item.textContent = one;
     return item;
@@ -201,7 +201,7 @@ function keepSample(card, lag) {
 function summary(destinations) {
   const counts = new Map();
   for (const one of Object.values(destinations)) counts.set(one.state, (counts.get(one.state) || 0) + 1);
-  return [...counts].sort().map(([state, count]) => `${count} ${state}`).join(", ") || "no destination";
+  return [...counts].sort().map(([state, count]) => `${count} ${state}`).join(", ") || t("no destination");
 }
 
 /** Those that are not well come first. Nothing is moved while one of them has the focus. */
@@ -218,23 +218,23 @@ function place() {
     main.append(...sorted.map((card) => card.element));
 }
 
-/** What was known last stays, with the reason why nothing newer is. */
+/** The last known nodes stay, with the reason why nothing newer is shown. */
 function drawUnseen(page) {
   $("cluster").hidden = false;
-  say($("unseen"), `${page.error} (see ${page.help})`);
+  say($("unseen"), t`${page.error} (see ${page.help})`);
 }
 
 function drawNodes(page) {
   say($("unseen"), "");
   const names = Object.keys(page.nodes).sort(), held = page.destinations;
-  $("cluster").hidden = false; // also for the last one of several: who is missing is told by that
+  $("cluster").hidden = false; // also for the last one of several: it shows who is missing
   $("nodes").replaceChildren(...names.map((name) => {
     const node = page.nodes[name], row = document.createElement("tr");
     const those = (which) => Object.keys(held).filter((one) => which(held[one])).sort().join(", ");
     const runs = those((one) => one.holder === name), waits = those((one) => one.waiting.includes(name));
     const notes = [];
-    if (name === page.node) notes.push("this one");
-    if (page.drained.includes(name)) notes.push("drained");
+    if (name === page.node) notes.push(t("this one"));
+    if (page.drained.includes(name)) notes.push(t("drained"));
     for (const text of [name, node.address, node.version, runs, waits, notes.join(", ")]) {
       const cell = document.createElement("td");
       cell.textContent = text === undefined || text === null ? "" : String(text);
@@ -248,7 +248,7 @@ function drawNodes(page) {
 
 let questions = 0;
 
-/** The browser tells of a closed dialog later, when the next question may stand there already. */
+/** The browser reports a closed dialog later, when the next question may be shown already. */
 function confirmed(question, label) {
   const dialog = $("ask");
   const own = ++questions;
@@ -269,7 +269,7 @@ function confirmed(question, label) {
 
 async function operate(name, action) {
   const [label, meaning] = ACTIONS[action];
-  if (!(await confirmed(`${label} ${name}? ${meaning}`, label))) return;
+  if (!(await confirmed(`${t(label)} ${name}? ${t(meaning)}`, t(label)))) return;
   say($("said"), `${name}: ${action} …`);
   try {
     const answer = await fetch(`api/v1/destinations/${encodeURIComponent(name)}/${action}`, {
@@ -278,10 +278,10 @@ async function operate(name, action) {
       body: JSON.stringify({ by: "the status page" }),
     });
     const page = await answer.json();
-    const see = page.help ? ` (see ${page.help})` : "";
-    say($("said"), answer.ok ? `${name}: ${action} is done` : `${name}: ${page.error}${see}`);
+    const see = page.help ? t` (see ${page.help})` : "";
+    say($("said"), answer.ok ? t`${name}: ${t(label)} is done` : `${name}: ${page.error}${see}`);
   } catch (error) {
-    say($("said"), `${name}: the daemon did not answer (${error.message})`);
+    say($("said"), t`${name}: the daemon did not answer (${error.message})`);
   }
 }
 
@@ -296,12 +296,12 @@ function hear(text) {
   return JSON.parse(text.data);
 }
 
-/** A connection may stand without a word: so the clock tells, and not the browser alone. */
+/** A connection can be silent without an error, so the time of the last message decides. */
 function look() {
   if (!heard || Date.now() - heard < 5000) return;
   document.body.classList.add("stale");
-  document.title = "✗ headrace does not answer";
-  say($("away"), `The daemon does not answer. What is shown is as of ${new Date(heard).toLocaleTimeString()}.`);
+  document.title = t("✗ headrace does not answer");
+  say($("away"), t`The daemon does not answer. What is shown is as of ${new Date(heard).toLocaleTimeString()}.`);
 }
 
 function listen() {
