@@ -1,4 +1,6 @@
-"""Copies the documentation into a folder, as MkDocs reads it: README is the index, and what is no page is no link.
+"""Copies the documentation into a folder for MkDocs.
+
+README becomes the index. A link to a file that is not a page becomes the file's name.
 
 usage: scripts/site_pages.py FOLDER
 """
@@ -16,7 +18,7 @@ OTHERS = {"README.md": "index.md", "README.zh.md": "index.zh.md", "CONTRIBUTING.
 
 
 def page(source: Path, text: str) -> str:
-    """The text with links that hold in the site."""
+    """Returns the text of a page with its links as the site needs them."""
 
     def link(found: re.Match[str]) -> str:
         label, target = found.groups()
@@ -28,9 +30,8 @@ def page(source: Path, text: str) -> str:
             return f"[{label}]({OTHERS.get(name, name.removeprefix('docs/'))}{mark}{anchor})"
         return f"`{name}`" if label.startswith("`") else f"{label} (`{name}`)"
 
-    text = re.sub(
-        r"^.*\b(?:English|简体中文)\b.* \| .*\n\n", "", text, count=1, flags=re.MULTILINE
-    )  # the site has its own
+    # The site has a choice of languages of its own.
+    text = re.sub(r"^(English \| \[简体中文\]\(|\[English\]\(\S+\) \| 简体中文).*\n\n", "", text, flags=re.MULTILINE)
     return re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", link, text)
 
 

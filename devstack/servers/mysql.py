@@ -20,7 +20,7 @@ class MysqlServer(SqlServer):
 
     own_options = (
         "--mysqlx=OFF",
-        # Idle servers of 9.7 have been seen with this thread busy all the time.
+        # No test runs events, and the scheduler takes CPU also without any.
         "--event-scheduler=OFF",
         "--binlog-row-metadata=FULL",
         "--gtid-mode=ON",

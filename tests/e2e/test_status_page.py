@@ -8,11 +8,12 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from devstack import Stack
 from headrace import __version__
@@ -214,26 +215,22 @@ async def click(page: Page, action: str) -> None:
     await page.eventually("document.getElementById('ask').open")
 
 
-class Asked(FakeOperator):
-    """Notes what it is asked, and refuses a restart."""
+class Refusing(FakeOperator):
+    """Refuses a restart."""
 
-    def __init__(self) -> None:
-        self.what: list[tuple[str, str]] = []
-
-    async def act(self, what: str, who: str) -> None:
-        self.what.append((what, who))
-        if what == "restart":
-            raise RequestRefused("not now")
+    async def restart(self) -> None:
+        raise RequestRefused("not now")
 
 
 @pytest.fixture
-def asked(shop: DestinationStatus, handles: dict[str, DestinationHandle]) -> Asked:
-    made = Asked()
-    handles["shop"] = served(shop, made)
-    return made
+def asked(shop: DestinationStatus, handles: dict[str, DestinationHandle]) -> Iterator[Callable[[], list[Any]]]:
+    """What the destination was asked, and by whom, as its log says."""
+    with capture_logs() as logs:
+        handles["shop"] = served(shop, Refusing())
+        yield lambda: [(one["event"].removeprefix("an operator asks: "), one["by"]) for one in logs if "by" in one]
 
 
-async def test_a_command_needs_the_token_and_a_yes(page: Page, asked: Asked) -> None:
+async def test_a_command_needs_the_token_and_a_yes(page: Page, asked: Callable[[], list[Any]]) -> None:
     said = "document.getElementById('said').textContent"
     await page.eventually("document.querySelector('button[data-action=pause]')?.disabled")
     await page.value("document.getElementById('token').focus()")
@@ -245,19 +242,21 @@ async def test_a_command_needs_the_token_and_a_yes(page: Page, asked: Asked) -> 
     await click(page, "pause")
     await page.value("document.getElementById('yes').click()")
     await page.eventually(f'{said}.includes("need the daemon\'s token")')
-    assert asked.what == []
+    assert asked() == []
     await page.value("document.getElementById('token').select()")
     await page.type(TOKEN)
     await click(page, "pause")
     await page.value("document.getElementById('yes').click()")
-    await page.eventually(f"{said} === 'shop: Pause is done'")
+    await page.eventually(f"{said} === 'shop: pause is done'")
     await click(page, "restart")
     await page.value("document.getElementById('yes').click()")
     await page.eventually(f"{said}.includes('not now')")
-    assert asked.what == [("pause", "the status page"), ("restart", "")]
+    assert asked() == [("pause", "the status page"), ("restart", "the status page")]
 
 
-async def test_a_question_that_follows_a_cancelled_one_at_once_is_answered(page: Page, asked: Asked) -> None:
+async def test_a_question_that_follows_a_cancelled_one_at_once_is_answered(
+    page: Page, asked: Callable[[], list[Any]]
+) -> None:
     await page.eventually("document.querySelector('button[data-action=pause]')?.disabled")
     await page.value("document.getElementById('token').focus()")
     await page.type(TOKEN)
@@ -268,8 +267,8 @@ async def test_a_question_that_follows_a_cancelled_one_at_once_is_answered(page:
         "document.querySelector('button[data-action=pause]').click()"  # before the browser tells of the first
     )
     await page.value("document.getElementById('yes').click()")
-    await page.eventually("document.getElementById('said').textContent === 'shop: Pause is done'")
-    assert asked.what == [("pause", "the status page")]
+    await page.eventually("document.getElementById('said').textContent === 'shop: pause is done'")
+    assert asked() == [("pause", "the status page")]
 
 
 NODES = "[...document.querySelectorAll('#nodes tr')].map((row) => [...row.cells].map((one) => one.textContent))"

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -82,8 +83,9 @@ def test_the_files_of_a_release_are_complete_and_what_they_install_starts(clone:
     assert {"aiokafka", "kazoo", "pyo3"} <= {one["name"] for one in bill["components"] if one["hashes"]}
 
     venv = tmp_path / "venv"
-    assert run("python3.11", "-m", "venv", venv, cwd=tmp_path).returncode == 0
-    done = run(venv / "bin/pip", "install", "-q", wheel, cwd=tmp_path)
+    assert run(sys.executable, "-m", "venv", "--without-pip", venv, cwd=tmp_path).returncode == 0
+    pip = (sys.executable, "-m", "pip", "--python", venv / "bin/python", "install", "-q")
+    done = run(*pip, wheel, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     version = run(venv / "bin/headrace", "version", cwd=tmp_path).stdout
     assert VERSION in version

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.cli import control, resync
+from headrace.cli.common import CommandRefused
 
 
 @pytest.mark.parametrize(("outcome", "status"), [("done", 0), ("cancelled", 1), ("given up: no", 1)])
@@ -32,3 +33,23 @@ async def test_json_is_one_object_also_when_the_end_is_waited_for(
     assert capsys.readouterr().out.endswith(f"shop: abc: {outcome}\n")
     assert await resync._resync(settings, Namespace(**given, wait=False, json=True)) == 0
     assert json.loads(capsys.readouterr().out) == {"id": "abc", "snapshots": []}
+
+
+async def test_a_named_snapshot_is_waited_for_while_the_daemon_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = [{"id": "abc", "kind": "resync", "outcome": "done"}]
+    page = {"snapshot": None, "position": None, "snapshots_ended": ended, "state": "STREAMING"}
+    answers = iter([CommandRefused("no daemon answers"), CommandRefused("no daemon answers"), page])
+
+    async def look_at(*_: Any) -> dict[str, Any]:
+        answer = next(answers)
+        if isinstance(answer, CommandRefused):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(control, "look_at", look_at)
+    monkeypatch.setattr(resync, "_LOOK", 0.0)
+    settings: Any = None
+    assert await resync._wait(settings, Namespace(name="shop", id="abc")) == 0
+    assert capsys.readouterr().out == "shop: abc: done\n"

@@ -1,4 +1,4 @@
-"""The status page: four files of this package, and nothing from elsewhere."""
+"""The status page: the files of this package, and nothing from other hosts."""
 
 from __future__ import annotations
 

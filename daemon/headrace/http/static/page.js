@@ -89,7 +89,8 @@ function drawCard(card, now, rate, node) {
   drawSnapshot(card, now.snapshot);
   const at = now.last_error_at ? ` (${now.last_error_at.slice(0, 19).replace("T", " ")})` : "";
   const again = now.message.includes(now.last_error);
-  say(card.find(".error"), now.last_error ? t`Last error${again ? at : `${at}: ${now.last_error}`}` : "");
+  const error = again ? at : `${at}: ${now.last_error}`;
+  say(card.find(".error"), now.last_error ? t`Last error${error}` : "");
   drawChart(card, standby);
   const paused = now.state === "PAUSED" && now.reason === "operator";
   for (const button of card.find(".actions").children) {
@@ -279,7 +280,7 @@ async function operate(name, action) {
     });
     const page = await answer.json();
     const see = page.help ? t` (see ${page.help})` : "";
-    say($("said"), answer.ok ? t`${name}: ${t(label)} is done` : `${name}: ${page.error}${see}`);
+    say($("said"), answer.ok ? t`${name}: ${t(label).toLowerCase()} is done` : `${name}: ${page.error}${see}`);
   } catch (error) {
     say($("said"), t`${name}: the daemon did not answer (${error.message})`);
   }
