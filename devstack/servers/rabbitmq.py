@@ -255,12 +255,16 @@ class RabbitmqServer(Server):
         self._order(f'rabbit_auth_backend_internal:set_topic_permissions({words}, <<"devstack">>)')
 
     def set_memory_watermark(self, size: int) -> None:
-        """Raise the memory alarm from that many bytes on, until the next start; it takes effect before this returns."""
+        """Raise the memory alarm from that many bytes on, until the next start."""
         self._order(f"vm_memory_monitor:set_vm_memory_high_watermark({{absolute, {size}}})")
 
     def raise_memory_alarm(self) -> None:
-        """Block every connection that publishes."""
+        """Block every connection that publishes; each has heard of the alarm when this returns."""
         self.set_memory_watermark(1)
+        deadline = time.monotonic() + EVALUATE_SECONDS
+        while "running" in (states := self.evaluate("rabbit_networking:connection_info_all([state])")):
+            if time.monotonic() > deadline:
+                raise DevstackError(f"{self.name}: the memory alarm did not reach each connection: {states[:500]}")
 
     def end_memory_alarm(self) -> None:
         """Take publishers on again."""
