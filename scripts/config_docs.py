@@ -1,5 +1,5 @@
-"""Writes docs/configuration.md from the settings models, and the lists of docs/moving.md from import's tables; --check
-only says whether they are up to date. Run by scripts/gen-config-docs."""
+"""Writes docs/configuration.md from the settings models, and the lists of docs/moving-properties.md from import's
+tables; --check only says whether they are up to date. Run by scripts/gen-config-docs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from headrace_spark import settings as spark
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "configuration.md"
-MOVING = ROOT / "docs" / "moving.md"
+MOVING = ROOT / "docs" / "moving-properties.md"
 
 HEAD = """\
 # Configuration
@@ -301,7 +301,7 @@ def document() -> str:
 
 
 def moving(page: str) -> str:
-    """docs/moving.md with the lists of properties as import knows them, each between two comments."""
+    """docs/moving-properties.md with the lists of properties as import knows them, each between two comments."""
     for name, table in (
         ("canal.properties", canal_table.COMMON),
         ("instance.properties", canal_table.INSTANCE),

@@ -164,8 +164,8 @@ async def test_joins_through_the_death_of_an_executor(pipeline: Pipeline, cluste
 
 
 def submit(pipeline: Pipeline, cluster: SparkCluster, archive: Path, *left_out: str) -> list[str]:
-    """The words of the command in docs/spark.md, for this cluster and this configuration."""
-    page = (ROOT / "docs/spark.md").read_text()
+    """The words of the command in docs/spark-cluster.md, for this cluster and this configuration."""
+    page = (ROOT / "docs/spark-cluster.md").read_text()
     [text] = re.findall(r"(spark-submit \\\n  --master spark://.*?)```", page, re.DOTALL)
     text = text.replace("spark://spark1:7077", cluster.url).replace("shop.toml", str(pipeline.config))
     text = text.replace(".cache/spark-archive", str(archive.parent))

@@ -29,7 +29,7 @@ EXPLAINED: tuple[tuple[str, str], ...] = (
         r"^t/foreign_key_sql_self\.test: .*: test\.t1: UPDATE of a row that is not there",
         "MySQL 9.7 writes a row twice that a circle of cascading foreign keys comes back to",
     ),
-    (r"^suite/innodb/t/insert_into_empty\.test: .*: \d+ rows of", "docs/guarantees.md: bulk inserts of MariaDB"),
+    (r"^suite/innodb/t/insert_into_empty\.test: .*: \d+ rows of", "docs/guarantees-data.md: bulk inserts of MariaDB"),
     (
         r"^suite/gcol/t/gcol_supported_sql_funcs\w*\.test: .*: \d+ rows of",
         "a virtual column by the time zone of the session, which each session sees otherwise",
@@ -38,8 +38,8 @@ EXPLAINED: tuple[tuple[str, str], ...] = (
         r"^suite/gcol/t/innodb_virtual_basic\.test: .*: \d+ rows of",
         "MINIMAL images lack generated columns that an update has changed",
     ),
-    (r"^suite/versioning/.*was written as text, its rows are not in the binlog", "docs/guarantees.md: S3"),
-    (r"that changed captured tables ends in a ROLLBACK", "docs/guarantees.md: S7"),
+    (r"^suite/versioning/.*was written as text, its rows are not in the binlog", "docs/guarantees-data.md: S3"),
+    (r"that changed captured tables ends in a ROLLBACK", "docs/guarantees-data.md: S7"),
     (r"a period is added|WITHOUT OVERLAPS|versioning with columns of its own", "docs/schema-history.md"),
     (r"^suite/versioning/t/alter\.test: .*: statements kept changing it", "docs/schema-history.md: the same"),
 )

@@ -54,7 +54,8 @@ SPARK = {
     "spark": '[spark]\ncheckpoint = "var"\n',
 }
 """What a part of the Spark consumer's file needs around it."""
-PROMISING = ("docs/guarantees.md", "docs/consume.md")
+GUARANTEES = [f"docs/guarantees{part}.md" for part in ("", "-availability", "-data", "-consumers")]
+PROMISING = [*GUARANTEES, "docs/consume.md"]
 """Pages with promises, each with a name, and with a list of their proofs in the same section."""
 CONSUMER_ROOMS = {
     "What both consumers share": ROOT / "documents/headrace_documents",
@@ -95,12 +96,13 @@ def commands(page: Path) -> list[list[str]]:
 
 
 def anchors(page: Path) -> list[str]:
-    """Those that a page's headings get, as GitHub makes them; a Chinese page has its own before each section."""
+    """Those that a page's headings get, as GitHub makes them, and its own. A Chinese page has one before a section."""
     text = FENCE.sub("", page.read_text())
     if page.name.endswith(".zh.md"):
         return re.findall(r'^<a id="(.+)"></a>\n\n##', text, re.MULTILINE)
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    made = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    return made + re.findall(r'<a id="(.+?)"></a>', text)
 
 
 def test_the_configuration_page_is_what_the_models_say() -> None:
@@ -238,17 +240,17 @@ def test_named_tests_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PROMISING)
 def test_promises_say_of_each_proof_which_command_runs_it(page: str) -> None:
-    proofs = re.findall(r"`(tests/[\w/]+\.py(?:::\w+)?)`(?:\s+\((long|partly long)\))?", read(page))
+    proofs = re.findall(r"`(tests/[\w/]+\.py(?:::\w+)?)`(?:\s+\((long|partly\s+long)\))?", read(page))
     assert proofs
     for proof, said in proofs:
         wanted = {frozenset({True}): "long", frozenset({False}): ""}.get(frozenset(runs_of(proof)), "partly long")
-        assert said == wanted, proof
+        assert " ".join(said.split()) == wanted, proof
 
 
-@pytest.mark.parametrize("page", PROMISING)
-def test_every_promise_has_a_name_and_its_test_or_says_that_there_is_none(page: str) -> None:
+@pytest.mark.parametrize("pages", [GUARANTEES, ["docs/consume.md"]], ids=["guarantees", "consume"])
+def test_every_promise_has_a_name_and_its_test_or_says_that_there_is_none(pages: list[str]) -> None:
     letters = []
-    for section in re.split(r"^## ", read(page), flags=re.MULTILINE)[1:]:
+    for section in re.split(r"^## ", "\n".join(map(read, pages)), flags=re.MULTILINE)[1:]:
         made = [*PROMISE.finditer(section)]
         proofs = [(one["names"].split(", "), one["proofs"]) for one in PROOFS.finditer(section)]
         assert section.count("tests/") == sum(proof.count("tests/") for _, proof in proofs)
@@ -274,7 +276,7 @@ def test_no_line_is_wider_than_a_hundred_characters(page: Path) -> None:
 
 
 def test_every_event_kind_that_stops_is_in_guarantees() -> None:
-    text = read("docs/guarantees.md")
+    text = read("docs/guarantees-data.md")
     for kind in (one.name for one in event_types.TABLE if one.stream is event_types.Does.REFUSE):
         words = kind.removeprefix("MariaDB ")
         assert words in text, kind

@@ -22,6 +22,7 @@ from headrace.http.fields import describe_tables
 from headrace.http.health import health
 from headrace.http.metrics import Metrics
 from headrace.model import Gap, Position, State, TableRows
+from headrace.mysql.wire.dump_errors import dump_error
 from headrace.ports.lock import ClusterCounts
 from headrace_consume import status as consume_status
 from headrace_consume.status import ConsumeMetrics
@@ -33,7 +34,11 @@ from tests.unit.test_docs import FENCE, NAMES, PAGES, ROOT, anchors, name, read
 
 TELL_MORE = ("CHANGELOG.md", "configuration.md")
 """The one tells of keys that were; the other is where the keys are taken from, and has columns of tables too."""
-OPERATORS = [ROOT / page for page in ("README.md", "docs/running.md", "docs/troubleshooting.md", "docs/sinks.md")]
+ENTRIES = "docs/troubleshooting.md"
+TROUBLESHOOTING = [f"docs/{page}.md" for page in ("states", "reasons", "lost-positions", "troubles")]
+"""Pages with a section for each state and reason."""
+RUNNING = [f"docs/{page}.md" for page in ("running", "positions", "cluster", "health", "sinks", "troubleshooting")]
+OPERATORS = [ROOT / page for page in ("README.md", *RUNNING, *TROUBLESHOOTING)]
 OTHERS = {
     "binlog_row_metadata",
     "binlog_row_image",
@@ -117,10 +122,13 @@ def items(text: str) -> dict[tuple[str, ...], str]:
     }
 
 
-def sections(page: str) -> dict[str, str]:
-    """The third-level sections of a page by their headings, without backticks."""
-    parts = re.split(r"^### (.+)\n", re.split(r"^## Questions$", read(page), flags=re.MULTILINE)[0], flags=re.MULTILINE)
-    return {heading.strip("`"): text for heading, text in zip(parts[1::2], parts[2::2], strict=True)}
+def sections() -> dict[str, str]:
+    """The sections about states and reasons by their headings, without backticks."""
+    found: dict[str, str] = {}
+    for page in TROUBLESHOOTING:
+        parts = re.split(r"^### (.+)\n", read(page), flags=re.MULTILINE)
+        found |= {heading.strip("`"): text for heading, text in zip(parts[1::2], parts[2::2], strict=True)}
+    return found
 
 
 def test_the_metric_of_troubles_has_every_reason_that_the_code_gives_them() -> None:
@@ -143,12 +151,12 @@ def test_the_counter_of_moves_has_every_reason_that_the_code_gives_them() -> Non
 
 
 def test_every_state_has_its_row_with_its_status() -> None:
-    rows = dict(re.findall(r"^\| ([A-Z_]+) \| (\d+) \|", read("docs/troubleshooting.md"), re.MULTILINE))
+    rows = dict(re.findall(r"^\| ([A-Z_]+) \| (\d+) \|", read("docs/states.md"), re.MULTILINE))
     assert rows == {state.value: "200" if state.healthy else "503" for state in State}
 
 
 def test_each_state_and_each_reason_has_its_section_and_each_section_is_one_of_them() -> None:
-    found = sections("docs/troubleshooting.md")
+    found = sections()
     assert found.keys() == {state.value for state in State} | reasons()
     for heading, text in found.items():
         told = re.findall(r"^\*\*(What .+?)\.\*\*", text, re.MULTILINE)
@@ -156,13 +164,32 @@ def test_each_state_and_each_reason_has_its_section_and_each_section_is_one_of_t
 
 
 def test_the_section_of_a_state_leads_to_those_of_its_reasons() -> None:
-    found = sections("docs/troubleshooting.md")
+    found = sections()
     for reason in reasons() & found.keys():
         shown = found[reason].strip().partition("\n\n")[0].partition(". ")[0]
         with_states = re.findall(r"[A-Z_]{6,}", shown) if shown.startswith("Shown with") else []
-        with_states += ["POSITION_LOST"] if "[lost position](#position_lost)" in shown else []
+        with_states += ["POSITION_LOST"] if "[lost position](states.md#position_lost)" in shown else []
         for state in with_states:
-            assert f"[`{reason}`](#{reason})" in found[state], f"{state} does not lead to {reason}"
+            assert re.search(rf"\[`{reason}`\]\([\w.-]+#{reason}\)", found[state]), f"{state} does not lead to {reason}"
+
+
+def test_each_state_and_each_reason_has_its_entry_which_the_texts_of_the_code_name() -> None:
+    entries = re.findall(r'^- <a id="(\w+)"></a>\[`?(\w+)`?\]\([\w-]+\.md#(\w+)\): ', read(ENTRIES), re.MULTILINE)
+    assert {shown for _, shown, _ in entries} == sections().keys()
+    assert len(texts_of_servers()) > 15
+    assert [one for one in entries if {one[0], one[2]} != {one[1].lower()}] == []
+
+
+def texts_of_servers() -> list[tuple[str, str]]:
+    listed = read(ENTRIES).partition("Texts of MySQL and MariaDB")[2].partition("\n\nTexts of")[0]
+    return re.findall(r"^- `(.+?)`:\s+\[.+?\]\([\w-]+\.md#(\w+)\)", listed, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("text", "section"), texts_of_servers())
+def test_a_text_of_a_server_leads_to_what_headrace_shows_for_it(text: str, section: str) -> None:
+    number = {"you need": 1227, "A slave ": 4052}.get(text[:8], 1236)
+    error = dump_error(b"\xff" + number.to_bytes(2, "little") + b"#HY000" + text.encode(), "mysql-bin.000003:4000")
+    assert error.help == f"{ENTRIES}#{section}"
 
 
 def errors() -> list[type[HeadraceError]]:
@@ -178,7 +205,7 @@ def errors() -> list[type[HeadraceError]]:
 
 
 def test_each_class_of_errors_says_which_section_is_about_it_and_that_section_exists() -> None:
-    known, found = anchors(ROOT / "docs" / "troubleshooting.md"), errors()
+    known, found = anchors(ROOT / ENTRIES), errors()
     assert len(found) > 40
     for one in found:
         own = [
@@ -214,7 +241,7 @@ def test_keys_that_a_page_names_are_keys_of_the_configuration(page: Path) -> Non
 
 @pytest.mark.parametrize("page", OPERATORS, ids=name)
 def test_names_in_the_operators_pages_are_those_of_the_code(page: Path) -> None:
-    shown = items(read("docs/running.md"))
+    shown = items(read("docs/health.md"))
     told = {name for names, said in shown.items() for name in (*names, *re.findall(r"`(\w+)`", said))}
     known = keys()[""] | told | reasons() | OTHERS | NAMES
     for word in re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", FENCE.sub("", page.read_text())):
@@ -238,7 +265,7 @@ async def test_metrics_are_those_of_the_code() -> None:
     printed = (await Metrics(facts).text()).decode()
     collected = [one for one in text_string_to_metric_families(printed) if one.name.startswith("headrace_")]
     real = {metric.name + ("_total" if metric.type == "counter" else "") for metric in collected} | measures()
-    section = read("docs/running.md").partition("## Metrics\n")[2].partition("\n## ")[0]
+    section = read("docs/health.md").partition("## Metrics\n")[2].partition("\n## ")[0]
     assert {name for names in items(section) for name in names} == real
     watched = [*SparkMetrics(SparkStatus(Outages())).collect(), *ConsumeMetrics(consume_status.Status()).collect()]
     real |= {metric.name + ("_total" if metric.type == "counter" else "") for metric in watched}
@@ -248,7 +275,7 @@ async def test_metrics_are_those_of_the_code() -> None:
 
 
 def test_fields_of_health_are_those_of_the_code() -> None:
-    section = read("docs/running.md").partition("## Fields of /health\n")[2].partition("\n## ")[0]
+    section = read("docs/health.md").partition("## Fields of /health\n")[2].partition("\n## ")[0]
     rows = items(section)
     status = DestinationStatus("d")
     status.moves.note(Gap("r", "a", "b"))
@@ -267,6 +294,6 @@ def test_fields_of_health_are_those_of_the_code() -> None:
 def test_fields_of_tables_are_those_of_the_code() -> None:
     status = DestinationStatus("d")
     status.published.tables.add(TableRows("shop", "t", 1))
-    section = read("docs/running.md").partition("## Rows by table\n")[2].partition("\n## ")[0]
+    section = read("docs/health.md").partition("## Rows by table\n")[2].partition("\n## ")[0]
     (page,) = describe_tables(status)
     assert [field for fields in items(section) for field in fields] == [*page]

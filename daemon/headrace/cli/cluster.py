@@ -45,7 +45,7 @@ async def _cluster(settings: Settings) -> AsyncIterator[Cluster]:
         raise CommandRefused(
             f"there is no section [{'] or ['.join(ADAPTERS.names('cluster'))}] in the configuration: one daemon runs "
             "everything",
-            remedy="see docs/running.md#several-daemons",
+            remedy="see docs/cluster.md",
         )
     async with coordinated(settings) as shared:
         assert shared.cluster is not None

@@ -1,4 +1,4 @@
-"""What a property of another system becomes here: the rows of the tables that import goes by and docs/moving.md has."""
+"""What a property of another system becomes here: the rows of the tables of import and of docs/moving-properties.md."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Draft:
                 if table.rpartition(".")[0] == section:
                     lines += ["", f"[[{table}]]", *_lines(entries)]
         if self.notes:
-            lines += ["", "# What has no counterpart here, and why (docs/moving.md has all properties):", "#"]
+            lines += ["", "# What has no counterpart here, and why (docs/moving-properties.md has all):", "#"]
             lines += [line for note in self.notes for line in _comment(note, "# - ", "#   ")]
         return "\n".join(lines) + "\n"
 

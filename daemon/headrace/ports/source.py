@@ -416,7 +416,7 @@ class Source(ABC):
         found: Any = None,
         told: Told = lambda *_: None,
     ) -> Move:
-        """Where an operator wants the position: `where` is as docs/running.md writes it; `entries` and `history` are
+        """Where an operator wants the position: `where` is as docs/positions.md writes it; `entries` and `history` are
         those of the store; `told` hears how far the search is. `events_done` rows events of the transaction there are
         published already, as the caller knows. `found` is that of an earlier move to the same `where`: then only what
         that means by now is looked at, which takes no longer than a few answers of the source. Nothing is changed.
