@@ -184,7 +184,7 @@ class SchemaDiffers(NotUnderstood):
 
     def __init__(self, message: str) -> None:
         remedy = (
-            "names of columns would be wrong in rows since that change: go on behind it with 'headrace position set "
+            "names of columns would be wrong in rows since that change: continue after it with 'headrace position set "
             "DESTINATION WHERE --read-schemas'"
         )
         super().__init__(message, remedy=remedy)

@@ -90,7 +90,7 @@ class ElasticsearchSettings(Section):
     on_mapping_conflict: OnMappingConflict = Field(
         "dead_letter",
         description="When a column changes its type, so that the index has another one. dead_letter: documents that do "
-        "not fit become dead letters. reindex: the index is filled anew (`headrace-spark run` with `[source]`; for "
+        "not fit become dead letters. reindex: the index is refilled (`headrace-spark run` with `[source]`; for "
         "indexes of `[[index]]` that have one name)",
     )
     create_index: bool = Field(True, description="Create a missing index with `gc_deletes`, `settings` and mappings")

@@ -125,7 +125,7 @@ class TruncationPlan:
             if self._wanted(one, name):
                 target, owner = index_name(one.name, database, table), index_owner(one.name, database, table)
                 if not (_has_one_table(one) or one.table_field):
-                    raise _undecided(name, f"index {target}", "set table_field, and fill the index anew")
+                    raise _undecided(name, f"index {target}", "set table_field, and refill the index")
                 made.append(Truncation(target, owner, name, version, one.name, joined=False))
         joined = [one for one in self._trees.trees.values() if one.nodes_of(database, table)]
         for tree in joined:
@@ -153,7 +153,7 @@ class TruncationPlan:
 
 def _undecided(table: str, where: str, remedy: str) -> UnfitTable:
     return UnfitTable(
-        f"{table} was emptied by TRUNCATE or DROP, and nothing tells which documents of {where} are its: {remedy}; or "
+        f"{table} was emptied by TRUNCATE or DROP, and nothing says which documents of {where} are its: {remedy}; or "
         'set on_truncate = "ignore"'
     )
 

@@ -15,7 +15,7 @@ from headrace_documents.errors import ConsumerError
 
 
 def add(line: CommandLine) -> None:
-    command = line.add("check", "look at RabbitMQ, Elasticsearch and the store of ids", _check)
+    command = line.add("check", "check RabbitMQ, Elasticsearch and the store of ids", _check)
     command.add_argument("--json", action="store_true", help="one JSON object with all findings")
 
 

@@ -163,7 +163,7 @@ def test_tables_that_share_an_index_are_told_apart_by_a_field_or_the_consumer_st
 ) -> None:
     shared = {"name": name, "tables": r"shop\.serve_\d", "id": "{table}:{id}"}
     rows = [change(f"serve_{number}", 10, "INSERT", row(1)) for number in (1, 2)]
-    with pytest.raises(UnfitTable, match=r"nothing tells which documents of index .* are its: set table_field"):
+    with pytest.raises(UnfitTable, match=r"nothing says which documents of index .* are its: set table_field"):
         Batches(elastic_server.url, shared).run([*rows, statement("TRUNCATE", "serve_1", "", 50)])
     ignoring = Batches(elastic_server.url, {**shared, "on_truncate": "ignore"})
     assert not ignoring.run([statement("TRUNCATE", "serve_1", "", 50)])

@@ -239,7 +239,7 @@ async def test_an_account_may_use_what_is_below_the_root_and_nobody_else_may(sta
         await command.start()
         assert "give [etcd] a user whose role may" in (await ClusterStore(command).problems("shop"))[0]
         await command.close()
-        with pytest.raises(LockServiceError, match=r"the user headrace: .*invalid user ID .*look at user and password"):
+        with pytest.raises(LockServiceError, match=r"the user headrace: .*invalid user ID .*check user and password"):
             await keys.session("b", user="headrace", password="wrong")
         with pytest.raises(LockServiceError, match="does not let us use the session"):
             await keys.session("b", **theirs)

@@ -184,7 +184,7 @@ async def test_a_reading_that_was_not_whole_is_noticed_before_the_first_commit(k
         await second.sink.start()
         await second.store.load(name)
         second.transactor.head, second.transactor._read_to = stale.head, stale.end
-        with pytest.raises(StateStoreError, match="records of its own lie behind that"):
+        with pytest.raises(StateStoreError, match="records of its own come after that"):
             await second.store.begin_epoch(name)
     finally:
         await second.sink.abort()

@@ -73,7 +73,7 @@ def test_the_daemon_ends_when_nobody_reads_its_standard_output(
         _, log = running.communicate(timeout=30)
     assert json.loads(line)["data"] == [{"id": "1"}]
     assert running.returncode == 1
-    assert b"whoever read standard output is gone" in log
+    assert b"the reader of standard output is gone" in log
     assert b"Traceback" not in log
     assert b"exception" not in log
 

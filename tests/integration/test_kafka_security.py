@@ -115,7 +115,7 @@ async def test_a_wrong_password_is_said_to_be_one(broker: Secured, mechanism: st
     assert error.state is State.FAILED
     assert f"does not let relay in by {mechanism}" in str(error)
     assert "wrong" not in str(error)
-    assert "look at [sink] user, password" in error.remedy
+    assert "check [sink] user, password" in error.remedy
 
 
 async def test_a_wrong_password_is_said_to_be_one_also_by_the_state_topic(broker: Secured) -> None:
@@ -169,7 +169,7 @@ async def test_sasl_where_the_listener_asks_for_none_is_not_taken_for_a_wrong_pa
         error = await refusal(broker.settings("sasl", sasl_mechanism=mechanism, password="wrong", **plain))
         assert f"the listener of Kafka at {broker.plain} asks for no SASL" in str(error)
         assert 'sasl_mechanism = "none"' in error.remedy
-        assert "look at [sink] user" not in error.remedy
+        assert "check [sink] user" not in error.remedy
     error = await refusal(broker.settings("tls", **plain))
     assert 'listeners for tls = "required"' in error.remedy
 

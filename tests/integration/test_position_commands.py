@@ -330,7 +330,7 @@ def test_positions_that_can_not_be_are_refused_with_those_that_can(place: Place)
     file, _, end = place.end().rpartition(":")
     for where, text in (
         (f"{file}:{int(end) - 1}", f"{file}:{end}"),
-        (f"{file}:{int(end) + 1}", "behind its end"),
+        (f"{file}:{int(end) + 1}", "beyond its end"),
         ("mysql-bin.000999:4", "does not list mysql-bin.000999"),
         ("next-file", "no binlog follows"),
     ):

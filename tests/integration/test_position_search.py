@@ -182,7 +182,7 @@ async def test_every_start_and_end_of_a_transaction_is_a_position_and_nothing_be
     assert (await finder.at(file, 4)).offset == 4
     closed = inventory.files[2]
     assert (await finder.at(closed.name, closed.size)).file_position == (inventory.files[3].name, 4)
-    with pytest.raises(PositionError, match="behind its end"):
+    with pytest.raises(PositionError, match="beyond its end"):
         await finder.at(closed.name, closed.size + 1)
     with pytest.raises(PositionError, match=r"does not list mysql-bin\.000099"):
         await finder.at("mysql-bin.000099", 4)

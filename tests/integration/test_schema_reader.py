@@ -130,7 +130,7 @@ async def test_two_columns_swapped_while_the_daemon_was_behind_are_unknown_until
     history = shop.history()
     history.adopt(await shop.read(position, history))
     assert names(history, shop, "t") is None
-    assert "holds only behind" in history.unknown_because(shop.name, "t")
+    assert "is true only after" in history.unknown_because(shop.name, "t")
     assert names(history, shop, "quiet") == ["x"]
     replay = Replay(shop.recorder, history).run()
     assert replay.differences == []

@@ -219,7 +219,7 @@ def test_a_new_daemon_behind_a_swap_of_columns_stops_before_the_rows_that_nobody
     process = daemon(d=toml(server, start, str(tmp_path / "out.jsonl"))).start()
     status = process.wait_state("d", "FAILED")
     assert "rows0.t" in status["message"]
-    assert "holds only behind" in status["message"]
+    assert "is true only after" in status["message"]
     assert inserted(tmp_path / "out.jsonl") == [{"x": "6"}]
 
 

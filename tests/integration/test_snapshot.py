@@ -312,7 +312,7 @@ def test_check_says_where_a_source_without_gtids_can_not_give_a_first_snapshot(p
         plain.sql("SET GLOBAL read_only = 0")
     assert done.returncode == 1
     (line,) = (one for one in done.stdout.splitlines() if "shop: wrong" in one)
-    assert "is read-only: tables are read behind a row that headrace writes" in line
+    assert "is read-only: tables are read after a row that headrace writes" in line
     assert "set gtid_mode = ON" in done.stdout
     plain.sql("CREATE DATABASE IF NOT EXISTS written; CREATE TABLE written.u (id INT PRIMARY KEY)")
     assert "snapshot: the first start publishes about" in process.run("check").stdout

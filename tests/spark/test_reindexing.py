@@ -164,7 +164,7 @@ async def filled_anew(shop: Shop, index: str, *, killed: bool = False) -> None:
     with writing(shop.mysql, shop.schema, shop.statement):
         shop.alter()
         if killed:
-            pipeline.wait_for(lambda: pipeline.events("an index is to be filled anew"), 60)
+            pipeline.wait_for(lambda: pipeline.events("an index is to be refilled"), 60)
             kill(consumer)
             consumer = pipeline.start()
             pipeline.wait_for(lambda: pipeline.events("the rebuild goes on"), 90)
@@ -196,7 +196,7 @@ async def older_types_begin_nothing(shop: Shop) -> None:
     await pipeline.send([change("t", 50, "DELETE", row, database=shop.schema, mysqlType=types, sqlType={})])
     pipeline.wait_for(lambda: pipeline.health()["messages"] > before, 60)
     pipeline.wait_for(lambda: pipeline.health()["rebuilds"] == {}, 60)
-    assert len(pipeline.events("an index is to be filled anew")) == 1
+    assert len(pipeline.events("an index is to be refilled")) == 1
 
 
 async def test_it_is_tried_again_until_the_source_lets_us_and_what_both_refuse_is_a_dead_letter(shop: Shop) -> None:

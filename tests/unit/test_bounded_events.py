@@ -90,7 +90,7 @@ def test_an_event_that_never_ends_is_refused_as_soon_as_it_is_longer_than_it_say
     log.query("BEGIN")
     log.table()
     large(log, 30, 60 * MIB, said=17 * MIB)
-    with pytest.raises(NotUnderstood, match="goes on behind the bytes that it says it has"):
+    with pytest.raises(NotUnderstood, match="continues after the bytes that it says it has"):
         feed(decoder([], options=OPTIONS), bytes(log.packets[: 40 * MIB]))
 
 

@@ -115,7 +115,7 @@ def test_a_reader_that_is_gone_is_told_in_words(ends: list[int]) -> None:
     pipe = LinePipe(os.dup(ends[1]), "standard output", shared=True)
     os.close(ends[0])
     ends[0] = os.dup(ends[1])
-    with pytest.raises(OutputClosed, match="whoever read standard output is gone"):
+    with pytest.raises(OutputClosed, match="the reader of standard output is gone"):
         pipe.write(b"1\n", allow)
     pipe.close()
 

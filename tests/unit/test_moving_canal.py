@@ -253,7 +253,7 @@ def test_all_faults_come_at_once_with_file_and_line_and_nothing_is_written(
     common = COMMON.replace("= shop", "= shop,gone") + "canal.instance.filter.rows = perhaps\nbad = \\u12\n"
     instance = INSTANCE.replace("3307", "x").replace("shop\\\\..*", "sh(op") + "canal.mq.partitionsNum=${none}\n"
     problems = refused(tmp_path, capsys, common, shop=instance)
-    assert "canal.properties: line 8: a backslash and u should have four hexadecimal digits behind them" in problems
+    assert "canal.properties: line 8: a backslash and u should have four hexadecimal digits after them" in problems
     assert any(one.startswith("canal.properties: line 2: canal.destinations: gone has no file") for one in problems)
     assert "canal.properties: line 7: canal.instance.filter.rows: should be true or false" in problems
     assert "shop/instance.properties: line 1: canal.instance.master.address: should be host:port" in problems

@@ -406,7 +406,7 @@ def test_a_fault_of_native_code_stops_the_destination_with_a_remedy() -> None:
     one.cutter.fast._reader = Panicking()  # type: ignore[union-attr]
     binlog = Binlog().begin_file()
     binlog.transaction(1, 1, [(1, "x")])
-    with pytest.raises(NotUnderstood, match="native code fails behind this position") as raised:
+    with pytest.raises(NotUnderstood, match="native code fails after this position") as raised:
         feed(one, bytes(binlog.packets))
     assert 'native = "off"' in raised.value.remedy
 

@@ -81,7 +81,7 @@ async def test_what_is_parked_blocks_its_rows_and_is_stored_as_it_was(parked: Sq
     assert (first.reason, first.attempts, first.state) == ("NO_ROUTE", 4, ParkingState.PENDING)
     assert first.due_us > first.tried_us > 0
     assert (second.attempts, second.tried_us, second.due_us) == (0, 0, second.created_us)
-    assert "behind" in second.reason
+    assert "waits for" in second.reason
     contents = await parked.contents([first.number, second.number, 99])
     assert contents[first.number].headers == tuple(messages.headers[1])
     assert (contents[first.number].body, contents[first.number].key, contents[first.number].tag) == (

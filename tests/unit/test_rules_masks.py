@@ -86,7 +86,7 @@ def test_a_fixed_enum_is_a_number_where_rows_have_numbers() -> None:
         (ID, "", "should be a number"),
         (TINY, "128", "should be from -128 to 127"),
         (BITS, "16", "should be from 0 to 15"),
-        (PRICE, "1.234", "should have at most 6 digits, 2 of them behind the point"),
+        (PRICE, "1.234", "should have at most 6 digits, 2 of them after the point"),
         (PRICE, "12345", "should have at most 6 digits"),
         (PRICE, "1e3", "should be a number"),
         (COUNT, "-1", "should not be below 0"),

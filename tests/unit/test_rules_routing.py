@@ -113,7 +113,7 @@ def test_the_rule_that_chose_is_told_and_all_rules_can_be_listed() -> None:
     ("rules", "problem"),
     [
         ("a\\.b,:x", "rule 2, from character 6, should have a topic before its colon"),
-        ("topic:", "rule 1, from character 1, should have a schema or table behind its colon"),
+        ("topic:", "rule 1, from character 1, should have a schema or table after its colon"),
         ("a:b:c", r"rule 1, from character 1, has a second colon at character 4 (write `\:` within a regex)"),
         ("x,to pic:a", "the topic of rule 2, from character 3, is invalid: Kafka takes no topic 'to pic'"),
         ("x,主题:a", "the topic of rule 2, from character 3, is invalid: Kafka takes no topic"),
@@ -222,8 +222,8 @@ def test_the_rule_of_a_key_is_told_and_all_can_be_listed() -> None:
 @pytest.mark.parametrize(
     ("rules", "problem"),
     [
-        ("a.b:", "rule 1, from character 1, should have columns behind its colon, as in id^name, or $pk$"),
-        ("x.y, a.b:id^", "rule 2, from character 6, should have columns behind its colon"),
+        ("a.b:", "rule 1, from character 1, should have columns after its colon, as in id^name, or $pk$"),
+        ("x.y, a.b:id^", "rule 2, from character 6, should have columns after its colon"),
         ("a.b:id^name^ID", "rule 1, from character 1, names the column ID twice"),
         (":id", "rule 1, from character 1, should have a table before its colon"),
         ("a.b:c:id", "rule 1, from character 1, has a second colon at character 6"),

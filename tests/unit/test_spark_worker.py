@@ -137,7 +137,7 @@ def test_the_index_is_made_once_with_gc_deletes() -> None:
 def test_rights_that_are_missing_for_a_look_put_no_document_aside() -> None:
     fake = FakeCluster(seen=False)
     assert writer(fake, create_index=False).write([index("1")]) == []
-    with pytest.raises(BulkError, match="refuses a look at index i: security_exception"):
+    with pytest.raises(BulkError, match="refuses access to index i: security_exception"):
         writer(fake).write([index("1")])
 
 

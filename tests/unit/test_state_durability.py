@@ -119,7 +119,7 @@ async def test_a_full_disk_is_an_error_that_says_what_to_do_and_afterwards_writi
             with pytest.raises(StateStoreError, match="can't write") as caught:
                 await store.commit("shop", guard, later)
     assert str(caught.value).startswith(f"the state store {path} can't write: ")
-    assert caught.value.remedy.startswith("look at the disk's space")
+    assert caught.value.remedy.startswith("check the disk's space")
     assert caught.value.retriable
     for _ in range(2):
         assert (await store.load("shop")).position == POSITION

@@ -67,12 +67,12 @@ async def test_a_destination_whose_reader_is_gone_ends_and_the_last_of_them_ends
 
     async def one(status: DestinationStatus, stop: asyncio.Event) -> None:
         starts["one"] += 1
-        raise OutputClosed("whoever read standard output is gone")
+        raise OutputClosed("the reader of standard output is gone")
 
     async def two(status: DestinationStatus, stop: asyncio.Event) -> None:
         starts["two"] += 1
         await second.wait()
-        raise OutputClosed("whoever read standard output is gone")
+        raise OutputClosed("the reader of standard output is gone")
 
     boss = supervisor(settings("one", "two"), {"one": one, "two": two}, tick=0.01)
     running = asyncio.create_task(signalled(boss))
@@ -84,7 +84,7 @@ async def test_a_destination_whose_reader_is_gone_ends_and_the_last_of_them_ends
     assert starts == {"one": 1, "two": 1}
     assert (
         boss.handles["one"].status.last_error
-        == "whoever read standard output is gone -> see docs/troubleshooting.md#sink"
+        == "the reader of standard output is gone -> see docs/troubleshooting.md#sink"
     )
 
 

@@ -41,9 +41,9 @@ class _Kept:
 
 
 DESCRIPTION = (
-    "Looks at the state store, at the room on disk, and at source, rules and sink of each destination, and changes "
-    "nothing. A line for each thing looked at: ok, warning (it would work, and could be better, or it can't be looked "
-    "at) or wrong, and what mends it. Exit status 0: all is well, warnings included; 1: something is wrong; 2: the "
+    "Checks the state store, the space on disk, and source, rules and sink of each destination, and changes nothing. "
+    "It prints a line for each check: ok, warning (it would work, and could be better, or it can't be checked) or "
+    "wrong, and how to correct it. Exit status 0: all is well, warnings included; 1: something is wrong; 2: the "
     "configuration is wrong. With --second-opinion it reads the newest rows instead, by its own reader and by "
     "mysql-replication's parser, and prints a line for each value that differs; exit status 1: one differs by no known "
     "error of mysql-replication."
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     add_config(parser)
     instead = parser.add_mutually_exclusive_group()
-    instead.add_argument("--sql", action="store_true", help="print only the SQL statements that mend the sources")
+    instead.add_argument("--sql", action="store_true", help="print only the SQL statements that correct the sources")
     instead.add_argument("--json", action="store_true", help="print the findings as JSON")
     instead.add_argument(
         "--second-opinion",
@@ -222,7 +222,7 @@ async def _tables(shared: Wiring, destination: DestinationSettings) -> list[Find
     finally:
         await reader.close()
     if not facts:
-        return [warning("snapshot", "no captured table is to be seen", "look at [filter]")]
+        return [warning("snapshot", "no captured table is to be seen", "check [filter]")]
     rows, size = sum(one.rows for one in facts), sum(one.size for one in facts)
     about = f"about {rows:,} rows of {len(facts):,} tables, {size / 2**20:,.0f} MiB, as the source estimates them"
     return [ok("snapshot", f"the first start publishes {about}")]

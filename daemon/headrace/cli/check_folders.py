@@ -25,7 +25,7 @@ def look_at_folders(settings: Settings) -> list[Finding]:
         try_folder(spool)
     except OSError as error:
         sentence = f"the folder {spool} can't be written to ({first_folder(spool)}: {error.strerror})"
-        return [*found, wrong("spool", sentence, "look at its owner and rights, and at [daemon] spool")]
+        return [*found, wrong("spool", sentence, "check its owner and rights, and [daemon] spool")]
     return [*found, _look("spool", spool, max(_LEAST, spools))]
 
 

@@ -93,8 +93,8 @@ async def move(settings: Settings, given: argparse.Namespace) -> int:
             if time.monotonic() > deadline:
                 raise CommandRefused(
                     f"{destination} is still run by {assignment.holder or 'nobody'} after {limit:g} s; the "
-                    "request stands",
-                    remedy="look at the health page of both daemons",
+                    "request remains",
+                    remedy="check the health page of both daemons",
                 )
             await asyncio.sleep(_LOOK)
     print(f"{destination}: run by {node}, epoch {assignment.epoch}")

@@ -36,7 +36,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("/etc/headrace/headrace.toml"),
         metavar="FILE",
-        help="headrace.toml; the destinations are in a folder beside it (default: %(default)s)",
+        help="headrace.toml; the destinations are in a folder next to it (default: %(default)s)",
     )
     parser.add_argument(
         "--env-file",

@@ -9,7 +9,7 @@ from headrace.cli.common import add_config, print_json
 from headrace.cli.wiring import ADAPTERS
 from headrace.settings.destination import DestinationSettings, MainSettings, Settings
 
-DESCRIPTION = "Shows the configuration, looks through it, or says what it may hold; nothing is connected to."
+DESCRIPTION = "Shows the configuration, checks it, or lists what it may contain; connects to nothing."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -39,7 +39,7 @@ async def command(
     code, answer = await _exchanged(settings.http, "POST", path, body, token, limit)
     if code == 401:
         raise TokenError(
-            "the daemon does not know the token", remedy="look at [http] token, token_file and HEADRACE_TOKEN"
+            "the daemon does not know the token", remedy="check [http] token, token_file and HEADRACE_TOKEN"
         )
     if code != 200:
         refusal = CommandRefused(str(answer.get("error", f"the daemon answers with {code}")))
@@ -138,7 +138,7 @@ def _exchange(
     except TimeoutError as error:
         raise CommandRefused(
             f"the daemon at {host}:{port} has not answered within {ANSWER:g} s: it may still do what it was asked",
-            remedy="look at 'headrace status'",
+            remedy="check 'headrace status'",
         ) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise CommandRefused(

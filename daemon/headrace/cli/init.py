@@ -27,7 +27,7 @@ DESCRIPTION = (
 )
 
 _MAIN = """\
-# headrace's own file; docs/configuration.md has all keys. The destinations are in the folder beside it.
+# headrace's own file; docs/configuration.md has all keys. The destinations are in the folder next to it.
 
 [daemon]
 # The name of this daemon, in health, locks and derived server ids.

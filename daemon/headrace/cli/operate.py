@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 _ABOUT = {
     "pause": "Ends a destination's stream in order. It stays paused, over restarts and whichever daemon has it, until "
     "it is resumed; the source's binlogs are purged meanwhile as ever.",
-    "resume": "Has a paused destination go on behind what was confirmed.",
-    "restart": "Ends a destination's stream in order and begins it anew, with new connections.",
+    "resume": "Resumes a paused destination after what was confirmed.",
+    "restart": "Ends a destination's stream in order and starts it again, with new connections.",
 }
 _DONE = {"pause": "is paused", "resume": "goes on", "restart": "was restarted"}
 

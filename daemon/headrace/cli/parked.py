@@ -32,7 +32,7 @@ from headrace_common.arguments import positive
 from headrace_common.printable import printable_lines
 
 DESCRIPTION = (
-    "Messages that the sink refused wait where [parking] says, with those behind them that are about the same rows. "
+    "Messages that the sink refused wait where [parking] says, with later ones about the same rows. "
     "The daemon sends them again by itself until [parking] attempts; then they need an operator. Exit status 0: done; "
     "1: something failed, is refused, or there is no such message; 2: the configuration or the command is wrong."
 )
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("--json", action="store_true", help="as JSON")
 
     for name, text, call in (
-        ("retry", "have messages sent again now, and count their attempts anew", _retry),
+        ("retry", "send messages again now, and count their attempts from zero", _retry),
         ("discard", "give messages up: nobody will ever get them from headrace", _discard),
     ):
         command = add(name, text, call)

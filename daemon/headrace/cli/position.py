@@ -22,7 +22,7 @@ DESCRIPTION = (
 _MOVES, _CHECKPOINTS = 20, 5
 WHERE = (
     "FILE:OFFSET, a GTID set, a time such as 2026-01-31T12:00:00Z (the first transaction committed then or later), "
-    "earliest, latest, or next-file (the start of the binlog behind the one that the position is in)"
+    "earliest, latest, or next-file (the start of the binlog after the one that the position is in)"
 )
 
 

@@ -97,7 +97,7 @@ async def move_to(
     async with held(shared, chosen) as term:
         guard = await store.begin_epoch(name, term=term)
         if guard.version != stored.version:
-            raise CommandRefused(f"the stored position of {name} was changed meanwhile; look at it again")
+            raise CommandRefused(f"the stored position of {name} was changed meanwhile; check it again")
         await store.commit(name, guard, plan.change(operator(), why))
     print(_done(name, shown))
     return 0

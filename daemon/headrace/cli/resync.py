@@ -140,7 +140,7 @@ async def _ends(settings: Settings, name: str, waited: set[str], told: Callable[
                 elif page["state"] not in ("STARTING", "STALLED"):
                     raise CommandRefused(
                         f"{name} has no snapshot {id}, and this daemon has not seen its end",
-                        remedy=f"look at the log of the daemon that had {name} before",
+                        remedy=f"check the log of the daemon that had {name} before",
                     )
                 else:
                     continue

@@ -28,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     add_config(parser)
     parser.add_argument("names", nargs="*", metavar="DEST", help="destinations (default: all)")
-    parser.add_argument("--watch", action="store_true", help="keep it on the terminal, each second anew, until Ctrl-C")
+    parser.add_argument(
+        "--watch", action="store_true", help="show it on the terminal, refreshed each second, until Ctrl-C"
+    )
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(call=run)
 
@@ -76,7 +78,7 @@ async def _look(settings: Settings, given: argparse.Namespace) -> dict[str, Any]
     page = await control.look(settings)
     known = page.get("destinations")
     if not isinstance(known, dict):
-        raise CommandRefused("what answers there is no headrace", remedy="look at [http] listen")
+        raise CommandRefused("what answers there is no headrace", remedy="check [http] listen")
     if unknown := [name for name in given.names if name not in known]:
         raise CommandRefused(f"there is no destination '{unknown[0]}'; there are {', '.join(known) or 'none'}")
     if given.names:

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--index",
         metavar="URL",
         type=_not_empty,
-        help="compare with an index of Elasticsearch: https://host:9200, and behind it the index's name "
+        help="compare with an index of Elasticsearch: https://host:9200, then the index's name "
         "(default: {database}.{table})",
     )
     parser.add_argument(

@@ -74,6 +74,6 @@ async def rebalance(cluster: Cluster, node: str, *, interval: float = _INTERVAL)
         except LockServiceError as error:
             if (told := error.told()) != problem:
                 problem = told
-                log.warning("could not look at the cluster", error=problem)
+                log.warning("could not check the cluster", error=problem)
         except Exception:
             log.exception("unexpected error while looking at the cluster")

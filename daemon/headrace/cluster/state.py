@@ -164,7 +164,7 @@ class ClusterStore(StateStore):
             if must_exist and node is None:
                 return [
                     f"there is no node {paths.position} in {self._title}: no daemon has run {destination} with this "
-                    f"configuration -> look at the addresses and root in [{self._session.service.name}]"
+                    f"configuration -> check the addresses and root in [{self._session.service.name}]"
                 ]
             if head.pieces:
                 await self.schema_entries(destination)

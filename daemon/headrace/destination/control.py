@@ -65,7 +65,7 @@ class Control:
         except TimeoutError:
             raise SnapshotRefused(
                 f"it was taken, but not stored within {_STORED_WITHIN:g} s: a restart of the daemon forgets it",
-                remedy="look at /health whether the sink and the state store can be reached",
+                remedy="check in /health whether the sink and the state store can be reached",
             ) from None
         return {"id": new[0] if new else "", "snapshots": [one.shown() for one in wanted]}
 

@@ -75,7 +75,7 @@ def _flowing(snapshot: dict[str, Any] | None) -> tuple[State, str, str]:
         return State.STREAMING, "", ""
     paused = snapshot["state"] == "paused"
     if snapshot["kind"] != "initial":
-        return State.STREAMING, "", "a resync is paused" if paused else "a resync runs beside the stream"
+        return State.STREAMING, "", "a resync is paused" if paused else "a resync runs while changes flow"
     if paused:
         return State.PAUSED, "snapshot", "the first rows of the tables wait: the snapshot is paused; changes flow"
-    return State.SNAPSHOTTING, "snapshot", "the rows that the tables have are published; changes flow beside them"
+    return State.SNAPSHOTTING, "snapshot", "existing rows are published while changes flow"

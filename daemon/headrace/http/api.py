@@ -31,7 +31,7 @@ from headrace.tasks import first
 OPENAPI = "/api/v1/openapi.json"
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _ABOUT = (
-    "What reads is open to whoever reaches the address; what changes something wants the daemon's token. Answers are "
+    "Everybody who reaches the address may read; a change needs the daemon's token. Answers are "
     "JSON, and an error is an object with one sentence, `error`, and often the section of the manual, `help`."
 )
 
@@ -223,8 +223,8 @@ def _add_commands(app: FastAPI, facts: Facts, access: Access) -> None:
         "pause", "Ends the stream in order until it is resumed, whichever daemon has the destination",
         DestinationHandle.pause,
     )  # fmt: skip
-    post_plain("resume", "Goes on behind what was confirmed", DestinationHandle.resume)
-    post_plain("restart", "Ends the stream in order and begins it anew", DestinationHandle.restart)
+    post_plain("resume", "Continues after what was confirmed", DestinationHandle.resume)
+    post_plain("restart", "Ends the stream in order and starts it again", DestinationHandle.restart)
 
     @post("position", "Moves the position, or says what that would cost")
     async def position(request: Request, name: _Name, body: Annotated[PositionBody, Body()]) -> Response:
@@ -280,7 +280,7 @@ async def _done(
         return (
             _page(ended["command"] or {"done": True})
             if "command" in ended
-            else _page({"error": "whoever asked is gone"}, 499)
+            else _page({"error": "the client has gone"}, 499)
         )
     except RequestRefused as error:
         said = {"state": status.state.value, "holder": status.holding.holder}

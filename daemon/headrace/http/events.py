@@ -58,7 +58,7 @@ class Events:
                 if facts.cluster is not None and look is None and now - asked > _NODES_EACH:
                     asked = now
                     # Beside the status, which does not wait for a cluster service that is away.
-                    look = asyncio.create_task(_nodes_event(facts), name="look at the nodes")
+                    look = asyncio.create_task(_nodes_event(facts), name="check the nodes")
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_EACH):
                         await self._ended.wait()

@@ -77,7 +77,7 @@ class Hosts:
         if asked in self._told or len(self._told) == NAMES_TOLD:
             return
         self._told.add(asked)
-        last = "; no further names are told" if len(self._told) == NAMES_TOLD else ""
+        last = "; further names are not logged" if len(self._told) == NAMES_TOLD else ""
         remedy = "if it is a name of this daemon, put it into [http] allowed_hosts"
         log.warning(f"a request for another host was answered with 421{last}", host=asked, remedy=remedy)
 

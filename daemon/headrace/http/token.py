@@ -43,7 +43,7 @@ def command_token(settings: HttpSettings, environment: str) -> str:
         if not (token.isascii() and token.isprintable()):  # http.client would show it when it refuses it
             raise TokenError(
                 "the token holds characters that no header may have",
-                remedy="look at HEADRACE_TOKEN and [http] token: it is letters, digits and signs of ASCII, on one line",
+                remedy="check HEADRACE_TOKEN and [http] token: it is letters, digits and signs of ASCII, on one line",
             )
         return token
     try:

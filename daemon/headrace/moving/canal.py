@@ -312,7 +312,7 @@ class _Destination:
             self._problems.append(f"{draft.origin}: rocketmq.namesrv.addr: is missing")
         self._take(self._first("rocketmq.namespace", "canal.mq.namespace"), "sink.namespace")
         if not self._take("rocketmq.tag", "sink.tag"):
-            draft.set("sink.tag", "", comment="Canal sets none unless it is told to.")
+            draft.set("sink.tag", "", comment="Canal sets none by default.")
         if self._take("canal.aliyun.accessKey", "sink.access_key"):
             self._secret("canal.aliyun.secretKey", "sink.secret_key", "sink-secret-key")
 

@@ -28,7 +28,7 @@ def canal_cursor(raw: Any) -> ForeignCursor:
     file, gtids = _text(position, "journalName"), _text(position, "gtid")
     offset, time_ms, server_id = (_number(position, key) for key in ("position", "timestamp", "serverId"))
     if file and offset < 4:
-        raise ValueError(f"`position` should be 4 or more beside `journalName`, not {offset}")
+        raise ValueError(f"`position` should be 4 or more with `journalName`, not {offset}")
     if not (file or gtids or time_ms):
         raise ValueError("has neither journalName nor gtid nor timestamp")
     handled = position.get("included") is not True  # Canal would send the event again
@@ -99,7 +99,7 @@ def debezium_cursor(raw: Any) -> ForeignCursor:
     if not file and not gtids:
         raise ValueError("has neither file nor gtids")
     if file and offset < 4:
-        raise ValueError(f"`pos` should be 4 or more beside `file`, not {offset}")
+        raise ValueError(f"`pos` should be 4 or more with `file`, not {offset}")
     inside = bool(_number(raw, "event") or _number(raw, "row"))
     time_ms, server_id = _number(raw, "ts_sec") * 1000, _number(raw, "server_id")
     return ForeignCursor(file, offset, gtids.replace("\n", ""), time_ms, server_id, inside=inside)

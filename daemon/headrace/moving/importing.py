@@ -39,7 +39,7 @@ async def finish(
         named[name].set("source.start", text, comment=" ".join([f"The cursor was {cursor}.", *start.notes]))
         notes += [f"{name}: the cursor {cursor} is on the source; it begins at {text}", *start.notes]
     if refused:
-        raise Refusal("\n".join(refused), remedy="nothing is written; mend it, or import without the cursor")
+        raise Refusal("\n".join(refused), remedy="nothing is written; correct it, or import without the cursor")
     return [*notes, *(f"{file} is written" for file in write(folder, drafts))]
 
 

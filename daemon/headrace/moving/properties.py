@@ -83,7 +83,7 @@ def _unescaped(text: str) -> str:
         if not sign.startswith("u"):
             return _ESCAPES.get(sign, sign)
         if len(sign) < 5:
-            raise ValueError("a backslash and u should have four hexadecimal digits behind them")
+            raise ValueError("a backslash and u should have four hexadecimal digits after them")
         return chr(int(sign[1:], 16))
 
     return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", one, text, flags=re.DOTALL)

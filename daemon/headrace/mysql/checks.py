@@ -352,8 +352,8 @@ async def _watermark(connection: SourceConnection) -> Finding:
     except GrantMissing:
         pass
     else:
-        return ok(name, "headrace.watermark can be written: tables are read behind a row of it, without GTIDs")
-    why = "behind a row of it tables are read, without GTIDs"
+        return ok(name, "headrace.watermark can be written: tables are read after a row of it, without GTIDs")
+    why = "tables are read after a row of it, without GTIDs"
     return wrong(name, f"{sentence}: {why}", remedy, setup_statements(account, WATERMARK_SQL))
 
 

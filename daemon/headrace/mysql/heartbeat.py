@@ -84,7 +84,7 @@ async def read_heartbeat(connection: SourceConnection, destination: str) -> Hear
     except (TypeError, ValueError) as error:
         raise SourceError(
             "the table headrace.heartbeat is another one than headrace makes",
-            remedy="DROP TABLE headrace.heartbeat; headrace makes it anew when it may",
+            remedy="DROP TABLE headrace.heartbeat; headrace makes it again when it may",
         ) from error
 
 

@@ -82,7 +82,7 @@ class NativeReader:
             if type(error).__name__ != _PANIC:
                 raise
             remedy = 'set [daemon] native = "off", so that Python reads it, and report it'
-            raise cursor.not_understood(f"native code fails behind this position ({error})", remedy) from error
+            raise cursor.not_understood(f"native code fails after this position ({error})", remedy) from error
         finally:
             rows.end()
         if events:

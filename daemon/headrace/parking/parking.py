@@ -99,7 +99,7 @@ class OrderedParking(Parking):
             topic=batch.topic,
             partition=batch.partition,
             unit=batch.units[index] if batch.units is not None else Unit(()),
-            reason=reason or "stands behind one that was parked",
+            reason=reason or "waits for one that was parked",
             attempts=attempts,
             state=ParkingState.PENDING,
             created_us=now,
@@ -130,7 +130,7 @@ class OrderedParking(Parking):
         raise SinkRejected(
             f"{count:,} messages with {self._bytes:,} bytes are parked, and no more may be"
             + (f" (the next is refused: {reason})" if reason else ""),
-            remedy="mend what the sink refuses (`headrace parked list DESTINATION`), or raise [parking] "
+            remedy="correct what the sink refuses (`headrace parked list DESTINATION`), or raise [parking] "
             "max_messages or max_bytes",
         )
 
@@ -164,7 +164,7 @@ class OrderedParking(Parking):
         if now - self._told > _TELL_EVERY:
             self._told = now
             self._log.error(
-                "a message was parked; what comes later for its rows waits behind it",
+                "a message was parked; later messages of its rows wait for it",
                 id=entry.id,
                 topic=entry.topic,
                 reason=entry.reason,

@@ -129,7 +129,7 @@ class Retries:
         if self._parking is None:
             raise SinkRejected(
                 f"the broker refuses message {name} for {batch.topic} ({reason}), {held.refusals} times by now",
-                remedy='mend what it says there; [sink] on_failure = "park" would park such messages',
+                remedy='correct what it says there; [sink] on_failure = "park" would park such messages',
             )
         held.hopeless, held.due = True, 0.0
         if batch.topic not in self._hopeless:

@@ -58,5 +58,5 @@ async def prepare(fmt: Format, published: TableSchema) -> None:
         why = f"no answer within {LIMIT:g} s" if limit.expired() else f"{type(error).__name__}: {error}"
         raise FormatError(
             f"[message] format can't prepare for the table {published.name} ({why})",
-            remedy="look at what this format asks, such as a schema registry",
+            remedy="check what this format needs, such as a schema registry",
         ) from error

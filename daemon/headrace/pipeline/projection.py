@@ -95,7 +95,7 @@ class Projections:
         except ValueError as error:
             raise NotUnderstood(
                 f"the configuration does not fit the table {schema.name}: {error}",
-                remedy="mend [filter], [route] or [message]; `headrace check` names every rule that does not fit",
+                remedy="correct [filter], [route] or [message]; `headrace check` names every rule that does not fit",
             ) from error
 
     def _record_key(self, schema: TableSchema, route: Route) -> KeyBytes | None:

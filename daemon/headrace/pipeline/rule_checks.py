@@ -94,7 +94,7 @@ def _has_column(text: str, column: str, captured: Tables) -> bool:
 def _why_nothing(settings: DestinationSettings) -> str:
     if "\\\\" in settings.filter.include:
         return r"filter.include has \\ in it: in TOML a backslash is doubled in \"...\", and single in '...'"
-    return "look at [filter] include and exclude"
+    return "check [filter] include and exclude"
 
 
 def _idle(key: str, rule: str) -> Finding:

@@ -52,7 +52,7 @@ def _rule(text: str, columns: str, where: str) -> KeyRule:
         return KeyRule("primary_key", (), text)
     names = tuple(name.strip() for name in columns.split("^"))
     if not all(names):
-        raise ValueError(f"{where} should have columns behind its colon, as in id^name, or $pk$")
+        raise ValueError(f"{where} should have columns after its colon, as in id^name, or $pk$")
     seen: set[str] = set()
     for name in names:
         if name.lower() in seen:

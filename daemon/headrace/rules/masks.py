@@ -187,7 +187,7 @@ def _fixed_decimal(column: Column, text: str) -> str:
         return f"{number:f}"
     before, _, behind = f"{abs(number):f}".partition(".")
     if len(behind.rstrip("0")) > column.scale or len(before.lstrip("0")) > column.length - column.scale:
-        raise ValueError(f"should have at most {column.length} digits, {column.scale} of them behind the point")
+        raise ValueError(f"should have at most {column.length} digits, {column.scale} of them after the point")
     sign = "-" if number < 0 else ""
     return f"{sign}{before.lstrip('0') or '0'}" + (
         f".{behind[: column.scale].ljust(column.scale, '0')}" if column.scale else ""

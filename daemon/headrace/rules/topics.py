@@ -151,7 +151,7 @@ def _split(text: str, at: int, where: str) -> tuple[str | None, str, int]:
     if not topic:
         raise ValueError(f"{where} should have a topic before its colon, or no colon")
     if not rest.strip():
-        raise ValueError(f"{where} should have a schema or table behind its colon")
+        raise ValueError(f"{where} should have a schema or table after its colon")
     return topic, rest.strip(), at + colon + 1 + len(rest) - len(rest.lstrip())
 
 

@@ -49,17 +49,17 @@ class DaemonSettings(Section):
     )
     queue_bytes: Size = Field(
         default=96 * MIB,
-        description="Budget of all destinations' queues together, beside each one's [queue] bytes. Half of it is kept "
-        "for all of them alike, the other half goes to whoever comes first.",
+        description="Budget of all destinations' queues together, in addition to each one's [queue] bytes. Half of it "
+        "is shared equally, the other half goes to the first that need it.",
     )
     spool: Folder = Field(
         default=Path("var/spool"),
-        description="Folder where rows of prepared XA transactions, and those behind a SAVEPOINT, wait on disk, and "
+        description="Folder where rows of prepared XA transactions, and those after a SAVEPOINT, wait on disk, and "
         "where events of 16 MB and more pass through; relative to the working directory.",
     )
     watch: SecondsOrOff = Field(
         default=2.0,
-        description="Time between two looks at the destinations folder, whose files are taken over while running; "
+        description="Time between two checks of the destinations folder, whose files are taken over while running; "
         "0: only on SIGHUP.",
     )
 
@@ -81,7 +81,7 @@ class StateSettings(Section):
     )
     path: NewFile = Field(
         default=Path("var/headrace.db"),
-        description="The store's file; relative to the working directory. Lock files lie beside it.",
+        description="The store's file; relative to the working directory. Lock files are next to it.",
     )
 
 

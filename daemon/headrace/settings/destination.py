@@ -86,7 +86,7 @@ class SourceSettings(SnapshotSettings):
     )
     max_spool: Size = Field(
         default=1024 * MIB,
-        description="Bytes that rows of prepared XA transactions, and behind a SAVEPOINT, may take on disk; "
+        description="Bytes that rows of prepared XA transactions, and after a SAVEPOINT, may take on disk; "
         "beyond it the destination stops.",
     )
 
@@ -114,7 +114,7 @@ class SourceSettings(SnapshotSettings):
     )
     max_replica_lag: SecondsOrOff = Field(
         default=0.0,
-        description="A replica that is further behind its own source than this, or does not replicate, is refused at "
+        description="A replica that lags further behind its own source than this, or does not replicate, is refused at "
         "the start; 0: any is accepted.",
     )
     standby: tuple[StandbySettings, ...] = Field(

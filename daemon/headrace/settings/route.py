@@ -105,7 +105,7 @@ class FilterSettings(Section):
     )
     dml_queries: bool = Field(
         default=False,
-        description="The texts of the statements behind the rows, where the source writes them: "
+        description="The texts of the statements that changed the rows, where the source writes them: "
         "binlog_rows_query_log_events, in MariaDB binlog_annotate_row_events (Canal: canal.instance.filter.query.dml, "
         "the other way round).",
     )
@@ -247,5 +247,5 @@ class RouteSettings(Section):
     ddl_partition: Literal["first", "all"] = Field(
         default="first",
         description="Where the schema changes of a topic with partition_hash go: into `partition`, or a copy into each "
-        "partition. Either waits until all rows before it are confirmed, and the rows behind it wait for it.",
+        "partition. Either waits until all rows before it are confirmed, and the rows after it wait for it.",
     )

@@ -24,10 +24,10 @@ class SnapshotSettings(OptionalTls):
 
     snapshot: Literal["auto", "initial", "when_needed", "never", "schema_only", "schema_only_recovery"] = Field(
         default="auto",
-        description="What becomes of the rows that tables have when a destination begins. initial: they are published, "
-        "beside the changes from then on; when_needed: also when the source has lost the stored position, or the state "
+        description="What happens to the rows that tables have when a destination begins. initial: they are published, "
+        "with the changes from then on; when_needed: also when the source has lost the stored position, or the state "
         "is lost; never, schema_only: changes only; schema_only_recovery: as schema_only, and each start reads the "
-        'tables\' schemas anew. auto: initial when `start` is "latest", else never.',
+        'tables\' schemas again. auto: initial when `start` is "latest", else never.',
     )
     snapshot_parallelism: Int = Field(default=1, ge=1, le=16, description="Tables that are read at a time.")
     snapshot_chunk_seconds: Seconds = Field(
@@ -37,7 +37,8 @@ class SnapshotSettings(OptionalTls):
         default=0, ge=0, description="Rows that are read in a second at most; 0: no limit."
     )
     snapshot_max_replica_lag: SecondsOrOff = Field(
-        default=0.0, description="While the server that is read is further behind its source, reading waits; 0: never."
+        default=0.0,
+        description="While the server that is read lags further behind its source, reading waits; 0: never.",
     )
     snapshot_max_threads_running: Int = Field(
         default=0, ge=0, description="While more threads run on the server that is read, reading waits; 0: never."

@@ -106,7 +106,7 @@ class SnapshotReading:
                 raise SourceError(why, remedy=remedy, retriable=False)
             self._log.warning(
                 "no table is there to be read",
-                remedy="look at [filter], and whether the account has SELECT on the tables: it sees no others",
+                remedy="check [filter], and whether the account has SELECT on the tables: it sees no others",
             )
         self._todo = deque(plan.following(snapshot, facts))
         self._resumed = deque(one.name for one in snapshot.open)

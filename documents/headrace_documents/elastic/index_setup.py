@@ -101,7 +101,7 @@ class IndexSetup:
                     raise BulkError(why) from None
                 self._require_taken(index, error)
             except TransportError as error:
-                raise BulkError(f"can't look at index {index}: {error}") from None
+                raise BulkError(f"can't check index {index}: {error}") from None
         if not why and (known := self._owners[index]) != owner:
             why = (
                 f"index {index} has the documents of {'.'.join(known)}, and those of {'.'.join(owner)} would take "
@@ -139,7 +139,7 @@ class IndexSetup:
             if error.status != 403:
                 raise
             if settings.create_index:  # as for a write: no document is to blame
-                raise BulkError(f"Elasticsearch refuses a look at index {index}: {error.reason}") from None
+                raise BulkError(f"Elasticsearch refuses access to index {index}: {error.reason}") from None
             log.warning("the index can't be looked at: it may forget deletes too early", index=index)
             return owner
         if settings.deletes == "remove":
@@ -312,7 +312,7 @@ class _UnfitIndex(Exception):
 def _other_joins(tree: JoinTree) -> UnfitTable:
     return UnfitTable(
         f"the documents of index {tree.settings.name} were made with other joins, or another id or routing, and the "
-        f"rows that these need are not kept: fill it anew with `headrace-spark rebuild --index {tree.settings.name}`, "
+        f"rows that these need are not kept: refill it with `headrace-spark rebuild --index {tree.settings.name}`, "
         "or set [[index]] back"
     )
 

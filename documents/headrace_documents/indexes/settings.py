@@ -161,8 +161,8 @@ class JoinSettings(RowFields):
     )
     shape: Literal["fields", "object", "list"] = Field(
         "fields",
-        description="fields: of one row, beside those of the parent. object: one row as an object. list: all rows, a "
-        "list of objects",
+        description="fields: of one row, in addition to those of the parent. object: one row as an object. list: all "
+        "rows, a list of objects",
     )
     prefix: str | None = Field(None, description="Put before the names of `fields`; default: the name and `_`")
     required: bool = Field(False, description="A document is there only while such a row is")
@@ -211,7 +211,7 @@ class IndexSettings(RowFields):
         default_factory=dict, description="Further mappings of an index that is made; they win over those by type"
     )
     table_field: str = Field(
-        "", description="Field that has the row's table. It tells documents apart where tables share the index"
+        "", description="Field that has the row's table. It distinguishes documents where tables share the index"
     )
     on_truncate: Literal["delete", "refuse", "ignore"] | None = Field(
         None, description="As in [elasticsearch], which is the default"

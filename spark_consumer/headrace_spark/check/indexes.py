@@ -51,7 +51,7 @@ def difference(planned: Property, there: Property) -> Difference | None:
 def _numbers(want: str, have: str) -> str:
     if have in _WHOLE:
         if want in _FRACTIONS:
-            return "digits behind the point are cut off"
+            return "digits after the point are cut off"
         return "larger numbers are refused" if _WHOLE[have] < _WHOLE[want] else "all numbers fit"
     kept = _WHOLE.get(want) or _FRACTIONS[want]
     return "digits may be lost" if _FRACTIONS[have] < kept else "all numbers fit"

@@ -55,7 +55,7 @@ def _check_memory(findings: Findings, settings: SparkSettings) -> None:
     if wanted > there:
         findings.wrong("memory", told, "lower [spark] driver_memory")
     elif wanted > 0.7 * there:
-        findings.warn("memory", told, "Spark's Python workers need memory beside it: lower [spark] driver_memory")
+        findings.warn("memory", told, "Spark's Python workers need memory in addition: lower [spark] driver_memory")
     else:
         findings.ok("memory", told)
 

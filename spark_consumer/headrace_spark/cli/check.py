@@ -16,12 +16,12 @@ from headrace_spark.source import kafka
 
 
 def add(line: CommandLine) -> None:
-    command = line.add("check", "look at all that a run needs, and say what is wrong and what mends it", _check)
+    command = line.add("check", "check all that a run needs, and say what is wrong and how to correct it", _check)
     command.description = (
-        "Looks at the machine, Java, Kafka with the last messages of its topics, and Elasticsearch with the indexes "
-        "that those lead to. A line for each thing: ok, warning or wrong, and what mends it. It changes nothing, but "
-        "makes an index of its own and deletes it again, where rights can't be asked. Exit status 0: nothing is wrong, "
-        "warnings included; 1: something is; 2: the config is."
+        "Checks the machine, Java, Kafka with the last messages of its topics, and Elasticsearch with the indexes "
+        "that those lead to. It prints a line for each check: ok, warning or wrong, and how to correct it. It changes "
+        "nothing, but makes an index of its own and deletes it again, where rights can't be asked. Exit status 0: "
+        "nothing is wrong, warnings included; 1: something is; 2: the config is."
     )
     command.add_argument("--json", action="store_true", help="one JSON object with all findings")
 

@@ -12,7 +12,7 @@ from headrace_spark.settings import Settings
 
 
 def add(line: CommandLine) -> None:
-    command = line.add("rebuild", "fill an index anew from the tables, beside the running consumer", _run)
+    command = line.add("rebuild", "refill an index from the tables, while the consumer runs", _run)
     command.add_argument("--index", required=True, metavar="NAME", help="the index, as searches name it")
     command.add_argument("--resume", action="store_true", help="go on with a rebuild that was ended before its end")
     command.add_argument("--abort", action="store_true", help="give a rebuild up; the new index is deleted")

@@ -21,11 +21,11 @@ _WILD = frozenset("*?,")
 
 
 def add(line: CommandLine) -> None:
-    command = line.add("verify", "compare indexes with their tables, beside the running consumer", _run)
+    command = line.add("verify", "compare indexes with their tables, while the consumer runs", _run)
     command.add_argument(
         "--index", action="append", metavar="NAME", help="an index, as searches name it; default: all [[index]]"
     )
-    command.add_argument("--sample", type=positive, default=0, metavar="N", help="look at about N rows of each table")
+    command.add_argument("--sample", type=positive, default=0, metavar="N", help="compare about N rows of each table")
     command.add_argument("--repair", action="store_true", help="write what is missing or different, delete the rest")
     command.add_argument("--limit", type=positive, default=100, metavar="N", help="most differences shown; default 100")
     command.add_argument(

@@ -43,7 +43,7 @@ class Executors:
             host = str(conf.get("spark.driver.host"))
             bind = str(conf.get("spark.driver.bindAddress") or host)
             self._socket = ReportSocket(host, bind, receiver(status.outages, status.sign))
-            threading.Thread(target=self._run, name="look at executors", daemon=True).start()
+            threading.Thread(target=self._run, name="check executors", daemon=True).start()
 
     @property
     def reports(self) -> Address | None:

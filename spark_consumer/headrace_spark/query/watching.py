@@ -73,7 +73,7 @@ class KafkaWatch:
         self._end = threading.Event()
         self.refused: RefusedError | None = None
         """A topic is not the one any more that the query began with."""
-        self._thread = threading.Thread(target=self._run, name="look at Kafka", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="check Kafka", daemon=True)
 
     def start(self) -> None:
         self._thread.start()

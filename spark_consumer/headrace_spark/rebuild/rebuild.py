@@ -104,7 +104,7 @@ class Rebuild:
         with closing(Source(self._source_settings, self._spark.sparkContext._jvm)) as source:
             tables = target.tables(source)
             if not tables:
-                raise RebuildError(f"no table of the source has rows in index {self._name}: look at [[index]] and name")
+                raise RebuildError(f"no table of the source has rows in index {self._name}: check [[index]] and name")
             self._prepare(target, tables)
             self._note(prepared=True)
             if not self._wishes.offline:
@@ -214,7 +214,7 @@ class Rebuild:
             raise RefusedRows(
                 f"{self._progress.refused} rows can't be documents of the new index, such as "
                 f"{'; '.join(self._progress.examples)}. The old index stays. Go on without these rows with --resume "
-                "--accept-refused, or begin anew: correct [[index]], then --abort and rebuild"
+                "--accept-refused, or start again: correct [[index]], then --abort and rebuild"
             )
 
     def _move(self, target: Target) -> None:

@@ -136,7 +136,7 @@ class Reindexing:
         """Begins to look."""
         if self._states:
             self._status.rebuilds = self.pages
-            self._thread = threading.Thread(target=self._run, name="fill indexes anew", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="refill indexes", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
@@ -204,7 +204,7 @@ class Reindexing:
             state.rebuild = None
         with self._lock:
             if state.problem:
-                log.info("an index can be filled anew again", index=name, tries=state.tries)
+                log.info("an index can be refilled again", index=name, tries=state.tries)
             state.problem, state.tries = "", 0
             state.due = 0.0 if done else time.monotonic() + LOOK
 
@@ -216,7 +216,7 @@ class Reindexing:
             new = reason != state.problem
             state.problem, state.due = reason, time.monotonic() + pause
         tell = log.error if new else log.debug
-        tell("an index can't be filled anew; it is tried again", index=name, reason=reason, seconds=round(pause),
+        tell("an index can't be refilled; it is tried again", index=name, reason=reason, seconds=round(pause),
              tries=state.tries)  # fmt: skip
 
     def _reason(self, error: Exception) -> str:
@@ -234,7 +234,7 @@ class Reindexing:
                     done = self._look(name, state, Wishes(offline=True, by=CONSUMER))
                 except Exception as error:
                     raise QueryError(
-                        f"index {name} can't be filled anew: {self._reason(error)}. The messages that wait for it are "
+                        f"index {name} can't be refilled: {self._reason(error)}. The messages that wait for it are "
                         "held, and the next start goes on"
                     ) from None
                 if not done:
@@ -282,7 +282,7 @@ class Reindexing:
                 held.give_up(found)
                 return True
             if not found <= given_up:
-                log.warning("an index is to be filled anew", index=name, conflicts=[str(one) for one in sorted(found)])
+                log.warning("an index is to be refilled", index=name, conflicts=[str(one) for one in sorted(found)])
                 state.filled = frozenset()
                 done = self._fill(name, state, replace(wishes, conflicts=found | seen))
                 state.filled = found if done else frozenset()

@@ -42,7 +42,7 @@ class SparkMetrics(Metrics):
         yield self.counter("retries", "Tries to reach Elasticsearch or Kafka, or to run the query, that failed.",
                        status.outages.retries)  # fmt: skip
         yield self.counter("query_failures", "Failures of the query.", status.failures)
-        yield self.counter("outages", "Outages that were told.", status.outages.count)
+        yield self.counter("outages", "Outages that were reported.", status.outages.count)
         yield self.counter("lost_messages", "Messages that Kafka deleted before they were read.", status.lost_messages)
         yield self.gauge("batch_limit_messages", "Messages that a batch has at most.", status.limit)
         yield self.gauge("silent_seconds", "Time without a sign of life.", status.silent)
@@ -56,16 +56,16 @@ class SparkMetrics(Metrics):
 
     def _rebuilds(self) -> Iterator[Metric]:
         """Of indexes that are filled anew."""
-        text = "Messages that were held until an index is filled anew; of joins, documents."
+        text = "Messages that were held until an index is refilled; of joins, documents."
         held = CounterMetricFamily(f"{PREFIX}held", text, labels=("index",))
         for index, count in list(self._status.total.held.items()):
             held.add_metric((index,), count)
         yield held
         pages = self._status.rebuilds()
         for name, text, key in (
-            ("rebuild_rows", "Rows that were read for an index that is filled anew.", "rows"),
+            ("rebuild_rows", "Rows that were read for an index that is refilled.", "rows"),
             ("rebuild_rows_expected", "Rows that its tables have, as the server thinks.", "rows_about"),
-            ("rebuild_failed_tries", "Tries to fill an index anew that failed, since the last one that did not.",
+            ("rebuild_failed_tries", "Tries to refill an index that failed, since the last one that did not.",
              "tries"),
         ):  # fmt: skip
             family = GaugeMetricFamily(f"{PREFIX}{name}", text, labels=("index",))

@@ -44,7 +44,7 @@ class Outages:
         self.retries = 0
         """All failed tries since the process began."""
         self.count = 0
-        """Outages that were told."""
+        """Outages that were reported."""
 
     def waiting(self, system: str, source: str, cause: str, *, waits: str, seconds: float = 0.0) -> None:
         """A try of `source` failed; it has waited for `seconds` already."""

@@ -118,6 +118,8 @@ def _connected(address: Address) -> socket.socket | None:
         made.setblocking(False)
         made.connect(place)
     except OSError as error:
-        log.warning("the driver can't be told how tasks are", driver=address.host, reason=error.strerror or str(error))
+        log.warning(
+            "reports of tasks can't be sent to the driver", driver=address.host, reason=error.strerror or str(error)
+        )
         return None
     return made

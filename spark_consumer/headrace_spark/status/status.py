@@ -1,4 +1,4 @@
-"""What the process knows of itself: fed by the query, its listener and the look at Kafka; read by HTTP and the log."""
+"""What the process knows of itself: fed by the query, its listener and the check Kafka; read by HTTP and the log."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Reporter:
 
     def waiting(self, cause: str, *, seconds: float, documents: int) -> None:
         """A try to write failed; all tries have failed for `seconds`."""
-        waits = f"{documents} documents of a task, and what is behind them"
+        waits = f"{documents} documents of a task, and what comes after them"
         self._report("waiting", cause=cause[:1000], seconds=round(seconds, 3), waits=waits)
 
     def goes_on(self, *, waited: bool) -> None:

@@ -72,7 +72,7 @@ class Verify:
         with closing(Source(self._source_settings, self._spark.sparkContext._jvm)) as source:
             tables = target.tables(source)
             if not tables:
-                raise VerifyError(f"no table of the source has rows in index {name}: look at [[index]] and the name")
+                raise VerifyError(f"no table of the source has rows in index {name}: check [[index]] and the name")
             readers = [TableReader(self._spark, source, one, self._source_settings.partition_rows) for one in tables]
             indexes = [name] if target.tree is None else [name, target.tree.rows_index]
             if absent := [one for one in indexes if not self._cluster.exists(one)]:

@@ -40,8 +40,8 @@ class CanalSinkSettings(SinkSettings):
     )
     max_store: Size = Field(
         default=1024 * MIB,
-        description="Bytes of entries that may wait on disk for the client, beside 16 MiB in memory; then reading "
-        "waits.",
+        description="Bytes of entries that may wait on disk for the client, in addition to 16 MiB in memory; then "
+        "reading waits.",
     )
 
     zookeeper_path: Annotated[str, Field(pattern=r"^(/[^/\s]+)*$")] = Field(

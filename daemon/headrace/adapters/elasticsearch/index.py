@@ -75,7 +75,7 @@ class ElasticsearchIndex(DocumentIndex):
         if status in (401, 403) and not may_fail:
             raise SinkRejected(
                 f"Elasticsearch does not let us read the index {self._access.index} ({status})",
-                remedy="look at --index-user and --index-password; the right that is needed is `read`",
+                remedy="check --index-user and --index-password; the right that is needed is `read`",
             )
         if status >= 300 and not may_fail:
             raise self._failed(f"{status} {text[:_SHOWN].decode('utf-8', 'replace')}")

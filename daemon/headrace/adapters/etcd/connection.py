@@ -87,7 +87,7 @@ class EtcdConnection:
             try:
                 self._token = (await self._ask(ask, request, f"the user {self._user}", limit)).token
             except Refused as refused:
-                refused.remedy = "look at user and password in [etcd]"
+                refused.remedy = "check user and password in [etcd]"
                 raise
 
     async def call(self, method: Callable[..., Any], request: Any, what: str, limit: float) -> Any:

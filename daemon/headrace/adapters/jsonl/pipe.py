@@ -37,7 +37,7 @@ class LinePipe:
             self._write(data, check)
         except BrokenPipeError as error:
             raise OutputClosed(
-                f"whoever read {self._name} is gone", remedy="what was not confirmed is sent again at the next start"
+                f"the reader of {self._name} is gone", remedy="what was not confirmed is sent again at the next start"
             ) from error
         finally:
             if self._shared:

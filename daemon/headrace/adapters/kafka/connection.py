@@ -157,7 +157,7 @@ class Diagnosis:
 def _explained(settings: KafkaSinkSettings, servers: str, cause: BaseException) -> SinkError:
     match cause:
         case NoToken():
-            return SinkError(str(cause), remedy="look at [sink] oauth_token_url, user, password and oauth_scope")
+            return SinkError(str(cause), remedy="check [sink] oauth_token_url, user, password and oauth_scope")
         case errors.UnsupportedSaslMechanismError():
             return SinkRejected(
                 f"Kafka at {servers} takes no {settings.sasl_mechanism} ({cause})", remedy="set [sink] sasl_mechanism"
@@ -172,7 +172,7 @@ def _explained(settings: KafkaSinkSettings, servers: str, cause: BaseException) 
                 provider_of(settings).forget()
             return SinkRejected(
                 f"Kafka at {servers} does not let {settings.user} in by {settings.sasl_mechanism} ({_text(cause)})",
-                remedy="look at [sink] user, password and sasl_mechanism",
+                remedy="check [sink] user, password and sasl_mechanism",
             )
         case ssl.SSLCertVerificationError():
             return SinkRejected(

@@ -138,7 +138,7 @@ class KafkaSink(Sink):
                 raise self._diagnosis.unconfirmed(self._client, topic, partition, None, resent=limit)
             await done
         except SinkRejected as error:
-            self._end(SinkError(f"a message that was sent again was refused, so the producer is made anew ({error})"))
+            self._end(SinkError(f"a message that was sent again was refused, so a new producer is made ({error})"))
             raise
         except SinkError as error:
             self._end(error)

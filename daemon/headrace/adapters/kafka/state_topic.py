@@ -207,7 +207,7 @@ class StateTopic:
         if content.records:
             raise StateStoreError(
                 f"the position of {self._destination} was read from {self.name}, partition {self.partition}, up to "
-                f"offset {start}, and {content.records} records of its own lie behind that; it is read again"
+                f"offset {start}, and {content.records} records of its own come after that; it is read again"
             )
 
     async def read_at(self, offsets: Sequence[int]) -> dict[int, bytes]:

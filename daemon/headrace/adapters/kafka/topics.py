@@ -139,7 +139,7 @@ class Topics:
         if code and error is not errors.TopicAlreadyExistsError:
             raise SinkRejected(
                 f"the topic {topic} can't be made ({error.__name__}: {text})",
-                remedy="make it by hand, or mend [sink] topic_replication or our rights",
+                remedy="make it by hand, or correct [sink] topic_replication or our rights",
             )
         if not code:
             log.info("a topic was made", topic=topic, partitions=partitions, copies=copies)
@@ -160,14 +160,15 @@ class Topics:
             return None
         return SinkRejected(
             f"the topic {topic} has {count} partitions, and [route] sends to {wanted}",
-            remedy=f"add partitions (kafka-topics.sh --alter --topic {topic} --partitions {wanted}), or mend [route]",
+            remedy=f"add partitions (kafka-topics.sh --alter --topic {topic} --partitions {wanted}), "
+            "or correct [route]",
         )
 
 
 def _forbidden(topic: str, error: KafkaError | None, lacking: Iterable[str] = ()) -> SinkRejected:
     """`lacking`: which operations we may not do, where that is known."""
     if isinstance(error, errors.InvalidTopicError):
-        return SinkRejected(f"Kafka does not take {topic} for the name of a topic", remedy="mend [route]")
+        return SinkRejected(f"Kafka does not take {topic} for the name of a topic", remedy="correct [route]")
     why = describe(error) if error is not None else f"{' and '.join(lacking)} is not allowed"
     return SinkRejected(
         f"Kafka does not let us use the topic {topic} ({why})",

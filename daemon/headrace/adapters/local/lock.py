@@ -40,7 +40,7 @@ class FileLock(Lock):
         except OSError as error:
             raise StateStoreError(
                 f"the lock file {self._path} can't be used: {error.strerror}",
-                remedy="look at the folder's owner and rights, and at [state] path",
+                remedy="check the folder's owner and rights, and [state] path",
             ) from error
 
     async def look(self) -> str:

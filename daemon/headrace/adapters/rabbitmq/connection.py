@@ -231,11 +231,11 @@ class BrokerConnection:
         settings, text, code = self._settings, error_text(error) or "closed", _code(error)
         where, broker = f"the virtual host {settings.virtual_host}", f"RabbitMQ at {self._server}"
         if isinstance(error, ProbableAuthenticationError):
-            return SinkRejected(f"{broker} refuses the account ({text})", remedy="look at [sink] user and password")
+            return SinkRejected(f"{broker} refuses the account ({text})", remedy="check [sink] user and password")
         if code == _NOT_ALLOWED:
             return SinkRejected(
                 f"{broker} refuses {where} ({text})",
-                remedy="look at [sink] virtual_host; it has to exist (rabbitmqctl add_vhost), and the account needs "
+                remedy="check [sink] virtual_host; it has to exist (rabbitmqctl add_vhost), and the account needs "
                 f"rights in it (rabbitmqctl set_permissions -p {settings.virtual_host} {settings.user} ...)",
             )
         remedies = {

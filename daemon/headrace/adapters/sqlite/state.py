@@ -167,12 +167,12 @@ class SqliteStore(StateStore):
                 raise _damaged(self._path, str(error)) from error
             raise StateStoreError(
                 f"the state store {self._path} can't {verb}: {error}",
-                remedy="look at the disk's space, the file's owner and rights, and other processes that use it",
+                remedy="check the disk's space, the file's owner and rights, and other processes that use it",
             ) from error
         except OSError as error:
             raise StateStoreError(
                 f"the state store {self._path} can't {verb}: {error.strerror}",
-                remedy="look at the folder's owner and rights, and at [state] path",
+                remedy="check the folder's owner and rights, and [state] path",
             ) from error
 
     # From here on everything runs in the store's own thread.
@@ -296,7 +296,7 @@ def inspect(path: Path) -> list[str]:
         try_folder(tried)  # SQLite has files of its own beside it
     except OSError as error:
         verb = "used" if there else "made"
-        mends = "look at owner and rights, and at [state] path"
+        mends = "check owner and rights, and [state] path"
         return [f"the state store {path} can't be {verb} ({tried}: {error.strerror}) -> {mends}"]
     if not there:
         return []

@@ -26,7 +26,7 @@ class DebeziumSettings(Section):
     )
     tombstones: bool = Field(
         default=True,
-        description="A record with the key and without a value behind each delete, for compacted topics "
+        description="A record with the key and without a value after each delete, for compacted topics "
         "(tombstones.on.delete).",
     )
     time_precision: Literal["adaptive_time_microseconds", "adaptive", "connect"] = Field(

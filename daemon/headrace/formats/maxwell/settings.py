@@ -15,7 +15,7 @@ class MaxwellMessageSettings(MessageSettings):
     fields: tuple[Literal["position", "gtid", "server_id", "thread_id", "primary_key", "primary_key_columns"], ...] = (
         Field(
             default=(),
-            description="Fields beside those that a message always has; in Maxwell output_binlog_position, "
+            description="Fields in addition to those that a message always has; in Maxwell output_binlog_position, "
             "output_gtid_position, output_server_id, output_thread_id, output_primary_keys and "
             "output_primary_key_columns.",
         )

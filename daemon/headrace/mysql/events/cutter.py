@@ -179,7 +179,7 @@ class EventCutter:
             raise SpoolError(
                 f"the event at {self._cursor.position} has to wait in the folder {self._spool or gettempdir()}, which "
                 f"can't be used: {error.strerror}",
-                remedy="make room on its disk, or look at its owner and rights, and at [daemon] spool",
+                remedy="make room on its disk, or check its owner and rights, and [daemon] spool",
             ) from error
 
     @property
@@ -459,7 +459,7 @@ class EventCutter:
         if status == 0xFF:
             raise dump_error(payload, f"{cursor.file}:{cursor.end}", cursor.source)
         if status == 0xFE:
-            raise SourceEnded(f"{cursor.source} ended the binlog dump behind {cursor.file}:{cursor.end}")
+            raise SourceEnded(f"{cursor.source} ended the binlog dump after {cursor.file}:{cursor.end}")
         raise cursor.not_understood(f"a packet of {head} bytes with status {status:#x} is no event")
 
     def _continue_large(self, large: LargeEvent, data: bytes, at: int) -> tuple[int, bool]:
@@ -480,8 +480,8 @@ class EventCutter:
             self._place(large)
             large.close()
             raise self._cursor.not_understood(
-                "an event goes on behind the bytes that it says it has",
-                "set the position behind it: headrace position set DESTINATION WHERE",
+                "an event continues after the bytes that it says it has",
+                "set the position after it: headrace position set DESTINATION WHERE",
             )
         if large.left or not large.last:
             self.need = 1 if large.left else 4

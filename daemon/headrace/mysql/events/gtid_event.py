@@ -27,7 +27,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
         size += 1
     raw = data[at : at + size]
     if len(raw) != size:
-        raise ValueError("a number ends behind its event")
+        raise ValueError("a number ends beyond its event")
     if size == 9:
         return int.from_bytes(raw[1:], "little"), at + 9
     return int.from_bytes(raw, "little") >> size, at + size
@@ -96,7 +96,7 @@ def parse_mariadb(data: bytes, at: int, stop: int) -> MariadbGtid:
         form, gtrid, bqual = struct.unpack_from("<iBB", data, p)
         raw = data[p + 6 : p + 6 + gtrid + bqual]
         if p + 6 + len(raw) > stop or len(raw) != gtrid + bqual:
-            raise ValueError("an XA identifier ends behind its event")
+            raise ValueError("an XA identifier ends beyond its event")
         xid = f"{form}:{raw[:gtrid].hex()}:{raw[gtrid:].hex()}"
     return MariadbGtid(domain, server, sequence, bool(flags & _ALONE), bool(flags & _PREPARED_XA), xid)
 

@@ -61,7 +61,7 @@ class PartialUpdates:
             elif i in self._documents and partial >> self._documents.index(i) & 1:
                 (size,) = _LENGTH(data, at)
                 if at + 4 + size > stop:
-                    raise ValueError("the change of a document ends behind its event")
+                    raise ValueError("the change of a document ends beyond its event")
                 values[i] = self._changed(before[i], data[at + 4 : at + 4 + size])
                 at += 4 + size
             else:

@@ -55,7 +55,7 @@ class TableMap:
         count, at = lenenc(body, at)
         kinds = body[at : at + count]
         if len(kinds) != count:
-            raise ValueError("the column types end behind their event")
+            raise ValueError("the column types end beyond their event")
         meta_block, at = lenenc_string(body, at + count)
         self.types = _metadata(kinds, meta_block)
         width = (count + 7) // 8

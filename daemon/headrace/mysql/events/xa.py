@@ -31,7 +31,7 @@ def xid_of_prepare(data: bytes, at: int, stop: int) -> tuple[bool, str]:
     one_phase, form, gtrid, bqual = struct.unpack_from("<BiII", data, at)
     raw = data[at + 13 : at + 13 + gtrid + bqual]
     if len(raw) != gtrid + bqual or at + 13 + len(raw) > stop:
-        raise ValueError("an XA identifier ends behind its event")
+        raise ValueError("an XA identifier ends beyond its event")
     return bool(one_phase), f"{form & _FORM}:{raw[:gtrid].hex()}:{raw[gtrid:].hex()}"
 
 
@@ -80,11 +80,11 @@ class GroupSpool:
         """The same, a piece at each next(). The body is from `at` to `stop`."""
         held = self._current
         if held is None:
-            raise ValueError("an event that is to wait stands outside of a group")
+            raise ValueError("an event that is to wait is outside of a group")
         size = 19 + stop - at
         if self._used + size > self._limit:
             raise NotUnderstood(
-                f"the rows of XA transactions that are not decided, and of those behind a SAVEPOINT, take more than "
+                f"the rows of XA transactions that are not decided, and of those after a SAVEPOINT, take more than "
                 f"{self._limit} bytes",
                 remedy="decide the former (XA RECOVER; XA COMMIT or XA ROLLBACK), or raise [source] max_spool",
             )
@@ -126,7 +126,7 @@ class GroupSpool:
         """The group has ended in XA PREPARE."""
         held, self._current = self._current, None
         if held is None:
-            raise ValueError("XA PREPARE stands outside of an XA transaction")
+            raise ValueError("XA PREPARE is outside of an XA transaction")
         if xid in self._prepared:
             self._release(self._prepared[xid])
         held.where = OpenXa(xid, held.where.file, held.where.offset, held.where.gtid)

@@ -357,7 +357,7 @@ class _Mover:
             names = ", ".join(xa.xid for xa in stored.open_xa[:5]) + (" ..." if len(stored.open_xa) > 5 else "")
             self._notes.append(
                 f"{len(stored.open_xa)} prepared XA transactions are forgotten ({names}): one that was prepared before "
-                "the new position and is committed behind it stops the destination"
+                "the new position and is committed after it stops the destination"
             )
 
 

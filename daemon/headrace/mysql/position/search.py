@@ -165,7 +165,7 @@ class PositionFinder:
             raise PositionError(f"the source does not list {file}; it has {listed}")
         size = inventory.size(file)
         if offset > size:
-            raise PositionError(f"{file} has {size} bytes, so {file}:{offset} is behind its end")
+            raise PositionError(f"{file} has {size} bytes, so {file}:{offset} is beyond its end")
 
     async def at_mariadb_gtids(self, text: str, states: Any) -> TransactionBoundary:
         """Where a MariaDB server's GTID state is `text` (`domain-server-sequence`, a domain each). `states` gives the

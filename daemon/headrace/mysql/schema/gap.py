@@ -80,7 +80,7 @@ class DdlScan:
                 await self._note(query, end_of_query)
             if self._log is not None and time.monotonic() - said > _SAY_EVERY:
                 said = time.monotonic()
-                self._log.info("looking for DDL behind the position", at="{}:{}".format(*self._reached()), to=f"{end}")
+                self._log.info("looking for DDL after the position", at="{}:{}".format(*self._reached()), to=f"{end}")
         return True
 
     async def _open(self) -> PacketStream:

@@ -251,7 +251,7 @@ class SchemaHistory:
         if pending is None:
             return state
         file, offset = pending[0][1]
-        return f"{state}; what the server shows now holds only behind {file}:{offset}"
+        return f"{state}; what the server shows now is true only after {file}:{offset}"
 
     def read(self, query: QueryEvent) -> StatementInfo:
         """What a statement is, which apply() would find too. Changes nothing, and may be called in a thread."""

@@ -151,7 +151,7 @@ class MysqlTableReader(TableReader):
                 return f"the account {self._source.user} may not read {name}, if there is such a table", error.remedy
             except QueryFailed:
                 pass
-            return f"the source has no table {name}", "look at its name; upper and lower case may count"
+            return f"the source has no table {name}", "check its name; upper and lower case may count"
 
     async def lacks(self) -> Lacks:
         async with self._turn():

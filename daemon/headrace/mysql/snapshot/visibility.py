@@ -165,8 +165,8 @@ class ByBarrier(Visibility):
         role, where = self._role, f"{self._source.host}:{self._source.port}"
         if role.replicates or role.read_only:
             raise SourceMisconfigured(
-                f"{where} is {'a replica' if role.replicates else 'read-only'}: tables are read behind a row that "
-                "headrace writes, and what is written there its own source never gets",
+                f"{where} is {'a replica' if role.replicates else 'read-only'}: tables are read after a row that "
+                "headrace writes, and its own source never gets what is written there",
                 remedy=self._gtids("name a server in [source] that may be written"),
             )
         if role.replicates is None:
@@ -186,8 +186,10 @@ class ByBarrier(Visibility):
         if (only and "headrace" not in only.split(",")) or "headrace" in not_these.split(","):
             raise SourceMisconfigured(
                 "the source keeps changes of the schema headrace out of its binlog (binlog_do_db, binlog_ignore_db), "
-                "and a table is read behind such a change",
-                remedy=self._gtids("in my.cnf: [mysqld] binlog_do_db = headrace, beside the others; then restart it"),
+                "and a table is read after such a change",
+                remedy=self._gtids(
+                    "in my.cnf: [mysqld] binlog_do_db = headrace, in addition to the others; then restart it"
+                ),
             )
 
     def _gtids(self, otherwise: str) -> str:
@@ -284,7 +286,7 @@ async def write_watermark(connection: SourceConnection, destination: str, user: 
         await connection.change(_WRITE, (destination,))
     except GrantMissing as error:
         raise GrantMissing(
-            f"tables are read behind a row that our account may not write in headrace.watermark: {error.args[0]}",
+            f"tables are read after a row that our account may not write in headrace.watermark: {error.args[0]}",
             remedy=heartbeat.setup_sql(f"'{user}'@'%'", WATERMARK_SQL),
         ) from error
     except QueryFailed as error:
@@ -292,5 +294,5 @@ async def write_watermark(connection: SourceConnection, destination: str, user: 
             raise
         raise SourceError(
             "the table headrace.watermark is another one than headrace makes",
-            remedy="DROP TABLE headrace.watermark; headrace makes it anew when it may",
+            remedy="DROP TABLE headrace.watermark; headrace makes it again when it may",
         ) from error

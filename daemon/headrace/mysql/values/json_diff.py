@@ -116,7 +116,7 @@ class Document:
                 offset, n = struct.unpack_from("<IH" if large else "<HH", b, at)
                 raw = b[start + offset : start + offset + n]
                 if len(raw) != n:
-                    raise ValueError("a JSON key ends behind its document")
+                    raise ValueError("a JSON key ends beyond its document")
                 self._spend(n)
                 keys.append(raw.decode())
                 at += 6 if large else 4

@@ -18,7 +18,7 @@ STRING, DOUBLE, INT16, LITERAL = 0x0C, 0x0B, 0x05, 0x04
 MAX_DEPTH = 100
 """MySQL's own limit on the nesting of a document."""
 TOO_DEEP = f"a JSON document is nested deeper than {MAX_DEPTH}"
-STRING_ENDS = "a JSON string ends behind its document"
+STRING_ENDS = "a JSON string ends beyond its document"
 USED_TWICE = "a JSON document uses its bytes more than once"
 OFTEN = 64
 """Containers that have values of the same kinds, before these get a printer of their own."""

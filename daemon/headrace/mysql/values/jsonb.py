@@ -121,7 +121,7 @@ def _opaque(b: bytes, at: int) -> str:
     kind = b[at]
     n, start = value_length(b, at + 1)
     if start + n > len(b):
-        raise ValueError("a JSON value ends behind its document")
+        raise ValueError("a JSON value ends beyond its document")
     # Many values that lie may mean all of the document, of which a time prints nothing.
     raw = b[start : start + (min(n, 8) if kind in _TIMES else n)]
     if kind == 246:
@@ -175,7 +175,7 @@ def _containers(width: int, siblings: Sequence[_Text], often: int) -> tuple[_Tex
         if gaps < 0:
             raise ValueError("a JSON document uses the bytes of its keys more than once")
         if first < last and start + last > len(b):
-            raise ValueError("a JSON key ends behind its document")
+            raise ValueError("a JSON key ends beyond its document")
         keys = [_quote(b[start + o : start + o + n].decode()).replace("%", "%%") for o, n in spans]
         pattern = "{" + ", ".join([f"{key}: %s" for key in keys]) + "}"
         if gaps > _GAPS:

@@ -68,7 +68,7 @@ class _Printer:
 
     def _scalar(self, kind: int, at: int) -> str:
         if at + _SIZES.get(kind, 1) > self._end:
-            raise ValueError("a JSON value ends behind its document")
+            raise ValueError("a JSON value ends beyond its document")
         return scalar(self._b, kind, at)
 
     def _long(self, kind: int, at: int) -> Iterator[str]:
@@ -138,7 +138,7 @@ class _Printer:
                     (key,) = struct.unpack_from(number, b, keys + i * (width + 2))
                     (length,) = struct.unpack_from("<H", b, keys + i * (width + 2) + width)
                     if start + key + length > self._end:
-                        raise ValueError("a JSON key ends behind its document")
+                        raise ValueError("a JSON key ends beyond its document")
                     head += encode_basestring(b[start + key : start + key + length].decode()) + ": "
                 if kind_of == _LITERAL or (5 <= kind_of <= 6) or (width == 4 and 7 <= kind_of <= 8):
                     # It stands in its entry, behind the type.

@@ -12,7 +12,7 @@ def lenenc(b: bytes, at: int) -> tuple[int, int]:
     if size is None:
         raise ValueError(f"{first:#x} begins no length")
     if at + 1 + size > len(b):
-        raise ValueError("a length ends behind its event")
+        raise ValueError("a length ends beyond its event")
     return int.from_bytes(b[at + 1 : at + 1 + size], "little"), at + 1 + size
 
 
@@ -20,5 +20,5 @@ def lenenc_string(b: bytes, at: int) -> tuple[bytes, int]:
     """Reads a string behind its length; returns it and where it ends. Raises ValueError."""
     n, at = lenenc(b, at)
     if at + n > len(b):
-        raise ValueError("a string ends behind its event")
+        raise ValueError("a string ends beyond its event")
     return b[at : at + n], at + n

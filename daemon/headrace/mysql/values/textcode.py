@@ -97,7 +97,7 @@ def text_span(b: bytes, p: int) -> tuple[int, int]:
     else:
         raise ValueError(f"a value has a length that begins with {n:#x}")
     if start + size > len(b):
-        raise ValueError("a value ends behind its row")
+        raise ValueError("a value ends beyond its row")
     return start, start + size
 
 

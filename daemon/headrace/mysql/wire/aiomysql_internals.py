@@ -48,7 +48,7 @@ class _GuardedConnection(aiomysql.Connection):  # type: ignore[misc]
             if self._tls_required:
                 raise LoginRefused(
                     "the server offers no TLS, or somebody on the way takes the offer out",
-                    "have it offer TLS (look at its tls_version, ssl_cert and ssl_key); or set "
+                    "have it offer TLS (check its tls_version, ssl_cert and ssl_key); or set "
                     'tls = "preferred", which goes without TLS when there is none, or tls = "disabled"',
                 )
             self._ssl_context = None

@@ -197,7 +197,7 @@ def _set_up(said: _Said) -> HeadraceError | None:
             f"the source refuses replicas: {said.quoted}", remedy="set server_id on the source"
         )
     if "cannot replicate anonymous transaction" in said.low:
-        message = f"the binlog has transactions without GTIDs behind {said.where}, which the source gives to nobody"
+        message = f"the binlog has transactions without GTIDs after {said.where}, which the source gives to nobody"
         return errors.SourceMisconfigured(
             f"{message} while its gtid_mode is ON: {said.quoted}",
             remedy="SET GLOBAL gtid_mode = 'ON_PERMISSIVE'; on the source until headrace has read them ('headrace "
@@ -213,10 +213,10 @@ def _set_up(said: _Said) -> HeadraceError | None:
 def _ended(said: _Said) -> HeadraceError | None:
     if said.errno == 1236 and _NEXT_GONE in said.low:
         # A RESET under our dump, or files taken out of the list: the next opening tells which.
-        message = f"the binlogs of {said.source} were reset or removed while they were read, behind {said.where}"
+        message = f"the binlogs of {said.source} were reset or removed while they were read, after {said.where}"
         return errors.SourceEnded(f"{message}; it says: {said.quoted}")
     if said.errno in GONE_AWAY or said.errno in BUSY:
-        return errors.SourceEnded(f"{said.source} ended the dump behind {said.where}: {said.quoted}")
+        return errors.SourceEnded(f"{said.source} ended the dump after {said.where}: {said.quoted}")
     return None
 
 
