@@ -1,1 +1,1 @@
-"""Throughput and memory of headrace on real servers, beside a reference reader and the limits of the machine."""
+"""Throughput and memory of headrace on real servers, compared with a reference reader and the limits of the machine."""

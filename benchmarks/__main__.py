@@ -17,14 +17,14 @@ from benchmarks.workloads import W1_ROWS, Filler, Workload
 from devstack import Stack
 
 SLOW_SINK = 40_000_000
-"""Bytes a second that the slow sink takes: about half of what one core makes."""
+"""Bytes per second of the slow sink: about half of what one core produces."""
 _OLD_BYTES = 1_000_000_000
 _SECONDS = 30.0
-"""How long steady work is measured."""
+"""Seconds for which steady work is measured."""
 
 
 def main() -> int:
-    """The command; returns 1 when a target is missed."""
+    """Runs the command; returns 1 if a target is missed."""
     options = parse(sys.argv[1:])
     if options.show is not None:
         print(report.show(options.show))
@@ -43,7 +43,7 @@ def main() -> int:
     if options.snapshot:
         lines += measure_snapshot(options.runs, options.rows // options.scale)
     if options.spark:
-        from benchmarks.consumer import measure_consumer  # and with it Spark
+        from benchmarks.consumer import measure_consumer  # imports Spark
 
         lines += measure_consumer(options.runs, options.scale)
     print("\n\n".join([*(one.markdown() for one in tables), *([table(lines)] if lines else [])]))
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def measure_daemon(options: argparse.Namespace) -> list[Table]:
-    """What is asked for of the daemon as a process, all on the same servers."""
+    """Returns the requested measurements of the daemon as a process, all on the same servers."""
     runs, scale, made = options.runs, options.scale, list[Table]()
     seconds = _SECONDS if scale == 1 else 5.0
     other = check_out(options.compare) if options.compare else None  # or it fails before the servers are started
@@ -78,7 +78,7 @@ def measure_daemon(options: argparse.Namespace) -> list[Table]:
 
 
 def measure_brokers(runs: int, scale: int) -> list[Line]:
-    """The limit of sending to brokers that are no Kafka."""
+    """Measures the limit of sending to brokers other than Kafka."""
     clock, messages = "rows_per_second", Workload("messages", "", 0)
     made = [
         Line(f"one-row messages into RabbitMQ, {kind} queue", "rabbitmq", messages, clock, 15_000, {"queue_type": kind})
@@ -94,7 +94,7 @@ def measure_brokers(runs: int, scale: int) -> list[Line]:
 
 
 def large_lines(w: dict[str, Workload]) -> list[Line]:
-    """Transactions that no memory holds, behind a sink that is slower than the source."""
+    """Returns the lines for transactions that do not fit into memory, with a sink that is slower than the source."""
     slow = {"sink_bytes_per_second": SLOW_SINK}
     made = []
     for key, what in (("huge", "10 million rows in one transaction"), ("wide", "1 GB in one statement")):
@@ -106,7 +106,7 @@ def large_lines(w: dict[str, Workload]) -> list[Line]:
 
 
 def measure_large(runs: int, scale: int) -> list[Line]:
-    """Every line of `large_lines`; needs some 15 GB of disk."""
+    """Measures every line of `large_lines`; needs about 15 GB of disk."""
     options = ("--innodb-redo-log-capacity=2G", "--innodb-buffer-pool-size=1G", "--skip-innodb-doublewrite")
     with Stack(lasting=True) as stack:
         server = stack.mysql(None, "--max-binlog-size=1073741824", "--binlog-expire-logs-seconds=0", *options)

@@ -1,17 +1,16 @@
-"""What a snapshot costs the stream beside it: pace of a stream that always has more, latency of one that seldom has.
+"""The cost of a snapshot for the stream: throughput of a stream that always has more, latency of one that seldom has.
 
-A chunk of a table goes out once the stream has come to where the binlog ended when the chunk was read. So a binlog that
-was written before says nothing here: all of it would go out first, and the snapshot behind it. The changes have to be
-written while the two run. MySQL can't store rows on one core as fast as headrace reads them on another; but it can log
-them: the table that is streamed is of the engine BLACKHOLE, which keeps no row, and whose events in the binlog are
-those of any other table. It has a JSON column, which costs headrace more than the server. The writer is told to write
-on, a transaction at a time, as soon as fewer than a certain number of its transactions are not confirmed. So the stream
-always has more to read, and is never far behind, as it is where the source's pace comes near to the daemon's.
+A chunk of a table is published once the stream has reached the end of the binlog at the time when the chunk was read.
+So a binlog that was written before is useless here: all of it would be published first, and the snapshot after it. The
+changes must be written while the two run. MySQL can't store rows on one core as fast as headrace reads them on another;
+but it can log them: the streamed table has the engine BLACKHOLE, which stores no row, and whose events in the binlog
+are those of any other table. It has a JSON column, which costs headrace more than the server. The writer continues, a
+transaction at a time, as soon as fewer than a certain number of its transactions are unconfirmed. So the stream always
+has more to read, and is never far behind, as with a source whose rate is close to the daemon's.
 
-Whether that was so is among the figures: `starved` is the share of looks at which all that was written was confirmed.
-Where it is not near 0, the pace is the writer's, and the ratio says too little. `busy` is the share of the time that
-the process had the CPU; without anybody else on its core, and with a stream that always has more, it is near 1.
-"""
+The figures show whether that was so: `starved` is the share of checks at which all that was written was confirmed. If
+it is not near 0, the rate is the writer's, and the ratio says too little. `busy` is the share of the time that the
+process had the CPU; with nothing else on its core, and with a stream that always has more, it is near 1."""
 
 from __future__ import annotations
 
@@ -39,24 +38,25 @@ from headrace.snapshot.commands import SnapshotCommand
 from headrace.tasks import beside
 
 _ALONE_SECONDS = 5.0
-"""How long the stream runs alone, before the snapshot and again behind it."""
+"""Seconds that the stream runs alone, before the snapshot and again after it."""
 _QUIET_SECONDS = 10.0
 """The same for the stream of few changes, once."""
 _RESYNC_SECONDS = 60.0
-"""How long the snapshot is watched at most."""
+"""Maximum seconds for which the snapshot is measured."""
 _LIMIT_SECONDS = 240.0
 _WINDOW = 16
-"""Transactions that are written and not confirmed: a tenth of a second of the stream. A chunk waits about so long, so
-more would hold the snapshot back, and with fewer the stream would wait for the writer."""
+"""Transactions that are written and unconfirmed: a tenth of a second of the stream. A chunk waits about this long, so
+more would delay the snapshot, and with fewer the stream would wait for the writer."""
 _TOLD = 0.002
 _AT = re.compile(rb'"at_us":"?(\d+)')
 _SMALL = 1000
-"""Bytes of a message that may be of the streamed table; those of the snapshot are larger."""
+"""Maximum bytes of a message of the streamed table; those of the snapshot are larger."""
 
 
 @dataclass(slots=True)
 class _Writer:
-    """The two ends of a writer, and how often the stream that reads it was looked at, and had nothing more to read."""
+    """The two ends of a writer, and how many times the stream that reads it was checked, and had nothing more to
+    read."""
 
     orders: int
     answers: int
@@ -65,7 +65,7 @@ class _Writer:
     starved: int = 0
 
     async def feed(self, status: DestinationStatus) -> None:
-        """Tells the writer to write on, so that the stream never comes to its end."""
+        """Makes the writer continue, so that the stream never reaches its end."""
         told, before = 0, status.published.transactions
         while True:
             confirmed = status.published.transactions - before
@@ -85,7 +85,7 @@ class _Writer:
 
 @contextmanager
 def _writer(job: dict[str, Any], rate: float) -> Iterator[_Writer]:
-    """A process that writes the job's statements, on the cores that are not measured."""
+    """Yields a process that writes the job's statements, on the cores that are not measured."""
     orders = {"connection": job["root"], "statements": job["statements"], "rate": rate}
     command = [sys.executable, "-m", "benchmarks.writer", json.dumps(orders)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as one:
@@ -113,14 +113,14 @@ class _Moment:
 
     @classmethod
     def of(cls, run: Running, writer: _Writer) -> _Moment:
-        """Now."""
+        """Returns the present counters."""
         times = time.perf_counter(), time.process_time()
         return cls(*times, run.status.published.transactions, writer.looks, writer.starved)
 
 
 async def stream(job: dict[str, Any]) -> dict[str, float]:
-    """Rows a second of a stream that always has more: alone, and beside a resync of another table. Rows of the stream
-    are counted by its transactions, which all have the same number of them."""
+    """Returns rows per second of a stream that always has more: alone, and during a resync of another table. Rows of
+    the stream are counted by its transactions, which all have the same number of them."""
     each = job["rows_per_transaction"]
     with _writer(job, 0) as writer:
         async with running(job) as run, asyncio.timeout(_LIMIT_SECONDS):
@@ -166,8 +166,8 @@ async def _pass(run: Running, seconds: float) -> None:
 
 
 async def _resync(run: Running, job: dict[str, Any], each: int) -> int:
-    """Until all rows of the table are confirmed, or for a minute; how many were. Those of the stream are `each` a
-    transaction."""
+    """Waits until all rows of the table are confirmed, or for a minute; returns how many were. Those of the stream are
+    `each` a transaction."""
     status, end = run.status, time.monotonic() + _RESYNC_SECONDS
 
     def others() -> int:
@@ -189,7 +189,7 @@ def _failed(task: asyncio.Task[None]) -> bool:
 
 
 class _Noting(NullSink):
-    """Notes of each row of the streamed table how long after its statement it was confirmed."""
+    """Records for each row of the streamed table how long after its statement it was confirmed."""
 
     def __init__(self, lease: Lease) -> None:
         super().__init__(lease)
@@ -208,8 +208,8 @@ class _Noting(NullSink):
 
 
 async def latency(job: dict[str, Any]) -> dict[str, float]:
-    """Milliseconds from a statement of one row, its commit included, until the row is confirmed: the stream alone, and
-    beside a resync. Rows come at a steady rate, and have in them when the server began with their statement."""
+    """Returns milliseconds from a statement of one row, its commit included, until the row is confirmed: the stream
+    alone, and during a resync. Rows come at a steady rate, and contain when the server began their statement."""
     sinks: list[_Noting] = []
 
     def new_sink(lease: Lease) -> _Noting:

@@ -1,4 +1,4 @@
-"""Canal's own Java client beside a measured daemon, as a process of its own."""
+"""Canal's own Java client of a measured daemon, as a separate process."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _HEAP = "512m"
 
 @contextmanager
 def reading(cache: Cache, address: str, destination: str, rows: int) -> Iterator[None]:
-    """A client that reads so many rows of a destination, once that is served. Raises SystemExit when it fails; what
-    waits for the rows need not look after it, because none are confirmed then."""
+    """Runs a client that reads this many rows of a destination, once that is served. Raises SystemExit if it fails;
+    callers that wait for the rows need not check it, because none are confirmed then."""
     host, _, port = address.rpartition(":")
     command = [*canal.reader(cache, _SOURCE, _HEAP), host, port, destination, str(rows)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sys.stderr, env=clean_environment()) as client:

@@ -15,7 +15,7 @@ FIGURES = {"rows_per_second": "rows_ratio", "cpu_us": "cpu_ratio", "memory_mb": 
 _MADE_FROM = ("pyproject.toml", "requirements-dev.lock", "native")
 """What a virtual environment is made from."""
 _LEAST = 0.01
-"""A smaller difference is none, however often it comes."""
+"""A smaller difference does not count, however often it comes."""
 _PAIRS = 5
 """Fewer say nothing about noise."""
 _SET_UP = """
@@ -27,8 +27,8 @@ if [ -x scripts/build-native ]; then scripts/build-native; fi
 
 
 def check_out(ref: str) -> Version:
-    """The other commit in a worktree of its own in the cache, with this one's virtual environment where it would have
-    the same, or else with one of its own."""
+    """Returns the other commit in a separate worktree in the cache, with this one's virtual environment if it would be
+    the same, or else with its own."""
     commit = _git("rev-parse", "--verify", f"{ref}^{{commit}}")
     tree = ROOT / ".cache" / "bench-trees" / commit
     if not (tree / "pyproject.toml").exists():
@@ -42,7 +42,7 @@ def check_out(ref: str) -> Version:
 
 
 def _state(tree: Path, name: str) -> list[tuple[str, bytes]]:
-    """A file, or the files of a folder that git knows or would take."""
+    """Returns a file, or the files of a folder that git tracks or would track."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", name]
     found = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=True).stdout.split("\n")
     return [(one, (tree / one).read_bytes()) for one in sorted(filter(None, found)) if (tree / one).is_file()]
@@ -56,8 +56,8 @@ def _git(*words: str) -> str:
 
 
 def compare(chosen: Sequence[Entry], other: Version, ref: str, pairs: int) -> list[Table]:
-    """Each entry with both commits, so many times, which of them is first changing from pair to pair: the ratios, with
-    what moved, and the figures that they are of."""
+    """Measures each entry with both commits, this many times, in alternating order: returns the ratios, with what
+    changed, and the figures behind them."""
     ratios, absolute = Table(f"against {ref}"), Table("both commits")
     sides = {HERE: "here", other: ref}
     for number in range(pairs):
@@ -76,8 +76,8 @@ def compare(chosen: Sequence[Entry], other: Version, ref: str, pairs: int) -> li
 
 
 def verdict(table: Table, ratio: str) -> str:
-    """Which entries moved in this figure, and which did not: with those that moved, all pairs are on one side of 1, and
-    their median is farther from it than half of their range."""
+    """Returns which entries changed in this figure, and which did not: an entry has changed if all pairs are on one
+    side of 1, and their median is farther from it than half of their range."""
     moved, rest = [], []
     for name, figures in table.rows.items():
         runs = figures[ratio]

@@ -1,5 +1,5 @@
-"""`scripts/bench --spark`: the Spark consumer from Kafka into Elasticsearch, its stages apart, joins, and what a bare
-loop does beside it. One process and one Spark for all of it, warmed up before anything is measured."""
+"""`scripts/bench --spark`: the Spark consumer from Kafka into Elasticsearch, its stages, joins, and a bare loop for
+comparison. One process and one Spark for all of it, warmed up before anything is measured."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WARM = 4
 SERVES = 50_000
 CHILDREN = 100_000
 SINGLE = 3_000
-"""Documents of the loop that sends each in a request of its own."""
+"""Documents of the loop that sends each in a separate request."""
 _CLOCK = "rows_per_second"
 
 
@@ -83,7 +83,7 @@ class _Bench:
         print(f"bench: {name}: {rows / seconds:,.0f} rows/s", flush=True)
 
     def empty(self) -> None:
-        """Deletes all indexes, so that each run makes them anew."""
+        """Deletes all indexes, so that each run creates them again."""
         with Cluster(_elasticsearch(self.elastic)) as cluster:
             names = [one["index"] for one in cluster.call("GET", "_cat/indices", format="json")]
             for name in names:
@@ -144,7 +144,7 @@ class _Bench:
         return list(self.lines.values())
 
     def process(self) -> None:
-        """The whole of it as users run it."""
+        """Measures all of it as users run it."""
         figures = measure_process(self.stack, self.kafka, self.elastic)
         what = f"at {RATE} changes/s"
         for name, figure, target in (
@@ -162,7 +162,8 @@ class _Bench:
             yield from actions(read(value), rules)  # type: ignore[arg-type]
 
     def _bare(self, rows: int) -> None:
-        """One thread and no Spark: what the machine gives in this way. Without the time that making lines takes."""
+        """Measures one thread without Spark: the machine's limit for this method. Without the time that making lines
+        takes."""
         settings = _elasticsearch(self.elastic)
         with Cluster(settings) as cluster:
             BulkWriter(settings, cluster).indexes.unfit("shop.service", ("shop", "service"))
@@ -210,6 +211,6 @@ def _parse(rows: Iterable[Any]) -> Iterator[int]:
 
 
 def measure_consumer(runs: int, scale: int) -> list[Line]:
-    """Every line about the Spark consumer."""
+    """Measures every line about the Spark consumer."""
     with Stack(lasting=True) as stack:
         return _Bench(stack, runs, scale).run()

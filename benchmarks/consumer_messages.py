@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 Row = dict[str, str]
 INDEX = "shop.service"
-"""Where rows of services() go, undeclared."""
+"""The index of rows of services(), undeclared."""
 START = 3_563_400_000_000_000_000
 """The first `_pos`."""
 _STEP = 1024
@@ -34,7 +34,7 @@ PRICE = {"id": "bigint", "serve_id": "bigint", "unit": "varchar(9)", "price": "d
 
 
 def message(table: str, types: dict[str, str], rows: Sequence[Row], number: int, **more: Any) -> bytes:
-    """An INSERT, or what `more` says."""
+    """Returns an INSERT, or what `more` says."""
     made: dict[str, Any] = {
         "_pos": str(START + number * _STEP),
         "data": rows,
@@ -56,7 +56,7 @@ def message(table: str, types: dict[str, str], rows: Sequence[Row], number: int,
 
 
 def services(rows: int, per_message: int) -> Iterator[bytes]:
-    """Rows of one table of eight columns."""
+    """Yields rows of one table of eight columns."""
     for number, first in enumerate(range(0, rows, per_message)):
         yield message(
             "service", _SERVICE, [_service(key) for key in range(first, min(rows, first + per_message))], number
@@ -64,7 +64,7 @@ def services(rows: int, per_message: int) -> Iterator[bytes]:
 
 
 def service(key: int) -> bytes:
-    """One new row of that table."""
+    """Returns one new row of that table."""
     return message("service", _SERVICE, [_service(key)], key)
 
 
@@ -82,7 +82,8 @@ def _service(key: int) -> Row:
 
 
 def joined(serves: int) -> Iterator[bytes]:
-    """Services of an item each, items of a type each, and two prices a service: three rows a service and a few."""
+    """Yields services of an item each, items of a type each, and two prices a service: three rows a service and a
+    few."""
     number = 0
     for key in range(20):
         yield message("serve_type", TYPE, [{"id": str(key), "name": f"类型 {key}"}], (number := number + 1))
@@ -99,26 +100,26 @@ def joined(serves: int) -> Iterator[bytes]:
 
 
 def serve(key: int, item: int) -> Row:
-    """A service."""
+    """Returns a service."""
     return {"id": str(key), "serve_item_id": str(item), "city": f"城市{key % 30}", "on_sale": "1"}
 
 
 def shared_item(serves: int) -> Iterator[bytes]:
-    """Services that all have one item."""
+    """Yields services that all have one item."""
     yield message("serve_item", ITEM, [{"id": "1", "name": "前", "serve_type_id": "1", "description": _NOTE}], 1)
     for number, first in enumerate(range(0, serves, 30), 2):
         yield message("serve", SERVE, [serve(key, 1) for key in range(first, min(serves, first + 30))], number)
 
 
 def renamed_item(number: int) -> bytes:
-    """The item of `shared_item` gets another name."""
+    """Returns a new name for the item of `shared_item`."""
     row = {"id": "1", "name": f"后 {number}", "serve_type_id": "1", "description": _NOTE}
     old = [{"name": "前"}]
     return message("serve_item", ITEM, [row], 1_000_000 + number, type="UPDATE", old=old)
 
 
 DECLARED: dict[str, Any] = {"name": "declared", "tables": [r"shop\.service"]}
-"""The section [[index]] for rows of services(), with types out of the table's."""
+"""The section [[index]] for rows of services(), with the table's types."""
 SERVICES: dict[str, Any] = {
     "name": "services",
     "tables": [r"shop\.serve"],
@@ -144,7 +145,7 @@ SERVICES: dict[str, Any] = {
 
 
 def fill(servers: str, topic: str, values: Iterator[bytes], partitions: int = 2) -> tuple[int, int]:
-    """Makes the topic and publishes; messages and bytes."""
+    """Creates the topic and publishes; returns messages and bytes."""
     return asyncio.run(_fill(servers, topic, values, partitions))
 
 

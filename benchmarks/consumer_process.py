@@ -1,4 +1,4 @@
-"""The Spark consumer as the process that users run: from a change to a search that finds it, and its memory."""
+"""The Spark consumer as users run it: from a change to a search that finds it, and its memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WARM = 20.0
 _MEASURED = 40.0
 """Seconds."""
 _MARKED = 0.25
-"""Seconds between two changes whose way is measured."""
+"""Seconds between two measured changes."""
 _POLL = 0.02
 _LOOK = 5.0
 _LIMIT = 120.0
@@ -53,8 +53,8 @@ listen = "127.0.0.1:{port}"
 
 
 def measure_process(stack: Stack, kafka: str, elastic: str) -> dict[str, float]:
-    """Seconds from a change to a search that finds it, the median and the 99th of 100, and megabytes of driver, JVM and
-    workers at their most."""
+    """Returns seconds from a change to a search that finds it, the median and the 99th of 100, and the peak megabytes
+    of driver, JVM and workers."""
     topic = f"bench-{uuid.uuid4().hex[:8]}"
     folder = stack.cache.root / "tmp" / topic
     folder.mkdir(parents=True)
@@ -118,7 +118,7 @@ async def _measure(kafka: str, elastic: str, topic: str, process: subprocess.Pop
 
 
 async def _send(kafka: str, topic: str, sent: dict[str, float]) -> None:
-    """Some changes at a time, as they come out of a daemon. Those that are measured are noted."""
+    """Sends some changes at a time, as a daemon does. Records the measured ones."""
     async with AIOKafkaProducer(bootstrap_servers=kafka, linger_ms=5) as producer:
         began, number, marked = time.monotonic(), 0, 0.0
         while (now := time.monotonic()) < began + _WARM + _MEASURED:
@@ -135,13 +135,13 @@ def _search(cluster: Cluster, keys: list[str]) -> list[str]:
     body = {"query": {"ids": {"values": keys}}, "_source": False, "size": len(keys)}
     try:
         found = cluster.call("POST", (messages.INDEX, "_search"), body)
-    except ApiError:  # there is no index yet
+    except ApiError:  # the index does not exist yet
         return []
     return [hit["_id"] for hit in found["hits"]["hits"]]
 
 
 def _memory(leader: int) -> float:
-    """Megabytes of the group's processes; what they share counts once."""
+    """Returns the megabytes of the group's processes; shared memory counts once."""
     total = 0
     for path in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,4 @@
-"""The daemon as a user starts it, in a process of its own, and what it uses: CPU and memory by /proc."""
+"""The daemon as a user starts it, in a separate process, and its CPU and memory from /proc."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 LOOK = 0.1
-"""Seconds between two looks: each costs the daemon an answer to a request."""
+"""Seconds between two checks: each costs the daemon an answer to a request."""
 _LIMIT_SECONDS = 900.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PACKAGES = ("common", "daemon")
@@ -27,22 +27,22 @@ _PACKAGES = ("common", "daemon")
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Which headrace is started: its sources, and the virtual environment that has what it needs."""
+    """The headrace that is started: its sources, and the virtual environment with its dependencies."""
 
     root: Path = ROOT
     venv: Path = Path(sys.prefix)
 
     @property
     def knows_native(self) -> bool:
-        """Whether it has [daemon] native: one from before it is Python alone."""
+        """Returns whether it has [daemon] native: older versions are Python alone."""
         return (self.root / "daemon" / "headrace" / "native.py").exists()
 
     def command(self, config: Path) -> list[str]:
-        """The command line of a daemon."""
+        """Returns the command line of a daemon."""
         return [str(self.venv / "bin" / "headrace"), "run", "--config", str(config)]
 
     def environment(self) -> dict[str, str]:
-        """In which its own sources come before those that the virtual environment was made with."""
+        """Returns an environment in which its own sources come before those of the virtual environment."""
         return {**os.environ, "PYTHONPATH": os.pathsep.join(str(self.root / one) for one in _PACKAGES)}
 
 
@@ -58,9 +58,9 @@ class Sample:
     memory: int
     rows: int
     least: int
-    """Rows of the destination that has fewest."""
+    """Rows of the destination with the fewest."""
     streaming: int
-    """Destinations in that state."""
+    """Number of destinations in that state."""
 
 
 class Daemon:
@@ -71,7 +71,7 @@ class Daemon:
         self.samples: list[Sample] = []
 
     def destinations(self) -> dict[str, dict[str, Any]]:
-        """Their parts of /health; {} while nobody answers."""
+        """Returns their parts of /health; {} while nothing answers."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/health", timeout=30) as answer:
                 body = answer.read()
@@ -84,7 +84,7 @@ class Daemon:
         return found
 
     def sample(self) -> Sample:
-        """Now. Raises SystemExit when the daemon has ended."""
+        """Returns a sample now. Raises SystemExit if the daemon has ended."""
         if self.process.poll() is not None:
             raise SystemExit(f"bench: the daemon has ended with {self.process.returncode}:\n{self.log()}")
         found = self.destinations().values()
@@ -95,7 +95,7 @@ class Daemon:
         return self.samples[-1]
 
     def until(self, condition: Callable[[Sample], bool], look: float = LOOK) -> Sample:
-        """Takes samples until one fits. Raises SystemExit when the daemon ends, or nothing comes of it."""
+        """Takes samples until one fits. Raises SystemExit if the daemon ends, or after too long."""
         deadline = time.monotonic() + _LIMIT_SECONDS
         while not condition(sample := self.sample()):
             if time.monotonic() > deadline:
@@ -104,22 +104,22 @@ class Daemon:
         return sample
 
     def log(self) -> str:
-        """The end of its log."""
+        """Returns the end of its log."""
         return self._log.read_text(errors="replace")[-4000:]
 
     @property
     def state_bytes(self) -> int:
-        """Of the files of its state store."""
+        """Returns the size of the files of its state store."""
         return sum(one.stat().st_size for one in (self._log.parent / "var").iterdir())
 
     @property
     def peak_mb(self) -> float:
-        """The most memory of all samples."""
+        """Returns the peak memory of all samples."""
         return max(one.memory for one in self.samples) / 1e6
 
 
 def used(pid: int) -> tuple[float, int]:
-    """Seconds of CPU that a process and its children have used, and their memory; what they share with others counts in
+    """Returns seconds of CPU of a process and its children, and their memory; memory shared with others counts in
     proportion (PSS)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     cpu = (int(fields[11]) + int(fields[12])) / _TICKS
@@ -134,7 +134,7 @@ def used(pid: int) -> tuple[float, int]:
 
 
 def free_port() -> int:
-    """One that nobody listens on."""
+    """Returns an unused port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -144,8 +144,7 @@ def free_port() -> int:
 def running(
     destinations: Mapping[str, Mapping[str, Any]], version: Version = HERE, settings: Mapping[str, Any] | None = None
 ) -> Iterator[Daemon]:
-    """A daemon with these destinations until the end of the block, then ended without draining; `settings` is more of
-    headrace.toml."""
+    """Yields a daemon with these destinations, then ends it without draining; `settings` is more of headrace.toml."""
     with TemporaryDirectory(prefix="bench-") as name:
         folder, port = Path(name), free_port()
         (folder / "destinations").mkdir()
@@ -172,7 +171,8 @@ def running(
 
 
 def toml(sections: Mapping[str, Mapping[str, Any]]) -> str:
-    """Sections of keys whose values are texts, numbers and booleans, which JSON writes as TOML does, or sections."""
+    """Returns sections of keys whose values are texts, numbers and booleans, which JSON writes as TOML does, or
+    sections."""
     lines = []
     for name, keys in sections.items():
         inner = {f"{name}.{key}": value for key, value in keys.items() if isinstance(value, Mapping)}

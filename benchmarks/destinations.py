@@ -22,11 +22,11 @@ from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.load import Loader
 
 _LOOK = 0.002
-"""Seconds between two looks at a counter."""
+"""Seconds between two checks of a counter."""
 
 
 def settings_of(job: dict[str, Any]) -> DestinationSettings:
-    """The destination that does a job: from the start of its binlog file, unless its source says otherwise."""
+    """Returns the destination of a job: from the start of its binlog file, unless its source says otherwise."""
     sink: dict[str, Any] = {"type": "null"}
     if job.get("pipe"):
         sink = {"type": "jsonl", "path": job["pipe"]}
@@ -35,7 +35,7 @@ def settings_of(job: dict[str, Any]) -> DestinationSettings:
     source = {"start": f"{job['file']}:4", "tls": "disabled", "server_id": os.getpid() + 1000, **job["source"]}
     return Loader(ADAPTERS, {}).make_destination(
         {
-            # Each run's own: exactly once, the brokers remember where the last one came to.
+            # A new one for each run: with exactly once, the brokers remember the position of the last one.
             "name": job.get("destination", job.get("topic", "bench")),
             "source": source,
             "message": {"rows_per_message": job.get("rows_per_message", 0), "format": job.get("format", "canal")},
@@ -49,14 +49,14 @@ def settings_of(job: dict[str, Any]) -> DestinationSettings:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A destination that runs."""
+    """A running destination."""
 
     status: DestinationStatus
     operator: Operator
     task: asyncio.Task[None]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Waits; raises what has ended the destination, if anything has."""
+        """Waits; raises the error that has ended the destination, if any."""
         while not condition():
             await asyncio.sleep(_LOOK)  # a counter has no event
             if self.task.done():
@@ -66,8 +66,8 @@ class Running:
 
 @asynccontextmanager
 async def running(job: dict[str, Any], new_sink: Callable[[Lease], Sink] | None = None) -> AsyncIterator[Running]:
-    """The destination of a job, in a process that has just begun, until the end of the block; `new_sink` makes its sink
-    in place of the one that the job names."""
+    """Yields the destination of a job, in a new process; `new_sink` makes its sink in place of the one that the job
+    names."""
     with TemporaryDirectory() as folder:
         settings = settings_of(job)
         state = StateSettings(path=Path(folder) / "state.db")

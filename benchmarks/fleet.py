@@ -1,4 +1,4 @@
-"""What a daemon costs that waits, or has many destinations: latency, idle, many in catch-up, a first start."""
+"""The cost of a daemon that waits, or has many destinations: latency, idle, many in catch-up, a first start."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOOK = 0.5
 
 
 def latency(servers: Servers, runs: int, seconds: float) -> Table:
-    """Milliseconds from a commit until the record is read back, at a steady rate of one-row transactions."""
+    """Returns milliseconds from a commit until the record is read back, at a steady rate of one-row transactions."""
     table = Table(f"latency at {RATE} changes/s, {seconds:.0f} s")
     filler = Filler(servers.mysql)
     ways = [(way, filler.steady(f"steady{number}")) for number, way in enumerate((KAFKA, EXACTLY_ONCE))]
@@ -64,7 +64,7 @@ def _latency(servers: Servers, table: str, way: Way, statements: list[str], seco
 
 @contextmanager
 def _written(servers: Servers, statements: list[str], rate: float) -> Iterator[None]:
-    """Statements in turn, so many a second, by a process of its own."""
+    """Runs statements in turn, this many per second, in a separate process."""
     job = {"connection": servers.mysql.connection("root"), "statements": statements, "rate": rate}
     command = [sys.executable, "-m", "benchmarks.writer", json.dumps(job)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as writer:
@@ -76,7 +76,7 @@ def _written(servers: Servers, statements: list[str], rate: float) -> Iterator[N
 
 
 async def _read_back(brokers: str, name: str, seconds: float) -> list[float]:
-    """Milliseconds between each message's commit, which its number says, and when a consumer had it."""
+    """Returns milliseconds between each message's commit, which its number contains, and when a consumer had it."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=brokers,
         enable_auto_commit=False,
@@ -102,7 +102,7 @@ async def _read_back(brokers: str, name: str, seconds: float) -> list[float]:
 
 
 def idle(servers: Servers, runs: int, seconds: float) -> Table:
-    """Destinations that have nothing to do: CPU as a share of one core, and memory."""
+    """Measures destinations that have nothing to do: CPU as a share of one core, and memory."""
     table = Table(f"{IDLE} idle destinations, {seconds:.0f} s")
     for number in range(runs):
         told(number, runs, table.title)
@@ -123,8 +123,8 @@ def idle(servers: Servers, runs: int, seconds: float) -> Table:
 
 
 def many(servers: Servers, workload: Workload, runs: int, seconds: float) -> Table:
-    """Destinations that all have W1 before them, in one process: rows a second of all, CPU and memory, until
-    the first is at its end or for some seconds."""
+    """Measures destinations that all have W1 to read, in one process: rows per second of all, CPU and memory, until the
+    first is at its end or for some seconds."""
     table = Table(f"{MANY} destinations in catch-up, at most {seconds:.0f} s")
     for number in range(runs):
         told(number, runs, table.title)
@@ -157,9 +157,9 @@ def _catch_up(servers: Servers, workload: Workload, topics: ExitStack) -> dict[s
 
 
 def first_start(servers: Servers, runs: int, size: int) -> Table:
-    """A daemon that has no position and begins at an old one, with so many bytes of binlog behind it: seconds from the
-    process's start, and what the server has sent, until the first row is published. Beside it the same with next to
-    nothing behind it, which is what the process's own start takes."""
+    """Measures a daemon without a position that begins at an old one, followed by this many bytes of binlog: seconds
+    from the process's start, and what the server has sent, until the first row is published. For comparison the same
+    with almost nothing after it, which is the time of the process's own start."""
     table = Table("first start")
     filler = Filler(servers.mysql)
     _start_at(servers, table, "nothing behind the start", filler.w1(5_600, "near"), runs)
@@ -181,5 +181,5 @@ def _start_at(servers: Servers, table: Table, name: str, workload: Workload, run
 
 
 def _sent(servers: Servers) -> int:
-    """Bytes that the server has sent to whomever."""
+    """Returns the bytes that the server has sent to all clients."""
     return int(servers.mysql.sql("SHOW GLOBAL STATUS LIKE 'Bytes_sent'")[0][1])

@@ -1,4 +1,5 @@
-"""Memory and state store over a long time: tables that the server opens again for ever, and tables that come and go."""
+"""Memory and state store over a long time: tables that the server keeps reopening, and tables that are created and
+dropped."""
 
 from __future__ import annotations
 
@@ -24,18 +25,18 @@ _MYSQL = (
     "--innodb-buffer-pool-size=512M",
 )
 _STEPS = 10
-"""Looks at memory and state store, one after each such part of the rounds."""
+"""Checks of memory and state store, one after each such part of the rounds."""
 _WRITERS = 4
 _LOOK = 0.5
 _COLUMNS = ", ".join(["id BIGINT PRIMARY KEY", *(f"c{number} VARCHAR(40) DEFAULT 'x'" for number in range(19))])
 _ROWS = 10
-"""Of a round."""
+"""Rows of a round."""
 Round = Callable[[int], Iterator[str]]
 
 
 def level(rounds: int, only: str = "") -> Table:
-    """So many rounds of each whose name has `only`, in the format and with the metadata that are the defaults, into no
-    sink."""
+    """Runs this many rounds of each whose name contains `only`, in the default format and with the default metadata,
+    into no sink."""
     table = Table(f"{rounds:,} rounds")
     with Stack(lasting=True) as stack:
         server = stack.mysql(None, *_MYSQL)
@@ -52,7 +53,7 @@ def level(rounds: int, only: str = "") -> Table:
                 _run(server, TABLES, lambda i: iter([f"CREATE TABLE {SCHEMA}.many{i} ({_COLUMNS})"]))
             source = {**server.connection(), "start": "latest", "tls": "disabled", "snapshot": "never"}
             made = {"source": source, "filter": {"include": rf"{SCHEMA}\.{prefix}.*"}, "sink": {"type": "null"}}
-            with running({prefix: made}) as daemon:  # its heartbeat row is there for ever
+            with running({prefix: made}) as daemon:  # its heartbeat row exists forever
                 daemon.until(lambda now: now.streaming > 0, _LOOK)
                 table.add(what, _steps(daemon, server, what, rounds, statements))
     return table
@@ -70,7 +71,8 @@ def _stage(name: str, number: int) -> Iterator[str]:
 
 
 def _steps(daemon: Daemon, server: MysqlServer, what: str, rounds: int, statements: Round) -> dict[str, float]:
-    """Says after each part of the rounds what the daemon uses; the figures of the first part and of the last."""
+    """Reports after each part of the rounds what the daemon uses; returns the figures of the first part and of the
+    last."""
     part, first, begun = rounds // _STEPS, 0.0, time.monotonic()
     for step in range(_STEPS):
         _run(server, part, statements, step * part)
@@ -87,7 +89,8 @@ def _steps(daemon: Daemon, server: MysqlServer, what: str, rounds: int, statemen
 
 
 def _run(server: MysqlServer, rounds: int, statements: Round, start: int = 0) -> None:
-    """The statements of so many rounds, by several sessions; what has the same name is written by one of them."""
+    """Runs the statements of this many rounds, by several sessions; statements with the same name are run by one of
+    them."""
 
     def write(writer: int) -> None:
         connection = pymysql.connect(**server.connection("root"), autocommit=True)

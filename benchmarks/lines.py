@@ -28,7 +28,7 @@ _UNITS = {
 
 @dataclass(slots=True)
 class Line:
-    """One line of the table: what is measured, on which workload, and what it should reach."""
+    """One line of the table: what is measured, on which workload, and its target."""
 
     name: str
     kind: str
@@ -42,12 +42,12 @@ class Line:
 
     @property
     def value(self) -> float:
-        """The median of the figure that counts."""
+        """Returns the median of the main figure."""
         return statistics.median(run[self.figure] for run in self.runs)
 
     @property
     def met(self) -> str:
-        """Whether the target is reached; memory is to stay below its own."""
+        """Returns whether the target is reached; memory must stay below its own."""
         if self.target is None or self.missing:
             return ""
         least = self.figure == "rss_mb" or self.figure.endswith("_s")
@@ -55,25 +55,25 @@ class Line:
         return "yes" if good else "NO"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types only."""
+        """Returns JSON types only."""
         made = {"name": self.name, "figure": self.figure, "target": self.target, "runs": self.runs}
         return made | ({"missing": self.missing} if self.missing else {})
 
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """What runs for the measurements."""
+    """The servers of the measurements."""
 
     source: Any = None
     kafka: Any = None
     rabbitmq: Any = None
     rocketmq: Any = None
     scale: int = 1
-    """A broker that is measured alone gets so many times fewer messages."""
+    """A broker that is measured alone gets this many times fewer messages."""
 
 
 def run(line: Line, servers: Servers) -> None:
-    """One run in a process of its own."""
+    """Runs one measurement in a separate process."""
     job: dict[str, Any] = {"kind": line.kind, "topic": f"bench-{uuid.uuid4().hex[:8]}"}
     if servers.source is not None:
         job["source"] = servers.source.connection()
@@ -99,12 +99,12 @@ def run(line: Line, servers: Servers) -> None:
 
 
 def _shown(figure: str) -> tuple[str, int]:
-    """Unit and decimal places, by the end of a figure's name."""
+    """Returns unit and decimal places, by the end of a figure's name."""
     return next(shown for end, shown in _UNITS.items() if figure.endswith(end))
 
 
 def table(measured: list[Line]) -> str:
-    """Markdown, for docs/benchmarks.md and the eye."""
+    """Returns Markdown, for docs/benchmarks.md and people."""
     out = ["| measurement | median | least..most | target | met |", "|---|---:|---:|---:|---|"]
     for line in measured:
         if line.missing:
@@ -118,10 +118,10 @@ def table(measured: list[Line]) -> str:
 
 
 def run_all(measured: list[Line], runs: int, servers: Servers) -> None:
-    """All lines in turn, several times, so that a slow moment of the machine does not hit one line alone."""
+    """Runs all lines in turn, several times, so that a slow moment of the machine does not affect one line alone."""
     for number in range(runs):
         for line in measured:
             if line.missing or len(line.runs) > number:
-                continue  # or it shares the runs of the line before
+                continue  # it shares the runs of the line before
             print(f"bench: run {number + 1} of {runs}: {line.name}", flush=True)
             run(line, servers)

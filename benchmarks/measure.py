@@ -1,4 +1,4 @@
-"""One measurement in a process of its own, on one core: prints its figures as a JSON object."""
+"""One measurement in a separate process, on one core: prints its figures as a JSON object."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _WRITE_ROWS = 30
 
 
 async def pipeline(job: dict[str, Any]) -> dict[str, float]:
-    """The daemon's own actor, from the binlog file's start until all rows are confirmed."""
+    """Measures the daemon's own destination, from the binlog file's start until all rows are confirmed."""
     with TemporaryDirectory() as folder:
         reader = _slow_reader(job, folder) if job.get("sink_bytes_per_second") else None
         async with running(job) as run, asyncio.timeout(_LIMIT_SECONDS):
             status = run.status
-            await run.until(lambda: status.published.rows > 0)  # what the start costs is not what is measured
+            await run.until(lambda: status.published.rows > 0)  # the start is not measured
             begun, cpu, first = time.perf_counter(), time.process_time(), status.published.rows
             await run.until(lambda: status.published.rows >= job["rows"])
             elapsed, used = time.perf_counter() - begun, time.process_time() - cpu
@@ -37,7 +37,7 @@ async def pipeline(job: dict[str, Any]) -> dict[str, float]:
 
 
 def _slow_reader(job: dict[str, Any], folder: str) -> subprocess.Popen[bytes]:
-    """Lets the messages go into a pipe that a process of its own reads slowly."""
+    """Sends the messages into a pipe that a separate process reads slowly."""
     job["pipe"] = f"{folder}/pipe"
     os.mkfifo(job["pipe"])
     command = [sys.executable, "-m", "benchmarks.slow_reader", job["pipe"], str(job["sink_bytes_per_second"])]
@@ -45,7 +45,7 @@ def _slow_reader(job: dict[str, Any], folder: str) -> subprocess.Popen[bytes]:
 
 
 async def rabbitmq_only(job: dict[str, Any]) -> dict[str, float]:
-    """Ready messages of one row into a queue of RabbitMQ, each confirmed."""
+    """Measures ready messages of one row into a queue of RabbitMQ, each confirmed."""
     from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
     from headrace.adapters.rabbitmq.sink import RabbitMqSink
     from headrace.lease import Lease
@@ -76,7 +76,7 @@ async def rabbitmq_only(job: dict[str, Any]) -> dict[str, float]:
 
 
 async def rocketmq_only(job: dict[str, Any]) -> dict[str, float]:
-    """The same into a topic of RocketMQ, in turn for each of some message groups."""
+    """Measures the same into a topic of RocketMQ, in turn for each of some message groups."""
     from headrace.adapters.rocketmq.settings import RocketMqSinkSettings
     from headrace.adapters.rocketmq.sink import RocketMqSink
     from headrace.lease import Lease
@@ -87,7 +87,7 @@ async def rocketmq_only(job: dict[str, Any]) -> dict[str, float]:
     await sink.start()
     value, count, groups = b"x" * job["value_bytes"], 25, job["groups"]
     headers = [("headrace-id", b"i" * 40), ("headrace-pos", b"1" * 19), ("headrace-position", b"p" * 24)]
-    await (await sink.publish(MessageBatch(job["topic"], 0, [value], [headers])))  # the client asks for the route first
+    await (await sink.publish(MessageBatch(job["topic"], 0, [value], [headers])))  # the client requests the route first
     begun, cpu = time.perf_counter(), time.process_time()
     pending = []
     for number in range(job["messages"] // (1 if groups > 1 else 4) // count):

@@ -1,4 +1,4 @@
-"""What `scripts/bench` may be asked for."""
+"""The options of `scripts/bench`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROUNDS = 100_000
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """The command line. Without a word of what to measure that is the race."""
+    """Parses the command line. Without a measurement it is the race."""
     parser = argparse.ArgumentParser(prog="scripts/bench", description=DESCRIPTION)
     add = parser.add_argument
     what = [

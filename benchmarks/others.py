@@ -1,4 +1,4 @@
-"""The other ways to read a whole table that a snapshot is compared with: mysqldump, and Debezium's embedded engine."""
+"""Other ways to read a whole table, for comparison with a snapshot: mysqldump, and Debezium's embedded engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TUNED = {
     "snapshot.max.threads": "1",
     "max.batch.size": "8192",
     "max.queue.size": "65536",
-    # Without its schema a message is a third of what it is with it, and made faster.
+    # Without its schema a message has a third of the size, and is made faster.
     "key.converter.schemas.enable": "false",
     "value.converter.schemas.enable": "false",
 }
@@ -28,25 +28,25 @@ TUNED = {
 
 
 def mysqldump(server: MysqlServer, table: str) -> list[str]:
-    """A command line that prints the table as mysqldump does by default. Raises Unavailable."""
+    """Returns a command line that prints the table as mysqldump does by default. Raises Unavailable."""
     options = ["--single-transaction", "--no-tablespaces", "--set-gtid-purged=OFF"]
     return [*server.mysqldump_args, *options, SCHEMA, table]
 
 
 def debezium(cache: Cache) -> list[str]:
-    """A command line that counts what Debezium makes, to which a file of properties and a number of rows are to be
-    added. Java and Debezium are installed when they are not there. Raises Unavailable."""
+    """Returns a command line that counts what Debezium makes, to which a file of properties and a number of rows must
+    be added. Installs Java and Debezium if necessary. Raises Unavailable."""
 
     def finish(fresh: Path) -> None:
         compile_java(cache, [_SOURCE], fresh)
 
-    # Another source is another revision: what was compiled of the one before is of no use.
+    # Another source is another revision: what was compiled from the old one is useless.
     prefix = install_jars(cache, "debezium", DEBEZIUM, COORDINATES, finish, zlib.crc32(_SOURCE.read_bytes()))
     return [*java_command(cache, _HEAP, "-cp", f"{prefix}/classes:{prefix}/lib/*"), _SOURCE.stem]
 
 
 def debezium_properties(server: MysqlServer, table: str, more: dict[str, str]) -> dict[str, str]:
-    """The engine's properties for the snapshot of one table, into JSON."""
+    """Returns the engine's properties for the snapshot of one table, as JSON."""
     login: dict[str, Any] = server.connection("root")
     return {
         "name": "bench",

@@ -1,4 +1,5 @@
-"""`scripts/bench`: W1 and W2L through a daemon as users start it, beside mysql-replication over the same binlogs."""
+"""`scripts/bench`: W1 and W2L through a daemon as users start it, compared with mysql-replication over the same
+binlogs."""
 
 from __future__ import annotations
 
@@ -33,14 +34,14 @@ MYSQL = (
     "--skip-innodb-doublewrite",
 )
 _KAFKA = {"log.segment.delete.delay.ms": "1000"}
-"""A topic's files go as soon as it is deleted: each run has a topic of its own."""
+"""A topic's files are removed as soon as it is deleted: each run has its own topic."""
 _FEW = 5
-"""With so many samples while rows flow, the last of them is not needed, which comes when the rows are long over."""
+"""With this many samples while rows flow, the last of them is dropped, which may be long after the rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """What a daemon is measured between."""
+    """The servers of a measured daemon."""
 
     mysql: MysqlServer
     kafka: KafkaCluster
@@ -48,19 +49,19 @@ class Servers:
     cache: Cache
 
     def apart(self) -> Servers:
-        """With a MySQL server of its own: a daemon reads on while the last rows of a workload are confirmed, and what
-        stands behind them in the binlog would be measured too."""
+        """Returns them with a separate MySQL server: a daemon reads on while the last rows of a workload are confirmed,
+        and what follows them in the binlog would be measured too."""
         return replace(self, mysql=self.new_mysql())
 
     @property
     def source(self) -> dict[str, Any]:
-        """How the daemon logs in."""
+        """Returns how the daemon logs in."""
         return dict(self.mysql.connection())
 
 
 @contextmanager
 def servers() -> Iterator[Servers]:
-    """One MySQL and one Kafka until the end of the block."""
+    """Yields one MySQL and one Kafka."""
     with Stack(lasting=True) as stack:
 
         def new_mysql() -> MysqlServer:
@@ -71,7 +72,7 @@ def servers() -> Iterator[Servers]:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How rows are published: what differs from the configuration that a user begins with."""
+    """How rows are published: the differences from a user's first configuration."""
 
     name: str
     message: dict[str, Any] = field(default_factory=dict)
@@ -81,7 +82,7 @@ class Way:
     client: bool = False
     """Whether Canal's own client takes the rows, in batches of 1,000 entries."""
     native: bool = True
-    """Whether headrace-native is used where it is installed."""
+    """Whether headrace-native is used if it is installed."""
 
 
 KAFKA = Way("into Kafka")
@@ -128,12 +129,12 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """As the tables have it."""
+        """Returns its name in the tables."""
         return _named(self.workload.name, self.way)
 
     @property
     def yardstick(self) -> str:
-        """The line of mysql-replication over the same binlog."""
+        """Returns the line of mysql-replication over the same binlog."""
         return f"{self.workload.name.upper()}, {YARDSTICK}"
 
 
@@ -142,7 +143,7 @@ def _named(workload: str, way: Way) -> str:
 
 
 def entries(servers: Servers, scale: int, only: str = "") -> list[Entry]:
-    """What is run: all whose names have `only`. Writes their workloads, a `scale`th of each."""
+    """Returns what is run: all whose names contain `only`. Writes their workloads, a `scale`th of each."""
     print("bench: writing the binlogs", flush=True)
     made = list[Entry]()
     for name, (fill, rows, ways) in FILLS.items():
@@ -159,8 +160,8 @@ def entries(servers: Servers, scale: int, only: str = "") -> list[Entry]:
 
 
 def race(chosen: list[Entry], runs: int) -> Table:
-    """All entries in turn, several times, so that a slow moment of the machine does not hit one alone; the yardstick
-    each time too."""
+    """Runs all entries in turn, several times, so that a slow moment of the machine does not affect one alone; the
+    yardstick each time too."""
     table = Table("workload")
     beside = {one.yardstick: one for one in chosen if one.workload.name in yardstick.MOST_ROWS}
     for number in range(runs):
@@ -179,15 +180,15 @@ def race(chosen: list[Entry], runs: int) -> Table:
 
 
 def told(number: int, runs: int, what: str) -> None:
-    """Says what is measured now."""
+    """Reports what is measured now."""
     print(f"bench: run {number + 1} of {runs}: {what}", flush=True)
 
 
 def run(entry: Entry, version: Version = HERE) -> dict[str, float]:
-    """One daemon from its start until it has published a workload: rows a second of the clock and microseconds of CPU a
-    row while rows flow, and the most memory ever."""
+    """Runs one daemon from its start until it has published a workload; returns rows per second of real time and
+    microseconds of CPU a row while rows flow, and the peak memory."""
     workload, servers = entry.workload, entry.servers
-    os.sync()  # or what earlier runs have written goes to the disk meanwhile
+    os.sync()  # else data of earlier runs is written to the disk meanwhile
     with topic(servers, entry.way.partitions) as name:
         made = destination(servers, name, rf"{SCHEMA}\.{workload.table}", f"{workload.file}:4", entry.way)
         settings = {} if entry.way.native or not version.knows_native else {"daemon": {"native": "off"}}
@@ -207,8 +208,8 @@ def run(entry: Entry, version: Version = HERE) -> dict[str, float]:
 
 
 def span(samples: Sequence[Sample]) -> tuple[Sample, Sample]:
-    """The first and last sample while rows flow, each the one that shows an advance: what is confirmed a transaction at
-    a time comes in steps. Where there are few, the span begins before the first row."""
+    """Returns the first and last sample while rows flow, each the one that shows progress: what is confirmed a
+    transaction at a time comes in steps. With few samples, the span begins before the first row."""
     steps = [behind for before, behind in pairwise(samples) if behind.rows > before.rows]
     if len(steps) > _FEW:
         return steps[0], steps[-2]
@@ -216,7 +217,7 @@ def span(samples: Sequence[Sample]) -> tuple[Sample, Sample]:
 
 
 def destination(servers: Servers, name: str, tables: str, start: str, way: Way) -> dict[str, dict[str, Any]]:
-    """A destination's file, by its sections."""
+    """Returns a destination's file, by its sections."""
     route: dict[str, Any] = {"topic": name}
     if way.partitions > 1:
         route |= {"partitions": way.partitions, "partition_hash": r".*\..*:$pk$"}
@@ -236,7 +237,7 @@ def destination(servers: Servers, name: str, tables: str, start: str, way: Way) 
 
 @contextmanager
 def topic(servers: Servers, partitions: int = 1) -> Iterator[str]:
-    """A new topic, which is gone after the block."""
+    """Yields a new topic, which is deleted after the block."""
     name = f"bench-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
     async def ask(delete: bool) -> None:

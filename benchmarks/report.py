@@ -1,4 +1,4 @@
-"""What was measured, as tables: markdown for the eye and docs/benchmarks.md, JSON with every run."""
+"""The results as tables: markdown for people and docs/benchmarks.md, JSON with every run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _FIVE: tuple[tuple[str, str, dict[str, str], str], ...] = (
     ("peak memory of one destination, W1", "W1, into Kafka", {"memory_mb": " MB"}, "--only 'W1, into'"),
     ("50 idle destinations", "into Kafka", {"core_percent": " % of a core"}, "--idle"),
 )
-"""What users ask first: title, the line that has it, its figures with their units, and the options that measure it."""
+"""What users ask first: title, its line, its figures with their units, and the options that measure it."""
 
 
 @dataclass(slots=True)
@@ -57,17 +57,17 @@ class Table:
     notes: list[str] = field(default_factory=list)
 
     def add(self, name: str, figures: Mapping[str, float]) -> None:
-        """One run more."""
+        """Adds one run."""
         runs = self.rows.setdefault(name, {})
         for key, value in figures.items():
             runs.setdefault(key, []).append(value)
 
     def median(self, name: str, key: str) -> float:
-        """Of all runs."""
+        """Returns the median of all runs."""
         return statistics.median(self.rows[name][key])
 
     def markdown(self) -> str:
-        """Medians; with the least and the most where there were several runs."""
+        """Returns medians; with the minimum and the maximum if there were several runs."""
         keys = [key for key in _COLUMNS if any(key in runs for runs in self.rows.values())]
         out = [f"| {self.title} | {' | '.join(_COLUMNS[key][0] for key in keys)} |", "|---|" + "---:|" * len(keys)]
         for name, runs in self.rows.items():
@@ -75,7 +75,7 @@ class Table:
         return "\n".join(out + (["", *self.notes] if self.notes else []))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types only."""
+        """Returns JSON types only."""
         return {"title": self.title, "rows": self.rows, "notes": self.notes}
 
 
@@ -88,7 +88,7 @@ def _shown(key: str, runs: Sequence[float]) -> str:
 
 
 def write(path: Path, tables: Sequence[Table], lines: Sequence[Mapping[str, Any]] = ()) -> None:
-    """All figures, with the commit and the machine."""
+    """Writes all figures, with the commit and the machine."""
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     report = {
         "commit": commit.stdout.strip(),
@@ -102,8 +102,8 @@ def write(path: Path, tables: Sequence[Table], lines: Sequence[Mapping[str, Any]
 
 
 def show(path: Path) -> str:
-    """A file that write() wrote as markdown: the five figures of docs/benchmarks.md, as far as they are in it, and all
-    tables."""
+    """Returns a file that write() wrote as markdown: the five figures of docs/benchmarks.md, as far as they are in it,
+    and all tables."""
     tables = [Table(**one) for one in json.loads(path.read_text())["tables"]]
     return "\n\n".join([_five(tables), *(one.markdown() for one in tables)])
 

@@ -1,4 +1,4 @@
-"""The slow sink: reads a named pipe at a steady pace and throws away what it reads."""
+"""The slow sink: reads a named pipe at a steady rate and discards the data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PIECE = 1 << 16
 
 
 def main() -> None:
-    """Path and bytes a second from the command line; ends with the pipe's writer."""
+    """Reads path and bytes per second from the command line; ends with the pipe's writer."""
     descriptor = os.open(sys.argv[1], os.O_RDONLY)
     pace, begun, size = float(sys.argv[2]), time.monotonic(), 0
     while piece := os.read(descriptor, _PIECE):

@@ -1,4 +1,4 @@
-"""The snapshot: how fast a table is read, beside others that read the same one, and what that costs the stream."""
+"""The snapshot: how fast a table is read, compared with others that read the same one, and its cost for the stream."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from devstack.servers.mysql import MysqlServer
 
 _ROWS_PER_TRANSACTION = 1000
 _TRICKLE = 100
-"""Rows a second, each a transaction, whose latency is measured."""
+"""Rows per second, each a transaction, whose latency is measured."""
 _CLOCK, _CPU = "rows_per_second", "rows_per_cpu_second"
 
 
 def measure_snapshot(runs: int, rows: int) -> list[Line]:
-    """Every line about reading a table of so many rows."""
+    """Measures every line about reading a table of this many rows."""
     options = ("--innodb-redo-log-capacity=2G", "--innodb-buffer-pool-size=1G", "--skip-innodb-doublewrite")
     with Stack(lasting=True) as stack:
         server = stack.mysql(None, "--max-binlog-size=1073741824", *options)
@@ -40,7 +40,7 @@ def measure_snapshot(runs: int, rows: int) -> list[Line]:
 
 
 def _pair(name: str, kind: str, workload: Workload, target: float | None, job: dict[str, Any]) -> list[Line]:
-    """Two figures of the same runs."""
+    """Returns two figures of the same runs."""
     line = Line(name, kind, workload, _CLOCK, target, job)
     return [line, Line("the same, by CPU time", kind, workload, _CPU, None, job, line.runs)]
 
@@ -71,7 +71,7 @@ def _others(stack: Stack, server: MysqlServer, stored: Workload) -> list[Line]:
 
 
 def _if_there(name: str, kind: str, workload: Workload, job: Callable[[], dict[str, Any]]) -> list[Line]:
-    """The lines, or one that says why they are left out."""
+    """Returns the lines, or one that says why they are left out."""
     try:
         return _pair(name, kind, workload, None, job())
     except Unavailable as error:

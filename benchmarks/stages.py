@@ -1,13 +1,12 @@
-"""Where a row's CPU goes: the same recorded binlog through more and more of the daemon's parts, in one process.
+"""The CPU of a row by stage: the same recorded binlog through more and more of the daemon's components, in one process.
 
-Each *cut* runs the product's own parts up to a seam and drops there what they made. A stage costs what its cut takes
-more than the one before it. Whatever else runs on the machine can only add to a run, so the least of several counts: of
-every second round, and of the others, which makes two figures whose distance is the error.
+Each *cut* runs the product's own components up to a seam and drops their result there. A stage costs what its cut takes
+more than the one before it. Other work of the machine can only add to a run, so the minimum of several counts: of every
+second round, and of the others, which makes two figures whose difference is the error.
 
-A seam is a place in Python where one part calls the next, so the stages are those of Python alone: native code does
-the work of several parts at once. The first round, which is not measured, counts what comes to each seam, and a stage
-whose seam nothing passes is shown as one with the next.
-"""
+A seam is a call in Python from one component to the next, so the stages are those of Python alone: native code does the
+work of several components at once. The first round, which is not measured, counts what reaches each seam, and a stage
+whose seam nothing reaches is shown as one with the next."""
 
 from __future__ import annotations
 
@@ -53,14 +52,14 @@ ROUNDS = 8
 REST = "receiving, loop, queue, sending, confirming"
 TOTAL = "the daemon as a whole, into Kafka, Python alone"
 _BYTES = 16 << 20
-"""Of a workload's binlog: some 50,000 rows of W1 and 25,000 of W2L."""
+"""Size of a workload's binlog: about 50,000 rows of W1 and 25,000 of W2L."""
 _CHUNK = 64 << 10
-"""Bytes that come at a time."""
+"""Bytes of one chunk."""
 
 
 @dataclass(slots=True)
 class Seam:
-    """What a cut drops, and what comes behind each chunk. `counted` is set in the first round only."""
+    """What a cut drops, and what follows each chunk. `counted` is set in the first round only."""
 
     settings: DestinationSettings
     position: Position
@@ -74,21 +73,21 @@ class Seam:
     more: dict[str, Any] = field(default_factory=dict)
 
     def count(self, *anything: Any) -> None:
-        """Something came to the seam."""
+        """Counts a call of the seam."""
         self.counted += 1
 
     @property
     def drop(self) -> Callable[..., None]:
-        """Throws away its arguments, and counts while that is wanted."""
+        """Returns a function that drops its arguments, and counts if requested."""
         return self.count if self.counting else _nothing
 
     def replace(self, name: str, by: Any) -> None:
-        """Until this run's end."""
+        """Replaces an attribute until this run's end."""
         self.patches.enter_context(patch(name, by))
 
 
 def _nothing(*anything: Any) -> None:
-    """Drops what comes."""
+    """Drops its arguments."""
 
 
 def _headers(seam: Seam) -> None:
@@ -97,7 +96,7 @@ def _headers(seam: Seam) -> None:
 
 
 def _decoded(keep: Callable[[Field], bool]) -> Callable[[Seam], None]:
-    """Rows decoded, of whose fields those that `keep` says become what the product makes of them."""
+    """Decodes rows, but only those fields that `keep` selects as the product does."""
 
     def cut(seam: Seam) -> None:
         def make(fields: Sequence[Field], *images: int, visible: int | None = None) -> RowDecoder:
@@ -169,7 +168,7 @@ CUTS: dict[str, Callable[[Seam], None]] = {
 
 
 async def seconds(cut: Callable[[Seam], None], job: dict[str, Any], data: bytes, counting: bool) -> tuple[float, int]:
-    """One run up to a cut: CPU time, and what came to its seam while that is counted."""
+    """Runs once up to a cut; returns CPU time, and the count at its seam if requested."""
     settings = settings_of(job)
     position = Position(job["server_uuid"], job["file"], 4)
     with ExitStack() as patches:
@@ -189,7 +188,7 @@ async def seconds(cut: Callable[[Seam], None], job: dict[str, Any], data: bytes,
 
 
 def feed(decoder: Decoder, seam: Seam, data: bytes) -> float:
-    """Gives all of it to the decoder, in chunks as they might come; seconds of CPU."""
+    """Feeds all of it to the decoder, in chunks as they might come; returns seconds of CPU."""
     begun, view, left, at = time.process_time(), memoryview(data), b"", 0
     for start in range(0, len(data), _CHUNK):
         left, at, more = b"".join((left[at:], view[start : start + _CHUNK])), 0, True
@@ -202,9 +201,9 @@ def feed(decoder: Decoder, seam: Seam, data: bytes) -> float:
 
 
 async def measure(job: dict[str, Any], data: bytes, rounds: int = ROUNDS) -> dict[str, list[float]]:
-    """Microseconds of CPU a row of each stage, two figures each. Stages that are one have one name."""
+    """Returns microseconds of CPU a row of each stage, two figures each. Stages that are one have one name."""
     counts = {name: (await seconds(cut, job, data, True))[1] for name, cut in CUTS.items()}
-    # Without its counter a cut for rows has nothing to tell how many they were.
+    # Without its counter a cut for rows can't report how many they were.
     total = await _count_rows(job, data)
     cuts = {name: CUTS[name] for name in CUTS if counts[name]}
     names, waiting = list[str](), list[str]()
@@ -239,7 +238,7 @@ async def _count_rows(job: dict[str, Any], data: bytes) -> int:
 
 
 async def record(job: dict[str, Any], size: int) -> bytes:
-    """The first bytes of a dump as the server sends it, packets and all."""
+    """Returns the first bytes of a dump as the server sends it, with packet headers."""
     settings = settings_of(job).source
     connection = await SourceConnection.open(address_of(settings))
     variables = await connection.load_variables()
@@ -255,8 +254,8 @@ async def record(job: dict[str, Any], size: int) -> bytes:
 
 
 def split(chosen: list[Entry], table: Table, runs: int) -> Table:
-    """The stages of each workload that goes into Kafka by Python alone. `table` is what the race has measured; what it
-    lacks is run."""
+    """Measures the stages of each workload that goes into Kafka by Python alone. `table` has the race's results;
+    missing ones are run."""
     stages = Table("stage, us of CPU a row")
     with TemporaryDirectory(prefix="bench-") as folder:
         for entry in (one for one in chosen if one.way is PYTHON):
@@ -285,7 +284,7 @@ def split(chosen: list[Entry], table: Table, runs: int) -> Table:
 
 
 async def main() -> None:
-    """The job as JSON from the command line; prints the figures as JSON."""
+    """Reads the job as JSON from the command line; prints the figures as JSON."""
     job = json.loads(sys.argv[1])
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     spare_collector()

@@ -16,12 +16,12 @@ from benchmarks.workloads import SCHEMA
 from devstack.process import clean_environment
 
 _TOGETHER = 1000
-"""Rows that are taken out of the cursor at a time."""
+"""Rows that are taken from the cursor at a time."""
 _LIMIT_SECONDS = 560
 
 
 async def cursor(job: dict[str, Any]) -> dict[str, float]:
-    """What a program of one's own would do: aiomysql gives all rows as tuples, which are counted."""
+    """Does what a user's own program would do: aiomysql returns all rows as tuples, which are counted."""
     connection = await aiomysql.connect(**job["source"])
     rows = await connection.cursor(aiomysql.SSCursor)
     begun, cpu = time.perf_counter(), time.process_time()
@@ -42,7 +42,7 @@ def _require_all(count: int, job: dict[str, Any]) -> None:
 
 
 def program(job: dict[str, Any]) -> dict[str, float]:
-    """A program from its start to its end; nobody takes what it prints. Its CPU time is that of the child process."""
+    """Runs a program from its start to its end; its output is discarded. Its CPU time is that of the child process."""
     before, begun = _children(), time.perf_counter()
     done = subprocess.run(
         job["command"],
@@ -65,7 +65,7 @@ def _children() -> float:
 
 
 def debezium(job: dict[str, Any]) -> dict[str, float]:
-    """Debezium's engine, which counts and measures itself, from its first batch to the last row."""
+    """Runs Debezium's engine, which counts and measures itself, from its first batch to the last row."""
     with TemporaryDirectory() as folder:
         properties = Path(folder) / "engine.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in job["properties"].items()))

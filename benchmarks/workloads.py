@@ -1,8 +1,7 @@
-"""Fills a MySQL server with the tables that are measured; each workload has binlog files of its own.
+"""Fills a MySQL server with the measured tables; each workload has its own binlog files.
 
-W1 and W2L are what the race is about: inserts, updates and deletes of a table with a JSON column, in bulk and in
-one-row transactions.
-"""
+W1 and W2L are the workloads of the race: inserts, updates and deletes of a table with a JSON column, in bulk and in
+one-row transactions."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ _COLUMNS_MIXED = (
 _BLOCK = (5_600, 50, 5, 1)
 """Rows of a block of W1, and how many transactions of 100 rows insert, update and delete them."""
 _ROW_BYTES = 290
-"""Of an inserted row in the binlog."""
+"""Bytes of an inserted row in the binlog."""
 _TOGETHER = 200
 """Statements that are sent at a time."""
 _COLUMNS = (
@@ -36,17 +35,17 @@ _NOTE = "开荒保洁与日常维护, booked online and paid on site; "
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Rows of one table, and where they stand in the binlog."""
+    """Rows of one table, and their position in the binlog."""
 
     name: str
     table: str
     rows: int
     file: str = ""
     next_file: str = ""
-    """The one behind its own."""
+    """The file after its own."""
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types only."""
+        """Returns JSON types only."""
         return asdict(self)
 
 
@@ -60,7 +59,7 @@ def _values(first: int, count: int, *, json: bool) -> Iterator[str]:
 
 
 def mixed_row(i: int) -> str:
-    """A row of W1 and W2L as SQL: its text has 100 to 140 characters, its JSON three keys."""
+    """Returns a row of W1 and W2L as SQL: its text has 100 to 140 characters, its JSON three keys."""
     return (
         f"({i},{i * 7 % 100_000},'家庭保洁 {i}',{i % 10_000}.{i % 100:02d},'2026-11-21 10:{i % 60:02d}:{i * 7 % 60:02d}"
         f".{i % 1000:03d}','{(_NOTE * 4)[: 100 + i * 7 % 41]}',"
@@ -69,7 +68,7 @@ def mixed_row(i: int) -> str:
 
 
 def w1_statements(table: str, rows: int) -> Iterator[str]:
-    """Of 56 transactions of 100 rows, 50 insert, 5 update and 1 deletes."""
+    """Yields 56 transactions of 100 rows: 50 insert, 5 update and 1 deletes."""
     size, inserts, updates, deletes = _BLOCK
     for first in range(0, rows // size * inserts * 100, inserts * 100):
         for start in range(first, first + inserts * 100, 100):
@@ -81,7 +80,7 @@ def w1_statements(table: str, rows: int) -> Iterator[str]:
 
 
 def w2l_statements(table: str, rows: int) -> Iterator[str]:
-    """Of 10 transactions of one row, 6 insert, 3 update and 1 deletes."""
+    """Yields 10 transactions of one row: 6 insert, 3 update and 1 deletes."""
     for first in range(0, rows // 10 * 6, 6):
         inserts = [f"INSERT INTO {SCHEMA}.{table} VALUES {mixed_row(i)}" for i in range(first, first + 6)]
         yield from inserts[:3]
@@ -109,11 +108,11 @@ class Filler:
         self._cursor.execute(f"CREATE DATABASE IF NOT EXISTS {SCHEMA}")
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         self._connection.close()
 
     def _begin(self, table: str, *, json: bool) -> tuple[str, str]:
-        """A new table and a new binlog file; the file's name and the table's column list."""
+        """Creates a new table and a new binlog file; returns the file's name and the table's column list."""
         self._cursor.execute(f"CREATE TABLE {SCHEMA}.{table} ({_COLUMNS_JSON if json else _COLUMNS})")
         return self._new_file(), "k, name, price, created, note, flag" + (", doc" if json else "")
 
@@ -123,22 +122,23 @@ class Filler:
         return str(self._cursor.fetchone()[0])
 
     def w1(self, rows: int = W1_ROWS, table: str = "w1") -> Workload:
-        """Bulk: 500 of 560 rows are inserted, 50 updated and 10 deleted, 100 a transaction, about 30 an event."""
+        """Writes bulk: 500 of 560 rows are inserted, 50 updated and 10 deleted, 100 a transaction, about 30 an
+        event."""
         return self._mixed(table, rows // _BLOCK[0] * _BLOCK[0], w1_statements(table, rows), 10)
 
     def w2l(self, rows: int = W2L_ROWS, table: str = "w2l") -> Workload:
-        """One-row transactions: 60 % insert, 30 % update, 10 % delete."""
+        """Writes one-row transactions: 60 % insert, 30 % update, 10 % delete."""
         return self._mixed(table, rows // 10 * 10, w2l_statements(table, rows), _TOGETHER)
 
     def w1_compressed(self, rows: int = W1_ROWS) -> Workload:
-        """W1 in compressed transactions."""
+        """Writes W1 in compressed transactions."""
         self._cursor.execute("SET binlog_transaction_compression = ON")
         workload = self.w1(rows, "w1z")
         self._cursor.execute("SET binlog_transaction_compression = OFF")
         return workload
 
     def old(self, size: int, table: str = "old") -> Workload:
-        """So many bytes of binlog with rows of that kind, which the server keeps nowhere else."""
+        """Writes this many bytes of binlog with rows of that kind, which the server does not keep elsewhere."""
         self.relax()
         seed, each = f"{table}_seed", 1000
         self._cursor.execute("SET sql_log_bin = OFF")
@@ -153,7 +153,8 @@ class Filler:
         return Workload(table, table, rows, file, self._new_file())
 
     def steady(self, table: str) -> list[str]:
-        """A table, and statements of one row that may be repeated for ever: 6 insert, 3 update and 1 deletes."""
+        """Creates a table, and returns statements of one row that can be repeated endlessly: 6 insert, 3 update and 1
+        deletes."""
         self._cursor.execute(f"CREATE TABLE {SCHEMA}.{table} ({_COLUMNS_MIXED})")
         self._cursor.execute(f"ALTER TABLE {SCHEMA}.{table} MODIFY id BIGINT AUTO_INCREMENT")
         self.relax()
@@ -173,7 +174,7 @@ class Filler:
         return Workload(table, table, rows, file, self._new_file())
 
     def bulk(self, table: str, rows: int, *, json: bool = False, per_transaction: int = 1000) -> Workload:
-        """Transactions of many rows: the server writes events of about 34."""
+        """Writes transactions of many rows: the server writes events of about 34."""
         file, columns = self._begin(table, json=json)
         for first in range(0, rows, per_transaction):
             values = ",".join(_values(first, min(per_transaction, rows - first), json=json))
@@ -181,7 +182,7 @@ class Filler:
         return Workload(table, table, rows, file)
 
     def one_transaction(self, table: str, rows: int) -> Workload:
-        """All rows in one transaction."""
+        """Writes all rows in one transaction."""
         file, columns = self._begin(table, json=False)
         self._cursor.execute("SET GLOBAL max_binlog_cache_size = 18446744073709547520")
         self._connection.begin()
@@ -192,7 +193,7 @@ class Filler:
         return Workload(table, table, rows, file)
 
     def one_large_transaction(self, table: str, rows: int) -> Workload:
-        """The same with so many rows that the server has to make them itself, out of 10,000 of another table."""
+        """Does the same with so many rows that the server must make them itself, from 10,000 of another table."""
         self.bulk(f"{table}_seed", 10_000)
         file, columns = self._begin(table, json=False)
         self._connection.begin()
@@ -204,7 +205,7 @@ class Filler:
         return Workload(table, table, rows // 10_000 * 10_000, file)
 
     def stored(self, table: str, rows: int) -> Workload:
-        """Rows with a JSON column that no binlog has, repeated every 10,000."""
+        """Stores rows with a JSON column that no binlog has, repeated every 10,000."""
         self._cursor.execute("SET sql_log_bin = OFF")
         seed, each = f"{table}_seed", min(rows, 10_000)
         self.bulk(seed, each, json=True)
@@ -219,8 +220,8 @@ class Filler:
         return Workload(table, table, rows // each * each)
 
     def logged_only(self, table: str, rows_per_transaction: int) -> list[str]:
-        """A table whose changes stand in the binlog, and which keeps no row; statements that write such transactions,
-        as `bulk` does, and cost the server little."""
+        """Creates a table whose changes are in the binlog, and which stores no row; returns statements that write such
+        transactions, as `bulk` does, and cost the server little."""
         seed, count = f"{table}_seed", 10
         self.bulk(seed, count * rows_per_transaction, json=True, per_transaction=rows_per_transaction)
         self._cursor.execute(f"CREATE TABLE {SCHEMA}.{table} ({_COLUMNS_JSON}) ENGINE = BLACKHOLE")
@@ -232,8 +233,8 @@ class Filler:
         ]
 
     def stamped(self, table: str) -> list[str]:
-        """A table of rows that say when the server began with them, in microseconds since 1970 UTC; a statement that
-        adds one."""
+        """Creates a table of rows that contain when the server began them, in microseconds since 1970 UTC; returns a
+        statement that adds one."""
         self._cursor.execute(
             f"CREATE TABLE {SCHEMA}.{table} (id BIGINT AUTO_INCREMENT PRIMARY KEY, at_us BIGINT NOT NULL, note TEXT)"
         )
@@ -241,11 +242,11 @@ class Filler:
         return [f"INSERT INTO {SCHEMA}.{table} (at_us, note) VALUES ({microseconds}, '{_NOTE}')"]
 
     def relax(self) -> None:
-        """Has the server leave it to the system when it writes to the disk, which is not what is measured."""
+        """Lets the server leave disk writes to the system, because they are not measured."""
         self._cursor.execute("SET GLOBAL sync_binlog = 0, GLOBAL innodb_flush_log_at_trx_commit = 0")
 
     def one_statement(self, table: str, rows: int) -> Workload:
-        """Rows of 200 bytes in the binlog, all of one statement."""
+        """Writes rows of 200 bytes in the binlog, all of one statement."""
         self._cursor.execute(f"CREATE TABLE {SCHEMA}.{table} (id INT PRIMARY KEY, pad VARCHAR(250))")
         file = self._new_file()
         self._cursor.execute(f"SET SESSION cte_max_recursion_depth = {rows}")

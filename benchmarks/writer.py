@@ -1,4 +1,4 @@
-"""Writes to MySQL beside a measurement, in a process of its own: as often as it is told to, or at a steady rate."""
+"""Writes to MySQL during a measurement, in a separate process: once for each request, or at a steady rate."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _READ = 4096
 
 
 def _told() -> Iterator[None]:
-    """Once for each byte on standard input."""
+    """Yields once for each byte on standard input."""
     while orders := os.read(0, _READ):
         for _ in orders:
             yield
 
 
 def _steadily(rate: float) -> Iterator[None]:
-    """So many times a second, until standard input ends; what was late is made up for."""
+    """Yields this many times per second, until standard input ends; delays are made up for."""
     ended = threading.Event()
 
     def wait_for_end() -> None:
         while os.read(0, _READ):
-            """Nothing is told to one that keeps its own time."""
+            """one that keeps its own time receives nothing"""
         ended.set()
 
     threading.Thread(target=wait_for_end, daemon=True).start()
@@ -39,9 +39,9 @@ def _steadily(rate: float) -> Iterator[None]:
 
 
 def main() -> None:
-    """The job as JSON from the command line: `connection`, `statements` that are run in turn, each a transaction, and
-    `rate` a second, 0 for a statement a byte of standard input. Prints a byte for each that is done; ends when standard
-    input does."""
+    """Reads the job as JSON from the command line: `connection`, `statements` that are run in turn, each a transaction,
+    and `rate` per second, 0 for a statement for each byte of standard input. Prints a byte for each that is done; ends
+    with standard input."""
     job = json.loads(sys.argv[1])
     connection = pymysql.connect(**job["connection"], autocommit=True)
     statements = cycle(job["statements"])

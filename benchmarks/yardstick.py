@@ -1,4 +1,4 @@
-"""The yardstick: mysql-replication over the same binlog, in a process of its own; rows decoded and nothing else."""
+"""The yardstick: mysql-replication over the same binlog, in a separate process; it only decodes rows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, Write
 from benchmarks.workloads import Workload
 
 MOST_ROWS = {"w1": 112_000, "w2l": 40_000}
-"""It is slow and steady, and changes of all kinds come from the beginning on, so it reads the first of them only."""
+"""It is slow and steady, and changes of all kinds come from the beginning on, so it reads only the first of them."""
 
 
 def measure(source: dict[str, Any], workload: Workload) -> dict[str, float]:
-    """Rows a second of the clock, and microseconds of CPU a row."""
+    """Returns rows per second of real time, and microseconds of CPU a row."""
     rows = min(workload.rows, MOST_ROWS.get(workload.name, workload.rows))
     job = {"source": source, "table": workload.table, "file": workload.file, "rows": rows}
     command = [sys.executable, "-m", "benchmarks.yardstick", json.dumps(job)]
@@ -31,7 +31,7 @@ def measure(source: dict[str, Any], workload: Workload) -> dict[str, float]:
 
 
 def main() -> None:
-    """The job as JSON from the command line."""
+    """Reads the job as JSON from the command line."""
     job = json.loads(sys.argv[1])
     login = {key: job["source"][key] for key in ("host", "port", "user")}
     stream = BinLogStreamReader(
@@ -47,7 +47,7 @@ def main() -> None:
     first = 0
     for event in stream:
         rows += len(event.rows)
-        if not begun:  # what the start costs is not what is measured
+        if not begun:  # the start is not measured
             first, begun, cpu = rows, time.perf_counter(), time.process_time()
         if rows >= job["rows"]:
             break

@@ -1,12 +1,11 @@
-"""Brings up the real servers on loopback, without containers: MySQL, Kafka, RabbitMQ and others.
+"""Starts real servers on loopback, without containers: MySQL, Kafka, RabbitMQ and others.
 
     with devstack.Stack() as stack:
         mysql = stack.mysql()
         kafka = stack.kafka()
         print(mysql.address, kafka.bootstrap_servers)
 
-It needs Python's standard library only. Everything it downloads or writes goes into the repository's cache folder.
-"""
+It needs only Python's standard library. All downloads and files go into the repository's cache folder."""
 
 from __future__ import annotations
 

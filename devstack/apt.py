@@ -1,8 +1,7 @@
-"""Unpacks Debian packages with all their libraries into a prefix of their own; the system's apt state stays as it is.
+"""Unpacks Debian packages with all their libraries into a separate prefix; the system's apt state is not changed.
 
-Mirror, proxy settings and keyring are those of this machine's apt, so no host name stands here. The programs run
-through the prefix's own loader, which is why a package of Debian's unstable suite works on an older system.
-"""
+Mirror, proxy settings and keyring are those of this machine's apt, so no host name is in this file. The programs run
+through the prefix's own loader, which is why a package of Debian's unstable suite works on an older system."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ KEYRINGS = (
 )
 TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 LOADERS = {"amd64": "ld-linux-x86-64.so.2", "arm64": "ld-linux-aarch64.so.1"}
-# perl serves helper scripts that nobody runs here: called installed, so that it is not downloaded
+# perl is for helper scripts that are not run here: declared as installed, so that it is not downloaded
 PRETENDED = ("perl", "perl-base", "debconf", "psmisc", "adduser", "mysql-common", "mariadb-common")
 SKIPPED = re.compile(
     r"((?<!erlang)-base|^libc-gconv-modules-extra|^libtirpc-common|^libsasl2-modules-db|^openssl-provider-legacy)$"
@@ -38,7 +37,7 @@ UNWANTED = (
 
 
 def mirrors_in(text: str) -> list[str]:
-    """The Debian mirrors in apt sources, in both formats (one-line and deb822), security archives left out."""
+    """Returns the Debian mirrors in apt sources, in both formats (one-line and deb822), without security archives."""
     found: list[str] = []
     for line in text.splitlines():
         if line.lstrip().startswith("#"):
@@ -51,7 +50,7 @@ def mirrors_in(text: str) -> list[str]:
 
 
 def machine_mirrors() -> list[str]:
-    """The Debian mirrors that this machine's apt uses."""
+    """Returns the Debian mirrors that this machine's apt uses."""
     directory = ETC_APT / "sources.list.d"
     files = [*sorted(directory.glob("*.sources")), *sorted(directory.glob("*.list")), ETC_APT / "sources.list"]
     return mirrors_in("\n".join(path.read_text(errors="replace") for path in files if path.is_file()))
@@ -75,7 +74,7 @@ def _environment() -> dict[str, str]:
 
 
 class PrivateApt:
-    """An apt state below one work folder that knows a single suite and pretends that nothing is installed."""
+    """An apt state in one work folder that knows a single suite and declares nothing as installed."""
 
     def __init__(
         self, work: Path, mirror: str, suite: str, architecture: str, pretended: Sequence[str] = PRETENDED
@@ -106,7 +105,7 @@ class PrivateApt:
             "Dir::Cache": work / "cache",
             "Acquire::Languages": "none",
             "APT::Architecture": architecture,
-            # else apt, run by root, drops to the user _apt, who can't write below a home directory
+            # else apt, run by root, switches to the user _apt, who can't write below a home directory
             "APT::Sandbox::User": "root",
             "APT::Get::AllowUnauthenticated": "false",
             "Debug::NoLocking": "1",
@@ -114,7 +113,7 @@ class PrivateApt:
         self._command = ["apt-get", "-q=2", *(word for k, v in settings.items() for word in ("-o", f"{k}={v}"))]
 
     def download(self, packages: Sequence[str], *, alone: bool = False) -> list[Path]:
-        """Download the packages with everything they depend on, or `alone`; the files of all of them."""
+        """Downloads the packages with all their dependencies, or `alone`; returns the files of all of them."""
         what = f"getting the Debian packages {', '.join(packages)}"
         _run([*self._command, "update"], what)
         if alone:
@@ -131,7 +130,7 @@ class PrivateApt:
 
 
 def unpack(files: Iterable[Path], root: Path) -> None:
-    """Unpack .deb files into a root with merged /usr, so that /lib and /usr/lib land in one place."""
+    """Unpacks .deb files into a root with merged /usr, so that /lib and /usr/lib are one folder."""
     for name in ("lib", "lib64", "bin", "sbin"):
         (root / "usr" / name).mkdir(parents=True, exist_ok=True)
         (root / name).symlink_to(f"usr/{name}")
@@ -158,11 +157,11 @@ class Prefix:
         self._path = ":".join([str(libraries), *(str(root / name) for name in private)])
 
     def argv(self, program: str) -> list[str]:
-        """The beginning of a command line that runs `program` (a path below the root)."""
+        """Returns the beginning of a command line that runs `program` (a path below the root)."""
         return [str(self._loader), "--library-path", self._path, str(self.root / program)]
 
     def check(self, program: str) -> None:
-        """Make sure that every library comes from the prefix: a mixture with the system's crashes."""
+        """Checks that every library comes from the prefix: a mixture with the system's crashes."""
         command = self.argv(program)
         listing = _run([*command[:3], "--list", command[3]], f"loading {program}")
         outside = [line.strip() for line in listing.splitlines() if re.search(r"not found|=> /(usr/)?lib", line)]
@@ -171,7 +170,7 @@ class Prefix:
 
 
 def architecture() -> str:
-    """This machine's Debian architecture."""
+    """Returns this machine's Debian architecture."""
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         raise Unavailable(
             "MySQL, MariaDB, RabbitMQ, Redis, etcd and Prometheus come from Debian packages; this machine has no"
@@ -193,8 +192,8 @@ def download(
     *,
     alone: bool = False,
 ) -> list[Path]:
-    """The files of packages of a Debian suite and of all that they depend on but for `without`, or of the packages
-    `alone`, from the first mirror that has them; `work` is a folder to make."""
+    """Returns the files of packages of a Debian suite and of all their dependencies except `without`, or of the
+    packages `alone`, from the first mirror that has them; creates the folder `work`."""
     mirrors = machine_mirrors()
     if not mirrors:
         raise Unavailable(f"{name} can't be installed: this machine's apt sources name no Debian mirror.")
@@ -216,12 +215,11 @@ def install(
     without: Sequence[str] = (),
     finish: Callable[[Path], None] | None = None,
 ) -> Prefix:
-    """The prefix `name` with these packages of a Debian suite; `probe` is the program (or a
-    pattern of it) whose libraries are checked.
+    """Returns the prefix `name` with these packages of a Debian suite; `probe` is the program (or a pattern of it)
+    whose libraries are checked.
 
-    Packages named in `without` are left out, though others depend on them. `finish` may change the unpacked root
-    before that.
-    """
+    Packages in `without` are left out, although others depend on them. `finish` may change the unpacked root before
+    that."""
     machine = architecture()
 
     def build(fresh: Path) -> None:

@@ -1,4 +1,4 @@
-"""The cache folder: installed prefixes with stamps, file locks, and run directories that clean up after a crash."""
+"""The cache folder: installed prefixes with stamps, file locks, and run directories that are removed after a crash."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ KEEP = ".keep"
 
 
 def default_root() -> Path:
-    """The git-ignored folder beside this package, unless DEVSTACK_CACHE names another."""
+    """Returns the git-ignored folder next to this package, unless DEVSTACK_CACHE names another."""
     chosen = os.environ.get("DEVSTACK_CACHE")
     return Path(chosen).absolute() if chosen else Path(__file__).resolve().parent.parent / ".cache"
 
 
 class Cache:
-    """Everything devstack downloads, unpacks or writes lives below one root."""
+    """The root folder of everything that devstack downloads, unpacks or writes."""
 
     def __init__(self, root: str | os.PathLike[str] | None = None, *, lasting: bool = False) -> None:
         self.root = Path(root).absolute() if root is not None else default_root()
         self.lasting = lasting
-        """Whether servers are to be as fast as can be in the long run, rather than cheap to start; see java_command."""
+        """Whether servers must be as fast as possible in the long run, rather than start fast; see java_command."""
 
     def folder(self, *parts: str) -> Path:
-        """A folder below the root, created when missing."""
+        """Returns a folder below the root; creates it if it is missing."""
         path = self.root.joinpath(*parts)
         path.mkdir(parents=True, exist_ok=True)
         return path
 
     @contextlib.contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Hold a lock against other processes and threads; the kernel frees it when the holder dies."""
+        """Holds a lock against other processes and threads; the kernel frees it when the holder dies."""
         with open(self.folder("locks") / f"{name}.lock", "w") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
 
     def installed(self, name: str, recipe: str) -> Path | None:
-        """The finished folder that was built from this very recipe, or None."""
+        """Returns the finished folder that was built from exactly this recipe, or None."""
         prefix = self.root / "opt" / name
         try:
             stamp = json.loads((prefix / STAMP).read_text())
@@ -54,7 +54,7 @@ class Cache:
         return prefix if stamp.get("recipe") == recipe else None
 
     def install(self, name: str, recipe: str, build: Callable[[Path], None]) -> Path:
-        """Return the folder `name`, built once: half-built folders never get their stamp or their final name."""
+        """Returns the folder `name`, built once: unfinished folders never get their stamp or their final name."""
         if done := self.installed(name, recipe):
             return done
         with self.lock(name):
@@ -77,7 +77,7 @@ class Cache:
 
 
 class RunDir:
-    """The data and logs of one stack; a lock in it tells living stacks from dead ones."""
+    """The data and logs of one stack; a lock in it distinguishes running stacks from dead ones."""
 
     def __init__(self, cache: Cache, keep: bool) -> None:
         self.keep = keep
@@ -93,14 +93,14 @@ class RunDir:
             (self.path / KEEP).touch()
 
     def close(self) -> None:
-        """Remove the directory unless it is to be kept."""
+        """Removes the directory unless it is to be kept."""
         if not self.keep:
             shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
 
 
 def sweep(base: Path) -> None:
-    """Remove the run directories of stacks that were killed before they could do it."""
+    """Removes the run directories of killed stacks."""
     for path in base.iterdir():
         if (path / KEEP).exists():
             continue

@@ -1,4 +1,4 @@
-"""Clients of Canal that others have written: its own Java client with a program that uses it, and PyPI's for Python."""
+"""Canal clients of others: its own Java client with a program that uses it, and the Python client of PyPI."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from devstack.servers.jvm import compile_java, install_jars, java_command
 
 VERSION = "1.1.8"
 COORDINATES = tuple(f"com.alibaba.otter:canal.{part}:{VERSION}" for part in ("client", "protocol", "common"))
-# what protoc made for the Python client in 2019 is not read by later ones
+# later versions can't read what protoc made for the Python client in 2019
 PYTHON = ("canal-python==0.4", "protobuf==3.20.3")
 
 
 def reader(cache: Cache, source: Path, heap: str = "256m") -> list[str]:
-    """The beginning of a command line that runs a class which uses the client. Raises Unavailable."""
+    """Returns the beginning of a command line that runs a class which uses the client. Raises Unavailable."""
     prefix = install_jars(
         cache,
         f"canal-client-{source.stem.lower()}",
@@ -29,7 +29,8 @@ def reader(cache: Cache, source: Path, heap: str = "256m") -> list[str]:
 
 
 def python_client(cache: Cache) -> dict[str, str]:
-    """Variables with which a Python program can import `canal`, with the protobuf that it needs. Raises Unavailable."""
+    """Returns variables with which a Python program can import `canal`, with the protobuf that it needs. Raises
+    Unavailable."""
 
     def build(fresh: Path) -> None:
         for requirement in PYTHON:

@@ -1,4 +1,4 @@
-"""The command line: install servers, bring them up in the foreground, name the Java home."""
+"""The command line: installs servers, runs them in the foreground, prints the Java home."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from devstack.stack import Stack
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are one sentence."""
+    """An argument parser whose errors are one sentence."""
 
     def error(self, message: str) -> None:  # type: ignore[override]
         raise BadRequest(f"{message}; see python3 -m devstack --help.")
 
 
 def build_parser() -> Parser:
-    """All commands and their options."""
+    """Returns the parser with all commands and their options."""
     parser = Parser(prog="devstack", description="Real servers on loopback for demo, tests and benchmarks.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     install = commands.add_parser("install", help="download servers into the cache (all when none is named)")
@@ -43,7 +43,7 @@ def build_parser() -> Parser:
 
 
 def check_names(names: Sequence[str]) -> list[str]:
-    """The names without repetition; an unknown one is an error."""
+    """Returns the names without repetition; an unknown one is an error."""
     for name in names:
         if name not in KINDS:
             raise BadRequest(f"there is no server '{name}'; the known ones are {', '.join(KINDS)}.")
@@ -51,7 +51,7 @@ def check_names(names: Sequence[str]) -> list[str]:
 
 
 def install(names: Sequence[str]) -> None:
-    """Install the named servers, or all."""
+    """Installs the named servers, or all."""
     cache = Cache()
     for name in check_names(names) or list(KINDS):
         began = time.monotonic()
@@ -61,7 +61,7 @@ def install(names: Sequence[str]) -> None:
 
 
 def up(options: argparse.Namespace) -> None:
-    """Start the servers side by side, print where they are, and wait for a signal."""
+    """Starts the servers in parallel, prints where they are, and waits for a signal."""
     names = check_names(options.names)
     wanted = parse_ports(options.port, names)
 
@@ -91,7 +91,7 @@ def _print(handles: dict[str, Handle], as_json: bool) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; 0 when it went well, 1 when a server can't be had or started, 2 for bad input."""
+    """Runs one command; returns 0 for success, 1 if a server can't be installed or started, 2 for bad input."""
     try:
         options = build_parser().parse_args(arguments)
         if options.command == "install":

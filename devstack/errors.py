@@ -6,16 +6,16 @@ class DevstackError(Exception):
 
 
 class BadRequest(DevstackError):
-    """The caller asked for something that does not exist or makes no sense."""
+    """The request names something that does not exist or is invalid."""
 
 
 class Unavailable(DevstackError):
-    """A server or tool can't be had on this machine, for example because the package mirror lacks it."""
+    """A server or tool is not available on this machine, for example because the package mirror lacks it."""
 
 
 class StartFailed(DevstackError):
-    """A server was started and did not get ready."""
+    """A server was started and did not become ready."""
 
 
 class PortTaken(StartFailed):
-    """A server did not get ready because somebody else listens on its port."""
+    """A server did not become ready because another program uses its port."""

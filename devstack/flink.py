@@ -13,7 +13,7 @@ COORDINATES = tuple(f"org.apache.flink:flink-{part}:{VERSION}" for part in ("jso
 
 
 def program(cache: Cache, source: Path) -> list[str]:
-    """The beginning of a command line that runs a class which uses the formats. Raises Unavailable."""
+    """Returns the beginning of a command line that runs a class which uses the formats. Raises Unavailable."""
     prefix = install_jars(
         cache,
         "flink-formats",

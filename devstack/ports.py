@@ -1,4 +1,4 @@
-"""Finds free ports on loopback, tells on which a process listens, and reads NAME=PORT from the command line."""
+"""Finds free ports on loopback, finds a process's listening ports, and reads NAME=PORT from the command line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _first_ephemeral() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen there now; port 0 asks the kernel and is always free."""
+    """Returns whether a server could listen there now; port 0 asks the kernel and is always free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -40,12 +40,11 @@ def is_free(port: int) -> bool:
 
 
 def free_port(also: int = 0) -> int:
-    """A port nobody listens on and that this process has not given out before; the one at the distance `also` from it
-    is free too, and given out with it.
+    """Returns an unused port that this process has not given out before; the one at the distance `also` from it is free
+    too, and given out with it.
 
-    Taken from below the ephemeral range where there is room: the kernel hands ephemeral ports to outgoing connections,
-    and one of those could sit on the port of a server that is down for a restart.
-    """
+    Taken from below the ephemeral range if possible: the kernel assigns ephemeral ports to outgoing connections, and
+    one of those could use the port of a server that is down for a restart."""
     top = _first_ephemeral()
     with _mutex:
         for _ in range(1000):
@@ -63,7 +62,7 @@ def free_port(also: int = 0) -> int:
 
 
 def listeners(pid: int) -> list[tuple[str, int]]:
-    """Addresses and ports on which a process listens for TCP connections, as the kernel lists them."""
+    """Returns addresses and ports on which a process listens for TCP connections, as the kernel lists them."""
     inodes = set()
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):  # closed meanwhile
@@ -82,7 +81,7 @@ def listeners(pid: int) -> list[tuple[str, int]]:
 
 
 def parse_ports(values: list[str], known: list[str]) -> dict[str, int]:
-    """`["mysql=3306"]` as `{"mysql": 3306}`; one clear sentence for anything else."""
+    """Returns `["mysql=3306"]` as `{"mysql": 3306}`; an error of one sentence for anything else."""
     ports: dict[str, int] = {}
     for value in values:
         name, separator, number = value.partition("=")

@@ -1,4 +1,4 @@
-"""One guarded process: started through guard.py, signalled through it, never by name and never after its id is free."""
+"""One guarded process: started and signalled through guard.py, never by name and never after its id is free."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ FOREIGN = ("LD_", "PYTHON", "MYSQL_", "KAFKA_", "RABBITMQ_", "ERL_", "ROCKETMQ_"
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment without what would leak our loader's or Python's settings, or a user's own, into a server."""
+    """Returns the environment without our loader's or Python's settings, or a user's own, which could affect a
+    server."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
     environment.update(extra or {})
     return environment
@@ -82,7 +83,7 @@ class GuardedProcess:
                 os.close(descriptor)
 
     def running(self) -> bool:
-        """Whether the server still runs; a frozen one does."""
+        """Returns whether the server still runs; a frozen one does."""
         with self._mutex:
             return self._running()
 
@@ -100,7 +101,7 @@ class GuardedProcess:
         return False
 
     def send(self, number: signal.Signals) -> None:
-        """Signal the server with its children; on return that is done. Nothing happens when it has ended."""
+        """Signals the server with its children; done on return. Does nothing if it has ended."""
         with self._mutex:
             if not self._running():
                 return
@@ -118,7 +119,7 @@ class GuardedProcess:
                     return
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the server has ended; False when it still runs after that time."""
+        """Waits until the server has ended; returns False if it still runs after that time."""
         try:
             self._guard.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -126,14 +127,14 @@ class GuardedProcess:
         return not self.running()
 
     def stop(self, seconds: float) -> None:
-        """TERM, then KILL for one that does not listen."""
+        """Sends TERM, then KILL if it does not end."""
         self.send(signal.SIGTERM)
-        self.send(signal.SIGCONT)  # a frozen server can't act on TERM
+        self.send(signal.SIGCONT)  # a frozen server can't react to TERM
         if not self.wait(seconds):
             self.kill()
 
     def kill(self) -> None:
-        """A crash: KILL, and wait for the end of it."""
+        """Simulates a crash: KILL, and waits for the end."""
         self.send(signal.SIGKILL)
         if not self.wait(ANSWER_SECONDS):
             self._guard.kill()  # the kernel passes it on to the server

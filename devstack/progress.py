@@ -6,6 +6,6 @@ import sys
 
 
 def say(text: str) -> None:
-    """Print one progress line at once, even when stderr is a pipe."""
+    """Prints one progress line at once, even if stderr is a pipe."""
     sys.stderr.write(f"devstack: {text}\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The handle of one running server: start, stop, crash, freeze, restart, with a health check that is real."""
+"""The handle of one running server: start, stop, crash, freeze, restart, with a real health check."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BIND_ERRORS = ("ddress already in use", "BindException", "eaddrinuse", "Do you a
 
 
 class Server(ABC):
-    """One server process. A subclass says how to prepare its data, which command runs it, and when it is ready."""
+    """One server process. A subclass defines how to prepare its data, which command runs it, and when it is ready."""
 
     host = ports.HOST
     start_seconds = 90.0
@@ -37,43 +37,43 @@ class Server(ABC):
 
     @property
     def address(self) -> str:
-        """host:port."""
+        """Returns host:port."""
         return f"{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
-        """The process id of the running server; an error when it is down."""
+        """Returns the process id of the running server; an error if it is down."""
         if self._process is None or not self._process.running():
             raise StartFailed(f"{self.name} is not running.")
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether the process is there; a frozen one is."""
+        """Returns whether the process exists; a frozen one does."""
         return self._process is not None and self._process.running()
 
     @abstractmethod
     def prepare(self) -> None:
-        """Fill the data directory and write configuration files; called once, before the first start."""
+        """Fills the data directory and writes configuration files; called once, before the first start."""
 
     @abstractmethod
     def command(self) -> list[str]:
-        """The command line that runs the server in the foreground."""
+        """Returns the command line that runs the server in the foreground."""
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """Whether the server answers its own protocol now."""
+        """Returns whether the server answers its own protocol now."""
 
     def environment(self) -> Mapping[str, str]:
-        """Variables to set for the server."""
+        """Returns variables to set for the server."""
         return {}
 
     def endpoint(self) -> dict[str, object]:
-        """What a user needs in order to connect, for `up --json`."""
+        """Returns what a user needs to connect, for `up --json`."""
         return {"host": self.host, "port": self.port}
 
     def log_since_start(self) -> str:
-        """What the server has logged since it was last started."""
+        """Returns what the server has logged since its last start."""
         try:
             with open(self.log_path, "rb") as handle:
                 handle.seek(self._log_start)
@@ -82,7 +82,7 @@ class Server(ABC):
             return ""
 
     def spawn(self) -> None:
-        """Start the process without waiting for it to be ready."""
+        """Starts the process without waiting for it to be ready."""
         if self.running:
             return
         self._began = time.monotonic()
@@ -95,10 +95,10 @@ class Server(ABC):
         self._process = GuardedProcess(self.command(), self.log_path, self.directory, self.environment())
 
     def wait_ready(self) -> None:
-        """Wait until the server answers; on failure stop it and show the end of its log."""
+        """Waits until the server answers; on failure stops it and shows the end of its log."""
         deadline = self._began + self.start_seconds
         while True:
-            # asked in this order: what has ended can't become ready, and its log is then complete
+            # checked in this order: an ended one can't become ready, and its log is then complete
             ended = not self.running
             if not ended and self.is_ready():
                 break
@@ -118,32 +118,32 @@ class Server(ABC):
         raise StartFailed(f"{self.name} {what}; the last {len(tail)} lines of its log stand above.")
 
     def start(self) -> None:
-        """Start (again) on the same port with the same data, and return when the server is ready."""
+        """Starts the server (again) on the same port with the same data, and returns when it is ready."""
         self.spawn()
         self.wait_ready()
 
     def stop(self) -> None:
-        """TERM, wait, then KILL."""
+        """Sends TERM, waits, then sends KILL."""
         if self._process is not None:
             self._process.stop(self.stop_seconds)
 
     def kill(self) -> None:
-        """A crash: SIGKILL."""
+        """Simulates a crash: SIGKILL."""
         if self._process is not None:
             self._process.kill()
 
     def freeze(self) -> None:
-        """SIGSTOP: connections stay open and nothing answers."""
+        """Sends SIGSTOP: connections stay open and nothing answers."""
         if self._process is not None:
             self._process.send(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT: go on after freeze()."""
+        """Sends SIGCONT: continues after freeze()."""
         if self._process is not None:
             self._process.send(signal.SIGCONT)
 
     def restart(self) -> None:
-        """Stop and start; data and port stay."""
+        """Stops and starts; data and port stay."""
         self.stop()
         self.start()
 
@@ -158,45 +158,45 @@ class Cluster:
 
     @property
     def host(self) -> str:
-        """The first server's host."""
+        """Returns the first server's host."""
         return self.servers[0].host
 
     @property
     def port(self) -> int:
-        """The first server's port."""
+        """Returns the first server's port."""
         return self.servers[0].port
 
     @property
     def log_path(self) -> Path:
-        """The first server's log."""
+        """Returns the first server's log."""
         return self.servers[0].log_path
 
     @property
     def datadir(self) -> Path:
-        """The first server's data directory."""
+        """Returns the first server's data directory."""
         return self.servers[0].datadir
 
     @property
     def pid(self) -> int:
-        """The first server's process id."""
+        """Returns the first server's process id."""
         return self.servers[0].pid
 
     @property
     def address(self) -> str:
-        """host:port of every member, with commas between."""
+        """Returns host:port of every member, separated by commas."""
         return ",".join(server.address for server in self.servers)
 
     @property
     def running(self) -> bool:
-        """Whether all members run."""
+        """Returns whether all members run."""
         return all(server.running for server in self.servers)
 
     def endpoint(self) -> dict[str, object]:
-        """What a user needs in order to connect, for `up --json`."""
+        """Returns what a user needs to connect, for `up --json`."""
         return {"host": self.host, "port": self.port, "servers": [server.address for server in self.servers]}
 
     def start(self) -> None:
-        """Start all members at once (none gets ready without a majority) and wait for each."""
+        """Starts all members at once (none becomes ready without a majority) and waits for each."""
         for server in self.servers:
             server.spawn()
         for server in self.servers:
@@ -210,26 +210,26 @@ class Cluster:
             time.sleep(POLL_SECONDS)
 
     def stop(self) -> None:
-        """TERM, wait, then KILL, the last member first."""
+        """Sends TERM, waits, then sends KILL, the last member first."""
         for server in reversed(self.servers):
             server.stop()
 
     def kill(self) -> None:
-        """A crash of all members."""
+        """Simulates a crash of all members."""
         for server in self.servers:
             server.kill()
 
     def freeze(self) -> None:
-        """SIGSTOP to all members."""
+        """Sends SIGSTOP to all members."""
         for server in self.servers:
             server.freeze()
 
     def thaw(self) -> None:
-        """SIGCONT to all members."""
+        """Sends SIGCONT to all members."""
         for server in self.servers:
             server.thaw()
 
     def restart(self) -> None:
-        """Stop and start all members; data and ports stay."""
+        """Stops and starts all members; data and ports stay."""
         self.stop()
         self.start()

@@ -1,4 +1,4 @@
-"""A stack: the servers that one test run, demo or benchmark has started, and the certain end of all of them."""
+"""A stack: the servers that one test run, demo or benchmark has started, which always ends all of them."""
 
 from __future__ import annotations
 
@@ -63,9 +63,8 @@ def _exit_on_term(number: int, frame: FrameType | None) -> None:
 class Stack:
     """Starts servers and ends them all: on leaving the `with` block, at exit, and on signals.
 
-    Should this process be killed outright, the guard beside each server ends it within a moment. Methods may be called
-    from several threads. `keep=True` leaves data and logs in the cache. `lasting=True` is for benchmarks: see Cache.
-    """
+    If this process is killed, each server's guard ends it within a moment. Methods may be called from several threads.
+    `keep=True` leaves data and logs in the cache. `lasting=True` is for benchmarks: see Cache."""
 
     def __init__(
         self, cache: str | os.PathLike[str] | Cache | None = None, *, keep: bool = False, lasting: bool = False
@@ -78,7 +77,7 @@ class Stack:
         self._run: RunDir | None = RunDir(self.cache, keep)
         self.directory = self._run.path
         atexit.register(self.stop)
-        # by default TERM ends Python without any clean-up; a handler that somebody else has set stays
+        # by default TERM ends Python without any clean-up; an existing handler is kept
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _exit_on_term)
 
@@ -92,24 +91,24 @@ class Stack:
 
     @property
     def handles(self) -> list[Handle]:
-        """All servers of this stack, in the order of their start."""
+        """Returns all servers of this stack, in the order of their start."""
         with self._mutex:
             return list(self._handles)
 
     def mysql(self, port: int | None = None, *extra_args: str, name: str = "mysql", server_id: int = 1) -> MysqlServer:
-        """Start a MySQL server; extra mysqld arguments come last, so they override the defaults."""
+        """Starts a MySQL server; extra mysqld arguments come last, so they override the defaults."""
         return self._launch(name, lambda n, d: MYSQL.server(self.cache, n, d, port, server_id, extra_args))
 
     def mariadb(
         self, port: int | None = None, *extra_args: str, name: str = "mariadb", server_id: int = 1
     ) -> MariadbServer:
-        """Start a MariaDB server; extra mariadbd arguments come last, so they override the defaults."""
+        """Starts a MariaDB server; extra mariadbd arguments come last, so they override the defaults."""
         return self._launch(name, lambda n, d: MARIADB.server(self.cache, n, d, port, server_id, extra_args))
 
     def sql(
         self, kind: str, port: int | None = None, *extra_args: str, name: str | None = None, server_id: int = 1
     ) -> SqlServer:
-        """Start a MySQL or MariaDB of any version, by its name in the registry."""
+        """Starts a MySQL or MariaDB of any version, by its name in the registry."""
         return self._launch(name or kind, lambda n, d: SQL[kind].server(self.cache, n, d, port, server_id, extra_args))
 
     def kafka(
@@ -121,7 +120,7 @@ class Stack:
         settings: dict[str, str] | None = None,
         listeners: Mapping[str, Advertise] | None = None,
     ) -> KafkaCluster:
-        """Start a Kafka cluster; `settings` go into each server.properties and override the defaults; for `listeners`
+        """Starts a Kafka cluster; `settings` go into each server.properties and override the defaults; for `listeners`
         see devstack.servers.kafka."""
         return self._launch(name, lambda n, d: KAFKA.cluster(self.cache, n, d, port, brokers, settings, listeners))
 
@@ -133,29 +132,29 @@ class Stack:
         plugins: Sequence[str] = ("mysql",),
         name: str = "connect",
     ) -> ConnectWorker:
-        """Start a worker of Kafka Connect on a Kafka cluster, with connectors of devstack.servers.connect.PLUGINS."""
+        """Starts a worker of Kafka Connect on a Kafka cluster, with connectors of devstack.servers.connect.PLUGINS."""
         return self._launch(name, lambda n, d: worker(self.cache, n, d, port, kafka, plugins))
 
     def zookeeper(
         self, nodes: int = 1, port: int | None = None, *, name: str = "zookeeper", tls: Tls | None = None
     ) -> ZooKeeperEnsemble:
-        """Start a ZooKeeper ensemble."""
+        """Starts a ZooKeeper ensemble."""
         return self._launch(name, lambda n, d: ZOOKEEPER.ensemble(self.cache, n, d, port, nodes, tls))
 
     def etcd(
         self, nodes: int = 1, port: int | None = None, *, name: str = "etcd", tls: Tls | None = None
     ) -> EtcdCluster:
-        """Start an etcd cluster."""
+        """Starts an etcd cluster."""
         return self._launch(name, lambda n, d: ETCD.cluster(self.cache, n, d, port, nodes, tls))
 
     def elasticsearch(
         self, port: int | None = None, *, name: str = "elasticsearch", heap: str = "512m"
     ) -> ElasticsearchServer:
-        """Start an Elasticsearch node."""
+        """Starts an Elasticsearch node."""
         return self._launch(name, lambda n, d: ELASTICSEARCH.node(self.cache, n, d, port, heap))
 
     def opensearch(self, port: int | None = None, *, name: str = "opensearch", heap: str = "512m") -> OpensearchServer:
-        """Start an OpenSearch node."""
+        """Starts an OpenSearch node."""
         return self._launch(name, lambda n, d: OPENSEARCH.node(self.cache, n, d, port, heap))
 
     def rabbitmq(
@@ -168,7 +167,7 @@ class Stack:
         tls: Tls | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> RabbitmqServer:
-        """Start a RabbitMQ node; above `memory_watermark` bytes it blocks publishers, `settings` override those of
+        """Starts a RabbitMQ node; above `memory_watermark` bytes it blocks publishers, `settings` override those of
         rabbitmq.conf."""
         return self._launch(
             name or kind, lambda n, d: BROKERS[kind].server(self.cache, n, d, port, memory_watermark, tls, settings)
@@ -182,7 +181,7 @@ class Stack:
         heap: str = "256m",
         settings: Mapping[str, str] | None = None,
     ) -> RocketmqServer:
-        """Start a RocketMQ node (name server, broker, proxy); `settings` override those of broker.conf."""
+        """Starts a RocketMQ node (name server, broker, proxy); `settings` override those of broker.conf."""
         return self._launch(name, lambda n, d: ROCKETMQ.node(self.cache, n, d, port, heap, settings))
 
     def canal(
@@ -193,22 +192,22 @@ class Stack:
         name: str = "canal",
         settings: Properties | None = None,
     ) -> CanalServer:
-        """Start a server of Canal with the instance.properties of each destination (devstack.servers.canal.reads);
+        """Starts a server of Canal with the instance.properties of each destination (devstack.servers.canal.reads);
         `settings` override those of canal.properties."""
         return self._launch(name, lambda n, d: CANAL.server(self.cache, n, d, port, destinations, settings or {}))
 
     def redis(self, port: int | None = None, *, name: str = "redis") -> RedisServer:
-        """Start a Redis."""
+        """Starts a Redis."""
         return self._launch(name, lambda n, d: REDIS.server(self.cache, n, d, port))
 
     def chromium(self, port: int | None = None, *, name: str = "chromium") -> ChromiumServer:
-        """Start a browser without a window."""
+        """Starts a browser without a window."""
         return self._launch(name, lambda n, d: CHROMIUM.server(self.cache, n, d, port))
 
     def prometheus(
         self, targets: Sequence[str], rules: Sequence[Path], port: int | None = None, *, name: str = "prometheus"
     ) -> PrometheusServer:
-        """Start a Prometheus that asks these daemons (host:port) each second and evaluates these files of rules."""
+        """Starts a Prometheus that scrapes these daemons (host:port) each second and evaluates these files of rules."""
         return self._launch(name, lambda n, d: PROMETHEUS.server(self.cache, n, d, port, targets, rules))
 
     def spark(
@@ -219,11 +218,11 @@ class Stack:
         cores: int = 1,
         memory: str = "1g",
     ) -> SparkCluster:
-        """Start a master of Spark with workers, each with so many cores and so much memory for executors."""
+        """Starts a master of Spark with workers, each with this many cores and this much memory for executors."""
         return self._launch(name, lambda n, d: SPARK.cluster(self.cache, n, d, None, workers, cores, memory))
 
     def start(self, kind: str, port: int | None = None) -> Handle:
-        """Start a server of the registry by name, with its defaults."""
+        """Starts a server of the registry by name, with its defaults."""
         if kind not in KINDS:
             raise BadRequest(f"there is no server '{kind}'; the known ones are {', '.join(KINDS)}.")
         return self._launch(kind, lambda n, d: KINDS[kind].create(self.cache, n, d, port))
@@ -237,7 +236,7 @@ class Stack:
                 name, number = f"{wanted}-{number}", number + 1
             self._names.add(name)
         for attempt in range(1, PORT_TRIES + 1):
-            # a fresh directory for each attempt: the failed one's data names the port that was taken
+            # a new directory for each attempt: the failed one's data has the port that was taken
             handle = create(name, self.directory / (name if attempt == 1 else f"{name}.{attempt}"))
             with self._mutex:
                 self._handles.append(handle)
@@ -261,8 +260,8 @@ class Stack:
             self._handles.remove(handle)
 
     def stop(self) -> None:
-        """End all servers and remove their data and logs; with `keep` they are stopped in order, and both stay."""
-        # a forked child inherits this object and its exit hook, and the servers are not its own
+        """Ends all servers and removes their data and logs; with `keep` they are stopped in order, and both stay."""
+        # a forked child inherits this object and its exit hook, but not the servers
         if os.getpid() != self._owner:
             return
         with self._mutex:

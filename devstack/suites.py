@@ -11,7 +11,7 @@ from devstack.progress import say
 
 
 def _installed(cache: Cache, name: str, suite: str, packages: tuple[str, ...], folder: str) -> Path:
-    """A folder of the packages, unpacked once. Raises Unavailable."""
+    """Returns a folder of the packages, unpacked once. Raises Unavailable."""
     machine = apt.architecture()
 
     def build(fresh: Path) -> None:
@@ -25,16 +25,16 @@ def _installed(cache: Cache, name: str, suite: str, packages: tuple[str, ...], f
 
 
 def mysql(cache: Cache) -> Path:
-    """Oracle's tests: `.test` files in `t` and `suite`, data in `std_data`. Raises Unavailable."""
+    """Returns Oracle's tests: `.test` files in `t` and `suite`, data in `std_data`. Raises Unavailable."""
     return _installed(cache, "mysql-tests", "sid", ("mysql-testsuite",), "usr/lib/mysql-test")
 
 
 def mariadb(cache: Cache) -> Path:
-    """MariaDB's tests: `.test` files in `main` and `suite`, data in `std_data`. Raises Unavailable."""
+    """Returns MariaDB's tests: `.test` files in `main` and `suite`, data in `std_data`. Raises Unavailable."""
     packages = ("mariadb-test", "mariadb-test-data")
     return _installed(cache, "mariadb-tests", "bookworm", packages, "usr/share/mysql/mysql-test")
 
 
 def mariadb_binlog(cache: Cache) -> Path:
-    """The program mariadb-binlog, which runs with the libraries of the server's prefix. Raises Unavailable."""
+    """Returns the program mariadb-binlog, which runs with the libraries of the server's prefix. Raises Unavailable."""
     return _installed(cache, "mariadb-binlog", "bookworm", ("mariadb-client",), "usr/bin") / "mariadb-binlog"

@@ -1,8 +1,7 @@
-"""Lets a Java runtime from the cache trust what this machine trusts.
+"""Makes a Java runtime from the cache trust this machine's certificate authorities.
 
-The runtime brings a list of certificate authorities of its own, which lacks those that a company or a test network has
-added to the machine. Java reads key stores and no PEM bundles, so the machine's bundle is written as one.
-"""
+The runtime has its own list of authorities, which lacks those that a company or a test network has added to the
+machine. Java reads key stores and no PEM bundles, so the machine's bundle is written as one."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ def _text(value: str) -> bytes:
 
 
 def key_store(certificates: list[bytes]) -> bytes:
-    """A Java key store (format JKS, version 2) of trusted certificates in DER form."""
+    """Returns a Java key store (format JKS, version 2) of trusted certificates in DER form."""
     body = struct.pack(">III", 0xFEEDFEED, 2, len(certificates))
     for number, certificate in enumerate(certificates):
         entry = struct.pack(">I", 2) + _text(f"ca{number}") + struct.pack(">Q", 0)
@@ -33,7 +32,7 @@ def key_store(certificates: list[bytes]) -> bytes:
 
 
 def java_options(cache: Cache) -> list[str]:
-    """Options that make java use the machine's authorities; none when Python knows of no bundle."""
+    """Returns options that make java use the machine's authorities; none if Python knows no bundle."""
     certificates = ssl.create_default_context().get_ca_certs(binary_form=True)
     if not certificates:
         return []

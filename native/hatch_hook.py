@@ -1,8 +1,7 @@
-"""Puts native code into headrace's wheel, where cargo is: hatchling calls this, also for an editable installation.
+"""Adds native code to headrace's wheel, if cargo is available: hatchling calls this, also for an editable installation.
 
-HEADRACE_NATIVE in the environment: `require` ends a build that would have none, `off` makes one without it, and a path
-names the library that cargo has made elsewhere.
-"""
+HEADRACE_NATIVE in the environment: `require` fails a build without it, `off` makes one without it, and a path names a
+library that cargo has already built."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ class NativeCode(BuildHookInterface[Any]):
     """One wheel for any Python from 3.11 on; without native code it is for any machine too."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Raises SystemExit when native code is required and there is none."""
+        """Raises SystemExit if native code is required and there is none."""
         asked = os.environ.get("HEADRACE_NATIVE", "")
         if asked == "off":
             missing, library = "HEADRACE_NATIVE is off", None
@@ -42,10 +41,10 @@ class NativeCode(BuildHookInterface[Any]):
             raise SystemExit(f"headrace: {missing}")
 
     def _built(self) -> tuple[str, Path | None]:
-        """What cargo makes, or why there is none."""
+        """Returns the library that cargo builds, or why there is none."""
         if shutil.which("cargo") is None:
             return "no Rust tool chain", None
-        # Beside what the scripts build, so that a clone builds each crate once.
+        # The same folder as that of the scripts, so that a clone builds each crate once.
         target = Path(os.environ.get("CARGO_TARGET_DIR") or Path(self.root, ".cache/cargo-target"))
         command = ["cargo", "build", "--release", "--locked", "--target-dir", str(target)]
         if subprocess.run(command, cwd=Path(self.root, "native")).returncode != 0:

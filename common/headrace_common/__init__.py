@@ -1,1 +1,1 @@
-"""What the daemon and the consumers would else write twice."""
+"""Code that the daemon and the consumers share."""

@@ -1,4 +1,4 @@
-"""Configuration files: TOML into sections, with references filled in and everything that is wrong told at once."""
+"""Reads configuration files: TOML into sections, with references filled in and all errors reported at once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ModelT = TypeVar("ModelT", bound=Section)
 Tell = Callable[[str, str], object]
 """Takes a problem: the key, and a sentence."""
 Siblings = Callable[[str], str]
-"""Says why a section does not know a key; "" when no other choice of it would."""
+"""Returns why a section does not know a key; "" if no other choice of it would."""
 
 
 def read_toml(file: Path, problems: list[str]) -> dict[str, Any] | None:
-    """Returns the file's tables; None when it can't be read, and then `problems` says why."""
+    """Returns the file's tables; None if it can't be read, and then `problems` says why."""
     try:
         return tomllib.loads(file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n"))
     except OSError as error:
@@ -30,7 +30,7 @@ def read_toml(file: Path, problems: list[str]) -> dict[str, Any] | None:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         problems.append(f"{file}: line {line}: not UTF-8 text")
-    except ValueError as error:  # what tomllib finds, and a number of thousands of digits
+    except ValueError as error:  # errors of tomllib, and a number of thousands of digits
         problems.append(f"{file}: not TOML: {error}")
     except RecursionError:
         problems.append(f"{file}: not TOML: nested too deep")
@@ -40,9 +40,9 @@ def read_toml(file: Path, problems: list[str]) -> dict[str, Any] | None:
 def expanded(
     file: Path, raw: dict[str, Any], env: Mapping[str, str], problems: list[str], secrets: Path
 ) -> tuple[dict[str, Any], Tell, Tell]:
-    """Returns `raw` with its references filled in, what takes a problem of a key, and what takes one of a value: the
-    latter is dropped for a key whose reference could not be filled in. `secrets` is the folder of credentials for a
-    process that systemd has loaded none for."""
+    """Returns `raw` with its references filled in, a function for problems of a key, and one for problems of a value:
+    the latter ignores a key whose reference could not be filled in. `secrets` is the folder of credentials for a
+    process without credentials of systemd."""
     bad_keys: set[str] = set()
 
     def report(key: str, sentence: str) -> None:
@@ -50,7 +50,7 @@ def expanded(
         problems.append(f"{file}: {key}: {sentence}")
 
     def tell(key: str, sentence: str) -> None:
-        if key not in bad_keys:  # its value is missing, so what the model says of it is noise
+        if key not in bad_keys:  # its value is missing, so the model's errors about it are noise
             problems.append(f"{file}: {key}: {sentence}" if key else f"{file}: {sentence}")
 
     try:
@@ -61,15 +61,15 @@ def expanded(
 
 
 def secrets_beside(file: Path) -> Path:
-    """Returns the folder of the secrets that a configuration file's `${credential:NAME}` refers to."""
+    """Returns the folder of the secrets for `${credential:NAME}` in a configuration file."""
     return file.absolute().parent / "secrets"
 
 
 def read_section(
     file: Path, model: type[ModelT], env: Mapping[str, str], problems: list[str], secrets: Path | None = None
 ) -> ModelT | None:
-    """Returns the whole file as a model; None when something is wrong, and then `problems` says what. `secrets` is the
-    folder of the credentials, by default `secrets` beside the file."""
+    """Returns the whole file as a model; None if something is wrong, and then `problems` says what. `secrets` is the
+    folder of the credentials, by default `secrets` next to the file."""
     raw, before = read_toml(file, problems), len(problems)
     if raw is None:
         return None
@@ -79,7 +79,7 @@ def read_section(
 
 
 def validated(raw: dict[str, Any], model: type[ModelT], tell: Tell, why: Siblings | None = None) -> ModelT | None:
-    """Returns `raw` as a model; None when it has problems, all of which are told."""
+    """Returns `raw` as a model; None if it has problems, all of which are reported."""
     try:
         return model.model_validate(raw)
     except ValidationError as error:
@@ -89,7 +89,7 @@ def validated(raw: dict[str, Any], model: type[ModelT], tell: Tell, why: Sibling
 
 
 def _sentence(detail: ErrorDetails, model: type[Section], why: Siblings | None) -> tuple[str, str]:
-    """Returns key and sentence for an operator, out of what pydantic says."""
+    """Returns key and sentence for an operator, from pydantic's error."""
     loc = list(detail["loc"])
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
     section: type[BaseModel] | None = model

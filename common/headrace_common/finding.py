@@ -1,4 +1,4 @@
-"""What a command `check` finds: how a thing is, and what mends it."""
+"""The results of a command `check`: the state of things, and remedies."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How a thing is."""
+    """The state of a thing."""
 
     OK = "ok"
     WARNING = "warning"
-    """It is well enough to run, and could be better, or could not be looked at."""
+    """It is good enough to run, and could be better, or could not be checked."""
     WRONG = "wrong"
-    """A run would not do its work."""
+    """A run would not work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `sql` are complete statements that mend it, in their order; `remedy` says what else
-    there is to do."""
+    """One thing that was checked. `sql` are complete statements that fix it, in order; `remedy` is what else must be
+    done."""
 
     name: str
     level: Level
@@ -29,7 +29,7 @@ class Finding:
 
     @property
     def mends(self) -> str:
-        """Statements and remedy as one text; "" where nothing has to be mended."""
+        """Returns statements and remedy as one text; "" if nothing must be fixed."""
         return " ".join(filter(None, (*self.sql, self.remedy)))
 
     def __str__(self) -> str:
@@ -37,15 +37,15 @@ class Finding:
 
 
 def ok(name: str, sentence: str) -> Finding:
-    """Returns a thing that is well."""
+    """Returns the finding for a thing that is right."""
     return Finding(name, Level.OK, sentence)
 
 
 def warning(name: str, sentence: str, remedy: str = "", sql: tuple[str, ...] = ()) -> Finding:
-    """Returns a thing that could be better."""
+    """Returns the finding for a thing that could be better."""
     return Finding(name, Level.WARNING, sentence, remedy, sql)
 
 
 def wrong(name: str, sentence: str, remedy: str = "", sql: tuple[str, ...] = ()) -> Finding:
-    """Returns a thing that stands in the way of a run."""
+    """Returns the finding for a thing that prevents a run."""
     return Finding(name, Level.WRONG, sentence, remedy, sql)

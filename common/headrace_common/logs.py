@@ -1,4 +1,4 @@
-"""Sets up the log: one line an event to standard error, for people or as JSON, from all libraries alike."""
+"""Sets up the log: one line for each event to standard error, for people or as JSON, from all libraries."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ import structlog
 from headrace_common.printable import printable_lines
 
 _KINDS = 1000
-"""Kinds of lines that are remembered; beyond them all begin anew."""
+"""Kinds of lines that are remembered; beyond that all are forgotten."""
 
 
 def configure(
     form: str, level: str = "info", stream: TextIO | None = None, *, more: Mapping[str, Any] | None = None
 ) -> None:
     """Sends structlog's and the standard library's records to `stream` (standard error). `form` is "console", "json",
-    or "auto": console at a terminal. `more` stands in every line, from whichever thread it comes.
+    or "auto": console at a terminal. `more` is added to every line, from any thread.
 
-    Secrets stay out because settings hold them as SecretStr, and because tracebacks are written without local values.
-    """
+    Secrets are not logged because settings keep them as SecretStr, and because tracebacks are written without local
+    values."""
     stream = stream or sys.stderr
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -58,7 +58,7 @@ def configure(
         root.removeHandler(old)
     root.addHandler(handler)
     least = logging.getLevelNamesMapping()[level.upper()]
-    # The libraries' debug lines may hold rows and credentials, and are many: they stay at info.
+    # The libraries' debug lines may contain rows and credentials, and are many: they stay at info.
     root.setLevel(max(logging.INFO, least))
     logging.getLogger("headrace").setLevel(least)
     structlog.configure(
@@ -74,7 +74,8 @@ def configure(
 
 
 def _printable(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A name of a table or a server's own words may hold what a terminal would do; in JSON they can't."""
+    """Makes texts printable: a table's name or a server's text may contain control sequences of a terminal; JSON
+    escapes them."""
     return {key: printable_lines(one) if isinstance(one, str) else one for key, one in event.items()}
 
 
@@ -85,8 +86,8 @@ def _traceback(out: TextIO, error: Any) -> None:
 
 
 class Repeats(logging.Filter):
-    """Of what libraries say again and again, such as that a server is away, one line a minute goes on, with how many
-    there were. Our own lines all go on."""
+    """Limits repeated lines of libraries, for example that a server is unavailable, to one a minute, with their number.
+    Our own lines all pass."""
 
     def __init__(self, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -95,7 +96,7 @@ class Repeats(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.name.partition(".")[0].startswith("headrace") or not isinstance(record.msg, str):
-            return True  # what structlog has made is ours, whatever the logger's name
+            return True  # lines of structlog are ours, whatever the logger's name
         now, key = self._clock(), (record.name, record.levelno, record.msg, _bound_destination())
         seen = self._seen.get(key)
         if seen is not None and now - seen.since < self._seconds:
@@ -122,9 +123,9 @@ def _bound_destination() -> Any:
 
 @contextlib.contextmanager
 def for_commands() -> Iterator[None]:
-    """While a command runs whose standard output is read by people or programs: our warnings go to standard error, and
-    nothing below them is told. What libraries meet with is told in our own words; only asyncio's complaints, which are
-    faults of ours, go on."""
+    """Sets the log up for a command with output for people or programs: our warnings go to standard error, and nothing
+    below them is logged. Errors of libraries are reported in our own words; only those of asyncio, which are bugs of
+    ours, are logged."""
     before, root = structlog.get_config(), logging.getLogger()
     silent, faults = logging.NullHandler(), logging.StreamHandler()
     # Without a handler Python writes the libraries' warnings to standard error.

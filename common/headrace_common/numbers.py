@@ -7,9 +7,9 @@ import struct
 
 
 def float_text(x: float) -> str:
-    """A FLOAT or DOUBLE as MySQL prints it: the shortest digits that give the same number. It is written with an
-    exponent, without plus or zeros, below 1e-15, and from 1e15 on when it is whole. (For a FLOAT the server itself
-    prints six digits only.) Raises ValueError for NaN and infinity."""
+    """Returns a FLOAT or DOUBLE as MySQL prints it: the shortest digits that give the same number. It has an exponent,
+    without plus or zeros, below 1e-15, and from 1e15 on if it is whole. (For a FLOAT the server itself prints only six
+    digits.) Raises ValueError for NaN and infinity."""
     text = repr(x)
     whole = text.endswith(".0")
     if "e" not in text and "n" not in text and (not whole or len(text) <= 16):
@@ -33,7 +33,8 @@ def float_text(x: float) -> str:
 
 
 def float32(value: float) -> float:
-    """The shortest decimal number that is the same FLOAT, which is what MySQL means by it: 1.1, not 1.10000002384."""
+    """Returns the shortest decimal number that is the same FLOAT, which is MySQL's meaning of it: 1.1, not
+    1.10000002384."""
     packed = struct.pack("<f", value)
     for digits in (6, 7, 8):
         short = float(f"{value:.{digits}g}")
@@ -46,8 +47,9 @@ def float32(value: float) -> float:
 
 
 def vector_text(raw: bytes) -> str:
-    """VECTOR: float32 numbers, little endian, as a JSON list. Each is the shortest number that gives the same float32,
-    so that nothing is lost; VECTOR_TO_STRING prints 6 digits (1.00000e+00). Raises ValueError for other bytes."""
+    """Returns a VECTOR: float32 numbers, little endian, as a JSON list. Each is the shortest number that gives the same
+    float32, so that nothing is lost; VECTOR_TO_STRING prints 6 digits (1.00000e+00). Raises ValueError for other
+    bytes."""
     if len(raw) % 4:
         raise ValueError(f"a VECTOR of {len(raw)} bytes holds no whole number of float32")
     numbers = [float_text(float32(x)) if x else repr(x)[:-2] for (x,) in struct.iter_unpack("<f", raw)]

@@ -1,5 +1,5 @@
-"""Text of others, such as names of tables and what servers say, for a terminal: nothing in it may move the cursor, or
-turn the direction of its lines."""
+"""Makes foreign text, such as names of tables and servers' texts, safe for a terminal: it can't move the cursor or
+change the text direction."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def printable(text: str) -> str:
-    """The text with control characters, marks of direction and what has no glyph as \\u and its number, as JSON has
-    them."""
+    """Returns the text with control characters, direction marks and characters without a glyph as \\u and their number,
+    as in JSON."""
     if _HARMLESS.fullmatch(text):
         return text
     return "".join(_escape(one) if unicodedata.category(one) in _HIDDEN else one for one in text)
 
 
 def printable_lines(text: str) -> str:
-    """The same of a text that may have several lines."""
+    """Does the same for a text that may have several lines."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def printable_json(value: Any) -> str:
-    """The value as JSON on one line; it stays the same value when it is read again."""
+    """Returns the value as JSON on one line, which is the same value when it is read again."""
     return printable(json.dumps(value, ensure_ascii=False))
 
 

@@ -1,4 +1,4 @@
-"""What both ends of a queue of RabbitMQ do alike: URLs of connections, arguments of queues, words of errors."""
+"""Shared by both ends of a RabbitMQ queue: URLs of connections, arguments of queues, texts of errors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from yarl import URL
 
 from headrace_common.rabbitmq_section import QueueType, RabbitMqSection
 
-# Without a limit of its own, RabbitMQ 4 drops a message of a quorum queue that was handed back 20 times, as listing
-# dead letters does, and a long outage of Elasticsearch. There is no value for "none" that all versions take.
+# Without a limit of its own, RabbitMQ 4 drops a message of a quorum queue that was returned 20 times, as listing dead
+# letters does, and a long outage of Elasticsearch. No value for "none" is accepted by all versions.
 _DELIVERY_LIMIT = 2_000_000_000
 
 
 def connection_url(section: RabbitMqSection, host: str, port: int, name: str) -> URL:
-    """Returns the URL of a node; `name` shows in the broker's list of connections."""
+    """Returns the URL of a node; `name` is shown in the broker's list of connections."""
     return URL.build(
         scheme="amqp" if section.tls == "disabled" else "amqps",
         host=host,
@@ -29,13 +29,13 @@ def connection_url(section: RabbitMqSection, host: str, port: int, name: str) ->
 
 
 def queue_arguments(kind: QueueType) -> dict[str, Any]:
-    """Returns the arguments of a durable queue. Who declares it first decides, so all have to give the same."""
+    """Returns the arguments of a durable queue. The first declaration decides, so all must be equal."""
     return {"x-queue-type": kind} | ({"x-delivery-limit": _DELIVERY_LIMIT} if kind == "quorum" else {})
 
 
 def error_text(error: BaseException | None) -> str:
-    """Returns what went wrong, in words; "" for an end without a reason. AMQP errors carry the broker's code and text
-    as arguments."""
+    """Returns the error in words; "" for an end without a reason. AMQP errors have the broker's code and text as
+    arguments."""
     if error is None or isinstance(error, asyncio.CancelledError | TimeoutError):
         return ""
     if isinstance(error, PublishError):

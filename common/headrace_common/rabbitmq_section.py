@@ -26,5 +26,5 @@ class RabbitMqSection(TlsSection):
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Host and port of each node."""
+        """Returns host and port of each node."""
         return [parse_host_port(host) for host in self.hosts]

@@ -12,23 +12,23 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CREDENTIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 UNIT_PREFIX = "headrace_"
-"""What systemd puts before the names of the files in the folder that LoadCredential=headrace:FOLDER names."""
+"""What systemd puts before the names of the files in the folder of LoadCredential=headrace:FOLDER."""
 
 
 class Expander:
-    """Puts the values of the environment, of files and of credentials in place of references; `$${` stands for `${`.
+    """Replaces references by values of the environment, of files and of credentials; `$${` is a literal `${`.
 
-    A credential is what systemd has loaded for the service. A command that an operator starts has none, and finds the
-    same name in the folder `secrets` instead: the service's unit loads the credentials from there.
+    A credential is loaded by systemd for the service. A command that an operator starts has none, and reads the same
+    name from the folder `secrets` instead, from which the service's unit loads the credentials.
 
-    What it can't resolve it reports with `report(key, sentence)`; a value that it read is never part of a sentence.
-    """
+    References that it can't resolve are reported with `report(key, sentence)`; a value that was read is never part of a
+    sentence."""
 
     def __init__(self, env: Mapping[str, str], report: Callable[[str, str], None], secrets: Path | None = None) -> None:
         self._env, self._report, self._secrets = env, report, secrets
 
     def expand(self, value: Any, key: str = "") -> Any:
-        """The value with every string in it expanded, at any depth."""
+        """Returns the value with every string in it expanded, at any depth."""
         if isinstance(value, str):
             if "\0" in value:
                 self._report(key, "should have no NUL character")

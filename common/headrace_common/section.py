@@ -36,7 +36,7 @@ def _check_topic(value: str) -> str:
 
 
 Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,249}$"), AfterValidator(_check_topic)]
-"""Of Kafka; "" where none is meant."""
+"""A topic of Kafka; "" for none."""
 
 
 def _check_file(value: Any) -> Any:
@@ -66,22 +66,22 @@ def _check_path(value: Path, *, folder: bool) -> Path:
 
 
 File = Annotated[Path | None, BeforeValidator(_check_file)]
-"""A file that is there and can be read."""
+"""An existing file that can be read."""
 Folder = Annotated[Path, AfterValidator(partial(_check_path, folder=True))]
-"""A folder, which may still have to be made."""
+"""A folder, which need not exist yet."""
 NewFile = Annotated[Path, AfterValidator(partial(_check_path, folder=False))]
-"""A file, which may still have to be made."""
+"""A file, which need not exist yet."""
 TlsFiles = tuple[Path | None, Path | None, Path | None]
 
 
 class Section(BaseModel):
-    """The base of all sections: an unknown key is an error, a value can't change, an error never shows a value."""
+    """The base of all sections: an unknown key is an error, values can't change, and errors never show a value."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class TlsSection(Section):
-    """The base of sections about a server that is talked to with or without TLS."""
+    """The base of sections about a server, with or without TLS."""
 
     tls: Literal["disabled", "preferred", "required", "verified"] | None = Field(
         default="disabled",
@@ -93,7 +93,7 @@ class TlsSection(Section):
 
     @property
     def tls_files(self) -> TlsFiles:
-        """CA, certificate and key, as `client_context` takes them."""
+        """Returns CA, certificate and key, for `client_context`."""
         return self.tls_ca, self.tls_certificate, self.tls_key
 
     @model_validator(mode="after")
@@ -107,7 +107,7 @@ class TlsSection(Section):
 
 
 class OptionalTls(TlsSection):
-    """The base of sections about a MySQL server, which says by itself whether it can encrypt."""
+    """The base of sections about a MySQL server, which announces whether it can encrypt."""
 
     tls: Literal["disabled", "preferred", "required", "verified"] | None = Field(
         default=None,

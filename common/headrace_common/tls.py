@@ -8,12 +8,12 @@ from pathlib import Path
 
 
 class TlsFileError(Exception):
-    """A file of the TLS settings can't be used; the text names its key, the file and why."""
+    """A file of the TLS settings can't be used; the text has its key, the file and the reason."""
 
 
 def tls_by_host(tls: str | None, host: str) -> str:
-    """Returns how a MySQL server is reached where `tls` may be left out: what crosses a network is checked. A name of
-    this machine other than localhost is one of another machine: what it stands for can change."""
+    """Returns how a MySQL server is reached if `tls` is omitted: connections over a network are verified. A name of
+    this machine other than localhost counts as another machine, because it may be resolved differently later."""
     if tls is not None:
         return tls
     try:
@@ -24,11 +24,11 @@ def tls_by_host(tls: str | None, host: str) -> str:
 
 
 def trusting(*, ca: Path | str | None = None, text: str | None = None) -> ssl.SSLContext:
-    """Returns a context that checks certificates and names of servers: against `ca`, a file, or `text`, PEM, or what
-    the system trusts. Raises OSError."""
+    """Returns a context that checks certificates and names of servers: against `ca`, a file, or `text`, PEM, or the
+    system's CAs. Raises OSError."""
     context = ssl.create_default_context(cafile=ca or None, cadata=text)
-    # Which Python runs must not decide who is trusted: 3.13 began to refuse certificates without an identifier of their
-    # authority's key, which MySQL's own and those of many houses do not have.
+    # The Python version must not decide who is trusted: 3.13 began to refuse certificates without an identifier of
+    # their authority's key, which MySQL's own and those of many organizations do not have.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
 
@@ -36,14 +36,14 @@ def trusting(*, ca: Path | str | None = None, text: str | None = None) -> ssl.SS
 def client_context(
     ca: Path | str | None, certificate: Path | str | None = None, key: Path | str | None = None
 ) -> ssl.SSLContext:
-    """Returns a context that checks certificates and names of servers: against `ca`, or what the system trusts. Raises
-    TlsFileError when a file can't be used, a key with a password included."""
+    """Returns a context that checks certificates and names of servers: against `ca`, or the system's CAs. Raises
+    TlsFileError if a file can't be used, also for a key with a password."""
     option, file = "tls_ca", ca
     try:
         context = trusting(ca=ca)
         if certificate:
             option, file = ("tls_key", key) if key else ("tls_certificate", certificate)
-            if b"ENCRYPTED" in Path(file).read_bytes():  # of which OpenSSL would say "PEM lib"
+            if b"ENCRYPTED" in Path(file).read_bytes():  # OpenSSL would report only "PEM lib"
                 raise ValueError("its key has a password")
             option, file = "tls_certificate", f"{certificate}, or tls_key, {key}" if key else certificate
             context.load_cert_chain(certificate, key or None, password="")  # never a prompt on a terminal

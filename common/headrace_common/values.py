@@ -1,4 +1,4 @@
-"""The values of configuration keys that have a notation of their own: durations, sizes, addresses of servers."""
+"""The values of configuration keys with their own notation: durations, sizes, addresses of servers."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ def parse_size(value: Any) -> int:
 
 
 def parse_int(value: Any) -> int:
-    """Returns a whole number, also one that came as text out of the environment; true and false are none. Raises
-    ValueError."""
+    """Returns an integer, also from a text of the environment; true and false are not accepted. Raises ValueError."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value.strip()):
@@ -38,8 +37,8 @@ def parse_int(value: Any) -> int:
 
 
 def parse_number(value: Any, wanted: str = "should be a number") -> float:
-    """Returns a number, also one that came as text out of the environment; true and false are none. Raises ValueError,
-    with the text `wanted` for what is no number."""
+    """Returns a number, also from a text of the environment; true and false are not accepted. Raises ValueError, with
+    the text `wanted` for other values."""
     if isinstance(value, str) and re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", value.strip()):
         value = value.strip()
     elif not isinstance(value, int | float) or isinstance(value, bool):
@@ -51,7 +50,7 @@ def parse_number(value: Any, wanted: str = "should be a number") -> float:
 
 
 def check_host(host: str) -> str:
-    """Returns the name or address of a host. Raises ValueError for what can't be one."""
+    """Returns the name or address of a host. Raises ValueError for an invalid one."""
     try:
         host.encode("idna")
     except UnicodeError:

@@ -1,4 +1,4 @@
-"""The root of headrace's errors: each says whether it is retriable and what the operator can do."""
+"""The root of headrace's errors: each has whether it is retriable and what the operator can do."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _MANUAL = "docs/troubleshooting.md#"
 
 
 def named(text: str, destination: str) -> str:
-    """A text with the destination's name where it has the word DESTINATION; "" leaves the word."""
+    """Returns the text with the destination's name in place of the word DESTINATION; "" leaves the word."""
     return text.replace("DESTINATION", destination) if destination else text
 
 
 def guided(text: str, section: str) -> str:
-    """A text for an operator with the section of the manual about it at its end, unless it names one already."""
+    """Returns a text for an operator that ends with the section of the manual about it, unless it already names one."""
     if _MANUAL in text:
         return text
     see = f"see {_MANUAL}{section}"
@@ -23,20 +23,19 @@ def guided(text: str, section: str) -> str:
 
 
 class HeadraceError(Exception):
-    """Something went wrong, in words for an operator.
+    """Base of all errors, in words for an operator.
 
-    `state` is the state that the destination takes; `retriable` says whether trying again by itself can help;
-    `remedy` is a sentence, or the SQL, that mends it; the word DESTINATION in it is replaced by the destination's name.
-    """
+    `state` is the state that the destination takes; `retriable` is whether an automatic retry can help; `remedy` is a
+    sentence, or the SQL, that fixes the cause; the word DESTINATION in it is replaced by the destination's name."""
 
     state: State = State.FAILED
     reason: str = "error"
-    """One word for a monitor. Each class says its own, or has that of a more general one."""
+    """One word for monitoring. A class without its own has that of its base."""
     section: str = ""
-    """The section of docs/troubleshooting.md about it, where that is not its reason's."""
+    """The section of docs/troubleshooting.md about it, if that is not its reason's."""
     retriable: bool = True
     final: bool = False
-    """Whether nothing that happens while the process lives can mend it."""
+    """Whether nothing can fix it while the process lives."""
 
     def __init__(self, message: str, *, remedy: str = "", retriable: bool | None = None) -> None:
         super().__init__(message)
@@ -50,23 +49,23 @@ class HeadraceError(Exception):
 
     @property
     def help(self) -> str:
-        """Where the manual says more."""
+        """Returns where the manual says more."""
         return _MANUAL + (self.section or self.reason)
 
     def told(self, destination: str = "") -> str:
-        """The text for the operator of this destination, with the section of the manual at its end."""
+        """Returns the text for the operator of this destination, with the section of the manual at its end."""
         return guided(named(str(self), destination), self.section or self.reason)
 
 
 class Refusal(HeadraceError):
-    """What was asked for can't be done as things are; the text says why."""
+    """What was requested can't be done in the present state; the text says why."""
 
     reason = "refused"
     retriable = False
 
 
 class ConfigError(HeadraceError):
-    """The configuration is wrong; `problems` lists every fault found, each with file, key and a sentence."""
+    """The configuration is wrong. `problems` lists every fault found, each with file, key and a sentence."""
 
     reason = "config"
     retriable = False
@@ -77,7 +76,7 @@ class ConfigError(HeadraceError):
 
 
 class SourceError(HeadraceError):
-    """The MySQL side can't be reached or does not answer as it should."""
+    """The MySQL server can't be reached or does not answer as it should."""
 
     reason = "source"
 
@@ -87,8 +86,7 @@ class SourceUnreachable(SourceError):
 
 
 class SourceEnded(SourceError):
-    """A running dump ended: the server closed it or stopped, or the network broke; the position is as good as
-    before."""
+    """A running dump ended: the server closed it or stopped, or the network failed. The position is still valid."""
 
 
 class SourceSilent(SourceError):
@@ -98,7 +96,7 @@ class SourceSilent(SourceError):
 
 
 class SourceMisconfigured(SourceError):
-    """The server's settings or grants don't allow a complete stream; the remedy holds the SQL."""
+    """The server's settings or grants don't allow a complete stream; the remedy has the SQL."""
 
 
 class BinlogOff(SourceMisconfigured):
@@ -106,7 +104,7 @@ class BinlogOff(SourceMisconfigured):
 
 
 class GrantMissing(SourceMisconfigured):
-    """The account lacks a right; the remedy holds the GRANT."""
+    """The account lacks a right; the remedy has the GRANT."""
 
 
 class SourceRefused(SourceMisconfigured):
@@ -117,20 +115,21 @@ class LostKind(StrEnum):
     """Why a source can't serve a position. `on_position_lost` may act on each of these."""
 
     POSITION_PURGED = "position_purged"
-    """Its file is no longer listed, or listed and gone from the disk."""
+    """Its file is no longer listed, or is listed but missing on disk."""
     GTIDS_PURGED = "gtids_purged"
     """Transactions that were not read yet are in no binlog of the source any more."""
     BEYOND_END = "beyond_end"
     """The file is shorter than the position (after a crash, or another file under the same name)."""
     TRUNCATED = "truncated"
-    """The file ends in the middle of an event, or the position lies in the middle of one: the text is the same."""
+    """The file ends in the middle of an event, or the position lies in the middle of one: the server's error text is
+    the same."""
     STATE_LOST = "state_lost"
-    """Nothing is stored of a destination that has run before: its state store was lost, or is another one."""
+    """Nothing is stored of a destination that has run before: its state store was lost, or is a different one."""
 
 
 class PositionLost(SourceError):
-    """The source can't serve the stored position any more. `kind` says why; `position` is where the source stopped
-    reading, `file:offset`, when it said so."""
+    """The source can no longer serve the stored position. `kind` says why; `position` is where the source stopped
+    reading, `file:offset`, if it said so."""
 
     state = State.POSITION_LOST
     section = "position_lost"
@@ -144,7 +143,7 @@ class PositionLost(SourceError):
 
 
 class SourceChanged(SourceError):
-    """Another server, or another history, answers than the one that the position belongs to. `extra` are the
+    """The server that answers is not the one, or has not the history, that the position belongs to. `extra` are the
     transactions that were published and that the server has not executed, as a GTID set; "" without GTIDs."""
 
     state = State.SOURCE_CHANGED
@@ -157,8 +156,8 @@ class SourceChanged(SourceError):
 
 
 class ServerIdTaken(SourceError):
-    """Another replica reads with our server id. `disconnected`: the source ended our dump for it, and would end its for
-    ours; else it was only seen, which disturbs nobody."""
+    """Another replica reads with our server id. `disconnected`: the source ended our dump because of it, and would end
+    its dump because of ours; else it was only seen, which disturbs nobody."""
 
     state = State.SERVER_ID_TAKEN
     section = "server_id_taken"
@@ -170,15 +169,14 @@ class ServerIdTaken(SourceError):
 
 
 class NotUnderstood(HeadraceError):
-    """An event, a row image or a value that headrace does not understand: it stops rather than skip."""
+    """headrace does not understand an event, a row image or a value: it stops instead of skipping it."""
 
     reason = "error"
     retriable = False
 
 
 class SchemaDiffers(NotUnderstood):
-    """The source shows a table otherwise than the schema history has it: it was changed without a statement in the
-    binlog."""
+    """The source's table differs from the schema history: it was changed without a statement in the binlog."""
 
     reason = "schema_differs"
 
@@ -191,28 +189,28 @@ class SchemaDiffers(NotUnderstood):
 
 
 class BinlogCorrupt(NotUnderstood):
-    """Bytes of the binlog are damaged on the source, which may say so itself."""
+    """Bytes of the binlog are damaged on the source; the source may report this itself."""
 
 
 class WrongChecksum(BinlogCorrupt):
-    """An event came with a wrong CRC32: it was damaged on its way, or it lies so at the source."""
+    """The CRC32 of an event is wrong: it was damaged in transit or on the source."""
 
 
 class SinkError(HeadraceError):
-    """The sink did not confirm; everything from the confirmed position is sent again."""
+    """The sink did not confirm; everything from the confirmed position on is sent again."""
 
     reason = "sink"
     state = State.STALLED
 
 
 class SinkRejected(SinkError):
-    """The sink refuses a message for good (too large, not allowed)."""
+    """The sink refuses a message permanently (too large, not allowed)."""
 
     state = State.FAILED
 
 
 class OutputClosed(SinkError):
-    """Nobody reads our standard output any more, and nobody can come back."""
+    """Nobody reads our standard output any more, and no reader can return."""
 
     state = State.FAILED
     retriable = False
@@ -220,20 +218,20 @@ class OutputClosed(SinkError):
 
 
 class FormatError(HeadraceError):
-    """The message format can't make messages of a table at present: what it asks does not answer."""
+    """The message format can't make messages of a table at present: a service that it needs does not answer."""
 
     reason = "format"
 
 
 class Fenced(HeadraceError):
-    """Somebody with a higher epoch runs this destination; nothing of ours may be written any more."""
+    """Another daemon runs this destination with a higher epoch; this one must not write any more."""
 
     reason = "fenced"
     state = State.STANDBY
 
 
 class SplitBrain(HeadraceError):
-    """Another daemon runs this destination without sharing our lock; ours stays away as long as it does."""
+    """Another daemon runs this destination without sharing our lock; ours does not run it while that continues."""
 
     reason = "split_brain"
     retriable = False
@@ -259,6 +257,6 @@ class StateStoreError(HeadraceError):
 
 
 class SpoolError(HeadraceError):
-    """The folder where large events and undecided rows wait can't be written to."""
+    """The folder for large events and undecided rows can't be written to."""
 
     reason = "state"

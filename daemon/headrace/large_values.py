@@ -1,4 +1,4 @@
-"""Values that are too large to be printed at once: they go into a message piece by piece."""
+"""Values that are too large to be printed at once: they are put into a message piece by piece."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from json.encoder import encode_basestring
 from typing import Any
 
 LARGE_VALUE = 64 * 1024
-"""Bytes of a value as the source stores it, above which it is large: what is smaller takes a few milliseconds."""
+"""Size in bytes at the source above which a value is large: a smaller one takes a few milliseconds."""
 LARGE_ROW, FINE_VALUE = 256 * 1024, 1024
 """Bytes of a row above which all of its values of more than FINE_VALUE are large: it may have thousands of them."""
 PIECE = 48 * 1024
-"""Bytes or characters of one piece, about: a few milliseconds of work."""
+"""Approximate bytes or characters of one piece: a few milliseconds of work."""
 _END = "\0"
-"""Surrounds what stands in for a large value. It never occurs in JSON, which escapes it."""
+"""Surrounds the placeholder of a large value. It never occurs in JSON, which escapes it."""
 
 _ENCODERS: dict[str, Callable[[bytes], bytes]] = {
     "base64": b64encode,
@@ -24,24 +24,23 @@ _ENCODERS: dict[str, Callable[[bytes], bytes]] = {
     "hex": hexlify,
     "latin1": lambda piece: _escaped(piece.decode("latin-1")),
 }
-"""How bytes are printed within a JSON string, by the names that formats use."""
+"""How bytes are printed within a JSON string, by the formats' names."""
 
 
 class MessageTooLarge(ValueError):
-    """A message would have more bytes than may be in memory; the text says how many are allowed."""
+    """A message would exceed the bytes that may be in memory; the text has the limit."""
 
 
 Note = Callable[[bool], None]
-"""Is told of a text with codes that have no Unicode character, and whether they are well formed. Raises ValueError when
-the text is not to be printed."""
+"""Called for a text with codes that have no Unicode character, with whether they are well formed. Raises ValueError if
+the text must not be printed."""
 
 
 class LargeValue:
     """A text, a JSON document or a binary value that stays as the source's bytes until it is printed.
 
-    Its text, or its bytes when it is `binary`, comes in pieces of about PIECE. Printing it raises ValueError,
-    LookupError or struct.error for bytes that are no such value. Two are equal only if they are the same object.
-    """
+    Its text, or its bytes if it is `binary`, comes in pieces of about PIECE. Printing it raises ValueError, LookupError
+    or struct.error for invalid bytes. Two are equal only if they are the same object."""
 
     __slots__ = ("_binary", "_noted", "_text", "binary", "number", "raw", "replaced", "size")
 
@@ -52,25 +51,25 @@ class LargeValue:
         text: Callable[[Note | None], Iterator[str]] | None = None,
         binary: Callable[[], Iterator[bytes]] | None = None,
     ) -> None:
-        """`raw`: what holds the source's bytes, or the text, and where they begin and end. `text` gets what `replaced`
-        is."""
+        """`raw`: the source's bytes, or the text, and where they begin and end. `text` receives the value of
+        `replaced`."""
         self.raw, self.binary = raw, binary is not None
         self.size = raw[2] - raw[1]
         self.number = 0
-        """Its place among the large values of a change."""
+        """Its index among the large values of a change."""
         self.replaced: Note | None = None
-        """Called once when codes of the text have no Unicode character: `?` is printed for them. Without it they are no
-        text."""
+        """Called once if codes of the text have no Unicode character: `?` is printed for them. Without it they
+        raise."""
         self._noted = False
         self._text, self._binary = text, binary
 
     def __str__(self) -> str:
-        """The whole text; of bytes, the characters of Latin-1."""
+        """Returns the whole text; for bytes, the characters of Latin-1."""
         whole = self.whole()
         return whole if isinstance(whole, str) else whole.decode("latin-1")
 
     def whole(self) -> str | bytes:
-        """The value as it would be if it were small. Takes as long and as much memory as its size says."""
+        """Returns the value as if it were small. Time and memory depend on its size."""
         pieces = list(self._printed_pieces())
         return b"".join(pieces) if self.binary else "".join(pieces)
 
@@ -115,17 +114,17 @@ class LargeValue:
         return True
 
     def head(self, size: int) -> bytes:
-        """Its first bytes, as the source stores them."""
+        """Returns its first bytes, as the source stores them."""
         data, start, end = self.raw
         return bytes(data[start : min(end, start + size)])
 
     def stand_in(self, style: str, behind: int = 0) -> str:
-        """What a format prints for the value: a JSON string which spliced() fills. `style` says how bytes are printed:
-        base64, base64-url-safe, hex or latin1; the first `behind` of them are left out."""
+        """Returns a format's placeholder for the value: a JSON string which spliced() fills. `style` is how bytes are
+        printed: base64, base64-url-safe, hex or latin1; the first `behind` of them are omitted."""
         return f'"{_END}{self.number} {style} {behind}{_END}"'
 
     def printed(self, style: str, behind: int) -> Iterator[bytes]:
-        """The value as it stands within the quotes of a JSON string, piece by piece; see stand_in()."""
+        """Yields the value as it is within the quotes of a JSON string, piece by piece; see stand_in()."""
         if not self.binary:
             yield from map(_escaped, self._printed_pieces())
             return
@@ -139,7 +138,7 @@ class LargeValue:
 
 
 def numbered(images: Iterable[Sequence[Any]]) -> tuple[LargeValue, ...]:
-    """The large values of rows, each once, by the numbers that they are given."""
+    """Returns the large values of rows, each once, in the order of the numbers that they are given."""
     found = tuple(dict.fromkeys(value for row in images for value in row if type(value) is LargeValue))
     for number, value in enumerate(found):
         value.number = number
@@ -147,8 +146,8 @@ def numbered(images: Iterable[Sequence[Any]]) -> tuple[LargeValue, ...]:
 
 
 def settled(rows: Sequence[tuple[Any, ...]], columns: Collection[int] | None = None) -> list[tuple[Any, ...]]:
-    """Rows with ordinary values in place of large ones, in some columns or all. Raises ValueError and the like for
-    bytes that are none."""
+    """Returns rows with ordinary values in place of large ones, in some columns or all. Raises ValueError and similar
+    errors for invalid bytes."""
     if columns is None:
         columns = range(len(rows[0]) if rows else 0)
     if not any(type(row[i]) is LargeValue for row in rows for i in columns):
@@ -164,8 +163,8 @@ def _escaped(text: str) -> bytes:
 
 
 def spliced(message: bytes, values: Sequence[LargeValue], limit: int) -> Generator[None, None, bytes]:
-    """Returns a message with large values in place of what stands in for them; it puts in a piece at each next().
-    Raises MessageTooLarge once the message has more than `limit` bytes."""
+    """Returns a message with large values in place of their placeholders; it inserts a piece at each next(). Raises
+    MessageTooLarge once the message has more than `limit` bytes."""
     made = io.BytesIO()
     for number, part in enumerate(message.split(_END.encode())):
         if number % 2 == 0:
@@ -177,4 +176,4 @@ def spliced(message: bytes, values: Sequence[LargeValue], limit: int) -> Generat
             if made.tell() > limit:
                 raise MessageTooLarge(f"a message of more than {limit} bytes")
             yield
-    return made.getvalue()  # which hands over the very memory, without a copy
+    return made.getvalue()  # returns the buffer itself, without a copy

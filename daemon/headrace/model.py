@@ -1,4 +1,4 @@
-"""What every layer shares: positions, table schemas, changes of rows and schemas, and batches of messages."""
+"""Types that all layers share: positions, table schemas, changes of rows and schemas, and batches of messages."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headrace.large_values import LargeValue, numbered
 from headrace.snapshots import Snapshot
 
 POS_SHIFT = 11
-"""`_pos` counts in 2**-11 microseconds: 2,048 rows of one microsecond have room before the next one's numbers begin."""
+"""`_pos` counts in 2**-11 microseconds: 2,048 rows of one microsecond fit before the numbers of the next one begin."""
 POS_LIMIT = 1 << 63
 POS_ROOM = 1024
-"""Numbers that stay free before each transaction, for rows that a snapshot gives out between two of them: so those take
-none of the stream's, whose numbers are the same whatever was read beside it."""
+"""Numbers left free before each transaction, for snapshot rows that are published between two transactions. Such rows
+use none of the stream's numbers, so the stream's numbers are the same with and without a snapshot."""
 
 
 class State(StrEnum):
@@ -36,7 +36,7 @@ class State(StrEnum):
 
     @property
     def healthy(self) -> bool:
-        """Whether a monitor is to see 200: changes flow, or rightly wait elsewhere."""
+        """Returns whether `/health` answers 200: changes flow, or rightly do not, as on a standby or while paused."""
         return self in _HEALTHY
 
 
@@ -53,37 +53,34 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OpenXa:
-    """An XA transaction that is prepared and neither committed nor rolled back: where its rows begin."""
+    """An XA transaction that is prepared and neither committed nor rolled back, by where its rows begin."""
 
     xid: str
     """`format:gtrid:bqual`, the latter two in hex."""
     file: str
     offset: int
     gtid: str = ""
-    """That of the transaction that ends in XA PREPARE."""
+    """The GTID of the transaction that ends in XA PREPARE."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Up to where everything has been confirmed, and from where reading goes on.
+    """The position up to which everything has been confirmed, and from which reading continues.
 
-    Its source prints, parses, compares and moves it; to all others it is a whole, but for `last_pos`, `commit_time_us`,
-    `snapshots`, `snapshot_pos` and `paused`, which are headrace's own.
+    Its source prints, parses, compares and moves it. All others treat it as opaque, except for `last_pos`,
+    `commit_time_us`, `snapshots`, `snapshot_pos` and `paused`, which are headrace's own.
 
-    `file`:`offset` is the start of the transaction (or lone event) to read next. `events_done` rows events of it are
-    confirmed already, counted before any filter; that holds only on the server with `server_uuid`. `gtid_set` is what
-    was executed before that transaction, `""` without GTIDs.
-    `rows_done` rows of the event behind those are confirmed too, where a large one goes out in parts.
-    `last_pos` is the highest `_pos` given out before here, so that a resend carries the same numbers.
-    `commit_time_us` is the commit time of the last transaction before here, in microseconds since 1970 UTC.
-    `own_gtids` are the newest transactions of `gtid_set` that changed nothing but headrace's own tables (heartbeats):
-    a server that never got them has lost nothing.
-    `last_transaction` is `file:offset` of where the transaction with that commit time begins, "" when none was read: a
-    server whose binlog has another one there was reset or restored.
-    `snapshots` are those under way, the first of which is read; what they have given is confirmed too.
-    `snapshot_pos` is up to where numbers were passed for a snapshot last (see ChangeStream.pass_numbers()).
-    `paused` says who has paused the destination, and when; "" while it runs.
-    """
+    `file`:`offset` is the start of the transaction (or single event) to read next. `events_done` rows events of it are
+    already confirmed, counted before any filter; that count is valid only on the server with `server_uuid`. `gtid_set`
+    is what was executed before that transaction, `""` without GTIDs. `rows_done` rows of the event after those are
+    confirmed too, if a large event is published in parts. `last_pos` is the highest `_pos` given out before here, so
+    that rows that are sent again get the same numbers. `commit_time_us` is the commit time of the last transaction
+    before here, in microseconds since 1970 UTC. `own_gtids` are the newest transactions of `gtid_set` that changed only
+    headrace's own tables (heartbeats): a server that never got them has lost nothing. `last_transaction` is
+    `file:offset` of where the transaction with that commit time begins, "" if none was read: a server whose binlog has
+    another one there was reset or restored. `snapshots` are the running ones; the first is being read, and the rows it
+    has published are confirmed too. `snapshot_pos` is up to where numbers were last passed for a snapshot (see
+    ChangeStream.pass_numbers()). `paused` says who has paused the destination, and when; "" while it runs."""
 
     server_uuid: str
     file: str
@@ -101,7 +98,7 @@ class Position:
     rows_done: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """The stored form: JSON types only."""
+        """Returns the stored form: JSON types only."""
         return {
             **asdict(self),
             "open_xa": [list(astuple(xa)) for xa in self.open_xa],
@@ -111,12 +108,12 @@ class Position:
         }
 
     def shown(self) -> dict[str, Any]:
-        """The same without what rows hold."""
+        """Returns the same without values of rows."""
         return {**self.to_dict(), "snapshots": [snapshot.shown() for snapshot in self.snapshots]}
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> Position:
-        """Reads the stored form; raises KeyError, TypeError or ValueError when it is not one."""
+        """Reads the stored form. Raises KeyError, TypeError or ValueError if it is invalid."""
         return cls(
             server_uuid=str(raw["server_uuid"]),
             file=str(raw["file"]),
@@ -136,32 +133,32 @@ class Position:
 
     @property
     def size(self) -> int:
-        """About how many characters its stored form has; the GTID set of an old server has many."""
+        """Returns the approximate size of its stored form in characters; the GTID set of an old server has many."""
         return len(self.gtid_set)
 
     def origin(self) -> Origin:
-        """Where rows stand that were read from their table when the stream was here."""
+        """Returns the origin of rows that were read from their table when the stream was here."""
         return Origin(self.file, self.offset, self.offset, 0)
 
     def __str__(self) -> str:
-        """`file:offset`, `file:offset+events_done` within a transaction, or the GTID set where there is no file."""
+        """Returns `file:offset`, `file:offset+events_done` within a transaction, or the GTID set if there is no
+        file."""
         inside = f"+{self.events_done}" if self.events_done else ""
         return f"{self.file}:{self.offset}{inside}" if self.file else self.gtid_set
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What a move of the position gives up (forward) or publishes again (backward), as far as it can be known.
+    """What a move of the position skips (forward) or publishes again (backward), as far as it can be known.
 
-    `reason` is one word: a LostKind's value, `diverged`, or `operator`. Counts are None where nobody can say any more:
-    binlogs that are gone can't be counted. `gtids` are the transactions given up, as a GTID set.
-    """
+    `reason` is one word: a LostKind's value, `diverged`, or `operator`. Counts are None if they can't be known: purged
+    binlogs can't be counted. `gtids` are the skipped transactions, as a GTID set."""
 
     reason: str
     start: str
-    """The position before, as str() has it; "" when there was none."""
+    """The position before, as str() prints it; "" if there was none."""
     end: str
-    """The same of the position after."""
+    """The position after, as str() prints it."""
     backward: bool = False
     bytes: int | None = None
     files: int | None = None
@@ -171,7 +168,7 @@ class Gap:
     """When the move was made, in microseconds since 1970 UTC."""
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types only."""
+        """Returns the stored form: JSON types only."""
         raw = asdict(self)
         return {"reason": raw.pop("reason"), "from": raw.pop("start"), "to": raw.pop("end"), **raw}
 
@@ -182,7 +179,7 @@ class Gap:
         return cls(start=rest.pop("from"), end=rest.pop("to"), **rest)
 
     def __str__(self) -> str:
-        """One sentence for logs and people."""
+        """Returns one sentence for logs and people."""
         known = [
             f"{count:,} {word if count != 1 else word[:-1]}"
             for count, word in ((self.transactions, "transactions"), (self.files, "files"), (self.bytes, "bytes"))
@@ -194,13 +191,13 @@ class Gap:
 
 
 class Absent(Enum):
-    """The type of ABSENT, so that it can be told from every value."""
+    """The type of ABSENT, so that it differs from every value."""
 
     ABSENT = "absent"
 
 
 ABSENT: Final = Absent.ABSENT
-"""Stands in a row image for a column that the image does not have (binlog_row_image other than FULL). Not NULL."""
+"""Marks a column that a row image does not have (binlog_row_image other than FULL). Not NULL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +207,7 @@ class Column:
     name: str
     mysql_type: str
     sql_type: int
-    """The number in java.sql.Types, which Canal's messages carry."""
+    """The type's number in java.sql.Types, for Canal's messages."""
     unsigned: bool = False
     nullable: bool = True
     charset: str = ""
@@ -221,48 +218,49 @@ class Column:
     """Characters of CHAR and VARCHAR, bytes of BINARY and VARBINARY, digits of DECIMAL, bits of BIT, digits of the
     fraction of temporal types, dimensions of VECTOR; 0 where the type has none or it is not known."""
     scale: int = 0
-    """Digits behind the point of a DECIMAL."""
+    """Digits after the decimal point of a DECIMAL."""
     default: str | None = None
-    """The default as information_schema prints it, where the schema history knows it."""
+    """The default as information_schema prints it, if the schema history knows it."""
     comment: str = ""
     generated: bool = False
     invisible: bool = False
     auto_increment: bool = False
     virtual: bool = False
-    """Whether it is generated when it is read, and stored nowhere; known by the schema history alone."""
+    """Whether it is a generated column that is computed when read, and not stored; known only from the schema
+    history."""
 
     @property
     def kind(self) -> str:
-        """The type's bare name: `decimal` of `decimal(10,2) unsigned`."""
+        """Returns the type's name alone: `decimal` of `decimal(10,2) unsigned`."""
         return self.mysql_type.split("(", 1)[0].split(" ", 1)[0]
 
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """The schema of one table at one place in the binlog. `keys` are the numbers of the primary key's columns, or of a
-    unique key's that stands in for it."""
+    """The schema of one table at one position of the binlog. `keys` are the numbers of the columns of the primary key,
+    or of a unique key that replaces it."""
 
     schema: str
     table: str
     columns: tuple[Column, ...]
     keys: tuple[int, ...]
     promoted: bool = False
-    """Whether it is known that `keys` are those of a unique key."""
+    """Whether `keys` are known to be those of a unique key."""
 
     @property
     def name(self) -> str:
-        """`schema.table`, for people."""
+        """Returns `schema.table`, for people."""
         return f"{self.schema}.{self.table}"
 
 
 Row = tuple[Any, ...]
-"""One row image, a value a column. Values: int, float, str (text, and DECIMAL, temporal, ENUM, SET and JSON as MySQL
-prints them), bytes (binary strings and geometries), None (NULL), ABSENT. ENUM and SET are int when asked for."""
+"""One row image, one value a column. Values: int, float, str (text, and DECIMAL, temporal, ENUM, SET and JSON as MySQL
+prints them), bytes (binary strings and geometries), None (NULL), ABSENT. ENUM and SET are int if requested."""
 
 
 @dataclass(slots=True, unsafe_hash=True)
 class Origin:
-    """Where in the binlog a change stands, and who made it. Never altered: it is not frozen because one is made for
+    """Where in the binlog a change is, and who made it. Never altered; not frozen, for speed, because one is made for
     every event."""
 
     file: str
@@ -271,41 +269,41 @@ class Origin:
     offset: int
     """The offset where its event begins."""
     ordinal: int
-    """The number of its rows event within the transaction, counted before any filter; of a statement or a mark, that
-    of the one before it."""
+    """The number of its rows event within the transaction, counted before any filter. A statement or a mark has the
+    number of the rows event before it."""
     server_id: int = 0
-    """Of the server that executed it; 0 when it is not known."""
+    """The id of the server that executed it; 0 if unknown."""
     thread: int = 0
-    """The session's connection id there; 0 when it is not known."""
+    """The session's connection id there; 0 if unknown."""
     length: int = 0
-    """Bytes of its event, with header and checksum; 0 when it has none."""
+    """Bytes of its event, with header and checksum; 0 if it has none."""
     time: int = 0
-    """When the server began the statement: the event header's seconds since 1970; 0 when it has none."""
+    """When the server began the statement: the event header's seconds since 1970; 0 if it has none."""
     table_id: int = 0
-    """The table's number in the binlog, of rows; else 0."""
+    """The table's number in the binlog, for rows; else 0."""
 
 
 NO_ORIGIN: Final = Origin("", 0, 0, 0)
-"""Of a change that stands in no binlog."""
+"""The origin of a change that is in no binlog."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRows:
-    """What rows of a snapshot say of it."""
+    """Facts of a snapshot that its rows carry."""
 
     id: str
-    """The beginning of their messages' ids; given once."""
+    """The beginning of their messages' ids; unique."""
     kind: str
     """Snapshot.kind."""
     marker: str
-    """Debezium's word for their place in the snapshot: first, first_in_data_collection, true, last_in_data_collection,
-    last or incremental."""
+    """Debezium's word for their position in the snapshot: first, first_in_data_collection, true,
+    last_in_data_collection, last or incremental."""
 
 
 @dataclass(slots=True)
 class RowsChange:
-    """One rows event: one table, one operation, many rows. `before` is set for UPDATE only, row by row beside `rows`;
-    for DELETE `rows` holds what was deleted."""
+    """One rows event: one table, one operation, many rows. `before` is set for UPDATE only, parallel to `rows`; for
+    DELETE `rows` has the deleted rows."""
 
     schema: TableSchema
     operation: Operation
@@ -316,20 +314,20 @@ class RowsChange:
     commit_time_us: int
     gtid: str
     partial: bool = False
-    """Whether rows hold ABSENT. An update's row has the before image's value where only that has the column."""
+    """Whether rows contain ABSENT. An update's row has the before image's value if only that has the column."""
     origin: Origin = NO_ORIGIN
     row_indexes: Sequence[int] | None = None
-    """Where each row stands in the event, when this is a part of one; None: row i is the event's row i."""
+    """The index of each row in the event, if this is a part of one; None: row i is the event's row i."""
     other: Row | None = None
-    """With a DELETE or an INSERT of one row that half of an update became: the other half's row."""
+    """For a DELETE or an INSERT of one row that is half of an update: the other half's row."""
     snapshot: SnapshotRows | None = None
     """Set for rows that a snapshot read from the table; the operation is INSERT then."""
     large: tuple[LargeValue, ...] = ()
     """The large values in its rows, by their numbers."""
 
     def settle(self, columns: Iterable[int] | None = None) -> None:
-        """Makes large values ordinary ones, those of some columns or all. Raises ValueError and the like for bytes that
-        are no such value."""
+        """Makes large values ordinary ones, in some columns or all. Raises ValueError and similar errors for bytes that
+        are not valid."""
         if not self.large:
             return
         images, wanted = (*self.rows, *(self.before or ())), self.large
@@ -343,7 +341,7 @@ class RowsChange:
         self.large = numbered((*self.rows, *(self.before or ()))) if columns is not None else ()
 
     def parts(self, size: int) -> list[RowsChange]:
-        """The same change cut into changes of at most `size` rows, order and numbers kept."""
+        """Returns the change split into changes of at most `size` rows; order and numbers are kept."""
         return [
             replace(
                 self,
@@ -373,12 +371,12 @@ class DdlKind(StrEnum):
     CREATE_INDEX = "CINDEX"
     DROP_INDEX = "DINDEX"
     QUERY = "QUERY"
-    """Any other: databases, views, routines; and, where they are published, accounts' rights and DML texts."""
+    """Any other: databases, views, routines and, if they are published, grants and DML texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """What a DDL did to one table. `after` is None when it is gone, or its schema is not known."""
+    """What a DDL did to one table. `after` is None if the table is gone, or its schema is not known."""
 
     kind: DdlKind
     schema: str
@@ -389,7 +387,7 @@ class TableChange:
 
 @dataclass(slots=True)
 class SchemaChange:
-    """One statement of the binlog that is no change of rows: DDL, DCL, or the text of DML."""
+    """One statement of the binlog that is not a row change: DDL, DCL, or the text of DML."""
 
     kind: DdlKind
     category: str
@@ -397,7 +395,7 @@ class SchemaChange:
     schema: str
     """The schema that the statement is about: its table's, else the session's."""
     table: str
-    """The first table that it names, "" when it names none."""
+    """The first table that it names, "" if it names none."""
     sql: str
     tables: tuple[TableChange, ...]
     pos: int
@@ -409,11 +407,11 @@ class SchemaChange:
     view: bool = False
     """Whether it is about a view."""
     session_schema: str = ""
-    """The session's default schema; "" when it had none."""
+    """The session's default schema; "" if it had none."""
 
     @property
     def is_ddl(self) -> bool:
-        """Whether it is about tables, schemas, indexes, views or routines."""
+        """Returns whether it is about tables, schemas, indexes, views or routines."""
         return self.category == "ddl"
 
 
@@ -427,23 +425,22 @@ class TransactionMark:
     gtid: str
     origin: Origin = NO_ORIGIN
     xid: int = 0
-    """The end of a transaction has the storage engine's number of it; 0 when a statement ended it."""
+    """The storage engine's number of the transaction, at its end; 0 if a statement ended it."""
 
 
 class Unit(NamedTuple):
-    """What a message is about, for the order that has to hold: it waits behind every earlier one that shares a key or,
-    where either has no keys, a table."""
+    """What a message is about, for ordering: it waits for every earlier message that shares a key or, if either has no
+    keys, a table."""
 
     tables: tuple[str, ...]
-    """`schema.table`; `schema.*` for a statement about a database; empty for what is about no table."""
+    """`schema.table`; `schema.*` for a statement about a database; empty if it is about no table."""
     keys: tuple[str, ...] = ()
-    """The rows' keys, which are the same for tables whose rows have to stay in order; none: it is about its tables as a
-    whole."""
+    """The rows' keys, equal across tables whose rows must stay in order; empty: it is about its tables as a whole."""
 
 
 @dataclass(slots=True)
 class TableRows:
-    """How many rows of one table were published, by what their messages say was done to them."""
+    """How many rows of one table were published, by the operation in their messages."""
 
     schema: str
     table: str
@@ -451,17 +448,17 @@ class TableRows:
     updated: int = 0
     deleted: int = 0
     snapshot: int = 0
-    """Those that a snapshot has read from the table."""
+    """Rows that a snapshot has read from the table."""
     commit_time_us: int = 0
-    """The newest of them, in microseconds since 1970 UTC."""
+    """Commit time of the newest, in microseconds since 1970 UTC."""
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Returns the sum of all."""
         return self.inserted + self.updated + self.deleted + self.snapshot
 
     def add(self, more: TableRows) -> None:
-        """Adds those that came later."""
+        """Adds later rows."""
         self.inserted += more.inserted
         self.updated += more.updated
         self.deleted += more.deleted
@@ -471,11 +468,10 @@ class TableRows:
 
 @dataclass(slots=True)
 class MessageBatch:
-    """Messages of one topic partition run, in order, with the position that holds once all are confirmed.
+    """Messages of one topic partition run, in order, with the position that is valid once all are confirmed.
 
-    `values`, `headers` and, when set, `keys` and `units` run beside each other. `size` is what the batch is charged in
-    the bytes-bounded queue. A batch without messages only moves the position.
-    """
+    `values`, `headers` and, if set, `keys` and `units` are parallel lists. `size` is what the batch counts in the
+    bytes-bounded queue. A batch without messages only moves the position."""
 
     topic: str
     partition: int
@@ -488,32 +484,33 @@ class MessageBatch:
     """Confirmed once this batch and all before it are."""
     transactions: int = 0
     tables: Sequence[TableRows] = ()
-    """The rows of this batch, and of those before it that have no position, by table."""
+    """The rows of this batch, and of earlier batches without a position, by table."""
     schema_entries: tuple[dict[str, Any], ...] = ()
     """New versions of tables for the schema history, stored together with `position`."""
     received: float = 0.0
     """When the first of its bytes came in, on the loop's clock."""
     keys: list[bytes | None] | None = None
-    """None when no message of the batch has a key."""
+    """None if no message of the batch has a key."""
     units: list[Unit] | None = None
-    """Set where messages may be parked, so that later ones can wait behind them."""
+    """Set if messages may be parked, so that later ones can wait for them."""
     barrier: bool = False
-    """Whether it is published once all before it is confirmed, and what is behind it once it is itself."""
+    """Whether it is published only after all before it is confirmed, and what follows only after it is confirmed
+    itself."""
     parked: int = 0
     """The number of the parked message that the batch sends again; 0 for all others."""
     tags: list[str] | None = None
-    """What kind of message each is, for sinks that have tags."""
+    """The kind of each message, for sinks that have tags."""
     commit_time_us: int = 0
-    """Commit time of the last message; 0 when the batch has none."""
+    """Commit time of the last message; 0 if the batch has none."""
 
     @property
     def value_bytes(self) -> int:
-        """Bytes of all values."""
-        known = getattr(self.values, "total", None)  # of a column that native code has filled
+        """Returns the bytes of all values."""
+        known = getattr(self.values, "total", None)  # set for a column that native code has filled
         return known if known is not None else sum(map(len, filter(None, self.values)))
 
     @property
     def largest(self) -> int:
-        """Bytes of the largest value."""
+        """Returns the bytes of the largest value."""
         known = getattr(self.values, "largest", None)
         return known if known is not None else max(map(len, filter(None, self.values)), default=0)

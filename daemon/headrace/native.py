@@ -1,4 +1,4 @@
-"""headrace-native: native code for what is done a row at a time, where the build of headrace had a Rust tool chain."""
+"""headrace-native: native code for per-row work, if headrace was built with a Rust toolchain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from headrace import __version__
 
 INTERFACE = 5
-"""The number of the interface that this version calls; another one's functions may mean something else."""
+"""The version of the interface that this code calls; the functions of another may mean something else."""
 NONE = "installed without native code, which takes about five times the CPU: docs/install.md#native-code"
 Choice = Literal["auto", "off"]
 """[daemon] native."""
@@ -18,7 +18,7 @@ Choice = Literal["auto", "off"]
 
 @dataclass(frozen=True, slots=True)
 class Native:
-    """What was found. `module` is None where Python does all of the work, and `reason` says why."""
+    """The available native code. `module` is None if Python does all of the work, and `reason` says why."""
 
     module: Any
     version: str
@@ -30,7 +30,8 @@ class Native:
 
 @cache
 def find(choice: Choice = "auto") -> Native:
-    """headrace-native, unless headrace is installed without it, or it is of another interface, or switched off."""
+    """Returns headrace-native, unless headrace is installed without it, it has another interface, or it is switched
+    off."""
     if choice == "off":
         return Native(None, "", 'off: [daemon] native = "off"')
     try:

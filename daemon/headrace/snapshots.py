@@ -1,4 +1,4 @@
-"""What is stored of snapshots with a position: how far each has come, so that any daemon goes on from there."""
+"""The stored state of snapshots in a position: the progress of each, so that any daemon can continue from there."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ TableName = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class TableProgress:
-    """A table of which some rows were given."""
+    """A table of which some rows were published."""
 
     schema: str
     table: str
     key: tuple[str, ...] | None = None
-    """Of the last row given, in the words of its reader (ports/tables.py), or encrypted (snapshot/stored_keys.py); None
-    before the first."""
+    """The key of the last published row, in its reader's form (ports/tables.py), or encrypted
+    (snapshot/stored_keys.py); None before the first."""
     rows: int = 0
-    """Rows passed: given out, or left to the stream, which had changed them meanwhile."""
+    """Rows passed: published, or left to the stream, which had changed them meanwhile."""
     order: str = ""
-    """What the order of its keys hangs on, in the words of the reader: `key` means nothing in another one."""
+    """What the order of its keys depends on, in the reader's form: `key` has no meaning in another one."""
 
     @property
     def name(self) -> TableName:
@@ -30,13 +30,13 @@ class TableProgress:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot under way, or one that waits for its turn. Tables are read in the order of their names: those up to
-    `begun` are done, except the ones in `open`."""
+    """A snapshot that is running or waiting. Tables are read in the order of their names: those up to `begun` are done,
+    except the ones in `open`."""
 
     id: str
     kind: Literal["initial", "resync"]
-    """initial: all captured tables, for a destination that has begun, or has lost its position; resync: what an
-    operator asked for, beside the stream."""
+    """initial: all captured tables, for a destination that has begun, or has lost its position; resync: an operator's
+    request, alongside the stream."""
     tables: str = ""
     """A filter like [filter] include; "" for all captured tables."""
     where: str = ""
@@ -48,21 +48,21 @@ class Snapshot:
     open: tuple[TableProgress, ...] = ()
     tables_done: int = 0
     rows: int = 0
-    """Passed in all tables."""
+    """Rows passed in all tables."""
     asked_us: int = 0
-    """When it was asked for, in microseconds since 1970 UTC."""
+    """When it was requested, in microseconds since 1970 UTC."""
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types only."""
+        """Returns the stored form: JSON types only."""
         return asdict(self)
 
     def shown(self) -> dict[str, Any]:
-        """The same without the keys of rows, which may be what a mask hides."""
+        """Returns the same without the keys of rows, which a mask may hide."""
         return {**self.to_dict(), "open": [{**asdict(one), "key": None} for one in self.open]}
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> Snapshot:
-        """Reads what to_dict() returned. Raises KeyError, TypeError or ValueError for what is none."""
+        """Reads what to_dict() returned. Raises KeyError, TypeError or ValueError if it is invalid."""
         kind = raw["kind"]
         if kind not in ("initial", "resync"):
             raise ValueError(f"a snapshot is of the kind {kind!r}")

@@ -1,8 +1,8 @@
-"""Tasks: the first of several, work beside other work, waiting in spite of a cancellation, and the end of all of them.
+"""Tasks: waits for the first of several, runs some alongside other work, waits despite a cancellation, and ends them
+all.
 
-Everything in the daemon that starts a task of its own goes through here or keeps the task in an attribute that its
-close() ends with `cancel`.
-"""
+Everything in the daemon that starts a task goes through here or keeps the task in an attribute that its close() ends
+with `cancel`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ Task = asyncio.Task[Any]
 async def cancel(*tasks: asyncio.Future[Any] | None, limit: float | None = None) -> None:
     """Cancels tasks and waits until they have ended, at most `limit` seconds.
 
-    None and tasks that have ended are passed over. Errors are dropped: whoever wants them looks at the tasks before.
-    When the caller is cancelled meanwhile, CancelledError is raised once the tasks have ended.
-    """
+    None and tasks that have ended are skipped. Errors are dropped: read them from the tasks before. If the caller is
+    cancelled meanwhile, CancelledError is raised once the tasks have ended."""
     running = [task for task in tasks if task is not None and not task.done()]
     for task in running:
         task.cancel()
@@ -31,16 +30,15 @@ async def cancel(*tasks: asyncio.Future[Any] | None, limit: float | None = None)
         await _wait(running, limit)
     for ended in tasks:
         if ended is not None and ended.done() and not ended.cancelled():
-            ended.exception()  # else asyncio logs an error that nobody has asked for
+            ended.exception()  # else asyncio logs an error that was never retrieved
 
 
 async def first(works: Mapping[str, Work], *, limit: float | None = None) -> dict[str, Any]:
-    """Runs works beside each other until one of them ends; returns the results of those that have ended, by name.
+    """Runs works concurrently until one of them ends; returns the results of those that have ended, by name.
 
     The others are cancelled, and have ended when this returns or raises. Raises the error of the first, in the order of
-    `works`, that ended with one. Returns {} when none ended within `limit` seconds. When the caller is cancelled all
-    works are.
-    """
+    `works`, that ended with one. Returns {} if none ended within `limit` seconds. If the caller is cancelled, all works
+    are."""
     async with beside(works) as tasks:
         await asyncio.wait(tasks.values(), timeout=limit, return_when=asyncio.FIRST_COMPLETED)
         return {name: result_of(task) for name, task in tasks.items() if task.done()}
@@ -48,8 +46,8 @@ async def first(works: Mapping[str, Work], *, limit: float | None = None) -> dic
 
 @asynccontextmanager
 async def beside(works: Mapping[str, Work]) -> AsyncIterator[dict[str, asyncio.Task[Any]]]:
-    """Runs works beside what is done within; they are cancelled, and have ended, when that is left. Nobody hears of
-    their errors who does not look at the tasks."""
+    """Runs works alongside the body; they are cancelled, and have ended, when the context is left. Their errors are
+    only in the tasks."""
     tasks = {name: asyncio.create_task(work, name=name) for name, work in works.items()}
     try:
         yield tasks
@@ -58,15 +56,15 @@ async def beside(works: Mapping[str, Work]) -> AsyncIterator[dict[str, asyncio.T
 
 
 async def finish(future: asyncio.Future[_T]) -> _T:
-    """Waits for a future to its end, also when the caller is cancelled meanwhile; then raises CancelledError. For what
-    can't be taken back once it has begun, and has a limit of its own."""
+    """Waits for a future to end, also if the caller is cancelled meanwhile; then raises CancelledError. For work that
+    can't be undone once it has begun, and has its own time limit."""
     await _wait([future], None)
     return future.result()
 
 
 def result_of(task: asyncio.Task[_T]) -> _T:
-    """Returns what a task that has ended returned, or raises its error. A task that was cancelled by something within
-    raises TaskBroken, so that this does not look like a cancellation of the caller."""
+    """Returns the result of an ended task, or raises its error. If something within has cancelled the task, raises
+    TaskBroken, so that this does not look like a cancellation of the caller."""
     if task.cancelled():
         raise TaskBroken(f"the task '{task.get_name()}' was cancelled from within")
     return task.result()
@@ -81,7 +79,7 @@ async def set_within(event: asyncio.Event, limit: float | None) -> bool:
 
 
 def settle(done: asyncio.Future[None], error: BaseException | None = None) -> None:
-    """Ends a confirmation, with an error or without, unless it has ended already."""
+    """Completes a confirmation, with or without an error, unless it is already done."""
     if done.done():
         return
     if error is None:
@@ -91,21 +89,22 @@ def settle(done: asyncio.Future[None], error: BaseException | None = None) -> No
 
 
 def confirmation() -> asyncio.Future[None]:
-    """A future that nobody has to wait for: only the first that fails is reported, those behind it fail for the same
-    reason. Else asyncio would log each."""
+    """Returns a future that need not be awaited: only the first failure is reported, later ones have the same cause.
+    Otherwise asyncio would log each."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     done.add_done_callback(lambda done: None if done.cancelled() else done.exception())
     return done
 
 
 class TaskBroken(HeadraceError):
-    """A task was cancelled by nobody who may: by a library that it awaited."""
+    """A library that a task awaited has cancelled it."""
 
     reason = "error"
 
 
 async def _wait(futures: list[asyncio.Future[Any]], limit: float | None) -> None:
-    """Until all have ended or the limit has passed, whatever happens to the caller; raises CancelledError then."""
+    """Waits until all have ended or the limit has passed, whatever happens to the caller; raises CancelledError
+    then."""
     cancelled: asyncio.CancelledError | None = None
     pending, loop = set(futures), asyncio.get_running_loop()
     deadline = None if limit is None else loop.time() + limit

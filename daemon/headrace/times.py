@@ -17,7 +17,7 @@ def second_text(seconds: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """A duration for people: the largest unit that fits, with one digit behind the point."""
+    """Returns a duration for people: the largest unit that fits, with one decimal."""
     for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"

@@ -10,7 +10,8 @@ from headrace_common import tls
 
 
 def client_context(owner: str, failure: type[HeadraceError], *files: Path | str | None) -> ssl.SSLContext:
-    """Returns the context of CA, certificate and key. Raises `failure` when one can't be used; `owner` has them."""
+    """Returns the context of CA, certificate and key. Raises `failure` if one can't be used; `owner` names who uses
+    them."""
     try:
         return tls.client_context(*files)
     except tls.TlsFileError as error:

@@ -1,4 +1,4 @@
-"""The base of a kind of server: how it is installed, and how a handle for a new instance is made; TLS files."""
+"""The base of a kind of server: its installation, and handles for new instances; TLS files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Handle = Server | Cluster
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files of the servers. `ca`: whose certificates clients have to show; None: they need none."""
+    """PEM files of the servers. `ca`: the CA of the clients' certificates; None: clients need none."""
 
     key_and_certificate: Path
     ca: Path | None = None
@@ -28,8 +28,8 @@ class Kind(ABC):
 
     @abstractmethod
     def install(self, cache: Cache) -> None:
-        """Download and unpack what is needed, unless it is there."""
+        """Downloads and unpacks what is needed, unless it exists."""
 
     @abstractmethod
     def create(self, cache: Cache, name: str, directory: Path, port: int | None) -> Handle:
-        """A handle with the default settings, not started yet; `port=None` picks a free one."""
+        """Returns a handle with the default settings, not started yet; `port=None` picks a free one."""

@@ -13,15 +13,15 @@ from devstack.servers.base import Kind
 from devstack.servers.jvm import compile_java, install_jars, java_command
 from devstack.servers.sql import SqlServer
 
-VERSION = "1.1.7"  # the newest of which all parts are in Maven's repository
+VERSION = "1.1.7"  # the newest version of which all parts are in Maven's repository
 COORDINATES = (f"com.alibaba.otter:canal.server:{VERSION}", f"com.alibaba.otter:connector.kafka:{VERSION}")
 SOURCE = Path(__file__).resolve().parent.parent / "canal_server" / "CanalNode.java"
 Properties = Mapping[str, str]
 
 
 def reads(server: SqlServer, **more: str) -> dict[str, str]:
-    """The instance.properties of a destination that reads a server from its current end on; `more` are keys without
-    `canal.instance.`, with _ for each dot."""
+    """Returns the instance.properties of a destination that reads a server from its present end on; `more` are keys
+    without `canal.instance.`, with _ for each dot."""
     file, position = server.sql("SHOW BINARY LOGS")[-1][:2]
     login = server.connection()
     return {
@@ -35,7 +35,7 @@ def reads(server: SqlServer, **more: str) -> dict[str, str]:
 
 
 class CanalServer(Server):
-    """A server with some destinations. Its port is for Canal's clients; with Kafka nobody listens there."""
+    """A server with some destinations. Its port is for Canal's clients; with Kafka it is not used."""
 
     def __init__(
         self,
@@ -53,12 +53,13 @@ class CanalServer(Server):
 
     @property
     def home(self) -> Path:
-        """The folder with canal.properties, and a folder for each destination, in which its position is kept."""
+        """Returns the folder with canal.properties, and a folder for each destination, in which its position is
+        kept."""
         return self.datadir
 
     @property
     def serves_clients(self) -> bool:
-        """Whether clients can connect."""
+        """Returns whether clients can connect."""
         return self.settings.get("canal.serverMode", "tcp") == "tcp"
 
     def prepare(self) -> None:
@@ -91,7 +92,7 @@ class CanalServer(Server):
 
 
 def write(file: Path, properties: Properties) -> None:
-    """Write a file of Java properties."""
+    """Writes a file of Java properties."""
     lines = [f"{key}={value}\n".replace("\\", r"\\") for key, value in properties.items()]
     file.write_text("".join(lines), "utf-8")
 
@@ -104,7 +105,7 @@ class Canal(Kind):
 
     def _prefix(self, cache: Cache) -> Path:
         def finish(fresh: Path) -> None:
-            for jar in (fresh / "lib").glob("slf4j-log4j12-*.jar"):  # Ivy brings it, and logback is there
+            for jar in (fresh / "lib").glob("slf4j-log4j12-*.jar"):  # Ivy includes it, but logback is used
                 jar.unlink()
             compile_java(cache, [SOURCE], fresh)
 
@@ -126,6 +127,6 @@ class Canal(Kind):
         destinations: Mapping[str, Properties],
         settings: Properties,
     ) -> CanalServer:
-        """A handle for a server with the instance.properties of its destinations; `settings` are those of
+        """Returns a handle for a server with the instance.properties of its destinations; `settings` are those of
         canal.properties, and override the defaults."""
         return CanalServer(cache, self._prefix(cache), name, directory, port, destinations, settings)

@@ -21,8 +21,8 @@ from devstack.servers.base import Kind
 SUITE = "bookworm"
 PACKAGES = ("chromium-headless-shell", "fonts-wqy-microhei")
 PROGRAM = "usr/lib/chromium/chromium-headless-shell"
-# The C library is the machine's own: Chromium starts its children as /proc/self/exe, which a loader of the prefix would
-# be. The others serve windows, sound servers and printers.
+# The C library is the machine's own: Chromium starts its children as /proc/self/exe, which would be the prefix's
+# loader. The others are for windows, sound servers and printers.
 WITHOUT = (
     "libc6", "xdg-utils", "x11-utils", "x11-common", "fontconfig-config", "fonts-dejavu-core",
     "libgl1-mesa-dri", "libglapi-mesa", "libllvm15",
@@ -38,7 +38,7 @@ FONTS = """\
 
 
 class ChromiumServer(Server):
-    """One browser without a window, driven by its DevTools protocol at `url`; its profile ends with it."""
+    """One browser without a window, controlled by its DevTools protocol at `url`; its profile is deleted with it."""
 
     def __init__(self, root: Path, machine: str, name: str, directory: Path, port: int | None) -> None:
         super().__init__(name, directory, port)
@@ -46,7 +46,7 @@ class ChromiumServer(Server):
 
     @property
     def url(self) -> str:
-        """Where DevTools answers over HTTP: /json/version, /json/new and so on."""
+        """Returns where DevTools answers over HTTP: /json/version, /json/new and so on."""
         return f"http://{self.address}"
 
     def endpoint(self) -> dict[str, object]:
@@ -75,7 +75,7 @@ class ChromiumServer(Server):
             "--no-sandbox",
             "--disable-gpu",
             "--disable-dev-shm-usage",
-            # Nothing is asked of anyone but the pages that are opened.
+            # No requests except to the opened pages.
             "--disable-background-networking",
             "--disable-component-update",
             "--no-proxy-server",
@@ -95,13 +95,13 @@ class ChromiumServer(Server):
 
 
 def libraries(root: Path, machine: str) -> dict[str, str]:
-    """Where the machine's own loader finds the libraries of the prefix."""
+    """Returns where the machine's own loader finds the libraries of the prefix."""
     folder = root / "usr" / "lib" / apt.TRIPLETS[machine]
     return {"LD_LIBRARY_PATH": f"{folder}:{folder / 'pulseaudio'}"}
 
 
 def check(root: Path, machine: str) -> None:
-    """Make sure that no library is missing."""
+    """Checks that no library is missing."""
     if not (root / PROGRAM).is_file():
         raise Unavailable(f"the packages of chromium hold no {PROGRAM}.")
     done = subprocess.run(
@@ -134,6 +134,6 @@ class Chromium(Kind):
         return self.server(cache, name, directory, port)
 
     def server(self, cache: Cache, name: str, directory: Path, port: int | None) -> ChromiumServer:
-        """A handle for a browser."""
+        """Returns a handle for a browser."""
         machine = apt.architecture()
         return ChromiumServer(self._root(cache, machine), machine, name, directory, port)

@@ -23,24 +23,24 @@ VERSION = "4.3.0"
 COORDINATES = (f"org.apache.kafka:connect-runtime:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
 PLUGINS = {
     "mysql": "io.debezium:debezium-connector-mysql:3.6.1.Final",
-    # The newest ones that Maven's repository has with all that they need.
+    # The newest versions that Maven's repository has with all dependencies.
     "mariadb": "io.debezium:debezium-connector-mariadb:3.5.0.Final",
     "jdbc": "io.debezium:debezium-connector-jdbc:3.5.0.Final",
 }
-"""Connectors by the name of what they read or, jdbc, write."""
+"""Connectors by the name of what they read or, for jdbc, write."""
 MYSQL_CONNECTOR = "io.debezium.connector.mysql.MySqlConnector"
 MARIADB_CONNECTOR = "io.debezium.connector.mariadb.MariaDbConnector"
 JDBC_SINK = "io.debezium.connector.jdbc.JdbcSinkConnector"
 
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _NOT_YET = 404
-"""What it answers to everything before it has read its paths."""
+"""The worker's answer to every request before it has read its paths."""
 _BUSY = 409
-"""The worker's answer while its group shares the connectors out again."""
+"""The worker's answer while its group rebalances the connectors."""
 
 
 def _without_jackson(prefix: Path) -> None:
-    """As in Debezium's own archives: the worker's Jackson has modules that fit no other copy of it."""
+    """Removes Jackson, as in Debezium's own archives: the worker's Jackson has modules that fit no other copy of it."""
     for jar in (prefix / "lib").glob("jackson-*.jar"):
         jar.unlink()
 
@@ -54,7 +54,7 @@ def _runs(status: dict[str, Any]) -> bool:
 
 
 class Refused(BadRequest):
-    """What the worker does not do, with the HTTP status of its answer."""
+    """A request that the worker refuses, with the HTTP status of its answer."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -62,8 +62,8 @@ class Refused(BadRequest):
 
 
 class ConnectWorker(Server):
-    """One worker in a group of its own. Connectors, their offsets and states are in topics of the cluster, so they
-    outlive a restart and a crash."""
+    """One worker in its own group. Connectors, their offsets and states are in topics of the cluster, so they survive a
+    restart and a crash."""
 
     def __init__(
         self,
@@ -79,19 +79,19 @@ class ConnectWorker(Server):
         self._prefix, *self._plugins = prefixes
         self._bootstrap_servers = bootstrap_servers
         self._began_at: dict[str, int] = {}
-        """By connector how long the log was when it was last configured or resumed."""
+        """By connector, the size of the log when it was last configured or resumed."""
         self.group = name
 
     @property
     def url(self) -> str:
-        """Where it answers over HTTP."""
+        """Returns its HTTP address."""
         return f"http://{self.address}"
 
     def endpoint(self) -> dict[str, object]:
         return {**super().endpoint(), "url": self.url}
 
     def settings(self) -> dict[str, str]:
-        """The worker's properties."""
+        """Returns the worker's properties."""
         topics = {
             f"{what}.storage.{key}": value
             for what in ("offset", "config", "status")
@@ -105,15 +105,15 @@ class ConnectWorker(Server):
             "key.converter": "org.apache.kafka.connect.json.JsonConverter",
             "value.converter": "org.apache.kafka.connect.json.JsonConverter",
             "plugin.path": ",".join(str(prefix) for prefix in self._plugins),
-            # Looks at what the jars declare, in place of reading each class of each jar.
+            # Reads the jars' declarations, instead of each class of each jar.
             "plugin.discovery": "service_load",
             "offset.storage.partitions": "1",
             "status.storage.partitions": "1",
             "offset.flush.interval.ms": "500",
-            # The place of a crashed worker in its group; Kafka allows no less.
+            # For the membership of a crashed worker in its group; Kafka allows no less.
             "session.timeout.ms": "6000",
             "heartbeat.interval.ms": "1000",
-            # What a crashed worker ran is given to nobody for so long; the default is 5 minutes.
+            # How long the connectors of a crashed worker stay unassigned; the default is 5 minutes.
             "scheduled.rebalance.max.delay.ms": "0",
             **topics,
         }
@@ -135,7 +135,7 @@ class ConnectWorker(Server):
 
     def is_ready(self) -> bool:
         try:
-            # Answered when the worker has read its topics and belongs to its group.
+            # Answered when the worker has read its topics and is a member of its group.
             return "Finished starting connectors and tasks" in self.log_since_start() and self.connectors() is not None
         except Refused as error:
             if error.code != _NOT_YET:
@@ -145,33 +145,32 @@ class ConnectWorker(Server):
             return False
 
     def connectors(self) -> list[str]:
-        """The names of the connectors that there are, also of stopped ones."""
+        """Returns the names of the existing connectors, including stopped ones."""
         return list(self.request("GET", "/connectors"))
 
     def configure(self, connector: str, config: Mapping[str, str], limit: float = 60) -> None:
-        """Create a connector, or give the one of this name another configuration; a stopped one stays stopped.
+        """Creates a connector, or gives an existing one another configuration; a stopped one stays stopped.
 
-        Raises BadRequest for a configuration that the connector refuses.
-        """
+        Raises BadRequest for a configuration that the connector refuses."""
         self._mark(connector)
         self._until_settled("PUT", f"/connectors/{connector}/config", dict(config), limit)
 
     def stop_connector(self, connector: str, limit: float = 60) -> None:
-        """Have the connector stopped, and return when its tasks have ended and its offsets are stored."""
+        """Stops the connector, and returns when its tasks have ended and its offsets are stored."""
         self._until_settled("PUT", f"/connectors/{connector}/stop", None, limit)
         self._wait(connector, lambda status: status["connector"]["state"] == "STOPPED" and not status["tasks"], limit)
 
     def resume_connector(self, connector: str, limit: float = 60) -> None:
-        """Have a stopped connector run again from its offsets; does not wait for it."""
+        """Resumes a stopped connector from its offsets; does not wait for it."""
         self._mark(connector)
         self._until_settled("PUT", f"/connectors/{connector}/resume", None, limit)
 
     def delete_connector(self, connector: str, limit: float = 60) -> None:
-        """Remove a connector; its offsets stay in their topic."""
+        """Removes a connector; its offsets stay in their topic."""
         self._until_settled("DELETE", f"/connectors/{connector}", None, limit)
 
     def status(self, connector: str) -> dict[str, Any]:
-        """The states of the connector and its tasks, as Kafka Connect tells them; empty while nothing is known."""
+        """Returns the states of the connector and its tasks, as Kafka Connect reports them; empty if unknown."""
         try:
             found: dict[str, Any] = self.request("GET", f"/connectors/{connector}/status")
         except BadRequest:
@@ -179,20 +178,19 @@ class ConnectWorker(Server):
         return found
 
     def offsets(self, connector: str) -> list[dict[str, Any]]:
-        """The offsets that are stored, each with its `partition` and `offset`."""
+        """Returns the stored offsets, each with its `partition` and `offset`."""
         found: list[dict[str, Any]] = self.request("GET", f"/connectors/{connector}/offsets")["offsets"]
         return found
 
     def wait_running(self, connector: str, limit: float = 60) -> None:
-        """Return when the connector and a task of it run; raise StartFailed, with the trace, when one has failed."""
+        """Returns when the connector and a task of it run. Raises StartFailed, with the trace, if one has failed."""
         self._wait(connector, _runs, limit)
 
     def wait_streaming(self, connector: str, limit: float = 60) -> None:
-        """Return when a source connector reads the binlog, after its snapshot; raise StartFailed when it has failed.
+        """Returns when a source connector reads the binlog, after its snapshot. Raises StartFailed if it has failed.
 
-        Counts what it did since it was last configured or resumed, or the worker started. A configuration that is
-        the one of before starts no task again, so there is nothing to wait for then.
-        """
+        Counts what it did since it was last configured or resumed, or the worker started. An unchanged configuration
+        restarts no task, so there is nothing to wait for then."""
         prefix = self.request("GET", f"/connectors/{connector}/config")["topic.prefix"]
         line = re.compile(
             rf"connector-{re.escape(prefix)}-change-event-source-coordinator\] .* Keepalive thread is run"
@@ -200,7 +198,8 @@ class ConnectWorker(Server):
         self._wait(connector, lambda status: _runs(status) and bool(line.search(self._log_of(connector))), limit)
 
     def request(self, method: str, path: str, body: object = None) -> Any:
-        """One request to the worker, and its answer. Raises BadRequest when it refuses, OSError when it is away."""
+        """Sends one request to the worker, and returns its answer. Raises BadRequest if it refuses, OSError if it is
+        unavailable."""
         data = None if body is None else json.dumps(body).encode()
         asked = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
         try:
@@ -239,8 +238,8 @@ class ConnectWorker(Server):
 
 
 def reads(server: SqlServer, schema: str, kafka_servers: str, *, user: str = "root", **more: str) -> dict[str, str]:
-    """The configuration of a connector that streams a schema of a server from its present end on, into topics that
-    begin with the schema's name; `more` are further properties, with _ for each dot."""
+    """Returns the configuration of a connector that streams a schema of a server from its present end on, to topics
+    that begin with the schema's name; `more` are further properties, with _ for each dot."""
     login, maria = server.connection(user), server.name.startswith("mariadb")
     of_mysql = {} if maria else {"driver.allowPublicKeyRetrieval": "true"}
     return {
@@ -270,7 +269,7 @@ def worker(
     kafka: KafkaCluster,
     plugins: Sequence[str],
 ) -> ConnectWorker:
-    """A handle for a worker with these of PLUGINS. Raises Unavailable when one can't be installed."""
+    """Returns a handle for a worker with these of PLUGINS. Raises Unavailable if one can't be installed."""
     if unknown := [one for one in plugins if one not in PLUGINS]:
         raise BadRequest(f"there is no connector '{unknown[0]}'; the known ones are {', '.join(PLUGINS)}.")
     prefixes = [install_jars(cache, "connect", VERSION, COORDINATES)]

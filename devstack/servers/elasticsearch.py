@@ -17,14 +17,15 @@ from devstack.servers.jvm import compile_java, install_jars, java_command
 VERSION = "8.19.21"
 MODULE = "transport-netty4"
 COORDINATES = (f"org.elasticsearch:elasticsearch:{VERSION}", f"org.elasticsearch.plugin:{MODULE}:{VERSION}")
-# its description asks for debugger modules of a JDK, for a feature this launcher does not use
+# its description requires debugger modules of a JDK, for a feature this launcher does not use
 DEMANDING = "elasticsearch-entitlement"
 DEMANDING_MODULE = "org.elasticsearch.entitlement"
 LAUNCHER = Path(__file__).resolve().parent.parent / "elasticsearch" / "EsNode.java"
 
 
 def drop_module_description(jar: Path, module: str) -> None:
-    """Make a module an automatic one of the same name, which runs on a runtime without the modules it asks for."""
+    """Makes a module an automatic one of the same name, which runs on a runtime without the modules that it
+    requires."""
     fresh = jar.with_suffix(".new")
     manifest = f"Manifest-Version: 1.0\nAutomatic-Module-Name: {module}\nMulti-Release: true\n"
     with zipfile.ZipFile(jar) as old, zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as new:
@@ -49,7 +50,7 @@ class ElasticsearchServer(Server):
 
     @property
     def url(self) -> str:
-        """The HTTP address."""
+        """Returns the HTTP address."""
         return f"http://{self.address}"
 
     def endpoint(self) -> dict[str, object]:
@@ -86,7 +87,7 @@ class ElasticsearchServer(Server):
             "action.auto_create_index": "true",
         }
         arguments = [f"{key}={value}" for key, value in settings.items()]
-        # Its circuit breaker takes garbage for data where another collector leaves it for long.
+        # Its circuit breaker counts garbage as data if another collector keeps it for long.
         java = java_command(self._cache, self._heap, *options, collector="G1GC")
         return [*java, "EsNode", str(self.directory), *arguments]
 
@@ -131,5 +132,5 @@ class Elasticsearch(Kind):
     def node(
         self, cache: Cache, name: str, directory: Path, port: int | None, heap: str = "512m"
     ) -> ElasticsearchServer:
-        """A handle for a node."""
+        """Returns a handle for a node."""
         return ElasticsearchServer(cache, self._prefix(cache), name, directory, port, heap)

@@ -20,7 +20,7 @@ PROGRAM = "usr/bin/etcd"
 
 
 class Node(Server):
-    """One etcd. Health and metrics have a port of their own, without TLS."""
+    """One etcd. Health and metrics have a separate port, without TLS."""
 
     def __init__(self, prefix: apt.Prefix, name: str, directory: Path, port: int | None, tls: Tls | None) -> None:
         super().__init__(name, directory, port)
@@ -30,7 +30,7 @@ class Node(Server):
 
     @property
     def peer(self) -> str:
-        """The URL for the other nodes."""
+        """Returns the URL for the other nodes."""
         return f"http://{self.host}:{self.peer_port}"
 
     def prepare(self) -> None:
@@ -56,7 +56,7 @@ class Node(Server):
         return [*self._prefix.argv(PROGRAM), *words, "--unsafe-no-fsync"]
 
     def metric(self, name: str) -> float:
-        """A metric without labels; 0 when the server gives none."""
+        """Returns a metric without labels; 0 if the server gives none."""
         lines = self._read("metrics").splitlines()
         return next((float(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0.0)
 
@@ -80,7 +80,7 @@ class EtcdCluster(Cluster):
 
     @property
     def leader(self) -> Node | None:
-        """The node that leads now, or None during an election."""
+        """Returns the present leader, or None during an election."""
         return next((node for node in self.nodes if node.running and node.metric("etcd_server_is_leader") == 1), None)
 
 
@@ -102,7 +102,7 @@ class Etcd(Kind):
     def cluster(
         self, cache: Cache, name: str, directory: Path, port: int | None, nodes: int = 1, tls: Tls | None = None
     ) -> EtcdCluster:
-        """A handle for a cluster of that many nodes."""
+        """Returns a handle for a cluster of this many nodes."""
         if nodes < 1:
             raise BadRequest("an etcd cluster has at least one node.")
         members = [

@@ -1,4 +1,4 @@
-"""What the servers on the Java virtual machine have in common: a folder of jars, classes of our own, a command line."""
+"""Shared by the servers on the Java virtual machine: a folder of jars, our own classes, a command line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def install_jars(
     finish: Callable[[Path], None] | None = None,
     revision: int = 1,
 ) -> Path:
-    """The prefix with the jars in `lib`; `finish` may add to it, and a change of `finish` is a new `revision`."""
+    """Returns the prefix with the jars in `lib`; `finish` may add to it, and a change of `finish` is a new
+    `revision`."""
 
     def build(fresh: Path) -> None:
         say(f"downloading {name} {version} with its libraries ...")
@@ -37,7 +38,7 @@ def install_jars(
 
 
 def compile_java(cache: Cache, sources: Sequence[Path], prefix: Path) -> None:
-    """Compile sources against the jars in `lib` into `classes` with Eclipse's compiler, which needs no JDK."""
+    """Compiles sources against the jars in `lib` into `classes` with Eclipse's compiler, which needs no JDK."""
     with tempfile.TemporaryDirectory(dir=prefix) as scratch:
         maven.fetch(cache, [COMPILER], Path(scratch))
         jar = next(Path(scratch).glob("ecj-*.jar"))
@@ -57,7 +58,7 @@ def compile_java(cache: Cache, sources: Sequence[Path], prefix: Path) -> None:
 
 
 def java_command(cache: Cache, heap: str, *options: str, collector: str = "SerialGC") -> list[str]:
-    """The beginning of a java command line for a server that shares a small machine with others."""
+    """Returns the beginning of a java command line for a server that shares a small machine with others."""
     return [
         str(java.executable(cache)),
         f"-Xms{heap}",

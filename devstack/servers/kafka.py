@@ -1,4 +1,4 @@
-"""Apache Kafka in KRaft mode: one or three nodes, each broker and controller at once."""
+"""Apache Kafka in KRaft mode: one or three nodes, each both broker and controller."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ VERSION = "3.9.2"
 COORDINATES = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
 LONELY_STOP_SECONDS = 2.0
 Advertise = Callable[[int, int], int]
-"""From a broker's number and the port of a further listener to the port that clients are told, a proxy's."""
+"""Maps a broker's number and the port of a further listener to the port that clients get, a proxy's."""
 
 
 def random_id() -> str:
-    """A random id as Kafka writes them: 16 bytes in URL-safe base64, never with a leading dash."""
+    """Returns a random id in Kafka's form: 16 bytes in URL-safe base64, never with a leading dash."""
     while (text := base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")).startswith("-"):
         pass
     return text
 
 
 def count_brokers(host: str, port: int) -> int:
-    """How many living brokers a broker knows, asked with a Metadata request (version 1, no topics); 0 for no answer."""
+    """Returns how many living brokers a broker knows, by a Metadata request (version 1, no topics); 0 for no answer."""
     request = struct.pack(">hhih", 3, 1, 7, -1) + struct.pack(">i", 0)
     try:
         with socket.create_connection((host, port), timeout=1) as connection:
@@ -66,13 +66,13 @@ class Broker(Server):
         self.cluster_id = ""
         self.extra_settings: dict[str, str] = {}
         self.listeners: dict[str, tuple[int, int]] = {}
-        """Further listeners by name: the port, and the one that clients are told."""
+        """Further listeners by name: the port, and the one that clients get."""
         self._cache = cache
         self._prefix = prefix
         self._heap = heap
 
     def settings(self) -> dict[str, str]:
-        """The server.properties of this node."""
+        """Returns the server.properties of this node."""
         copies = len(self.peers)
         voters = ",".join(f"{peer.node_id}@{self.host}:{peer.controller_port}" for peer in self.peers)
         more = self.listeners.items()
@@ -98,7 +98,7 @@ class Broker(Server):
             "transaction.state.log.num.partitions": "4",
             "group.initial.rebalance.delay.ms": "0",
             "auto.create.topics.enable": "true",
-            # a record's time is its commit's, and tests make up commits of long ago: a broker would delete them
+            # a record's time is its commit's, and tests use commits of long ago, which a broker would delete
             "log.retention.ms": "-1",
             # after a crash a broker waits until its former session has run out; the default is 9 s
             "broker.session.timeout.ms": "4000",
@@ -125,7 +125,8 @@ class Broker(Server):
         return [*java_command(self._cache, self._heap, logging, with_time, times), *start]
 
     def stop(self) -> None:
-        """TERM, wait, then KILL; without a majority a controller waits for it before it ends, so that is cut short."""
+        """Sends TERM, waits, then sends KILL; without a majority a controller waits for it before it ends, so that is
+        cut short."""
         alive = sum(peer.running for peer in self.peers)
         if self._process is not None:
             self._process.stop(self.stop_seconds if 2 * alive > len(self.peers) else LONELY_STOP_SECONDS)
@@ -146,11 +147,11 @@ class KafkaCluster(Cluster):
 
     @property
     def bootstrap_servers(self) -> str:
-        """What Kafka clients want: host:port of every broker, with commas between."""
+        """Returns the address for Kafka clients: host:port of every broker, separated by commas."""
         return self.address
 
     def start(self) -> None:
-        """Start all brokers and wait until they know of each other."""
+        """Starts all brokers and waits until they know each other."""
         super().start()
         self._wait_for(lambda: all(count_brokers(b.host, b.port) == len(self.brokers) for b in self.brokers))
 
@@ -201,10 +202,9 @@ class Kafka(Kind):
         settings: dict[str, str] | None = None,
         listeners: Mapping[str, Advertise] | None = None,
     ) -> KafkaCluster:
-        """A handle for a cluster of that many brokers; `settings` override those of server.properties.
+        """Returns a handle for a cluster of this many brokers; `settings` override those of server.properties.
 
-        Each broker has the further `listeners` too, for clients that come through a proxy of their own.
-        """
+        Each broker also has the further `listeners`, for clients that come through a proxy of their own."""
         if brokers < 1:
             raise BadRequest("a Kafka cluster has at least one broker.")
         prefix = self._prefix(cache)

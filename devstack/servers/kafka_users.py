@@ -1,4 +1,5 @@
-"""Accounts of a running Kafka cluster for SASL SCRAM, made as kafka-configs.sh does it, without a virtual machine."""
+"""Accounts of a running Kafka cluster for SASL SCRAM, created as kafka-configs.sh does it, without a virtual
+machine."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def add_user(host: str, port: int, user: str, password: str, mechanism: str) -> 
     with socket.create_connection((host, port), timeout=10) as connection:
         connection.sendall(struct.pack(">i", len(head + body)) + head + body)
         answer = _read(connection, struct.unpack(">i", _read(connection, 4))[0])
-    # correlation id, tags, throttle time, array length, then the user's name and how it went
+    # correlation id, tags, throttle time, array length, then the user's name and the result
     at = 4 + 1 + 4 + 1
     name_length = answer[at] - 1
     (code,) = struct.unpack_from(">h", answer, at + 1 + name_length)

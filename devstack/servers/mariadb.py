@@ -11,7 +11,7 @@ from devstack.servers.sql import PASSWORD, ROOT_PASSWORD, USER, SqlKind, SqlServ
 
 PACKAGES = ("mariadb-server-core", "mariadb-client-core")
 PROGRAM = "usr/sbin/mariadbd"
-# what mariadb-install-db feeds to the server, in its order; MariaDB 11 calls those with mysql_ mariadb_
+# what mariadb-install-db sends to the server, in order; MariaDB 11 calls those with mysql_ mariadb_
 SYSTEM_TABLES = (
     "mysql_system_tables.sql",
     "mysql_performance_tables.sql",
@@ -23,7 +23,8 @@ SYSTEM_TABLES = (
 
 
 def share(prefix: apt.Prefix) -> Path:
-    """The folder with the server's messages, character sets and system tables; MariaDB 11 has it in another place."""
+    """Returns the folder with the server's messages, character sets and system tables; in MariaDB 11 it is another
+    one."""
     old = prefix.root / "usr/share/mysql"
     return old if old.is_dir() else old.with_name("mariadb")
 
@@ -58,10 +59,10 @@ class MariadbServer(SqlServer):
 
 
 class Mariadb(SqlKind[MariadbServer]):
-    """MariaDB, the version that a suite of Debian has."""
+    """MariaDB in the version of a Debian suite."""
 
     maker = MariadbServer
-    # first without the root accounts by address that the system tables come with: they have no password and match first
+    # first without the root accounts by address in the system tables: they have no password and match first
     accounts = f"""
 DELETE FROM mysql.global_priv WHERE User IN ('root', '') AND Host <> 'localhost';
 FLUSH PRIVILEGES;

@@ -20,7 +20,7 @@ class MysqlServer(SqlServer):
 
     own_options = (
         "--mysqlx=OFF",
-        # No test runs events, and the scheduler takes CPU also without any.
+        # No test runs events, and the scheduler takes CPU even without any.
         "--event-scheduler=OFF",
         "--binlog-row-metadata=FULL",
         "--gtid-mode=ON",
@@ -51,13 +51,13 @@ class MysqlServer(SqlServer):
 
     @property
     def mysqlbinlog_args(self) -> list[str]:
-        """A whole command line of mysqlbinlog as root; append options and file names."""
+        """Returns a whole command line of mysqlbinlog as root; append options and file names."""
         return [*self.prefix.argv("usr/bin/mysqlbinlog"), *self._login()]
 
     @property
     def mysqldump_args(self) -> list[str]:
-        """A whole command line of mysqldump as root; append options, a schema and tables. Raises Unavailable when the
-        packages have none."""
+        """Returns a whole command line of mysqldump as root; append options, a schema and tables. Raises Unavailable if
+        the packages have none."""
         if not (self.prefix.root / MYSQLDUMP).is_file():
             raise Unavailable("mysqldump: not found")
         return [*self.prefix.argv(MYSQLDUMP), *self._login()]

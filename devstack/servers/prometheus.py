@@ -15,7 +15,7 @@ from devstack.servers.base import Kind
 SUITE = "bookworm"
 PROGRAM = "usr/bin/prometheus"
 PROMTOOL = "usr/bin/promtool"
-# The old pages' scripts and what a service of the system needs.
+# The old pages' scripts and what a system service needs.
 WITHOUT = (
     "adduser", "debconf", "daemonize", "fonts-glyphicons-halflings", "libjs-bootstrap4",
     "libjs-eonasdan-bootstrap-datetimepicker",
@@ -25,7 +25,7 @@ WITHOUT = (
 
 
 class PrometheusServer(Server):
-    """One Prometheus that asks `targets` (host:port) each second, as job headrace, and evaluates the rules."""
+    """One Prometheus that scrapes `targets` (host:port) each second, as job headrace, and evaluates the rules."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class PrometheusServer(Server):
 
     @property
     def url(self) -> str:
-        """Where it answers over HTTP."""
+        """Returns its HTTP address."""
         return f"http://{self.address}"
 
     def endpoint(self) -> dict[str, object]:
@@ -55,7 +55,7 @@ class PrometheusServer(Server):
             "scrape_configs": [job],
             "rule_files": self._rules,
         }
-        # what is JSON is YAML too
+        # JSON is also YAML
         (self.directory / "prometheus.yml").write_text(json.dumps(settings))
 
     def command(self) -> list[str]:
@@ -89,7 +89,7 @@ class Prometheus(Kind):
         self._prefix(cache)
 
     def promtool(self, cache: Cache) -> list[str]:
-        """The words that start promtool, which looks through rules and plays series to them."""
+        """Returns the words that start promtool, which checks rules and tests them with series."""
         return self._prefix(cache).argv(PROMTOOL)
 
     def create(self, cache: Cache, name: str, directory: Path, port: int | None) -> PrometheusServer:
@@ -104,5 +104,5 @@ class Prometheus(Kind):
         targets: Sequence[str],
         rules: Sequence[Path],
     ) -> PrometheusServer:
-        """A handle for a server."""
+        """Returns a handle for a server."""
         return PrometheusServer(self._prefix(cache), name, directory, port, targets, rules)

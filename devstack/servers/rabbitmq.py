@@ -1,4 +1,4 @@
-"""RabbitMQ from a suite of Debian, unpacked into the cache together with the Erlang that it runs on."""
+"""RabbitMQ from a Debian suite, unpacked into the cache together with the Erlang that it runs on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from devstack.server import Server
 from devstack.servers.base import Kind, Tls
 
 PACKAGES = ("rabbitmq-server",)
-# for services, log rotation, helper scripts and plugins that nobody runs here
+# for services, log rotation, helper scripts and plugins that are not used here
 WITHOUT = (
     *("erlang-snmp", "erlang-eldap", "erlang-ftp", "erlang-tftp", "libsystemd0", "logrotate", "socat", "python3"),
     *("openssl", "procps", "usrmerge", "init-system-helpers", "lsb-base", "sysvinit-utils"),
@@ -32,9 +32,9 @@ PLUGINS = (
     *("systemd", "thoas"),
 )
 ERLANG = "usr/lib/erlang"
-# what Erlang runs by itself, by file name and so without the prefix's loader
+# programs that Erlang runs itself, by file name and so without the prefix's loader
 SPAWNED = ("beam.smp", "erl_child_setup", "inet_gethost")
-# by address, so that no name has to be looked up
+# by address, so that no name must be resolved
 NODE = "rabbit@127.0.0.1"
 USER = PASSWORD = "guest"
 MEMORY = 1_000_000_000
@@ -43,17 +43,17 @@ EVALUATE_SECONDS = 10.0
 
 
 def erts(root: Path) -> Path:
-    """The folder with Erlang's programs."""
+    """Returns the folder with Erlang's programs."""
     return next(root.joinpath(ERLANG).glob("erts-*")) / "bin"
 
 
 def home(root: Path) -> Path:
-    """The folder with RabbitMQ's own files."""
+    """Returns the folder with RabbitMQ's own files."""
     return next(root.joinpath("usr/lib/rabbitmq/lib").glob("rabbitmq_server-*"))
 
 
 def relocate(root: Path) -> None:
-    """Make Erlang start its own helpers through the prefix's loader, and drop the plugins that only cost time."""
+    """Makes Erlang start its own helpers through the prefix's loader, and drops the plugins that only cost time."""
     machine = apt.architecture()
     libraries = f"$BINDIR/../../../{apt.TRIPLETS[machine]}"
     for name in SPAWNED:
@@ -71,12 +71,12 @@ def relocate(root: Path) -> None:
 
 
 def binary(text: str) -> str:
-    """A text as a binary in Erlang's source, by its bytes, so that no quoting can go wrong."""
+    """Returns a text as a binary in Erlang's source, by its bytes, so that no quoting can go wrong."""
     return f"<<{','.join(str(byte) for byte in text.encode())}>>"
 
 
 def greets(host: str, port: int) -> bool:
-    """Whether an AMQP 0-9-1 broker answers the protocol header with a method frame (Connection.Start)."""
+    """Returns whether an AMQP 0-9-1 broker answers the protocol header with a method frame (Connection.Start)."""
     try:
         with socket.create_connection((host, port), timeout=1) as connection:
             connection.settimeout(2)
@@ -89,8 +89,7 @@ def greets(host: str, port: int) -> bool:
 class RabbitmqServer(Server):
     """One RabbitMQ node with the account guest/guest. With `tls` it has a second port, for encrypted connections.
 
-    It runs without epmd, Erlang's daemon of node names: the node's own port is fixed and its only peer is told it.
-    """
+    It runs without epmd, Erlang's daemon of node names: the node's own port is fixed and known to its only peer."""
 
     def __init__(
         self,
@@ -105,7 +104,7 @@ class RabbitmqServer(Server):
         super().__init__(name, directory, port)
         self.prefix = prefix
         self.memory_watermark = memory_watermark
-        """Bytes from which on the memory alarm is raised, as set at the start."""
+        """Bytes above which the memory alarm is raised, as set at the start."""
         self.secure_port = ports.free_port() if tls else 0
         self._node_port = ports.free_port()
         self._cookie = secrets.token_hex(16)
@@ -114,16 +113,16 @@ class RabbitmqServer(Server):
 
     @property
     def url(self) -> str:
-        """What AMQP clients want, for the default virtual host."""
+        """Returns the URL for AMQP clients, for the default virtual host."""
         return self.url_of()
 
     @property
     def secure_url(self) -> str:
-        """The same for encrypted connections."""
+        """Returns the same for encrypted connections."""
         return f"amqps://{USER}:{PASSWORD}@{self.host}:{self.secure_port}/"
 
     def url_of(self, vhost: str = "/", user: str = USER, password: str = PASSWORD) -> str:
-        """The address for another virtual host or account."""
+        """Returns the address for another virtual host or account."""
         path = "" if vhost == "/" else quote(vhost, safe="")
         return f"amqp://{quote(user, safe='')}:{quote(password, safe='')}@{self.address}/{path}"
 
@@ -131,7 +130,7 @@ class RabbitmqServer(Server):
         return {**super().endpoint(), "url": self.url}
 
     def settings(self) -> dict[str, str]:
-        """The rabbitmq.conf of this node."""
+        """Returns the rabbitmq.conf of this node."""
         encrypted = {}
         if self._tls is not None:
             file = str(self._tls.key_and_certificate)
@@ -191,7 +190,7 @@ class RabbitmqServer(Server):
         node = ["-name", NODE, "-setcookie", self._cookie, "-start_epmd", "false"]
         node += ["-erl_epmd_port", str(self._node_port), "-kernel", "inet_dist_use_interface", "{127,0,0,1}"]
         quiet = ["-syslog", "logger", "[]", "-syslog", "syslog_error_logger", "false"]
-        # Erlang's own watch over the machine, whose programs would run without the prefix's loader
+        # Erlang's own monitoring of the machine, whose programs would run without the prefix's loader
         quiet += [word for name in ("cpu_sup", "disksup", "memsup") for word in ("-os_mon", f"start_{name}", "false")]
         return [*self._program("erlexec"), *("-noinput", "-boot", "start_sasl", "-s", "rabbit", "boot"), *emulator,
                 *node, *quiet]  # fmt: skip
@@ -200,10 +199,9 @@ class RabbitmqServer(Server):
         return "Server startup complete" in self.log_since_start() and greets(self.host, self.port)
 
     def evaluate(self, expression: str) -> str:
-        """The value of an Erlang expression inside of the node, as Erlang prints it; takes a few milliseconds.
+        """Returns the value of an Erlang expression in the node, as Erlang prints it; takes a few milliseconds.
 
-        rabbitmqctl can do no more than that, and starts a virtual machine of its own for it.
-        """
+        rabbitmqctl can do no more than that, and starts a virtual machine of its own for it."""
         command = [*self._program("erl_call"), "-address", f"{self.host}:{self._node_port}", "-c", self._cookie, "-e"]
         deadline = time.monotonic() + EVALUATE_SECONDS
         while True:
@@ -218,7 +216,7 @@ class RabbitmqServer(Server):
                 )
             except subprocess.TimeoutExpired as error:
                 raise DevstackError(f"{self.name} did not answer within {EVALUATE_SECONDS:.0f} s.") from error
-            # erl_call itself gives up soon, on a machine that has much to do.
+            # erl_call has a short time limit of its own, which it exceeds on a busy machine.
             if "failed to connect" not in done.stdout + done.stderr or time.monotonic() > deadline:
                 break
         if not done.stdout.startswith("{ok, "):
@@ -226,8 +224,8 @@ class RabbitmqServer(Server):
         return done.stdout.strip().removeprefix("{ok, ").removesuffix("}")
 
     def sync(self) -> None:
-        """Write new queues and the names of new quorum queues to disk, as RabbitMQ does with a delay of its own: one
-        that is killed sooner finds the queue gone or empty, with all confirmed messages."""
+        """Writes new queues and the names of new quorum queues to disk, as RabbitMQ does after a delay: if it is killed
+        sooner, the queue is lost or empty, with all confirmed messages."""
         self.evaluate("begin [ok = dets:sync(Table) || Table <- dets:all()], catch mnesia:sync_log() end")
 
     def _order(self, expression: str) -> None:
@@ -235,31 +233,31 @@ class RabbitmqServer(Server):
             raise DevstackError(f"{self.name} refused {expression}: {answer[:500]}")
 
     def add_vhost(self, vhost: str) -> None:
-        """Make a virtual host and let guest use it; one that is there stays as it is."""
+        """Creates a virtual host and lets guest use it; an existing one is not changed."""
         self._order(f'rabbit_vhost:add({binary(vhost)}, <<"devstack">>)')
         self.allow(USER, vhost)
 
     def add_user(self, user: str, password: str, vhost: str = "/") -> None:
-        """Make an account that may do everything in one virtual host."""
+        """Creates an account that may do everything in one virtual host."""
         self._order(f'rabbit_auth_backend_internal:add_user({binary(user)}, {binary(password)}, <<"devstack">>)')
         self.allow(user, vhost)
 
     def allow(self, user: str, vhost: str, configure: str = ALL, write: str = ALL, read: str = ALL) -> None:
-        """Set what an account may do in a virtual host: regular expressions over the names of exchanges and queues."""
+        """Sets what an account may do in a virtual host: regular expressions over the names of exchanges and queues."""
         words = ", ".join(binary(text) for text in (user, vhost, configure, write, read))
         self._order(f'rabbit_auth_backend_internal:set_permissions({words}, <<"devstack">>)')
 
     def allow_topics(self, user: str, vhost: str, exchange: str, write: str, read: str = ALL) -> None:
-        """Set which routing keys an account may use at a topic exchange: regular expressions."""
+        """Sets which routing keys an account may use at a topic exchange: regular expressions."""
         words = ", ".join(binary(text) for text in (user, vhost, exchange, write, read))
         self._order(f'rabbit_auth_backend_internal:set_topic_permissions({words}, <<"devstack">>)')
 
     def set_memory_watermark(self, size: int) -> None:
-        """Raise the memory alarm from that many bytes on, until the next start."""
+        """Raises the memory alarm above this many bytes, until the next start."""
         self._order(f"vm_memory_monitor:set_vm_memory_high_watermark({{absolute, {size}}})")
 
     def raise_memory_alarm(self) -> None:
-        """Block every connection that publishes; each has heard of the alarm when this returns."""
+        """Blocks every connection that publishes; each has been notified of the alarm when this returns."""
         self.set_memory_watermark(1)
         deadline = time.monotonic() + EVALUATE_SECONDS
         while "running" in (states := self.evaluate("rabbit_networking:connection_info_all([state])")):
@@ -267,16 +265,16 @@ class RabbitmqServer(Server):
                 raise DevstackError(f"{self.name}: the memory alarm did not reach each connection: {states[:500]}")
 
     def end_memory_alarm(self) -> None:
-        """Take publishers on again."""
+        """Accepts publishers again."""
         self.set_memory_watermark(self.memory_watermark)
 
     def has_alarm(self) -> bool:
-        """Whether the memory or the disk alarm is raised."""
+        """Returns whether the memory or the disk alarm is raised."""
         return self.evaluate("rabbit_alarm:get_alarms()") != "[]"
 
 
 class Rabbitmq(Kind):
-    """RabbitMQ, the version that a suite of Debian has."""
+    """RabbitMQ in the version of a Debian suite."""
 
     def __init__(self, name: str, version: str, suite: str) -> None:
         self.name, self.version, self._suite = name, version, suite
@@ -304,5 +302,5 @@ class Rabbitmq(Kind):
         tls: Tls | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> RabbitmqServer:
-        """A handle for a node; `memory_watermark` in bytes, `settings` override those of rabbitmq.conf."""
+        """Returns a handle for a node; `memory_watermark` in bytes, `settings` override those of rabbitmq.conf."""
         return RabbitmqServer(self._prefix(cache), name, directory, port, memory_watermark, tls, settings or {})

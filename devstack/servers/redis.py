@@ -13,12 +13,12 @@ from devstack.servers.base import Kind
 SUITE = "bookworm"
 PACKAGES = ("redis-server",)
 WITHOUT = ("lsb-base", "sysvinit-utils", "init-system-helpers")
-# redis-server itself is a link to this one, and tells by its name what it is to be
+# redis-server itself is a link to this one, which chooses its role by its name
 PROGRAM = "usr/bin/redis-check-rdb"
 
 
 def answers(host: str, port: int) -> bool:
-    """Whether a Redis answers PING."""
+    """Returns whether a Redis answers PING."""
     try:
         with socket.create_connection((host, port), timeout=1) as connection:
             connection.settimeout(2)
@@ -29,7 +29,7 @@ def answers(host: str, port: int) -> bool:
 
 
 class RedisServer(Server):
-    """One Redis without a password, which keeps nothing on disk."""
+    """One Redis without a password, which stores nothing on disk."""
 
     def __init__(self, prefix: apt.Prefix, name: str, directory: Path, port: int | None) -> None:
         super().__init__(name, directory, port)
@@ -37,7 +37,7 @@ class RedisServer(Server):
 
     @property
     def url(self) -> str:
-        """What Redis clients want."""
+        """Returns the URL for Redis clients."""
         return f"redis://{self.address}/0"
 
     def endpoint(self) -> dict[str, object]:
@@ -71,5 +71,5 @@ class Redis(Kind):
         return self.server(cache, name, directory, port)
 
     def server(self, cache: Cache, name: str, directory: Path, port: int | None) -> RedisServer:
-        """A handle for a server."""
+        """Returns a handle for a server."""
         return RedisServer(self._prefix(cache), name, directory, port)

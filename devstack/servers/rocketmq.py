@@ -1,4 +1,5 @@
-"""Apache RocketMQ: name server, broker and proxy in one virtual machine, which a small launcher keeps on loopback."""
+"""Apache RocketMQ: name server, broker and proxy in one virtual machine, which a small launcher restricts to
+loopback."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ MessageType = Literal["NORMAL", "FIFO"]
 
 
 def receive(connection: socket.socket, size: int) -> bytes:
-    """Exactly that many bytes; ConnectionError when the other side closes before."""
+    """Returns exactly this many bytes. Raises ConnectionError if the other side closes before."""
     data = b""
     while len(data) < size:
         if not (chunk := connection.recv(size - len(data))):
@@ -44,10 +45,10 @@ def receive(connection: socket.socket, size: int) -> bytes:
 
 
 def call(host: str, port: int, code: int, fields: Mapping[str, str], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
-    """One request of the remoting protocol: header and body of the answer. OSError when there is none.
+    """Sends one request of the remoting protocol; returns header and body of the answer. Raises OSError if there is
+    none.
 
-    A frame is its length, the header's length (its highest byte names the encoding, 0 for JSON), header and body.
-    """
+    A frame is its length, the header's length (its highest byte names the encoding, 0 for JSON), header and body."""
     header = {"code": code, "language": "OTHER", "version": 0, "opaque": 1, "flag": 0, "extFields": dict(fields)}
     encoded = json.dumps(header).encode()
     with socket.create_connection((host, port), timeout=CALL_SECONDS) as connection:
@@ -58,7 +59,7 @@ def call(host: str, port: int, code: int, fields: Mapping[str, str], body: bytes
 
 
 def speaks_http2(host: str, port: int) -> bool:
-    """Whether a server answers an HTTP/2 preface, as gRPC does."""
+    """Returns whether a server answers an HTTP/2 preface, as gRPC does."""
     try:
         with socket.create_connection((host, port), timeout=1) as connection:
             connection.settimeout(2)
@@ -71,7 +72,7 @@ def speaks_http2(host: str, port: int) -> bool:
 class RocketmqServer(Server):
     """A name server, a broker and a proxy. Its port is the proxy's, where clients of version 5 connect with gRPC."""
 
-    # an orderly end takes 15 s of waits and loses no less than a kill: what was stored lies in mapped files
+    # an orderly end takes 15 s of waits and loses no less than a kill: stored data is in mapped files
     stop_seconds = 2.0
 
     def __init__(
@@ -95,14 +96,14 @@ class RocketmqServer(Server):
 
     @property
     def endpoints(self) -> str:
-        """What RocketMQ clients of version 5 want: the proxy's host:port."""
+        """Returns the address for RocketMQ clients of version 5: the proxy's host:port."""
         return self.address
 
     def endpoint(self) -> dict[str, object]:
         return {**super().endpoint(), "endpoints": self.endpoints}
 
     def settings(self) -> dict[str, str]:
-        """The broker.conf of this node."""
+        """Returns the broker.conf of this node."""
         return {
             "brokerClusterName": CLUSTER,
             "brokerName": BROKER,
@@ -115,7 +116,7 @@ class RocketmqServer(Server):
             "namesrvAddr": f"{self.host}:{self.name_server_port}",
             "storePathRootDir": str(self.datadir),
             "storePathCommitLog": str(self.datadir / "commitlog"),
-            # files of the defaults' sizes are a gigabyte and more
+            # files of the default sizes are a gigabyte and more
             "mappedFileSizeCommitLog": str(64 << 20),
             "mappedFileSizeConsumeQueue": "600000",
             "maxIndexNum": "100000",
@@ -123,9 +124,9 @@ class RocketmqServer(Server):
             "diskMaxUsedSpaceRatio": "98",
             "flushDiskType": "ASYNC_FLUSH",
             "autoCreateTopicEnable": "false",
-            # until this time has passed once, a thread of the broker asks for the clock without a pause
+            # until this time has passed once, a thread of the broker reads the clock continuously
             "transactionMetricFlushInterval": "200",
-            # the store of delayed messages is written every second by default, which takes an eighth of a core
+            # by default the store of delayed messages is written every second, which takes an eighth of a core
             "timerFlushIntervalMs": "600000",
             **self._settings,
         }
@@ -165,8 +166,8 @@ class RocketmqServer(Server):
         if "rocketmq-proxy startup successfully" not in self.log_since_start():
             return False
         # SELF_TEST_TOPIC is one of the broker's own: the name server has it once the broker has registered. That fails
-        # when it comes before the broker's first look for name servers, and the next attempt is 10 s away; setting the
-        # permission, to what it is, makes the broker register at once.
+        # if it comes before the broker's first search for name servers, and the next attempt is 10 s later; setting the
+        # permission, to its present value, makes the broker register at once.
         if not self._has_route("SELF_TEST_TOPIC"):
             with contextlib.suppress(DevstackError):
                 self._order("register", UPDATE_BROKER, {}, f"brokerPermission={READ_AND_WRITE}\n".encode())
@@ -174,7 +175,7 @@ class RocketmqServer(Server):
         return speaks_http2(self.host, self.port)
 
     def wait_ready(self) -> None:
-        """Wait as every server; one that listens on more than loopback is ended at once."""
+        """Waits as for every server; one that listens on more than loopback is ended at once."""
         super().wait_ready()
         if outside := [f"{a}:{p}" for a, p in ports.listeners(self.pid) if not a.startswith("127.")]:
             self.kill()
@@ -196,7 +197,7 @@ class RocketmqServer(Server):
             raise DevstackError(f"{self.name} could not {what}: {answer.get('remark', answer['code'])}.")
 
     def create_topic(self, topic: str, queues: int = 4, message_type: MessageType = "NORMAL") -> None:
-        """Make a topic; clients may use it when this returns. FIFO topics are those for messages with a group."""
+        """Creates a topic; clients may use it when this returns. FIFO topics are those for messages with a group."""
         fields = {
             "topic": topic,
             "defaultTopic": "TBW102",
@@ -210,13 +211,13 @@ class RocketmqServer(Server):
         }
         self._order(f"make the topic {topic}", UPDATE_TOPIC, fields)
         deadline = time.monotonic() + CALL_SECONDS
-        while not self._has_route(topic):  # the broker tells the name server in its own time
+        while not self._has_route(topic):  # the broker notifies the name server later
             if time.monotonic() > deadline:
                 raise DevstackError(f"{self.name}: the topic {topic} did not reach the name server.")
             time.sleep(POLL_SECONDS)
 
     def create_group(self, group: str, *, in_order: bool = False) -> None:
-        """Make a consumer group; with `in_order` it gets one message of a message group at a time."""
+        """Creates a consumer group; with `in_order` it gets one message of a message group at a time."""
         settings = {"groupName": group, "consumeMessageOrderly": in_order, "consumeEnable": True, "retryMaxTimes": 16}
         self._order(f"make the group {group}", UPDATE_GROUP, {}, json.dumps(settings).encode())
 
@@ -248,5 +249,5 @@ class Rocketmq(Kind):
         heap: str = "256m",
         settings: Mapping[str, str] | None = None,
     ) -> RocketmqServer:
-        """A handle for a node; `settings` override those of broker.conf."""
+        """Returns a handle for a node; `settings` override those of broker.conf."""
         return RocketmqServer(cache, self._prefix(cache), name, directory, port, heap, settings or {})

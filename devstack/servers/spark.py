@@ -1,4 +1,4 @@
-"""Spark's own cluster manager: a master and workers, which run executors, out of the jars that pyspark carries."""
+"""Spark's own cluster manager: a master and workers, which run executors, from the jars of pyspark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class _SparkDaemon(Server):
-    """What master and workers have in common: a class of Spark's, and a web page that has all they know as JSON."""
+    """Shared by master and workers: a class of Spark's, and a web page with its state as JSON."""
 
     def __init__(self, cache: Cache, home: Path, name: str, directory: Path, port: int | None) -> None:
         super().__init__(name, directory, port)
@@ -35,7 +35,7 @@ class _SparkDaemon(Server):
         (self.directory / "tmp").mkdir()
 
     def environment(self) -> Mapping[str, str]:
-        # A worker hands its environment on to executors; the address is where the web page listens.
+        # A worker passes its environment on to executors; the address is where the web page listens.
         stand_in = self.directory / "java"
         if stand_in.exists():
             shutil.rmtree(stand_in)
@@ -54,7 +54,7 @@ class _SparkDaemon(Server):
         return [*begin, "-cp", classpath, main, *given, *arguments]
 
     def page(self) -> dict[str, Any]:
-        """What the web page says; nothing while it does not answer."""
+        """Returns the content of the web page; nothing if it does not answer."""
         try:
             with _NO_PROXY.open(f"http://{self.host}:{self.web_port}/json/", timeout=3) as answer:
                 found: dict[str, Any] = json.load(answer)
@@ -68,11 +68,11 @@ class SparkMaster(_SparkDaemon):
 
     @property
     def url(self) -> str:
-        """What an application takes for its master."""
+        """Returns the URL that an application uses as its master."""
         return f"spark://{self.address}"
 
     def command(self) -> list[str]:
-        # Else it listens on one port more.
+        # Else it listens on one more port.
         options = ["-Dspark.master.rest.enabled=false"]
         return self._command("org.apache.spark.deploy.master.Master", options, [])
 
@@ -80,7 +80,7 @@ class SparkMaster(_SparkDaemon):
         return self.page().get("status") == "ALIVE"
 
     def alive_workers(self) -> list[str]:
-        """host:port of the workers that the master hears."""
+        """Returns host:port of the workers that the master knows to be alive."""
         return [f"{one['host']}:{one['port']}" for one in self.page().get("workers", ()) if one["state"] == "ALIVE"]
 
     def endpoint(self) -> dict[str, object]:
@@ -104,14 +104,14 @@ class SparkWorker(_SparkDaemon):
         return bool(self.page()) and f"{self.host}:{self.port}" in self._master.alive_workers()
 
     def executors(self) -> list[int]:
-        """The processes of the executors that run now."""
+        """Returns the processes of the executors that run now."""
         children = Path(f"/proc/{self.pid}/task")
         found = {int(pid) for task in children.iterdir() for pid in (task / "children").read_text().split()}
         return sorted(pid for pid in found if b"CoarseGrainedExecutorBackend" in _command_line(pid))
 
 
 def _scala(home: Path) -> str:
-    """The version of Scala that Spark's jars are made for, which Spark's start scripts would find."""
+    """Returns the version of Scala of Spark's jars, which Spark's start scripts would find."""
     name = next((home / "jars").glob("scala-library-*.jar")).name
     return ".".join(name.removeprefix("scala-library-").split(".")[:2])
 
@@ -132,7 +132,7 @@ class SparkCluster(Cluster):
 
     @property
     def url(self) -> str:
-        """What an application takes for its master."""
+        """Returns the URL that an application uses as its master."""
         return self.master.url
 
     def endpoint(self) -> dict[str, object]:
@@ -146,7 +146,7 @@ class Spark(Kind):
     version = PYSPARK.partition("==")[2]
 
     def _home(self, cache: Cache) -> Path:
-        """The folder of pyspark: that of this Python, where it has one."""
+        """Returns the folder of pyspark: that of this Python, if it has one."""
         here = Path(sysconfig.get_paths()["purelib"], "pyspark")
         if (here / "jars").is_dir():
             return here
@@ -173,7 +173,7 @@ class Spark(Kind):
         cores: int = 1,
         memory: str = "1g",
     ) -> SparkCluster:
-        """A handle for a master and workers, each with so many cores and so much memory for executors."""
+        """Returns a handle for a master and workers, each with this many cores and this much memory for executors."""
         if workers < 1:
             raise BadRequest("a Spark cluster has at least one worker.")
         home = self._home(cache)

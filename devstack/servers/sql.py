@@ -1,4 +1,4 @@
-"""What MySQL and MariaDB have in common: options, accounts, client, pristine data directory, and handshake."""
+"""Shared by MySQL and MariaDB: options, accounts, client, pristine data directory, and handshake."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ PASSWORD = "canal"
 
 
 def run_as() -> list[str]:
-    """Both servers refuse to run as root unless told so by name."""
+    """Returns the option to run as root, which both servers refuse unless it names the user."""
     return ["--user=root"] if os.geteuid() == 0 else []
 
 
 def own_tmpdir(directory: Path) -> str:
-    """An option: temporary files of a server's own. At its start a server removes what it takes for leftovers in a
-    common one, and that crashes another that has them open."""
+    """Returns an option for a separate folder of temporary files. At its start a server removes files in a shared one
+    that look like leftovers, which crashes another server that has them open."""
     folder = directory / "tmp"
     folder.mkdir(exist_ok=True)
     return f"--tmpdir={folder}"
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copy a data directory, sharing blocks where the file system can."""
+    """Copies a data directory, sharing blocks if the file system can."""
     done = subprocess.run(["cp", "-a", "--reflink=auto", str(source), str(target)], capture_output=True)
     if done.returncode != 0:
         shutil.rmtree(target, ignore_errors=True)
@@ -47,7 +47,7 @@ def copy_tree(source: Path, target: Path) -> None:
 
 
 def run_step(command: Sequence[str], log: Path, stdin: str = "") -> None:
-    """Run a step of the initialisation; the end of its log is shown when it fails."""
+    """Runs a step of the initialization; shows the end of its log if it fails."""
     with open(log, "ab") as output:
         done = subprocess.run(
             command, input=stdin.encode(), stdout=output, stderr=output, cwd=log.parent, env=clean_environment()
@@ -59,13 +59,14 @@ def run_step(command: Sequence[str], log: Path, stdin: str = "") -> None:
 
 
 def pristine(cache: Cache, name: str, recipe: str, initialise: Callable[[Path], None]) -> Path:
-    """A data directory that is initialised once and then copied for each instance: that saves several seconds."""
+    """Returns a data directory that is initialized once and then copied for each instance: that saves several
+    seconds."""
     digest = hashlib.sha256(recipe.encode()).hexdigest()[:16]
 
     def build(fresh: Path) -> None:
         say(f"preparing a data directory for {name} ...")
         initialise(fresh / "data")
-        # each copy has to get a server_uuid of its own
+        # each copy must get its own server_uuid
         (fresh / "data" / "auto.cnf").unlink(missing_ok=True)
 
     return cache.install(f"{name}-data", digest, build) / "data"
@@ -79,7 +80,7 @@ class SqlServer(Server):
     password = PASSWORD
     stop_seconds = 60.0
     own_options: ClassVar[Sequence[str]]
-    """The options of this kind of server beside those that every kind has."""
+    """The options of this kind of server in addition to those of every kind."""
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class SqlServer(Server):
     @staticmethod
     @abstractmethod
     def program(prefix: Prefix) -> list[str]:
-        """The beginning of the server's command line: where its own files are."""
+        """Returns the beginning of the server's command line: where its own files are."""
 
     def command(self) -> list[str]:
         return [
@@ -131,11 +132,11 @@ class SqlServer(Server):
     @property
     @abstractmethod
     def client_program(self) -> list[str]:
-        """The command line client, without connection options."""
+        """Returns the command line client, without connection options."""
 
     @property
     def client_args(self) -> list[str]:
-        """A whole command line of the SQL client as root; append options, or feed SQL on stdin."""
+        """Returns a whole command line of the SQL client as root; append options, or send SQL to stdin."""
         return [*self.client_program, *self._login()]
 
     def _login(self) -> list[str]:
@@ -145,7 +146,8 @@ class SqlServer(Server):
         ]  # fmt: skip
 
     def sql(self, statements: str, database: str | None = None) -> list[tuple[str, ...]]:
-        """Run statements as root through the server's own client; the rows as text, a NULL as the text NULL."""
+        """Runs statements as root through the server's own client; returns the rows as text, a NULL as the text
+        NULL."""
         command = [*self.client_args, "--batch", "--skip-column-names", *([database] if database else [])]
         done = subprocess.run(command, input=statements.encode(), capture_output=True, env=clean_environment())
         if done.returncode != 0:
@@ -155,7 +157,7 @@ class SqlServer(Server):
         return [tuple(line.split("\t")) for line in done.stdout.decode().splitlines()]
 
     def connection(self, user: str = USER) -> dict[str, object]:
-        """Keyword arguments for pymysql or aiomysql."""
+        """Returns keyword arguments for pymysql or aiomysql."""
         password = self.root_password if user == "root" else self.password
         return {"host": self.host, "port": self.port, "user": user, "password": password}
 
@@ -178,20 +180,20 @@ S = TypeVar("S", bound=SqlServer, covariant=True)
 
 
 class SqlKind(Kind, Generic[S]):
-    """A kind of SQL server, by its packages and the way its data directory is made."""
+    """A kind of SQL server, by its packages and how its data directory is made."""
 
     maker: type[S]
     """The class of its handles."""
     accounts: ClassVar[str]
-    """Statements that make the accounts in a new data directory."""
+    """Statements that create the accounts in a new data directory."""
 
     @abstractmethod
     def prefix(self, cache: Cache) -> Prefix:
-        """Its programs, installed when they are not there."""
+        """Returns its programs, installed if necessary."""
 
     @abstractmethod
     def initialise(self, prefix: Prefix, data: Path) -> None:
-        """Make a data directory with the accounts in it."""
+        """Creates a data directory with the accounts in it."""
 
     def _template(self, cache: Cache, prefix: Prefix) -> Path:
         stamp = (prefix.root.parent / STAMP).stat().st_mtime_ns
@@ -212,6 +214,6 @@ class SqlKind(Kind, Generic[S]):
         server_id: int = 1,
         extra_args: Sequence[str] = (),
     ) -> S:
-        """A handle for a server with these options; later ones override the defaults."""
+        """Returns a handle for a server with these options; later ones override the defaults."""
         prefix = self.prefix(cache)
         return self.maker(prefix, self._template(cache, prefix), name, directory, port, server_id, extra_args)

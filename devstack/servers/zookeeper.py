@@ -23,7 +23,7 @@ COORDINATES = (
 
 
 def four_letters(host: str, port: int, word: str) -> str:
-    """The answer to one of ZooKeeper's four-letter words; empty when there is none."""
+    """Returns the answer to one of ZooKeeper's four-letter words; empty if there is none."""
     answer = b""
     try:
         with socket.create_connection((host, port), timeout=1) as connection:
@@ -96,7 +96,7 @@ class Node(Server):
         return [*java_command(self._cache, "128m", *options), "-cp", f"{self._prefix}/lib/*", *main]
 
     def mode(self) -> str:
-        """standalone, leader or follower; empty while the node serves nobody."""
+        """Returns standalone, leader or follower; empty while the node serves no clients."""
         answer = four_letters(self.host, self.port, "srvr")
         return next((line.removeprefix("Mode: ") for line in answer.splitlines() if line.startswith("Mode: ")), "")
 
@@ -116,17 +116,17 @@ class ZooKeeperEnsemble(Cluster):
 
     @property
     def hosts(self) -> str:
-        """What ZooKeeper clients want: host:port of every node, with commas between."""
+        """Returns the address for ZooKeeper clients: host:port of every node, separated by commas."""
         return self.address
 
     @property
     def secure_hosts(self) -> str:
-        """The same for encrypted connections."""
+        """Returns the same for encrypted connections."""
         return ",".join(f"{node.host}:{node.secure_port}" for node in self.nodes)
 
     @property
     def leader(self) -> Node | None:
-        """The node that leads now (the only one when there is one), or None during an election."""
+        """Returns the present leader (the only node if there is one), or None during an election."""
         return next((node for node in self.nodes if node.running and node.mode() in ("leader", "standalone")), None)
 
     def endpoint(self) -> dict[str, object]:
@@ -151,7 +151,7 @@ class ZooKeeper(Kind):
     def ensemble(
         self, cache: Cache, name: str, directory: Path, port: int | None, nodes: int = 1, tls: Tls | None = None
     ) -> ZooKeeperEnsemble:
-        """A handle for an ensemble of that many nodes."""
+        """Returns a handle for an ensemble of this many nodes."""
         if nodes < 1:
             raise BadRequest("a ZooKeeper ensemble has at least one node.")
         prefix = self._prefix(cache)

@@ -1,1 +1,1 @@
-"""What the consumers share: messages into documents with versions, the bulk writer, and how their files are read."""
+"""Shared by the consumers: messages into documents with versions, the bulk writer, and the reading of their files."""

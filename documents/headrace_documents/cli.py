@@ -1,4 +1,4 @@
-"""The command line that the consumers have alike: the options of all commands, exit statuses, and findings."""
+"""The consumers' shared command line: the options of all commands, exit statuses, and findings."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Commands = Any
 
 
 def exit_without(error: ModuleNotFoundError, command: str, extra: str) -> NoReturn:
-    """Ends the process with one sentence and status 2 when a package is not installed; raises the error again when it
-    is a fault of ours."""
+    """Ends the process with one sentence and status 2 if a package is not installed; raises the error again if it is a
+    bug of ours."""
     name = (error.name or "").partition(".")[0]
     if not name or name.startswith("headrace"):
         raise error
@@ -42,7 +42,7 @@ class CommandLine:
         self._commands = self.parser.add_subparsers(metavar="COMMAND", required=True)
 
     def group(self, name: str, text: str) -> Commands:
-        """Adds a command that has commands of its own, for `add`."""
+        """Adds a command that has subcommands, for `add`."""
         return self._commands.add_parser(name, help=text, allow_abbrev=False).add_subparsers(
             metavar="COMMAND", required=True
         )
@@ -50,8 +50,8 @@ class CommandLine:
     def add(
         self, name: str, text: str, call: Callable[[Any, argparse.Namespace], int] | None, group: Commands = None
     ) -> argparse.ArgumentParser:
-        """Adds a command. `call` is given the configuration and the options, and returns the exit status; None for a
-        command without a configuration, whose default `run` is given the options alone."""
+        """Adds a command. `call` receives the configuration and the options, and returns the exit status; None for a
+        command without a configuration, whose default `run` receives only the options."""
         description = f"{text[0].upper()}{text[1:]}."
         commands = self._commands if group is None else group
         command: argparse.ArgumentParser = commands.add_parser(
@@ -69,15 +69,15 @@ class CommandLine:
         return command
 
     def main(self, arguments: list[str] | None = None) -> int:
-        """Runs a command. Exit status: 0 done or stopped, 1 failed, 2 the configuration or the machine is not fit, 130
-        after Ctrl-C."""
+        """Runs a command. Exit status: 0 done or stopped, 1 failed, 2 the configuration or the machine is unsuitable,
+        130 after Ctrl-C."""
         options = self.parser.parse_args(arguments)
         logs.configure()
         try:
             status = self._run(options)
             sys.stdout.flush()
             return status
-        except BrokenPipeError:  # whoever read has seen enough
+        except BrokenPipeError:  # the reader has seen enough
             with contextlib.suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
@@ -87,7 +87,7 @@ class CommandLine:
         except KeyboardInterrupt:
             return 130
         except Exception as error:
-            # A fault of ours: the whole story goes into the log, as one event. An error's repr() may hold a password.
+            # A bug of ours: all of it is logged, as one event. An error's repr() may contain a password.
             log = structlog.get_logger(self.program.replace("-", "_"))
             log.critical(f"{self.program} has a fault; please report it", reason=type(error).__name__, exc_info=True)
             return 1
@@ -101,13 +101,13 @@ class CommandLine:
 
 
 class Findings:
-    """What `check` finds, in its order."""
+    """The findings of `check`, in order."""
 
     def __init__(self) -> None:
         self.all: list[Finding] = []
 
     def ok(self, name: str, sentence: str) -> None:
-        """Adds something that is well."""
+        """Adds something that is right."""
         self.all.append(ok(name, sentence))
 
     def warn(self, name: str, sentence: str, remedy: str = "") -> None:
@@ -115,11 +115,11 @@ class Findings:
         self.all.append(warning(name, sentence, remedy))
 
     def wrong(self, name: str, sentence: str, remedy: str = "") -> None:
-        """Adds something that keeps a run from its work."""
+        """Adds something that prevents a run."""
         self.all.append(wrong(name, sentence, remedy))
 
     def print(self, *, as_json: bool) -> int:
-        """Prints them for people or programs, as `headrace check` does; the exit status."""
+        """Prints them for people or programs, as `headrace check` does; returns the exit status."""
         counts = Counter(one.level for one in self.all)
         if as_json:
             summary = {str(level): counts[level] for level in Level}

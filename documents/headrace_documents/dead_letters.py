@@ -27,33 +27,33 @@ MAX_REASON = 1000
 _SHOWN_REASON = 160
 _SHOWN_KINDS = 20
 _VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\d+")
-"""What differs between two reasons of the same kind."""
+"""The parts that differ between two reasons of the same kind."""
 
 
 @dataclass(slots=True)
 class Facts:
-    """What is known of a dead letter without its content."""
+    """The facts of a dead letter, without its content."""
 
     id: str
     time: str
     table: str
-    """database.table; "" where the message does not say it."""
+    """database.table; "" if the message does not say it."""
     key: str
     """The primary key of its first row, else the record's key."""
     reason: str
     size: int
 
     def more(self) -> dict[str, Any]:
-        """What else a consumer knows of it, in the order in which it is shown."""
+        """Returns further facts of a consumer, in the order in which they are shown."""
         return {}
 
     def page(self) -> dict[str, Any]:
-        """For --json."""
+        """Returns the facts for --json."""
         facts = {"id": self.id, "time": self.time, "table": self.table, "key": self.key, "reason": self.reason}
         return {**facts, **self.more(), "bytes": self.size}
 
     def line(self) -> str:
-        """On one line, for people."""
+        """Returns the facts on one line, for people."""
         parts = (self.id, self.time, self.table, self.key, shortened(self.reason, _SHOWN_REASON))
         return "  ".join(printable(part or "-") for part in parts)
 
@@ -62,52 +62,52 @@ FactsT = TypeVar("FactsT", bound=Facts)
 
 
 class Content(NamedTuple):
-    """A dead letter's content: the message as it came, with its own headers."""
+    """A dead letter's content: the message as received, with its own headers."""
 
     key: bytes | None
     headers: Sequence[tuple[str, Any]]
     value: bytes | None
 
     def page(self) -> dict[str, Any]:
-        """For --json; what is no text has its bytes escaped."""
+        """Returns the content for --json; bytes that are no text are escaped."""
         headers = {name: _text(value) for name, value in self.headers}
         return {"record_key": _text(self.key), "headers": headers, "body": _text(self.value)}
 
 
 class DeadLetters(ABC, Generic[FactsT]):
-    """The dead letters of a consumer, while a command looks at them. Its methods raise ConsumerError."""
+    """The dead letters of a consumer, for a command. Its methods raise ConsumerError."""
 
     note = ""
     """A line below the list."""
     is_kept_nowhere = False
-    """What is discarded is gone at once, so it is printed whole before."""
+    """Whether a discarded message is lost at once, so that it is printed completely before."""
 
     @property
     @abstractmethod
     def all(self) -> Sequence[FactsT]:
-        """Those that are there, in their order."""
+        """Returns the existing ones, in order."""
 
     @abstractmethod
     def content(self, one: FactsT) -> Content | None:
-        """The content of one; None when it is gone."""
+        """Returns the content of one; None if it no longer exists."""
 
     @abstractmethod
     def retry(self, chosen: Sequence[FactsT]) -> Mapping[str, str]:
-        """Sends messages to where they came from, unchanged; of those that stay, why, by id."""
+        """Sends messages unchanged to where they came from; returns by id why others remain."""
 
     @abstractmethod
     def discard(self, chosen: Sequence[FactsT]) -> None:
-        """Gives messages up."""
+        """Discards messages."""
 
 
 Open = Callable[[Any, argparse.Namespace], AbstractContextManager[DeadLetters[Any]]]
-"""Makes them available to a command, out of configuration and options."""
+"""Opens them for a command, by configuration and options."""
 
 
 def add_dead_letters(
     line: CommandLine, opened: Open, more: Callable[[argparse.ArgumentParser], object] = lambda _: None
 ) -> None:
-    """Adds the commands. `more` adds options that a consumer has besides."""
+    """Adds the commands. `more` adds further options of a consumer."""
     group = line.group("dead-letters", "list, show, retry or discard messages that could not be applied")
     for name, text, action in (
         ("list", "list the dead letters; nothing changes", _list),
@@ -238,7 +238,7 @@ def _require_choice(options: argparse.Namespace) -> None:
 
 
 def _chosen(dead_letters: DeadLetters[FactsT], options: argparse.Namespace) -> tuple[list[FactsT], int]:
-    """Those that are chosen, and 1 when an id has none."""
+    """Returns those that are chosen, and 1 if an id has none."""
     if not options.ids:
         return [one for one in dead_letters.all if _fits(one, options)], 0
     chosen = [one for one in dead_letters.all if one.id in options.ids]
@@ -270,17 +270,17 @@ def _regex(text: str) -> re.Pattern[str]:
 
 
 def kind_of(reason: str) -> str:
-    """The reason without what differs from one dead letter to the next."""
+    """Returns the reason without what differs between dead letters."""
     return shortened(_VARIES.sub("…", reason), _SHOWN_REASON)
 
 
 def shortened(text: str, most: int) -> str:
-    """At most so many characters, with three dots where some are left out."""
+    """Returns at most this many characters, with three dots where some are omitted."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def pretty(data: bytes | None) -> str:
-    """The value of a message: JSON over several lines, other texts as they are, and other bytes escaped."""
+    """Returns the value of a message: JSON over several lines, other texts unchanged, and other bytes escaped."""
     if data is None:
         return "(none)"
     try:
@@ -298,7 +298,7 @@ def _text(data: Any) -> str | None:
 
 
 def subject(key: bytes | None, value: bytes | None, headers: Headers) -> tuple[str, str]:
-    """What a message is about, as far as it can be told: database.table, and the primary key of its first row, else the
+    """Returns what a message is about, as far as known: database.table, and the primary key of its first row, else the
     record's key."""
     plain = (key or b"").decode("utf-8", "replace")[:200]
     try:
@@ -314,7 +314,7 @@ def subject(key: bytes | None, value: bytes | None, headers: Headers) -> tuple[s
 
 
 def _table_of(value: bytes | None) -> str:
-    """Of a message that is not understood as a whole."""
+    """Returns the table of a message that is not understood as a whole."""
     try:
         message = orjson.loads(value or b"")
         body = message.get("payload", message)

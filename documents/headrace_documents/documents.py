@@ -1,4 +1,4 @@
-"""From a row to a document: its index, its id, its version and its typed values."""
+"""Turns a row into a document: its index, its id, its version and its typed values."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ _DECIMALS = frozenset({"decimal", "numeric", "dec", "fixed"})
 
 
 class Action(NamedTuple):
-    """One thing to do to one document of the index `target`.
+    """One operation on one document of the index `target`.
 
     `body` is None for a delete; `row` is the row's index in its message. `owner` is what the name of the index was made
-    of (see index_owner): the documents of another one must not come into the same index.
-    """
+    from (see index_owner): documents of another one must not be in the same index."""
 
     target: str
     id: str
@@ -51,20 +50,20 @@ class Rules(NamedTuple):
 
 
 DELETED = "headrace_deleted"
-"""The one field of the document that stays where rows are deleted with tombstones."""
+"""The only field that a document keeps if rows are deleted with tombstones."""
 TOMBSTONE: dict[str, Value] = {DELETED: True}
 
 
 def integer(value: str) -> Value:
-    """A whole number; a text that is none stays."""
+    """Returns an integer; a text that is none stays a text."""
     try:
         return int(value)
     except ValueError:
-        return value  # e.g. b'1' from another writer: the text loses nothing, a guess might
+        return value  # e.g. b'1' from another writer: as a text nothing is lost, a guess might lose something
 
 
 def float_or_text(value: str) -> Value:
-    """A floating-point number; a text that is none stays."""
+    """Returns a floating-point number; a text that is none stays a text."""
     try:
         number = float(value)
     except ValueError:
@@ -77,10 +76,9 @@ Converter = Callable[[str], Value]
 
 @lru_cache(maxsize=4096)
 def converter(mysql_type: str, decimals: str) -> Converter | None:
-    """The function that types a column's text; None when the text stays as it is.
+    """Returns the function that types a column's text; None if it stays a text.
 
-    `mysql_type` is the declared type (`bigint(20) unsigned`), `decimals` is "string" (no digit is lost) or "number".
-    """
+    `mysql_type` is the declared type (`bigint(20) unsigned`), `decimals` is "string" (no digit is lost) or "number"."""
     base = mysql_type.strip().lower().split("(", 1)[0].split(" ", 1)[0]
     if base in _INTEGERS:
         return integer
@@ -90,7 +88,7 @@ def converter(mysql_type: str, decimals: str) -> Converter | None:
 
 
 def converters(rules: Rules, types: Mapping[str, str]) -> list[tuple[str, Converter]]:
-    """The columns of a message that need typing, each with its function."""
+    """Returns the columns of a message that need typing, each with its function."""
     if rules.types != "mysql":
         return []
     found = []
@@ -102,14 +100,13 @@ def converters(rules: Rules, types: Mapping[str, str]) -> list[tuple[str, Conver
 
 
 def document_id(keys: Sequence[str], row: Mapping[str, object], rules: Rules) -> str:
-    """The id of a row's document: the key's value, or a JSON array of the values of a compound key.
+    """Returns the id of a row's document: the key's value, or a JSON array of the values of a compound key.
 
-    Raises MessageError when a key column is absent or NULL, or when Elasticsearch would refuse the id.
-    """
+    Raises MessageError if a key column is absent or NULL, or if Elasticsearch would refuse the id."""
     values = []
     for key in keys:
         value = row.get(key)
-        if isinstance(value, (int, float)):  # of an event without a schema
+        if isinstance(value, (int, float)):  # from an event without a schema
             value = str(value)
         if not isinstance(value, str):
             raise MessageError(f"key column {key!r} has no value in the row")
@@ -125,10 +122,9 @@ def document_id(keys: Sequence[str], row: Mapping[str, object], rules: Rules) ->
 
 @lru_cache(maxsize=4096)
 def index_name(template: str, database: str, table: str) -> str:
-    """The index of a table, lower-cased as Elasticsearch wants it.
+    """Returns the index of a table, in lower case as Elasticsearch requires.
 
-    Raises MessageError for a name that Elasticsearch does not take (a table may be called almost anything).
-    """
+    Raises MessageError for a name that Elasticsearch does not accept (a table may have almost any name)."""
     name = template.replace("{database}", database).replace("{table}", table).lower()
     if (
         not name
@@ -144,20 +140,20 @@ def index_name(template: str, database: str, table: str) -> str:
 
 
 def rows_index(index: str) -> str:
-    """The index that keeps the rows of an index with joins."""
+    """Returns the index with the rows of an index with joins."""
     return f"headrace-rows.{index}"
 
 
 def index_owner(template: str, database: str, table: str) -> tuple[str, ...]:
-    """What of database and table the name of an index is made of. Tables that share an index on purpose, by a template
-    that leaves the database or the table out, have the same owner; names that only look alike have not: `Orders` and
-    `orders`, which are the same in lower case, or `a.b`.`c` and `a`.`b.c`."""
+    """Returns the parts of database and table that the name of an index is made from. Tables that share an index on
+    purpose, by a template without the database or the table, have the same owner; names that only look alike have not:
+    `Orders` and `orders`, which are the same in lower case, or `a.b`.`c` and `a`.`b.c`."""
     parts = {"{database}": database, "{table}": table}
     return tuple(value for placeholder, value in parts.items() if placeholder in template)
 
 
 def expand_prefix(rules: Rules, database: str, table: str) -> Rules:
-    """The rules with `{database}` and `{table}` filled into the id prefix."""
+    """Returns the rules with `{database}` and `{table}` filled into the id prefix."""
     if "{" not in rules.id_prefix:
         return rules
     return rules._replace(id_prefix=rules.id_prefix.replace("{database}", database).replace("{table}", table))

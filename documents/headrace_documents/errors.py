@@ -1,4 +1,4 @@
-"""The errors that the consumers share: each says what happened, where, and what the operator can do."""
+"""The consumers' shared errors: each says what happened, where, and what the operator can do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ConsumerError(Exception):
 
 
 class SettingsError(ConsumerError):
-    """The configuration can't be used. Holds all problems found, not only the first."""
+    """The configuration can't be used. Contains all problems found, not only the first."""
 
     exit_code = 2
 
@@ -33,7 +33,7 @@ class MessageError(Exception):
 
 
 class BulkError(Exception):
-    """Elasticsearch did not take a bulk request, and no document is to blame: the batch fails and is tried again."""
+    """Elasticsearch did not accept a bulk request, and no document is the cause: the batch fails and is retried."""
 
 
 class ApiError(Exception):
@@ -45,18 +45,18 @@ class ApiError(Exception):
 
     @property
     def type(self) -> str:
-        """The server's name of the error, such as index_not_found_exception; "" when it gave none."""
+        """Returns the server's name of the error, such as index_not_found_exception; "" if it gave none."""
         error = self.body.get("error") if isinstance(self.body, dict) else None
         return str(error.get("type") or "") if isinstance(error, dict) else ""
 
     @property
     def reason(self) -> str:
-        """What the answer says of its error."""
+        """Returns the reason in the answer."""
         return reason_of(self.body)
 
 
 class TransportError(Exception):
-    """Elasticsearch gave no answer: `host` is the address that was asked, `reason` says why in few words."""
+    """Elasticsearch gave no answer: `host` is the address, `reason` says why in few words."""
 
     def __init__(self, host: str, reason: str) -> None:
         self.host, self.reason = host, reason
@@ -64,7 +64,7 @@ class TransportError(Exception):
 
 
 def reason_of(body: Any) -> str:
-    """What an answer of Elasticsearch says of its error."""
+    """Returns the reason in an answer of Elasticsearch."""
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict):
         return str(error or body or "")[:300]
@@ -74,7 +74,8 @@ def reason_of(body: Any) -> str:
 
 
 def ask(index: str, request: Callable[[], T]) -> T:
-    """What a request about an index gives. Raises BulkError: no document is to blame, and the batch is tried again."""
+    """Returns the result of a request about an index. Raises BulkError: no document is the cause, and the batch is
+    retried."""
     try:
         return request()
     except (ApiError, TransportError) as error:

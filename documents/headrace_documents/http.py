@@ -1,4 +1,4 @@
-"""The HTTP side of a consumer: /livez, /readyz, /health and /metrics, in a thread; and `status`, which asks there."""
+"""The HTTP server of a consumer: /livez, /readyz, /health and /metrics, in a thread; and `status`, which queries it."""
 
 from __future__ import annotations
 
@@ -37,32 +37,32 @@ _REMEDIES = {
 }
 _END_LIMIT = 3.0
 _ASK_LIMIT = 5.0
-"""Seconds for an answer of a running consumer."""
+"""Maximum seconds for an answer of a running consumer."""
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class HttpError(ConsumerError):
-    """The HTTP server can't listen where it is told to."""
+    """The HTTP server can't listen at the configured address."""
 
 
 class SilentError(ConsumerError):
-    """Nobody answers at the address of [http] listen."""
+    """Nothing answers at the address of [http] listen."""
 
 
 class Reported(Protocol):
-    """The process as it knows itself. It is asked in the server's thread."""
+    """The process's report about itself. It is called in the server's thread."""
 
     @property
     def state(self) -> str:
-        """What it does. RUNNING and CATCHING_UP are well; STARTING and STOPPING are no reason for an alarm."""
+        """Returns the state. RUNNING and CATCHING_UP are healthy; STARTING and STOPPING are no reason for an alarm."""
 
     @property
     def silent(self) -> float:
-        """Seconds without a sign of life."""
+        """Returns the seconds without a sign of life."""
 
     def page(self) -> dict[str, Any]:
-        """The answer of /health."""
+        """Returns the answer of /health."""
 
 
 class Metrics(Collector):
@@ -73,26 +73,26 @@ class Metrics(Collector):
         self._registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing is asked for at the registration."""
+        """Returns nothing: no metric is read at the registration."""
         return ()
 
     def text(self) -> bytes:
-        """The answer of /metrics."""
+        """Returns the answer of /metrics."""
         return generate_latest(self._registry)
 
     def states(self, now: str, all_of_them: Iterable[str]) -> Metric:
-        """The metric of the state."""
+        """Returns the metric of the state."""
         family = GaugeMetricFamily(f"{self._prefix}state", "1 for the present state.", labels=("state",))
         for one in all_of_them:
             family.add_metric((one,), int(one == now))
         return family
 
     def counter(self, name: str, text: str, value: float) -> Metric:
-        """A metric that only grows."""
+        """Returns a metric that only grows."""
         return CounterMetricFamily(f"{self._prefix}{name}", text, value=value)
 
     def gauge(self, name: str, text: str, value: float) -> Metric:
-        """A metric that goes up and down."""
+        """Returns a metric that goes up and down."""
         return GaugeMetricFamily(f"{self._prefix}{name}", text, value=value)
 
 
@@ -105,10 +105,10 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Answers from what is reported. `port` is what it listens on, also where port 0 let the system choose."""
+    """Answers from what is reported. `port` is the one it listens on, also if port 0 let the system choose."""
 
     def __init__(self, address: tuple[str, int], reported: Reported, metrics: Metrics) -> None:
-        """Begins to listen. Raises HttpError."""
+        """Starts to listen. Raises HttpError."""
         self._reported, self._metrics = reported, metrics
         host, port = address
         try:
@@ -146,7 +146,7 @@ class HttpServer:
         self._thread.join(_END_LIMIT)
 
     async def _answer(self, scope: Mapping[str, Any], _receive: Any, send: Send) -> None:
-        """One request, as ASGI has it."""
+        """Answers one ASGI request."""
         if scope["type"] != "http":
             return
         if scope["method"] not in ("GET", "HEAD"):
@@ -158,7 +158,7 @@ class HttpServer:
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
     def _page(self, path: str) -> tuple[int, bytes, bytes]:
-        """Status, content type and body."""
+        """Returns status, content type and body."""
         state = self._reported.state
         if path == "/metrics":
             return 200, _TEXT, self._metrics.text()
@@ -180,7 +180,7 @@ def _json(page: dict[str, Any]) -> bytes:
 
 
 def iso(seconds: float) -> str:
-    """A time in seconds since 1970 as pages have it."""
+    """Returns a time in seconds since 1970 in the pages' form."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
@@ -188,7 +188,7 @@ def iso(seconds: float) -> str:
 
 
 def add_status(line: CommandLine, rows: Callable[[dict[str, Any]], Iterable[tuple[str, str]]]) -> None:
-    """Adds the command. `rows` makes names and texts for people of the answer of /health."""
+    """Adds the command. `rows` makes names and texts for people from the answer of /health."""
 
     def call(settings: Any, options: argparse.Namespace) -> int:
         if settings.http.address is None:
@@ -208,7 +208,7 @@ def add_status(line: CommandLine, rows: Callable[[dict[str, Any]], Iterable[tupl
 
 
 def ask(host: str, port: int, program: str) -> dict[str, Any]:
-    """The answer of /health. Raises SilentError."""
+    """Returns the answer of /health. Raises SilentError."""
     connection = http.client.HTTPConnection(host, port, timeout=_ASK_LIMIT)
     try:
         connection.request("GET", "/health")
@@ -226,7 +226,7 @@ def ask(host: str, port: int, program: str) -> dict[str, Any]:
 
 
 def state_rows(page: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The first rows of `status`: the state, and what it waits for."""
+    """Yields the first rows of `status`: the state, and what it waits for."""
     yield "state", f"{page['state']} since {page['since']}"
     for one in page["causes"]:
         tries = f", {one['tries']} tries; {one['waits']} wait" if "tries" in one else ""

@@ -10,12 +10,12 @@ from headrace_common import logs
 _FORMAT_VARIABLE, _LEVEL_VARIABLE = "HEADRACE_LOG_FORMAT", "HEADRACE_LOG_LEVEL"
 _OURS = ("headrace_consume", "headrace_documents", "headrace_spark")
 _CHATTY = ("elastic_transport", "py4j")
-"""Libraries that tell of every request, or of every end of a connection."""
+"""Libraries that log every request, or every end of a connection."""
 
 
 def configure(form: str | None = None, level: str | None = None) -> None:
-    """Sets the log up. `form` is "json", "console" or "auto", `level` the least that is told; both are left in the
-    environment for Spark's workers, which give none."""
+    """Sets the log up. `form` is "json", "console" or "auto", `level` the lowest level; both are left in the
+    environment for Spark's workers, which set none."""
     for name, value in ((_FORMAT_VARIABLE, form), (_LEVEL_VARIABLE, level)):
         if value is not None:
             os.environ[name] = value

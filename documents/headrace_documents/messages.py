@@ -1,4 +1,5 @@
-"""Messages into document actions. The format of each is found by its content: Canal's flat JSON, or Debezium's."""
+"""Turns messages into document actions. The format of each is recognized by its content: Canal's flat JSON, or
+Debezium's."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def read(value: bytes | None, key: bytes | None = None, headers: Headers = _NO_H
 
 
 class _Layout(NamedTuple):
-    """What all rows of one table have in common while its types stay the same."""
+    """Shared by all rows of one table while its types stay the same."""
 
     types: Mapping[str, str]
     target: str
@@ -65,7 +66,7 @@ def _layout(rules: Rules, message: Rows) -> _Layout:
     """Raises MessageError."""
     key = rules, message.database, message.table
     known = _LAYOUTS.get(key)
-    # Comparing two dictionaries takes less than making a key of one.
+    # comparing two dictionaries takes less than making a key from one
     if known is None or known.types != message.types:
         if len(_LAYOUTS) >= _MOST_LAYOUTS:
             _LAYOUTS.clear()
@@ -79,7 +80,7 @@ def _layout(rules: Rules, message: Rows) -> _Layout:
 
 
 def actions(message: Rows, rules: Rules) -> list[Action]:
-    """What is to be done to documents. Raises MessageError."""
+    """Returns the actions for documents. Raises MessageError."""
     keys = message.keys
     if not keys:
         table = f"{message.database}.{message.table}"
@@ -109,8 +110,8 @@ def actions(message: Rows, rules: Rules) -> list[Action]:
 
 
 def _not_whole(columns: frozenset[str], row: Iterable[str], number: int) -> MessageError:
-    """Under binlog_row_image=MINIMAL a row lacks columns. An index request replaces the whole document, so such a row
-    would wipe the columns that it is silent about."""
+    """Returns the error for an incomplete row. Under binlog_row_image=MINIMAL a row lacks columns. An index request
+    replaces the whole document, so such a row would remove the columns that it lacks."""
     missing = ", ".join(sorted(columns.difference(row)))
     return MessageError(f"row {number} is not whole, it lacks {missing}: the source needs binlog_row_image=FULL")
 

@@ -1,4 +1,4 @@
-"""Of many changes to one document only the newest is written; an older one when Elasticsearch refuses that."""
+"""Writes only the newest of many changes to one document; an older one if Elasticsearch refuses that."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Refused(NamedTuple, Generic[T]):
-    """An action that Elasticsearch will never take, the message that it came from, and why."""
+    """An action that Elasticsearch will never accept, its message, and why."""
 
     action: Action
     message: T
@@ -20,7 +20,7 @@ class Refused(NamedTuple, Generic[T]):
 
 
 class Newest(Generic[T]):
-    """Collects actions, each with the message that it came from. `len()` is the number of documents."""
+    """Collects actions, each with its message. `len()` is the number of documents."""
 
     def __init__(self) -> None:
         self._documents: dict[tuple[object, ...], list[tuple[Action, T]]] = {}
@@ -29,7 +29,7 @@ class Newest(Generic[T]):
         return len(self._documents)
 
     def add(self, action: Action, message: T) -> None:
-        """Takes an action. At the same version (one row: delete of the old key, index of the new) the later wins."""
+        """Adds an action. At the same version (one row: delete of the old key, index of the new) the later wins."""
         entry = (action, message)
         changes = self._documents.setdefault((action.target, action.owner, action.id, action.routing), [entry])
         if changes[0] is entry:
@@ -40,11 +40,10 @@ class Newest(Generic[T]):
             insort(changes, entry, key=lambda known: known[0].version)
 
     def write(self, writer: BulkWriter) -> list[Refused[T]]:
-        """Writes the newest action of each document, and begins again with nothing; returns what was refused.
+        """Writes the newest action of each document, and starts empty again; returns what was refused.
 
-        Behind a refused action comes the next older one of its document, so that what is written does not depend on
-        which changes were collected together. Raises BulkError; then nothing is forgotten.
-        """
+        After a refused action the next older one of its document is tried, so that what is written does not depend on
+        which changes were collected together. Raises BulkError; then nothing is forgotten."""
         refused: list[Refused[T]] = []
         documents = list(self._documents.values())
         while documents:

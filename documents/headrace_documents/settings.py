@@ -1,4 +1,4 @@
-"""The section [elasticsearch], which the consumers have in common."""
+"""The section [elasticsearch], which the consumers share."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from headrace_documents.errors import SettingsError
 
 
 def absolute(path: Path | str | None) -> str:
-    """Returns the path without the working directory in it, since Spark's workers run in another one; "" for none."""
+    """Returns the path made absolute, since Spark's workers have another working directory; "" for none."""
     return str(Path(path).absolute()) if path else ""
 
 
 def load_file(path: Path, model: type[ModelT]) -> ModelT:
-    """Returns a configuration file as a model. Raises SettingsError with everything that is wrong."""
+    """Returns a configuration file as a model. Raises SettingsError with all errors."""
     problems: list[str] = []
     settings = read_section(path, model, os.environ, problems)
     if settings is None:
@@ -139,15 +139,14 @@ class ElasticsearchSettings(Section):
         return absolute(value)
 
     def rules(self) -> Rules:
-        """How rows become documents."""
+        """Returns how rows become documents."""
         return Rules(self.index, self.id_prefix, self.types, self.decimals, self.deletes == "tombstone")
 
     def index_body(self) -> dict[str, Any]:
-        """Settings and mappings of an index that we create.
+        """Returns settings and mappings for an index that we create.
 
-        Without a mappings file dates are not guessed: a VARCHAR whose first value looks like a date would refuse
-        every other text from then on.
-        """
+        Without a mappings file dates are not guessed: a VARCHAR whose first value looks like a date would refuse every
+        other text from then on."""
         mappings: dict[str, Any] = {"date_detection": False}
         if self.mappings_file:
             mappings = json.loads(Path(self.mappings_file).read_bytes())
@@ -174,7 +173,7 @@ class HttpSettings(Section):
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Host and port, or None when HTTP is off."""
+        """Returns host and port, or None if HTTP is off."""
         return parse_host_port(self.listen) if self.listen else None
 
 

@@ -1,4 +1,4 @@
-"""Documents and kept rows of tables that were emptied go, as far as they are older than that."""
+"""Removes documents and kept rows of truncated tables that are older than the truncation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DROP = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _REPLACE = re.compile(r"(?:/\*.*?\*/|\s)*CREATE\s+OR\s+REPLACE\s+TABLE\b", re.IGNORECASE | re.DOTALL)
-"""MariaDB's: it drops the table that is there."""
+"""MariaDB's: it drops the existing table."""
 _ONE = re.compile(rf"({_NAME})(?:\s*\.\s*({_NAME}))?")
 _PARTITIONS = re.compile(r"\b(?:DROP|TRUNCATE|EXCHANGE|DISCARD|IMPORT)\s+PARTITION\b", re.IGNORECASE)
 _DATABASE = re.compile(r"(?:/\*.*?\*/|\s)*DROP\s+(?:DATABASE|SCHEMA)\b", re.IGNORECASE | re.DOTALL)
@@ -41,8 +41,8 @@ class TruncatedTables(NamedTuple):
 
 
 def truncated(statement: Statement) -> TruncatedTables | None:
-    """The tables that a statement empties; None where it empties none. Raises MessageError for a statement that takes
-    rows away of which nothing says which they are."""
+    """Returns the tables that a statement truncates; None if it truncates none. Raises MessageError for a statement
+    that removes rows without saying which."""
     kind, sql = statement.kind, statement.sql
     if kind == "TRUNCATE":
         return TruncatedTables(((statement.database, statement.table),), statement.version)
@@ -83,12 +83,12 @@ def _plain(name: str) -> str:
 log = structlog.get_logger(__name__)
 _PAGE = 2000
 _LITERAL = re.compile(r"(?:[\w$-]|\\[.$-])+")
-"""A regular expression that one name matches."""
+"""A regular expression that matches one name."""
 
 
 class Truncation(NamedTuple):
-    """The documents of `table` (database.table) in the index `target` that are older than `version` go. `declared` is
-    its name in [[index]], "" for none; with `joined` these are rows that are kept for joins."""
+    """Removes the documents of `table` (database.table) in the index `target` that are older than `version`. `declared`
+    is its name in [[index]], "" for none; with `joined` these are rows that are kept for joins."""
 
     target: str
     owner: tuple[str, ...]
@@ -99,7 +99,7 @@ class Truncation(NamedTuple):
 
 
 class TruncationPlan:
-    """What is to be emptied with a table."""
+    """What must be truncated with a table."""
 
     def __init__(
         self, settings: ElasticsearchSettings, indexes: Indexes, trees: JoinTrees, *, takes_others: bool
@@ -107,9 +107,9 @@ class TruncationPlan:
         self._settings, self._indexes, self._trees, self._takes_others = settings, indexes, trees, takes_others
 
     def of(self, statement: Statement) -> list[Truncation] | None:
-        """None where the statement empties no table. Raises UnfitTable where it is to stop the consumer, or nothing
-        tells whose a document is, and MessageError for a statement whose rows nothing names, or a name that no index
-        has."""
+        """Returns the truncations; None if the statement truncates no table. Raises UnfitTable if it must stop the
+        consumer, or if a document's table is unknown, and MessageError for a statement whose rows are unknown, or a
+        name that no index has."""
         found = truncated(statement)
         if found is None:
             return None
@@ -165,8 +165,8 @@ def _has_one_table(index: IndexSettings) -> bool:
 
 
 def not_truncated(writer: BulkWriter, wanted: list[Action], table: str) -> list[Action]:
-    """The actions without those that are older than the last TRUNCATE or DROP of their table, as their indexes say.
-    Raises BulkError."""
+    """Returns the actions without those that are older than the last TRUNCATE or DROP of their table, according to
+    their indexes. Raises BulkError."""
     if len(wanted) == 1:
         return wanted if wanted[0].version >= _truncated_at(writer, wanted[0], table) else []
     since: dict[str, int] = {}
@@ -182,18 +182,18 @@ def _truncated_at(writer: BulkWriter, action: Action, table: str) -> int:
     indexes, index = writer.indexes, action.target
     truncated = indexes.truncated(index)
     if truncated is None:
-        writer.ask(index, lambda: indexes.unfit(index, action.owner))  # which looks at it
+        writer.ask(index, lambda: indexes.unfit(index, action.owner))  # which checks it
         truncated = indexes.truncated(index)
     return truncated.get(table, 0) if truncated else 0
 
 
 def _rest(truncation: Truncation) -> str:
-    """What stands in place of the table in what is left of a row. No name of a table ends with a space."""
+    """Returns the marker that replaces the table in the rest of a row. No name of a table ends with a space."""
     return f"{truncation.table} "
 
 
 class Truncator:
-    """Empties indexes."""
+    """Truncates indexes."""
 
     def __init__(
         self, settings: ElasticsearchSettings, declared: Mapping[str, IndexSettings], writer: BulkWriter
@@ -202,7 +202,7 @@ class Truncator:
         self._tombstones = settings.deletes == "tombstone"
 
     def documents(self, truncation: Truncation) -> None:
-        """Deletes the documents of the table that are older. Raises BulkError."""
+        """Deletes the older documents of the table. Raises BulkError."""
         index = self._declared.get(truncation.declared)
         if index is not None:
             self._writer.indexes.declare(truncation.target, index, {})
@@ -215,12 +215,12 @@ class Truncator:
         self._tell(truncation.target, truncation, count)
 
     def rows(self, truncation: Truncation, tree: JoinTree) -> Iterator[Touched]:
-        """The same of rows that are kept for joins; yields what they touched, once they are gone.
+        """Does the same for rows that are kept for joins; yields what they affected, once they are gone.
 
-        What is left of each says what it touched, until sweep(): a batch that is done again finds it."""
+        The rest of each row has what it affected, until sweep(): a repeated batch finds it."""
         self._writer.indexes.declare(tree.target, tree.settings, {})
         self._writer.indexes.declare_rows(tree.rows_index, tree)
-        self._require(tree.target, truncation)  # whoever composes documents reads it
+        self._require(tree.target, truncation)  # processes that compose documents read it
         self._prepare(tree.rows_index, truncation)
         count = 0
         query = {"terms": {"t": [truncation.table, _rest(truncation)]}}
@@ -234,7 +234,7 @@ class Truncator:
         self._tell(tree.rows_index, truncation, count)
 
     def sweep(self, truncation: Truncation, tree: JoinTree) -> None:
-        """Deletes what rows() has left, once all that it yielded is composed. Raises BulkError."""
+        """Deletes the rest of rows(), once all that it yielded is composed. Raises BulkError."""
         index = tree.rows_index
         self._writer.indexes.declare(tree.target, tree.settings, {})
         self._writer.indexes.declare_rows(index, tree)
@@ -246,7 +246,7 @@ class Truncator:
     def _prepare(self, index: str, truncation: Truncation) -> None:
         indexes = self._writer.indexes
         self._require(index, truncation)
-        # First: what is older and comes later is gone already.
+        # First: older changes that come later are already gone.
         self._writer.ask(index, lambda: indexes.note_truncated(index, truncation.table, truncation.version))
         self._writer.ask(index, lambda: self._cluster.refresh(index))
 
@@ -263,7 +263,7 @@ class Truncator:
     def _delete(
         self, index: str, page: list[dict[str, Any]], truncation: Truncation, left: Sequence[dict[str, Any] | None]
     ) -> None:
-        """`left` is what stays of each document, None for nothing."""
+        """`left` is the rest of each document, None for nothing."""
         version, owner = truncation.version, truncation.owner
         rejected = self._writer.write(
             [

@@ -1,4 +1,4 @@
-//! Batches and their columns, which behave as lists of Python's do as far as sinks need it.
+//! Batches and their columns, which behave like Python lists as far as sinks need it.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -36,28 +36,28 @@ impl Batch {
         HeaderColumn { shared: Arc::clone(&self.shared) }
     }
 
-    /// The column of keys; there is one from the first call on.
+    /// Returns the column of keys; it exists from the first call on.
     #[getter]
     fn keys(&self) -> Column {
         lock(&self.shared).keys.get_or_insert_default();
         Column { shared: Arc::clone(&self.shared), keys: true }
     }
 
-    /// What native code has put in: rows, bytes that they are charged, the last commit time in microseconds, and
-    /// whether its message is the last one.
+    /// Returns native code's counts: rows, bytes that they count, the last commit time in microseconds, and whether its
+    /// message is the last one.
     #[getter]
     fn made(&self) -> (u64, u64, u64, bool) {
         let batch = lock(&self.shared);
         (batch.rows, batch.size, batch.commit_us, batch.told == batch.values.count())
     }
 
-    /// The runs of messages (first, end, bytes) that fit into record batches of so many bytes.
+    /// Returns the runs of messages (first, end, bytes) that fit into record batches of this size.
     fn runs(&self, limit: usize) -> PyResult<Vec<(usize, usize, usize)>> {
         let count = lock(&self.shared).values.count();
         Ok(records::runs(&*self.run(0, count)?, limit))
     }
 
-    /// The records of a run of messages.
+    /// Returns the records of a run of messages.
     fn records<'py>(&self, py: Python<'py>, first: usize, end: usize) -> PyResult<Bound<'py, PyBytes>> {
         let batch = self.run(first, end)?;
         let mut out = Vec::with_capacity(records::size(&batch, first, end));
@@ -65,8 +65,8 @@ impl Batch {
         Ok(PyBytes::new(py, &out))
     }
 
-    /// Canal's entries of all messages, as the fields of Messages one after the other, and where each ends, in eight
-    /// bytes of this machine. Raises ValueError for a tombstone.
+    /// Returns Canal's entries of all messages, as the fields of Messages one after the other, and where each ends, in
+    /// eight bytes of this machine. Raises ValueError for a tombstone.
     fn entries<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
         let values = &lock(&self.shared).values;
         let entry = |at| values.get(at).ok_or(Unfit).and_then(entry_in);
@@ -84,7 +84,7 @@ impl Batch {
         Ok((written, PyBytes::new(py, &ends)))
     }
 
-    /// The record batch of a run of messages; `records` are its records where they are compressed. `state` is the
+    /// Returns the record batch of a run of messages; `records` are its records if they are compressed. `state` is the
     /// producer's: id, epoch and the first sequence number.
     fn record_batch<'py>(
         &self,
@@ -110,7 +110,7 @@ impl Batch {
 }
 
 impl Batch {
-    /// The messages, when there are so many.
+    /// Returns the messages, if they exist.
     fn run(&self, first: usize, end: usize) -> PyResult<MutexGuard<'_, Messages>> {
         let batch = lock(&self.shared);
         let keys = batch.keys.as_ref().map_or(end, Values::count);
@@ -150,7 +150,7 @@ fn index(at: isize, len: usize) -> PyResult<usize> {
 
 #[pymethods]
 impl Column {
-    /// The batch that it is a column of.
+    /// Returns its batch.
     #[getter]
     fn batch(&self) -> Batch {
         Batch { shared: Arc::clone(&self.shared) }
@@ -185,13 +185,13 @@ impl Column {
         Ok(())
     }
 
-    /// Bytes of all values.
+    /// Returns the bytes of all values.
     #[getter]
     fn total(&self) -> usize {
         self.with(|values| values.total())
     }
 
-    /// Bytes of the largest value.
+    /// Returns the bytes of the largest value.
     #[getter]
     fn largest(&self) -> usize {
         self.with(|values| values.largest())

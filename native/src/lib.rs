@@ -1,4 +1,4 @@
-//! What Python sees of the native code: its types, and nothing that decides.
+//! The Python interface of the native code: types only, no decisions.
 
 #![deny(unsafe_code)]
 
@@ -11,10 +11,10 @@ use headrace_native_core as core;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-/// Has to be the number that `headrace/native.py` has; another one's functions may mean something else.
+/// Must equal the number in `headrace/native.py`; the functions of another interface may mean something else.
 const INTERFACE: u32 = 5;
 
-/// MySQL's binary JSON as text; ValueError for what Python has to look at.
+/// Returns MySQL's binary JSON as text. Raises ValueError for what Python must handle.
 #[pyfunction]
 fn json_text<'py>(py: Python<'py>, document: &[u8]) -> PyResult<Bound<'py, PyString>> {
     let mut out = Vec::with_capacity(2 * document.len());
@@ -22,14 +22,14 @@ fn json_text<'py>(py: Python<'py>, document: &[u8]) -> PyResult<Bound<'py, PyStr
     text_of(py, &out)
 }
 
-/// The hash that Kafka's partitioner takes of a key.
+/// Returns the hash that Kafka's partitioner computes of a key.
 #[pyfunction]
 fn murmur2(key: &[u8]) -> u32 {
     core::hashes::murmur2(key)
 }
 
-/// A number as MySQL prints it (`kind` "mysql"), as in JSON ("json"), or as Python does ("repr"); of a FLOAT when
-/// `single` says so.
+/// Returns a number as MySQL prints it (`kind` "mysql"), as in JSON ("json"), or as Python does ("repr"); with `single`
+/// as a FLOAT.
 #[pyfunction]
 fn float_text<'py>(py: Python<'py>, value: f64, kind: &str, single: bool) -> PyResult<Bound<'py, PyString>> {
     let mut out = Vec::new();

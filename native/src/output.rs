@@ -30,39 +30,39 @@ impl Output {
         Self { output: core::output::Output::new(uuid, epoch, rows_per_message, overhead, keyed, one_log) }
     }
 
-    /// Bytes and messages that the last run made.
+    /// Returns the bytes and messages of the last run.
     #[getter]
     fn made(&self) -> (u64, u64) {
         (self.output.size, self.output.count)
     }
 
-    /// The number of another topic's partition.
+    /// Returns the number of another topic's partition.
     fn add_slot(&mut self) -> u32 {
         self.output.add_slot()
     }
 
-    /// The begin and end of transactions are published in this slot, as entries; see `EntryFormat.native_marks`.
+    /// Publishes the begin and end of transactions in this slot, as entries; see `EntryFormat.native_marks`.
     fn set_marks(&mut self, slot: u32, header: Vec<u8>, compat: bool) {
         self.output.marks = Some(Marks { slot, header, compat });
     }
 
-    /// The number of another table.
+    /// Returns the number of another table.
     fn add_counter(&mut self) -> usize {
         self.output.add_counter()
     }
 
-    /// The batches that are open get nothing more from native code.
+    /// Adds nothing more to the open batches from native code.
     fn close_batches(&mut self) {
         self.output.close_batches();
     }
 
-    /// Rows by table since the last call: number, inserted, updated, deleted, last commit time in microseconds.
+    /// Returns rows by table since the last call: number, inserted, updated, deleted, last commit time in microseconds.
     fn take_counters(&mut self) -> Vec<(usize, u64, u64, u64, u64)> {
         let taken = self.output.take_counters();
         taken.into_iter().map(|(at, of)| (at, of.inserted, of.updated, of.deleted, of.commit_us)).collect()
     }
 
-    /// A table. Raises ValueError for a description that is not known.
+    /// Returns a table. Raises ValueError for an unknown description.
     #[allow(clippy::too_many_arguments)]
     fn table(
         &self,

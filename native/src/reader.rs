@@ -1,4 +1,4 @@
-//! Native code's way through a dump.
+//! Reads a dump in native code.
 
 use headrace_native_core as core;
 use headrace_native_core::batch::Shared;
@@ -16,7 +16,7 @@ pub struct Reader {
     reader: core::reader::Reader,
 }
 
-/// Asks Python for the batch of a slot; keeps what it raises.
+/// Asks Python for the batch of a slot; keeps its error.
 struct Asking<'a, 'py> {
     open: &'a Bound<'py, PyAny>,
     raised: Option<PyErr>,
@@ -46,42 +46,42 @@ type PlaceAfter = (i64, u64, u32, bool, bool, bool, u64, u64, i64);
 type GroupAfter = (i64, i64, u64, u64, u32, u32, Option<u64>, Option<Begun>, bool);
 /// The GTID, and its source and number.
 type GtidAfter = (String, Option<(String, u64)>);
-/// at, why (0: the data is used up, 1: Python, 2: enough), how many bytes the next packet has at least
+/// at, why (0: the data is used up, 1: Python, 2: enough), the minimum size of the next packet
 type Where = (usize, u8, usize);
 /// events, transactions, transactions that were executed
 type Counts = (u64, u64, Vec<(String, u64, u64)>);
 
 #[pymethods]
 impl Reader {
-    /// `passed`: the numbers of event types that mean nothing.
+    /// `passed`: the numbers of event types that are skipped.
     #[new]
     fn new(passed: &[u8]) -> Self {
         Self { reader: core::reader::Reader::new(passed) }
     }
 
-    /// Rows of the table with this number are made here; without a table nobody wants them.
+    /// Makes the rows of the table id here; without a table they are not captured.
     #[pyo3(signature = (id, body, table))]
     fn know(&mut self, id: &[u8], body: &[u8], table: Option<PyRef<'_, Table>>) {
         self.reader.know(id, body, table.map(|table| table.table.clone()));
     }
 
-    /// Rows of the table with this number are Python's work.
+    /// Leaves the rows of the table id to Python.
     fn leave(&mut self, id: &[u8], body: &[u8]) {
         self.reader.leave(id, body);
     }
 
-    /// Nothing is known of the table with this number any more.
+    /// Forgets the table id.
     fn forget(&mut self, id: &[u8]) {
         self.reader.forget(id);
     }
 
-    /// Nothing is known of any table any more.
+    /// Forgets all tables.
     fn clear(&mut self) {
         self.reader.clear();
     }
 
-    /// Reads packets of `data` from `at` on. `open` gives the batch of a slot, `most` says how many bytes and
-    /// messages are enough. Returns where it stopped and why, and the state there.
+    /// Reads packets of `data` from `at` on. `open` returns the batch of a slot, `most` has the bytes and messages
+    /// after which it stops. Returns where it stopped and why, and the state there.
     #[pyo3(signature = (data, at, file, checksums, eager, most, place, group, output, open))]
     #[allow(clippy::too_many_arguments)]
     fn run(

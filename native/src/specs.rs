@@ -12,7 +12,7 @@ use pyo3::types::PyTuple;
 
 use crate::unfit;
 
-/// The entries of a description behind its name.
+/// The entries of a description after its name.
 struct Spec<'a, 'py>(&'a Bound<'py, PyTuple>);
 
 impl<'py> Spec<'_, 'py> {
@@ -32,7 +32,7 @@ fn unknown(what: &str, name: &str) -> PyErr {
 const DIGITS: &[usize] = &[0, 1, 2, 3, 4, 5, 6];
 const LENGTHS: &[usize] = &[1, 2, 3, 4];
 
-/// How a column stands in a row image; see `Field.layout` in `headrace/mysql/values/column_types.py`.
+/// Reads the layout of a column in a row image; see `Field.layout` in `headrace/mysql/values/column_types.py`.
 pub fn kind(spec: &Bound<'_, PyTuple>) -> PyResult<Kind> {
     let spec = Spec(spec);
     let name: String = spec.get(0)?;
@@ -74,7 +74,7 @@ fn labels(texts: &[String]) -> Vec<Label> {
     texts.iter().map(|text| Label::new(text.as_bytes())).collect()
 }
 
-/// The characters of a one-byte character set, U+FFFE for none; "" is UTF-8.
+/// Returns the characters of a one-byte character set, U+FFFE for none; "" is UTF-8.
 fn characters(table: &str) -> PyResult<Option<Box<[Vec<u8>; 256]>>> {
     if table.is_empty() {
         return Ok(None);
@@ -114,7 +114,7 @@ fn style(spec: &Bound<'_, PyTuple>) -> PyResult<Style> {
     })
 }
 
-/// Published columns: number of the field, name as JSON with its colon, style.
+/// Reads published columns: number of the field, name as JSON with its colon, style.
 pub fn columns(specs: &[(usize, String, Bound<'_, PyTuple>)]) -> PyResult<Vec<Column>> {
     specs
         .iter()
@@ -129,7 +129,7 @@ fn constants((before, after, before_null, before_small): Cell) -> Constants {
     Constants { before, after, before_null, before_small }
 }
 
-/// What a format says of a table; see `NativeTable` in `headrace/ports/format.py`.
+/// Reads a format's description of a table; see `NativeTable` in `headrace/ports/format.py`.
 pub fn format(spec: &Bound<'_, PyTuple>) -> PyResult<Format> {
     let spec = Spec(spec);
     let bytes = |at: usize| -> PyResult<Vec<u8>> { Ok(spec.get::<String>(at)?.into_bytes()) };
@@ -162,7 +162,7 @@ pub fn format(spec: &Bound<'_, PyTuple>) -> PyResult<Format> {
     })
 }
 
-/// Operations by the names that Canal has for them.
+/// Reads operations by Canal's names.
 pub fn operations(names: &[String]) -> PyResult<Vec<Operation>> {
     let one = |name: &String| match name.as_str() {
         "INSERT" => Ok(Operation::Insert),
@@ -173,7 +173,7 @@ pub fn operations(names: &[String]) -> PyResult<Vec<Operation>> {
     names.iter().map(one).collect()
 }
 
-/// Where rows go: ("one", slot), or by a key ("text" with a field, "list" with fields, "record") to one of slots.
+/// Reads where rows go: ("one", slot), or by a key ("text" with a field, "list" with fields, "record") to one of slots.
 pub fn route(spec: &Bound<'_, PyTuple>) -> PyResult<Route> {
     let spec = Spec(spec);
     let name: String = spec.get(0)?;

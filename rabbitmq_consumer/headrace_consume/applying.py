@@ -1,4 +1,4 @@
-"""From a batch of messages to documents: runs in a thread of its own, and says of each message what became of it."""
+"""Turns a batch of messages into documents: runs in a separate thread, and returns the result for each message."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a batch. A message is in exactly one of the two."""
+    """The result of a batch. A message is in exactly one of the two."""
 
     done: list[Message] = field(default_factory=list)
     failed: list[Message] = field(default_factory=list)
-    """They can't be applied; `reason` says why."""
+    """These can't be applied; `reason` says why."""
 
 
 class Applier:
@@ -43,12 +43,12 @@ class Applier:
         self._truncation_plan = TruncationPlan(settings.elasticsearch, Indexes(()), JoinTrees(()), takes_others=True)
         self._truncator = Truncator(settings.elasticsearch, {}, writer)
         self.rows = self.ignored = 0
-        # A session that lost its connection leaves its last batch behind in its thread.
+        # A session that lost its connection may leave its last batch running in its thread.
         self._one_at_a_time = threading.Lock()
 
     def apply(self, messages: Sequence[Message]) -> Outcome:
-        """Writes what the messages ask for. Raises BulkError when Elasticsearch takes nothing now: then no message
-        is to blame, and the same batch may be given again, because versions make a repeated write harmless."""
+        """Writes the messages. Raises BulkError if Elasticsearch accepts nothing now: then no message is the cause, and
+        the same batch may be given again, because versions make a repeated write harmless."""
         with self._one_at_a_time:
             try:
                 return self._apply(messages)

@@ -1,8 +1,7 @@
 """One connection to RabbitMQ with one channel: the only file that knows the client's types.
 
-The connection is a plain one: when it ends, everything in hand comes again on the next. Every call has a time limit,
-and every failure is a BrokerError.
-"""
+The connection does not reconnect: when it ends, all unacknowledged messages come again on the next. Every call has a
+time limit, and every failure is a BrokerError."""
 
 from __future__ import annotations
 
@@ -40,11 +39,11 @@ _KEPT = (
 
 
 class BrokerError(ConsumerError):
-    """RabbitMQ did not do what was asked of it, or the connection is gone. Trying again may help."""
+    """RabbitMQ did not do what was requested, or the connection is lost. A retry may help."""
 
 
 class Broker:
-    """A connection and its channel. Made by `connect`."""
+    """A connection and its channel, made by `connect`."""
 
     def __init__(
         self,
@@ -54,20 +53,20 @@ class Broker:
         channel: AbstractChannel,
         below: Any,
     ) -> None:
-        """`below`: what the channel stands on. Messages are taken and acknowledged there: aio-pika makes an object and
-        two tasks of each message, and one that it can't represent, as with an unknown delivery mode, would never come
-        here and be acknowledged with those behind it."""
+        """`below`: the client's object below the channel. Messages are taken and acknowledged there: aio-pika makes an
+        object and two tasks of each message; one that it can't represent, for example with an unknown delivery mode,
+        would never arrive here, and be acknowledged with later ones."""
         self._settings = settings
         self.address = address
         self._connection = connection
         self._channel, self._below = channel, below
-        # One publish at a time: the client tells returned messages apart by their ids, which repeat.
+        # One publish at a time: the client distinguishes returned messages by their ids, which repeat.
         self._publishing = asyncio.Lock()
         self._cancelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @classmethod
     async def connect(cls, settings: RabbitMqSettings, name: str) -> Broker:
-        """Connects to the first node that takes us; `name` shows in the broker's list of connections."""
+        """Connects to the first node that accepts us; `name` is shown in the broker's list of connections."""
         try:
             context = None if settings.tls == "disabled" else client_context(*settings.tls_files)
         except TlsFileError as error:
@@ -75,7 +74,7 @@ class Broker:
         failures: list[str] = []
         for host, port in settings.addresses:
             address = f"{host}:{port}"
-            # Not by aio_pika.connect(), which leaves behind what it could not connect, to be closed by nobody.
+            # Not by aio_pika.connect(), which leaves failed connections that nobody closes.
             connection = aio_pika.Connection(connection_url(settings, host, port, name), ssl_context=context)
             try:
                 async with asyncio.timeout(settings.timeout):
@@ -96,7 +95,7 @@ class Broker:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is of no more use."""
+        """Returns whether it can't be used any more."""
         return self._connection.is_closed or self._channel.is_closed
 
     @property
@@ -118,7 +117,7 @@ class Broker:
         return "the connection was closed"
 
     async def has_queue(self, name: str) -> int | None:
-        """The number of messages that are ready in a queue; None when there is no such queue."""
+        """Returns the number of ready messages in a queue; None if the queue does not exist."""
         try:
             async with self._look() as channel:
                 queue = await self._ask(f"looking at queue {name}", channel.declare_queue(name, passive=True))
@@ -129,7 +128,7 @@ class Broker:
         return queue.declaration_result.message_count or 0
 
     async def has_exchange(self, name: str) -> bool:
-        """Whether there is an exchange of that name."""
+        """Returns whether an exchange of that name exists."""
         try:
             async with self._look() as channel:
                 await self._ask(f"looking at exchange {name}", channel.get_exchange(name))
@@ -141,7 +140,7 @@ class Broker:
 
     @asynccontextmanager
     async def _look(self) -> AsyncIterator[AbstractChannel]:
-        """A channel for one question: the broker answers by its end when there is no such thing."""
+        """Yields a channel for one query: if the object does not exist, the broker answers by closing it."""
         channel = self._connection.channel(publisher_confirms=False)
         await self._ask("opening a channel", channel.initialize())
         yield channel
@@ -149,12 +148,12 @@ class Broker:
             await self._ask("closing a channel", channel.close())
 
     async def make_queue(self, name: str, kind: QueueType) -> None:
-        """Makes a durable queue that does not drop what is handed back again and again."""
+        """Creates a durable queue that does not drop messages that are returned again and again."""
         declared = self._channel.declare_queue(name, durable=True, arguments=queue_arguments(kind))
         await self._ask(f"making queue {name}", declared)
 
     async def make_exchange(self, name: str, kind: str) -> None:
-        """Makes a durable exchange."""
+        """Creates a durable exchange."""
         await self._ask(f"making exchange {name}", self._channel.declare_exchange(name, kind, durable=True))
 
     async def bind(self, queue: str, exchange: str, key: str) -> None:
@@ -163,7 +162,7 @@ class Broker:
         await self._ask(f"binding queue {queue} to exchange {exchange}", bound.bind(exchange, key))
 
     async def consume(self, queue: str, prefetch: int, take: Callable[[Message], None]) -> None:
-        """Has the queue's messages given to `take`, at most `prefetch` that are not acknowledged."""
+        """Delivers the queue's messages to `take`, at most `prefetch` unacknowledged ones."""
 
         async def on_message(delivered: Any) -> None:
             take(_message(delivered))
@@ -179,11 +178,11 @@ class Broker:
         )
 
     async def stop_consuming(self) -> None:
-        """No further messages come after this; what has come can still be acknowledged."""
+        """Stops further messages; those that have arrived can still be acknowledged."""
         await self._ask("ending the consumer", self._below.basic_cancel(_CONSUMER))
 
     async def acknowledge(self, up_to: int, single: list[int]) -> None:
-        """Acknowledges all up to a delivery tag (0: none), and single ones; they are on their way then."""
+        """Acknowledges all up to a delivery tag (0: none), and single ones; returns when they are sent."""
         if up_to:
             await self._ask("acknowledging", self._below.basic_ack(up_to, multiple=True, wait=not single))
         for tag in single:
@@ -202,7 +201,7 @@ class Broker:
             raise BrokerError(f"the properties of the message can't be published again: {error}") from None
         what = f"publishing to {f'exchange {exchange} with routing key' if exchange else 'queue'} {routing_key}"
         async with self._publishing:
-            # What is sent to a broker that takes nothing now would wait there, and be sent again by the next try.
+            # What is sent to a broker that accepts nothing now would wait there, and be sent again by the next attempt.
             await self._ask("waiting, because the broker takes no messages (an alarm?)", self._transport.ready())
             target = self._channel.default_exchange
             if exchange:
@@ -210,16 +209,16 @@ class Broker:
             await self._ask(what, target.publish(again, routing_key, mandatory=True))
 
     async def close(self) -> None:
-        """Ends the connection, within the time limit; what is not acknowledged goes back to its queue."""
+        """Closes the connection, within the time limit; unacknowledged messages go back to their queue."""
         await _close(self._connection, self._settings.timeout)
 
     async def _ask(self, what: str, answer: Awaitable[T]) -> T:
-        """The answer. Raises BrokerError."""
+        """Returns the answer. Raises BrokerError."""
         try:
             async with asyncio.timeout(self._settings.timeout):
                 return await answer
         except asyncio.CancelledError as error:
-            # The client cancels what waits on a connection that ends; only our own cancellation goes on.
+            # The client cancels what waits on a connection that ends; only our own cancellation is passed on.
             if _is_cancelled():
                 raise
             raise BrokerError(f"RabbitMQ {self.address}: the connection ended while {what}") from error
@@ -243,7 +242,7 @@ async def _close(connection: AbstractConnection, timeout: float) -> None:
 
 
 def _again(message: Message, headers: Mapping[str, Any]) -> aio_pika.Message:
-    """The same message with other headers. Raises TypeError or ValueError."""
+    """Returns the same message with other headers. Raises TypeError or ValueError."""
     old = message.properties
     kept = {name: getattr(old, name) for name in _KEPT if old is not None}
     return aio_pika.Message(

@@ -1,4 +1,4 @@
-"""`headrace-consume check`: is everything there that a run needs?"""
+"""`headrace-consume check`: checks whether everything that a run needs exists."""
 
 from __future__ import annotations
 

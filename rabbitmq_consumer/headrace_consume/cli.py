@@ -18,12 +18,12 @@ except ModuleNotFoundError as missing:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs one command; the exit status."""
+    """Runs one command; returns the exit status."""
     return make_command_line().main(arguments)
 
 
 def make_command_line() -> CommandLine:
-    """The command line with all commands."""
+    """Returns the command line with all commands."""
     text = "Takes headrace's messages from a queue of RabbitMQ into Elasticsearch."
     line = CommandLine("headrace-consume", text, "/etc/headrace/consume.toml", load_settings)
     line.add("run", "consume until SIGTERM", _run)

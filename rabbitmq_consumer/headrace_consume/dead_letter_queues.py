@@ -1,4 +1,4 @@
-"""The queues around the consumer: what has to be there, and the ways of a message between them."""
+"""The queues of the consumer: which must exist, and how messages move between them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from headrace_consume.settings import Settings
 
 
 class DeadLetterQueues:
-    """Publishes dead letters and sends them again, on a connection of its own that is made when it is needed.
+    """Publishes dead letters and sends them again, on a separate connection that is opened when needed.
 
-    It is not the consumer's connection: a broker that is short of memory or disk stops to read from those that publish,
-    and then no acknowledgement would reach it either.
-    """
+    It is not the consumer's connection: a broker that is short of memory or disk stops reading from those that publish,
+    and then no acknowledgement would reach it either."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -22,8 +21,8 @@ class DeadLetterQueues:
         self._connecting = asyncio.Lock()
 
     async def publish(self, message: Message) -> bool:
-        """Publishes what can't be applied as a dead letter, and returns when that is confirmed; whether it is one that
-        waits for people now. Raises BrokerError."""
+        """Publishes a message that can't be applied as a dead letter, and returns when that is confirmed; returns
+        whether it now needs an operator. Raises BrokerError."""
         settings = self._settings
         needs_operator = message.resends >= settings.dead_letters.attempts
         queue = settings.operator_queue if needs_operator else settings.dead_queue
@@ -33,13 +32,13 @@ class DeadLetterQueues:
         return needs_operator
 
     async def scan(self) -> int:
-        """Sends the dead letters of this moment again, each confirmed before the letter is taken away; how many they
-        were. Raises BrokerError: then each letter is where it was, or in both queues, which does no harm."""
+        """Sends the present dead letters again, each confirmed before the dead letter is removed; returns how many they
+        were. Raises BrokerError: then each dead letter is where it was, or in both queues, which is harmless."""
         broker = await self._connected()
         try:
             return await self._scan(broker)
         except BrokerError:
-            # The letter that was taken goes back to its queue only when the connection ends.
+            # A dead letter that was taken goes back to its queue only when the connection ends.
             await broker.close()
             raise
 
@@ -51,7 +50,7 @@ class DeadLetterQueues:
             if letter is None:
                 break
             if letter.resends >= settings.dead_letters.attempts:
-                # The setting was lower when it was put here.
+                # The limit was lower when it was put here.
                 await broker.publish(letter, letter.headers, settings.dead_letters.exchange, settings.operator_queue)
             else:
                 await self.resend(broker, letter, letter.resends + 1)
@@ -60,17 +59,18 @@ class DeadLetterQueues:
         return sent
 
     async def resend(self, broker: Broker, letter: Message, resends: int) -> None:
-        """Publishes a letter to the main queue alone: the exchange that it first came by may serve others too."""
+        """Publishes a dead letter to the main queue alone: the exchange that it first came by may have other queues
+        too."""
         await broker.publish(letter, resent_headers(letter.headers, resends), "", self._settings.rabbitmq.queue)
 
     async def counts(self) -> tuple[int, int]:
-        """Dead letters that wait for the scan, and those that wait for people."""
+        """Returns the dead letters that wait for the scan, and those that need an operator."""
         broker = await self._connected()
         waiting = await broker.has_queue(self._settings.dead_queue)
         return waiting or 0, await broker.has_queue(self._settings.operator_queue) or 0
 
     async def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         if self._broker is not None:
             await self._broker.close()
 
@@ -84,10 +84,9 @@ class DeadLetterQueues:
 
 
 async def prepare(broker: Broker, settings: Settings) -> None:
-    """Makes what is missing and may be made. Raises BrokerError when something that we need is not there.
+    """Creates what is missing and may be created. Raises BrokerError if something required does not exist.
 
-    What is there stays as it is: queues that others made with other arguments serve as well.
-    """
+    Existing objects are not changed: queues with other arguments work as well."""
     main, dead = settings.rabbitmq, settings.dead_letters
     missing: list[str] = []
     if await broker.has_queue(main.queue) is None:

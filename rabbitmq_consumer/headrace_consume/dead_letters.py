@@ -1,4 +1,4 @@
-"""`headrace-consume dead-letters`: takes dead letters out of their queues for the commands that both consumers have."""
+"""`headrace-consume dead-letters`: takes dead letters from their queues for the commands that both consumers have."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _add_options(command: argparse.ArgumentParser) -> None:
 
 @dataclass(slots=True)
 class TakenDeadLetter(Facts):
-    """A dead letter that was taken out of its queue, and is not acknowledged."""
+    """A dead letter that was taken from its queue, and is not acknowledged."""
 
     state: str
     message: Message
@@ -59,7 +59,7 @@ class TakenDeadLetter(Facts):
 
 
 class TakenDeadLetters(DeadLetters[TakenDeadLetter]):
-    """Those that nothing happens to go back to their queues when the connection ends."""
+    """The taken dead letters; unchanged ones go back to their queues when the connection ends."""
 
     is_kept_nowhere = True
 
@@ -124,7 +124,7 @@ async def _take(settings: Settings, broker: Broker, options: argparse.Namespace)
 
 
 def facts_of(message: Message, state: str) -> TakenDeadLetter:
-    """What a message in a queue of dead letters says of itself."""
+    """Returns the facts of a message in a queue of dead letters."""
     of = message.headers
     table, key = subject(None, message.body, of)
     first, reason = text(of.get(headers.FIRST)), text(of.get(headers.REASON))

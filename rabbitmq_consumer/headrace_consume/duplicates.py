@@ -1,7 +1,7 @@
-"""Stores of message ids: a message that comes a second time is dropped before Elasticsearch is asked.
+"""Stores of message ids: a repeated message is dropped before Elasticsearch is used.
 
-They only spare work. Without one, or while it is away, versions in Elasticsearch make a repeated message harmless.
-"""
+They only save work. Without one, or while it is unavailable, versions in Elasticsearch make a repeated message
+harmless."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from headrace_consume.settings import Settings
 log = structlog.get_logger(__name__)
 
 PAUSE = 5.0
-"""Seconds that a store which failed is not asked again."""
+"""Seconds for which a store that failed is not used."""
 
 
 class Duplicates:
-    """The store as the consumer sees it: while it fails nothing counts as seen, and it is left alone for a moment."""
+    """The store as the consumer sees it: while it fails nothing counts as seen, and it is not used for a moment."""
 
     def __init__(self, store: SeenStore | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
@@ -28,10 +28,10 @@ class Duplicates:
         self._opened = False
         self._until = 0.0
         self.trouble = ""
-        """Why it can't be used now; empty when all is well."""
+        """Why it can't be used now; empty if it can."""
 
     async def seen(self, names: Sequence[str]) -> set[str]:
-        """Those of the identities that were noted; the empty one never is."""
+        """Returns those of the identities that were recorded; the empty one never is."""
         wanted = [name for name in names if name]
         if self._store is None or not wanted or self._clock() < self._until:
             return set()
@@ -49,7 +49,7 @@ class Duplicates:
         return found
 
     async def note(self, names: Sequence[str]) -> None:
-        """Notes what Elasticsearch has confirmed."""
+        """Records what Elasticsearch has confirmed."""
         wanted = [name for name in names if name]
         if self._store is None or not wanted or not self._opened or self._clock() < self._until:
             return
@@ -59,7 +59,7 @@ class Duplicates:
             self._failed(error)
 
     async def close(self) -> None:
-        """Ends the store."""
+        """Closes the store."""
         if self._store is not None:
             await self._store.close()
 
@@ -71,7 +71,7 @@ class Duplicates:
 
 
 def make_duplicates(settings: Settings) -> Duplicates:
-    """The store that the settings name. Raises DuplicatesError when its package is not installed."""
+    """Returns the configured store. Raises DuplicatesError if its package is not installed."""
     own = settings.duplicates
     scope = settings.rabbitmq.queue
     if own.store == "sqlite":

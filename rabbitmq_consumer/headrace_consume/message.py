@@ -1,4 +1,4 @@
-"""A message in hand, and the headers that tell the story of one that could not be applied."""
+"""A message, and the headers about one that could not be applied."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Headers = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Message:
-    """A message as the broker delivered it. `properties` is the client's own object, carried along untouched."""
+    """A message as the broker delivered it. `properties` is the client's own object, unchanged."""
 
     tag: int
     body: bytes
@@ -34,33 +34,34 @@ class Message:
     redelivered: bool = False
     properties: Any = None
     attempts: int = field(default=0)
-    """How often it was tried since it was delivered."""
+    """How many times it was tried since it was delivered."""
     reason: str = ""
     """Why it could not be applied the last time."""
 
     @property
     def id(self) -> str:
-        """headrace's id of the message; of another publisher's message its AMQP message id, which may be empty."""
+        """Returns headrace's id of the message; for another publisher's message its AMQP message id, which may be
+        empty."""
         return text(self.headers.get("headrace-id")) or self.message_id
 
     @property
     def identity(self) -> str:
-        """What tells a repeated message from a new one, or "".
+        """Returns what distinguishes a repeated message from a new one, or "".
 
-        The id alone does not: after RESET BINARY LOGS a source gives GTIDs and offsets a second time. `_pos` grows
-        even then, and a message that is sent again carries the same one.
-        """
+        The id alone does not: after RESET BINARY LOGS a source assigns GTIDs and offsets a second time. `_pos`
+        increases even then, and a message that is sent again has the same one."""
         name = self.id
         return f"{name}@{text(self.headers.get('headrace-pos'))}" if name else ""
 
     @property
     def resends(self) -> int:
-        """How often a scan has sent it again."""
+        """Returns how many times a scan has sent it again."""
         return number(self.headers, RESENDS)
 
 
 def dead_headers(message: Message, queue: str, now: datetime | None = None) -> dict[str, Any]:
-    """The message's headers with ours: why it is dead, how often it was tried, since when, and where it came from."""
+    """Returns the message's headers with ours: why it is dead, how many times it was tried, since when, and where it
+    came from."""
     moment = (now or datetime.now(UTC)).isoformat(timespec="seconds")
     headers = message.headers
     return {
@@ -70,7 +71,7 @@ def dead_headers(message: Message, queue: str, now: datetime | None = None) -> d
         RESENDS: message.resends,
         FIRST: headers.get(FIRST) or moment,
         LAST: moment,
-        # A message that was sent again came by the default exchange: the first one tells something.
+        # A message that was sent again came by the default exchange: the first one is of interest.
         EXCHANGE: headers.get(EXCHANGE, message.exchange),
         ROUTING_KEY: headers.get(ROUTING_KEY, message.routing_key),
         QUEUE: queue,
@@ -78,17 +79,17 @@ def dead_headers(message: Message, queue: str, now: datetime | None = None) -> d
 
 
 def resent_headers(headers: Headers, resends: int) -> dict[str, Any]:
-    """The headers of a dead letter that goes back to the queue."""
+    """Returns the headers of a dead letter that goes back to the queue."""
     return {**headers, RESENDS: resends}
 
 
 def own_headers(headers: Headers) -> dict[str, Any]:
-    """The message's own headers: those without ours."""
+    """Returns the message's own headers: those without ours."""
     return {name: value for name, value in headers.items() if not name.startswith("headrace-dead-")}
 
 
 def number(headers: Headers, name: str) -> int:
-    """A header as a number that is not below 0; anything else counts as 0."""
+    """Returns a header as a number that is not below 0; anything else counts as 0."""
     value = headers.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 

@@ -17,16 +17,16 @@ class SeenStore(ABC):
 
     @abstractmethod
     async def open(self) -> None:
-        """Connects, and makes what is missing."""
+        """Connects, and creates what is missing."""
 
     @abstractmethod
     async def seen(self, names: Sequence[str]) -> set[str]:
-        """Those of them that are noted."""
+        """Returns those of them that are recorded."""
 
     @abstractmethod
     async def note(self, names: Sequence[str]) -> None:
-        """Notes them, for `ttl` seconds from now."""
+        """Records them, for `ttl` seconds from now."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Ends it; never raises."""
+        """Closes it; never raises."""

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class RedisSeen(SeenStore):
-    """A key for each id, which Redis drops after its time."""
+    """One key for each id, which Redis drops after its time."""
 
     def __init__(self, settings: DuplicatesSettings, scope: str) -> None:
         self._settings = settings
@@ -29,7 +29,7 @@ class RedisSeen(SeenStore):
 
     async def open(self) -> None:
         url = self._settings.url.get_secret_value()
-        # As headrace_common.tls has it; a parameter of the URL goes before.
+        # As in headrace_common.tls; a parameter of the URL has precedence.
         strict = {"ssl_exclude_verify_flags": [ssl.VERIFY_X509_STRICT]}
         tls: dict[str, Any] = strict if url.startswith("rediss:") else {}
         client = self._client = self._client or Redis.from_url(
@@ -47,7 +47,7 @@ class RedisSeen(SeenStore):
         return {name for name, value in zip(names, found, strict=True) if value is not None}
 
     async def note(self, names: Sequence[str]) -> None:
-        # Without MULTI: each id stands for itself.
+        # Without MULTI: each id is independent.
         pipeline = self._opened().pipeline(transaction=False)
         for name in names:
             pipeline.set(self._prefix + name, b"", px=max(1, int(self._settings.ttl * 1000)))
@@ -70,5 +70,5 @@ class RedisSeen(SeenStore):
         except TimeoutError:
             raise DuplicatesError(f"Redis did not answer in {self._settings.timeout:g} s") from None
         except (RedisError, OSError) as error:
-            # The text may quote the command; our keys hold no secret, and the address is not part of it.
+            # The text may quote the command; our keys contain no secret, and the address is not part of it.
             raise DuplicatesError(f"Redis can't be used: {error}") from None

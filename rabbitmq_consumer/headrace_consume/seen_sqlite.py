@@ -1,4 +1,4 @@
-"""Message ids in a file of SQLite."""
+"""Message ids in an SQLite file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace_consume.threads import in_thread
 
 T = TypeVar("T")
 
-_CHUNK = 500  # below every limit of variables that SQLite was ever built with
+_CHUNK = 500  # below every limit of variables of any SQLite build
 _PRUNE_EVERY = 60.0
 
 
@@ -47,7 +47,7 @@ class SqliteSeen(SeenStore):
 
     async def _call(self, function: Callable[[], T]) -> T:
         def guarded() -> T:
-            # A call that ran into its time limit may still be at work in its thread.
+            # A call that exceeded its time limit may still run in its thread.
             with self._mutex:
                 return function()
 
@@ -66,7 +66,7 @@ class SqliteSeen(SeenStore):
         connection = sqlite3.connect(self._settings.path, timeout=1.0, isolation_level=None, check_same_thread=False)
         try:
             connection.execute("PRAGMA journal_mode = WAL")
-            # The file may fall behind by a moment, but it stays whole.
+            # The file may be a moment behind, but it stays intact.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(
                 "CREATE TABLE IF NOT EXISTS seen (name TEXT PRIMARY KEY, until REAL NOT NULL) WITHOUT ROWID"

@@ -1,4 +1,4 @@
-"""The process: sessions with the broker one after the other, the scan of dead letters, HTTP, the end."""
+"""The process: consecutive sessions with the broker, the scan of dead letters, HTTP, the end."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ log = structlog.get_logger("headrace_consume")
 
 
 class Service:
-    """Runs until SIGTERM or SIGINT; it never ends by itself, whatever is away."""
+    """Runs until SIGTERM or SIGINT; it never ends by itself, whatever is unavailable."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._status = Status()
         self._stop = asyncio.Event()
-        # The same request for the thread that writes: asyncio's event is not for threads.
+        # The same request for the writing thread: asyncio's event is not for threads.
         self._stop_writing = threading.Event()
         self._dead_letters = DeadLetterQueues(settings)
 
     async def run(self) -> None:
-        """Works until it is stopped. Raises HttpError, and DuplicatesError when a package is missing."""
+        """Works until it is stopped. Raises HttpError, and DuplicatesError if a package is missing."""
         quiet_clients()
         duplicates = make_duplicates(self._settings)
         address, metrics = self._settings.http.address, ConsumeMetrics(self._status)
@@ -68,7 +68,7 @@ class Service:
         self._status.enter(State.STOPPING)
 
     def _pause(self, seconds: float) -> None:
-        """The writer's wait between two tries, in its thread. Raises BulkError at the request to stop."""
+        """Waits between two attempts of the writer, in its thread. Raises BulkError at the request to stop."""
         if self._stop_writing.wait(seconds):
             raise BulkError("stopping")
 
@@ -93,7 +93,7 @@ class Service:
                     await self._stop.wait()
 
     async def _session(self, applier: Applier, duplicates: Duplicates) -> tuple[str, bool]:
-        """One session; why it ended, and whether it did anything."""
+        """Runs one session; returns why it ended, and whether it did anything."""
         connecting = asyncio.ensure_future(Broker.connect(self._settings.rabbitmq, "headrace-consume"))
         stopped = asyncio.ensure_future(self._stop.wait())
         try:
@@ -115,7 +115,8 @@ class Service:
             await broker.close()
 
     async def _scan_for_ever(self) -> None:
-        """Sends dead letters again, every so often. Not while Elasticsearch is away: nothing would have changed."""
+        """Sends dead letters again, at an interval. Not while Elasticsearch is unavailable: nothing would have
+        changed."""
         last: tuple[int, int] | None = None
         while True:
             await asyncio.sleep(self._settings.dead_letters.scan_interval)
@@ -148,12 +149,12 @@ class Service:
 
 
 def quiet_clients() -> None:
-    """What the clients would log on their own comes to us as errors, with the position and what to do."""
+    """Silences the clients' own logs: we get their errors, with the position and the remedy."""
     for name in ("aiormq", "aio_pika", "elastic_transport", "redis"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     asyncio.get_running_loop().set_exception_handler(_on_loop_error)
 
 
 def _on_loop_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    # Mostly futures of a connection that ended, whose error was told by the session already.
+    # Mostly futures of a connection that ended, whose error the session has already reported.
     log.debug("left behind", what=context.get("message"), reason=repr(context.get("exception")))

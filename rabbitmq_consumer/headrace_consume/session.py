@@ -1,8 +1,8 @@
-"""One session with the broker: messages in batches into Elasticsearch, acknowledged when that has confirmed them.
+"""One session with the broker: writes messages in batches to Elasticsearch, and acknowledges them when that has
+confirmed them.
 
-A message is in one of four places: the inbox, the batch that is being written, held for a retry, or on its way to the
-dead letters. In all of them it is unacknowledged and counts for the prefetch, which bounds what is in memory.
-"""
+A message is in one of four states: in the inbox, in the batch that is being written, held for a retry, or on its way to
+the dead letters. In all of them it is unacknowledged and counts for the prefetch, which limits what is in memory."""
 
 from __future__ import annotations
 
@@ -28,41 +28,41 @@ FIRST = 0.25
 
 
 class Backoff:
-    """The waits: a quarter of a second, then twice as long each time up to a limit, a little shorter at random, so that
-    many consumers do not come back in the same moment."""
+    """The waits: a quarter of a second, then twice as long each time up to a limit, randomly a little shorter, so that
+    many consumers do not return at the same moment."""
 
     def __init__(self, longest: float) -> None:
         self._longest = longest
         self._wait = FIRST
 
     def next(self) -> float:
-        """The next wait in seconds."""
+        """Returns the next wait in seconds."""
         wait = min(self._wait, self._longest)
         self._wait = min(self._wait * 2, self._longest)
         return wait * random.uniform(0.75, 1.0)
 
     def reset(self) -> None:
-        """Something has worked."""
+        """Starts again with the first wait: something has worked."""
         self._wait = FIRST
 
 
 class AckWindow:
-    """The delivery tags of one channel that are not acknowledged yet. Tags grow from 1 in the order of delivery."""
+    """The unacknowledged delivery tags of one channel. Tags grow from 1 in the order of delivery."""
 
     def __init__(self) -> None:
-        # A dict keeps the order of delivery, and a tag is taken out of its middle at no cost.
+        # A dict keeps the order of delivery, and a tag is removed from its middle at no cost.
         self._open: dict[int, None] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
     def open(self, tag: int) -> None:
-        """A message has been delivered."""
+        """Records a delivered message."""
         self._open[tag] = None
 
     def settle(self, tags: Iterable[int]) -> tuple[int, list[int]]:
-        """Takes out what is done; returns the tag up to which all may be acknowledged at once (0: none), and those
-        that need an acknowledgement of their own, because an older message is still open (it waits for a retry)."""
+        """Removes what is done; returns the tag up to which all may be acknowledged at once (0: none), and those that
+        need a separate acknowledgement, because an older message is still open (it waits for a retry)."""
         settled = sorted(tag for tag in set(tags) if tag in self._open)
         for tag in settled:
             del self._open[tag]
@@ -77,7 +77,7 @@ log = structlog.get_logger(__name__)
 
 
 class Session:
-    """Works until the connection ends or `stop` is set; then everything that is not acknowledged comes again."""
+    """Works until the connection ends or `stop` is set; then everything unacknowledged comes again."""
 
     def __init__(
         self,
@@ -108,13 +108,13 @@ class Session:
         self._some_dying = asyncio.Event()
         self._none_dying = asyncio.Event()
         self._none_dying.set()
-        # A flood of messages that can't be applied must leave room for those that can.
+        # Many messages that can't be applied must not block those that can.
         self._most_held = max(1, settings.rabbitmq.prefetch // 2)
         self.worked = False
         """Whether anything was acknowledged."""
 
     async def run(self) -> str:
-        """Returns why the session has ended; "" when it was stopped in order."""
+        """Runs the session; returns why it has ended, "" if it was stopped in order."""
         tasks: list[asyncio.Task[str]] = []
         try:
             await self._broker.consume(self._settings.rabbitmq.queue, self._settings.rabbitmq.prefetch, self._take)
@@ -139,7 +139,7 @@ class Session:
             self._gauge()
 
     def _take(self, message: Message) -> None:
-        """A message has come."""
+        """Takes a message."""
         self._acks.open(message.tag)
         self._status.counts["received"] += 1
         self._status.counts["redelivered"] += message.redelivered
@@ -149,12 +149,12 @@ class Session:
         self._inbox += messages
         self._idle.clear()
         self._arrived.set()
-        # What is held takes places of the prefetch: without it in the sum a batch would wait for what can't come.
+        # Held messages count for the prefetch: without them in the sum a batch would wait for messages that can't come.
         if len(self._inbox) + len(self._held) + len(self._dying) >= self._settings.rabbitmq.prefetch:
             self._full.set()
 
     async def _pump(self) -> str:
-        """Takes what is in the inbox, and works on it, for ever."""
+        """Takes what is in the inbox, and applies it, until the session ends."""
         while True:
             await self._arrived.wait()
             if not self._full.is_set() and not self._stop.is_set():
@@ -184,7 +184,7 @@ class Session:
             self._failed(message)
 
     async def _apply(self, batch: list[Message]) -> Outcome:
-        """Writes, and waits for as long as Elasticsearch takes nothing: no message is to blame for that."""
+        """Writes, and waits while Elasticsearch accepts nothing: no message is the cause."""
         backoff = Backoff(self._settings.run.reconnect_max)
         while True:
             try:
@@ -207,13 +207,13 @@ class Session:
                 return outcome
 
     async def _settle(self, messages: Sequence[Message]) -> None:
-        """Acknowledges."""
+        """Acknowledges messages."""
         up_to, single = self._acks.settle(message.tag for message in messages)
         await self._broker.acknowledge(up_to, single)
         self.worked = self.worked or bool(messages)
 
     def _failed(self, message: Message) -> None:
-        """A message could not be applied: it waits for its next try, or goes to the dead letters."""
+        """Handles a message that could not be applied: it waits for its next attempt, or becomes a dead letter."""
         tried = message.attempts
         message.attempts += 1
         if tried >= len(self._delays) or len(self._held) + len(self._dying) >= self._most_held:
@@ -254,7 +254,7 @@ class Session:
                         seconds=round(wait, 2),
                         reason=str(error),
                     )
-                    # It may be this letter alone that the broker refuses: the others come first the next time.
+                    # The broker may refuse only this one: the others come first the next time.
                     self._dying.rotate(-1)
                     await asyncio.sleep(wait)
                     continue
@@ -276,8 +276,8 @@ class Session:
             self._none_dying.set()
 
     async def _drain(self) -> str:
-        """After the request to stop: takes no more, finishes what is in hand, within the limit. What is held for a
-        retry goes back to the queue."""
+        """Stops after the request: takes no more, and finishes what it has, within the limit. Messages that are held
+        for a retry go back to the queue."""
         await self._stop.wait()
         await self._broker.stop_consuming()
         try:
@@ -303,7 +303,7 @@ async def _as_coroutine(work: Callable[[], Awaitable[str]]) -> str:
 
 
 async def _until(event: asyncio.Event, seconds: float) -> None:
-    """Waits for the event, and no longer than so many seconds."""
+    """Waits for the event, at most this many seconds."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -58,7 +58,7 @@ class RetrySettings(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        # The last wait is the longest: a power too large for a float is not calculated.
+        # The last wait is the longest: a power that is too large for a float is not calculated.
         if self.attempts * math.log(self.factor) > 100 or sum(self.delays()) > MAX_RETRY_SECONDS:
             raise ValueError(
                 f"the waits should come to no more than {MAX_RETRY_SECONDS:.0f} s: RabbitMQ takes back a message that "
@@ -67,7 +67,7 @@ class RetrySettings(Section):
         return self
 
     def delays(self) -> list[float]:
-        """The waits before the retries, in seconds."""
+        """Returns the waits before the retries, in seconds."""
         return [self.delay * self.factor**number for number in range(self.attempts)]
 
 
@@ -160,15 +160,15 @@ class Settings(Section):
 
     @property
     def dead_queue(self) -> str:
-        """The queue of dead letters that wait for the scan."""
+        """Returns the queue of dead letters that wait for the scan."""
         return self.dead_letters.queue or f"{self.rabbitmq.queue}.dead"
 
     @property
     def operator_queue(self) -> str:
-        """The queue of dead letters that need an operator."""
+        """Returns the queue of dead letters that need an operator."""
         return self.dead_letters.operator_queue or f"{self.dead_queue}.operator"
 
 
 def load_settings(path: Path) -> Settings:
-    """Reads a config file. Raises SettingsError with everything that is wrong."""
+    """Reads a configuration file. Raises SettingsError with all errors."""
     return load_file(path, Settings)

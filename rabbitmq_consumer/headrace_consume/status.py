@@ -1,4 +1,4 @@
-"""What the process knows of itself: its state, why, counts, and how they are told."""
+"""The status of the process: its state, why, counts, and how they are published."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GAUGES = {
 
 
 class State(StrEnum):
-    """WAITING: RabbitMQ or Elasticsearch is away, and the messages stay in the queue."""
+    """WAITING: RabbitMQ or Elasticsearch is unavailable, and the messages stay in the queue."""
 
     STARTING = "STARTING"
     RUNNING = "RUNNING"
@@ -48,7 +48,7 @@ class State(StrEnum):
 
 
 class Status:
-    """Of the process. The loop's thread writes it, and that of the HTTP server reads it."""
+    """The status of the process. The loop's thread writes it, and that of the HTTP server reads it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time) -> None:
         self._clock, self._now = clock, now
@@ -58,24 +58,24 @@ class Status:
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
         self.gauges: dict[str, int] = dict.fromkeys(GAUGES, 0)
         self.troubles: dict[str, str] = {}
-        """By what: what does not work and does not stop the work."""
+        """Problems that do not stop the work, by name."""
 
     def sign(self) -> None:
-        """The loop runs."""
+        """Records that the loop runs."""
         self._sign = self._clock()
 
     @property
     def silent(self) -> float:
-        """Seconds without a sign of life."""
+        """Returns the seconds without a sign of life."""
         return self._clock() - self._sign
 
     @property
     def state(self) -> State:
-        """What it is now."""
+        """Returns the present state."""
         return self._state
 
     def enter(self, state: State, system: str = "", cause: str = "") -> None:
-        """A change of the state; WAITING has the system that is away, and why. STOPPING is the last one."""
+        """Changes the state; WAITING has the unavailable system, and why. STOPPING is the last one."""
         if self._state is State.STOPPING:
             return
         if (state, system) != (self._state, self._system):
@@ -85,7 +85,7 @@ class Status:
         self._state, self._system, self._cause = state, system, cause
 
     def page(self) -> dict[str, Any]:
-        """The answer of /health."""
+        """Returns the answer of /health."""
         seconds = round(self._now() - self._since, 1)
         waits = [{"system": self._system, "cause": self._cause, "seconds": seconds}] if self._system else []
         return {
@@ -100,14 +100,14 @@ class Status:
 
 
 class ConsumeMetrics(Metrics):
-    """What Prometheus asks for."""
+    """The metrics for Prometheus."""
 
     def __init__(self, status: Status) -> None:
         self._status = status
         super().__init__("headrace_consume_")
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics."""
+        """Yields all metrics."""
         yield self.states(self._status.state, State)
         yield self.gauge("start_time_seconds", "Start of the process, since 1970.", self._status.started_at)
         yield self.gauge("silent_seconds", "Time without a sign of life.", self._status.silent)
@@ -118,7 +118,7 @@ class ConsumeMetrics(Metrics):
 
 
 def rows(page: dict[str, Any]) -> Iterable[tuple[str, str]]:
-    """The answer of /health for people."""
+    """Yields the answer of /health for people."""
     yield from state_rows(page)
     for name, text in page["troubles"].items():
         yield "trouble", f"{name}: {text}"

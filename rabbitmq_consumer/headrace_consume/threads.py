@@ -1,4 +1,4 @@
-"""Blocking work in threads that never keep the process from ending."""
+"""Runs blocking work in threads that never prevent the process from ending."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ T = TypeVar("T")
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What the function returns or raises. Whoever stops waiting leaves the thread behind.
+    """Returns what the function returns, or raises its error. A caller that stops waiting leaves the thread running.
 
-    asyncio.to_thread would keep the process alive until the function returns, also past the limit of a drain.
-    """
+    asyncio.to_thread would keep the process alive until the function returns, also past the limit of a drain."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 

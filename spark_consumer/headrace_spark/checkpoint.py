@@ -1,8 +1,7 @@
-"""The checkpoint before Spark reads it: is it one that this query can go on from, and with the same topics?
+"""Checks the checkpoint before Spark reads it: can this query continue from it, and with the same topics?
 
-Beside Spark's own files it has `headrace.json`: the ids that Kafka gave the topics. A topic that was deleted and made
-again has the old name and another id, and the offsets of the checkpoint mean nothing in it.
-"""
+In addition to Spark's own files it has `headrace.json`: the ids that Kafka gave the topics. A topic that was deleted
+and recreated has the old name and another id, and the offsets of the checkpoint have no meaning for it."""
 
 from __future__ import annotations
 
@@ -35,8 +34,8 @@ class Checkpoint:
         self._files: _Local | _Hadoop = _Hadoop(spark, location) if "://" in location else _Local(Path(location))
 
     def done(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-        """The offsets behind the last batch that is done; none where no batch is. Raises RefusedError when it is not
-        one of these topics, or not one that can be read."""
+        """Returns the offsets after the last finished batch; none if no batch is. Raises RefusedError if it is not one
+        of these topics, or can't be read."""
         last = self._last("offsets")
         text = self._read(f"offsets/{last}") if last is not None else ""
         if not text:
@@ -62,7 +61,7 @@ class Checkpoint:
         return offsets
 
     def unusable(self, why: str) -> RefusedError:
-        """The error of a checkpoint that Spark can't go on from."""
+        """Returns the error for a checkpoint that Spark can't continue from."""
         return RefusedError(
             f"the checkpoint {self._location} can't be used: {why}",
             "It is damaged, or of another version of Spark or of another query. Move it away: all messages are read "
@@ -70,7 +69,7 @@ class Checkpoint:
         )
 
     def check_topics(self, ids: Mapping[str, str]) -> None:
-        """Compares the topics' ids with those that are noted, and notes those that are new. Raises RefusedError."""
+        """Compares the topics' ids with the recorded ones, and records new ones. Raises RefusedError."""
         text = self._read(_NAME)
         try:
             noted: dict[str, Any] = json.loads(text) if text else {"format": FORMAT, "topics": {}}
@@ -111,17 +110,17 @@ class _Local:
         self._folder = folder
 
     def names(self, folder: str) -> list[str]:
-        """The files' names; none where there is no such folder."""
+        """Returns the files' names; none if the folder does not exist."""
         place = self._folder / folder
         return os.listdir(place) if place.is_dir() else []
 
     def read(self, name: str) -> str:
-        """The text; "" where there is no such file."""
+        """Returns the text; "" if the file does not exist."""
         file = self._folder / name
         return file.read_text("utf-8") if file.exists() else ""
 
     def write(self, name: str, text: str) -> None:
-        """Writes the file whole or not at all."""
+        """Writes the file completely or not at all."""
         self._folder.mkdir(parents=True, exist_ok=True)
         fresh = self._folder / f".{name}.new"
         with fresh.open("w", encoding="utf-8") as file:
@@ -132,7 +131,8 @@ class _Local:
 
 
 class _Hadoop:
-    """What Spark reaches by a URL. A file appears there when it is closed, or the store has no such files at all."""
+    """A checkpoint that Spark reaches by a URL. A file appears there when it is closed, or the store has no partial
+    files at all."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         jvm: Any = spark.sparkContext._jvm
@@ -145,12 +145,12 @@ class _Hadoop:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, name)
 
     def names(self, folder: str) -> list[str]:
-        """The files' names; none where there is no such folder."""
+        """Returns the files' names; none if the folder does not exist."""
         path = self._path(folder)
         return [one.getPath().getName() for one in self._system.listStatus(path)] if self._system.exists(path) else []
 
     def read(self, name: str) -> str:
-        """The text; "" where there is no such file."""
+        """Returns the text; "" if the file does not exist."""
         path = self._path(name)
         if not self._system.exists(path):
             return ""
@@ -173,24 +173,24 @@ _POLL = 0.5
 
 
 class ConsumerPosition:
-    """The consumer's checkpoint, beside the ends of its topics."""
+    """The consumer's checkpoint, and the ends of its topics."""
 
     def __init__(self, settings: Settings, spark: SparkSession) -> None:
         self._settings, self._spark = settings, spark
 
     def ends(self) -> dict[tuple[str, int], int]:
-        """The ends of the topics' partitions now. Raises what Java raises."""
+        """Returns the present ends of the topics' partitions. Raises Java's errors."""
         with KafkaClient(self._spark.sparkContext._jvm, self._settings.kafka) as client:
             return dict(client.look().ends)
 
     def is_past(self, ends: dict[tuple[str, int], int]) -> bool:
-        """Whether all before these is done. Raises RefusedError."""
+        """Returns whether all messages before these are done. Raises RefusedError."""
         checkpoint = Checkpoint(self._spark, self._settings.spark.checkpoint_location())
         done = checkpoint.done(self._settings.kafka.topics)
         return all(done.get(key, 0) >= end for key, end in ends.items())
 
     def catches_up(self, wait: float) -> bool:
-        """Waits until what Kafka has now is done, for `wait` seconds at most."""
+        """Waits until what Kafka has now is done, for at most `wait` seconds."""
         ends, limit = self.ends(), time.monotonic() + wait
         while not self.is_past(ends):
             if time.monotonic() >= limit:

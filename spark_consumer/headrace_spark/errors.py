@@ -1,4 +1,4 @@
-"""The errors of Spark and its query; those that all consumers have are in headrace_documents.errors."""
+"""The errors of Spark and its query; headrace_documents.errors has those of all consumers."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class ConfError(SessionError):
 
 
 class QueryError(ConsumerError):
-    """The query failed without finishing a batch, again and again. Nothing is lost: the checkpoint stays."""
+    """The query repeatedly failed without finishing a batch. Nothing is lost: the checkpoint stays."""
 
 
 class RefusedError(ConsumerError):
-    """The query must not go on before somebody has decided: what was read and what Kafka has do not fit. `remedy` says
-    what there is to choose from."""
+    """The query must not continue before an operator decides: what was read and what Kafka has do not match. `remedy`
+    has the options."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         self.reason, self.remedy = reason, remedy
@@ -43,5 +43,5 @@ class RefusedError(ConsumerError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, without a full stop; the error's name when it says nothing."""
+    """Returns the first line of an error's text, without a full stop; the error's name if it has no text."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

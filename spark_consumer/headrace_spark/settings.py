@@ -1,4 +1,5 @@
-"""The configuration of the Spark consumer: a TOML file into models. Unknown keys are errors; all are told at once."""
+"""The configuration of the Spark consumer: a TOML file into models. Unknown keys are errors; all are reported at
+once."""
 
 from __future__ import annotations
 
@@ -92,11 +93,11 @@ class KafkaSettings(Section):
         return value
 
     def start_options(self) -> dict[str, str]:
-        """The options of Spark's source for `starting_offsets`."""
+        """Returns the options of Spark's source for `starting_offsets`."""
         if self.starting_offsets in ("earliest", "latest"):
             return {"startingOffsets": self.starting_offsets}
         at = datetime.fromisoformat(self.starting_offsets).timestamp()
-        # A partition that has no message of that time or later begins at its end.
+        # A partition without a message of that time or later begins at its end.
         return {"startingTimestamp": str(round(at * 1000)), "startingOffsetsByTimestampStrategy": "latest"}
 
     @model_validator(mode="after")
@@ -106,7 +107,7 @@ class KafkaSettings(Section):
         return self
 
     def servers(self) -> list[tuple[str, int]]:
-        """The bootstrap servers as (host, port)."""
+        """Returns the bootstrap servers as (host, port)."""
         return [parse_host_port(server) for server in self.bootstrap_servers]
 
 
@@ -151,15 +152,15 @@ class SparkSettings(Section):
         return value.strip()
 
     def checkpoint_location(self) -> str:
-        """The checkpoint as a URL or an absolute path: Spark's JVM runs in another directory than we do."""
+        """Returns the checkpoint as a URL or an absolute path: Spark's JVM runs in another directory than we do."""
         return self.checkpoint if "://" in self.checkpoint else str(Path(self.checkpoint).absolute())
 
     def java_log_file(self) -> str:
-        """The file of `java_log`, absolute; "" for none."""
+        """Returns the file of `java_log`, absolute; "" for none."""
         return str(Path(self.java_log).absolute()) if self.java_log else ""
 
     def scratch_directory(self) -> Path:
-        """Where temporary files go; nothing in it is needed after the process has ended."""
+        """Returns where temporary files go; nothing in it is needed after the process has ended."""
         return Path(self.scratch or Path(tempfile.gettempdir(), f"headrace-spark-{os.getuid()}")).absolute()
 
 
@@ -180,19 +181,18 @@ class Settings(Section):
 
     @property
     def takes_others(self) -> bool:
-        """Whether tables that no [[index]] names have an index as [elasticsearch] says."""
+        """Returns whether tables that no [[index]] names go to the index of [elasticsearch]."""
         return not self.index or "index" in self.elasticsearch.model_fields_set
 
 
 class IndexFile(Section):
-    """A file in the folder `indexes` beside the config file."""
+    """A file in the folder `indexes` next to the configuration file."""
 
     index: list[IndexSettings] = Field(min_length=1)
 
 
 def load_settings(path: Path) -> Settings:
-    """Reads a config file, and the files indexes/*.toml beside it. Raises SettingsError with everything that is
-    wrong."""
+    """Reads a configuration file, and the files indexes/*.toml next to it. Raises SettingsError with all errors."""
     problems: list[str] = []
     settings = read_section(path, Settings, os.environ, problems)
     files = sorted((path.parent / "indexes").glob("*.toml"))
@@ -214,12 +214,13 @@ def load_settings(path: Path) -> Settings:
 
 
 def reindexed(settings: Settings) -> dict[str, IndexSettings]:
-    """The indexes that are filled anew when a column has changed its type, by name."""
+    """Returns the indexes that are filled again when a column has changed its type, by name."""
     return {one.name.lower(): one for one in settings.index if _conflict(settings, one) == "reindex"}
 
 
 def reindex_problems(path: Path, settings: Settings, places: Sequence[tuple[Path, IndexSettings]]) -> list[str]:
-    """Why on_mapping_conflict can't be what it is, a sentence each; `places` are the indexes with their files."""
+    """Returns why on_mapping_conflict can't have its value, a sentence each; `places` are the indexes with their
+    files."""
     elastic, what = settings.elasticsearch, 'on_mapping_conflict = "reindex"'
     wanted = [(file, one) for file, one in places if _conflict(settings, one) == "reindex"]
     found = []

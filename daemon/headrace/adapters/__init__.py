@@ -1,1 +1,1 @@
-"""Adapters: one package a system, with every port that it serves."""
+"""Adapters: one package for each external system, with every port that it implements."""

@@ -10,23 +10,23 @@ from headrace.model import Position
 
 ROOT = "/otter/canal"
 CLIENT = 1001
-"""The id of a Canal client, which nobody changes."""
+"""The id of a Canal client, which is always the same."""
 _LOG_POSITION = "com.alibaba.otter.canal.protocol.position.LogPosition"
 
 
 def destination_node(destination: str, root: str = ROOT) -> str:
-    """Canal's node of a destination in ZooKeeper."""
+    """Returns Canal's node of a destination in ZooKeeper."""
     return f"{root}/destinations/{destination}"
 
 
 def cursor_node(destination: str, root: str = ROOT) -> str:
-    """Canal's node of a client's cursor in ZooKeeper."""
+    """Returns Canal's node of a client's cursor in ZooKeeper."""
     return f"{destination_node(destination, root)}/{CLIENT}/cursor"
 
 
 def canal_cursor(position: Position, address: tuple[str, int], server_id: int) -> dict[str, Any]:
-    """What Canal reads as a client's cursor, so that it goes on where `position` is, which has a file. `address` is
-    that of the source, as Canal's instance.properties has it: with another one Canal goes by the time."""
+    """Returns what Canal reads as a client's cursor, so that it continues at `position`, which has a file. `address` is
+    that of the source in Canal's instance.properties: with another one Canal uses the time."""
     host, port = address
     return {
         "identity": {"slaveId": -1, "sourceAddress": {"address": host, "port": port}},
@@ -42,5 +42,5 @@ def canal_cursor(position: Position, address: tuple[str, int], server_id: int) -
 
 
 def node_data(cursor: dict[str, Any]) -> bytes:
-    """A cursor as a node has it, with the class that Canal makes of it."""
+    """Returns the node's data for a cursor, with the class that Canal makes of it."""
     return orjson.dumps({"@type": _LOG_POSITION, **cursor})

@@ -1,4 +1,4 @@
-"""`headrace adopt`: a destination goes on where Canal or Debezium has stopped, after the last change that it
+"""`headrace adopt`: a destination continues where Canal or Debezium has stopped, after the last change that it
 published."""
 
 from __future__ import annotations

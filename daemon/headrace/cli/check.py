@@ -1,4 +1,5 @@
-"""`headrace check`: connects to everything that the configuration names and says what is missing, with its remedy."""
+"""`headrace check`: connects to everything that the configuration names and reports what is missing, with its
+remedy."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ from headrace_common.arguments import positive
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What is in the store of a destination, where there is one: its name, the position, and the schema history."""
+    """The content of a destination's store, if it exists: its name, the position, and the schema history."""
 
     store: str
     stored: Stored
@@ -49,7 +50,7 @@ DESCRIPTION = (
     "error of mysql-replication."
 )
 LIMIT = 60.0
-"""Seconds for one source or sink, beyond the limits that they keep themselves."""
+"""Maximum seconds for one source or sink, beyond their own limits."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +75,7 @@ async def run(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def command(settings: Settings, report: Report) -> int:
-    """Tells the findings; the exit status."""
+    """Reports the findings; returns the exit status."""
     shared = Wiring(settings, command=True)
     stored: dict[str, _Kept] = {}
     unread = await _check_stores(settings, shared, stored, report)
@@ -102,8 +103,8 @@ async def command(settings: Settings, report: Report) -> int:
 
 
 def _blind(found: Sequence[Finding], address: str) -> tuple[str, str]:
-    """Why a source can't be asked at all, and why not about its tables; "" when it can."""
-    levels = {one.name: one.level for one in found}  # a connection that breaks later is told twice, last as wrong
+    """Returns why a source can't be queried at all, and why not about its tables; "" if it can."""
+    levels = {one.name: one.level for one in found}  # a connection that breaks later is reported twice, last as wrong
     away = f"the source {address} can't be asked" if levels.get("connection") is Level.WRONG else ""
     sees = levels.get("SELECT", Level.OK) is Level.OK
     return away, away or ("" if sees else "the account may not read the captured tables")
@@ -114,8 +115,8 @@ def _not_looked_at(name: str, why: str) -> Finding:
 
 
 async def _check_stores(settings: Settings, shared: Wiring, stored: dict[str, _Kept], report: Report) -> Container[str]:
-    """Each store once, the room on disk, and with a cluster service whether it can be reached. Into `stored` comes by
-    destination what is in its store, where there is one. Returns the destinations whose store can't be read."""
+    """Checks each store once, the free disk space, and with a cluster service whether it can be reached. Fills `stored`
+    with the content of each existing store, by destination. Returns the destinations whose store can't be read."""
     unread: set[str] = set()
     try:
         folders = await asyncio.to_thread(look_at_folders, settings)
@@ -160,15 +161,15 @@ async def _read_store(shared: Wiring, destination: DestinationSettings, stored: 
 
 
 def _publishes_rows(destination: DestinationSettings) -> bool:
-    """Whether a first start reads the rows that tables have."""
+    """Returns whether a first start reads the rows that tables have."""
     return destination.source.snapshot_mode in READS_ROWS and destination.filter.rows
 
 
 async def _position(
     shared: Wiring, destination: DestinationSettings, kept: _Kept | None, unread: bool, away: str, blind: str
 ) -> list[Finding]:
-    """Where the destination would begin, as far as that can be looked at. `unread`: its store can't be read; `away` and
-    `blind` as _blind() says."""
+    """Returns findings about where the destination would begin, as far as that can be checked. `unread`: its store
+    can't be read; `away` and `blind` are the results of _blind()."""
     if unread:
         return [_not_looked_at("position", "the state store can't be read")]
     known = kept is not None and kept.stored.position is not None
@@ -180,7 +181,7 @@ async def _position(
 async def _check_state(
     shared: Wiring, destination: DestinationSettings, kept: _Kept | None, blind: str
 ) -> list[Finding]:
-    """Where the destination would begin."""
+    """Returns findings about where the destination would begin."""
     source, known = destination.source, kept.stored if kept is not None else None
     if known is not None and known.position is not None:
         return [ok("position", f"it goes on from {known.position}")]
@@ -205,7 +206,7 @@ async def _check_state(
 
 
 async def _tables(shared: Wiring, destination: DestinationSettings) -> list[Finding]:
-    """What a first start would read, or why it can't."""
+    """Returns what a first start would read, or why it can't."""
     captures = Projections(destination).captures
     reader = await shared.inspection(destination).reader(of_snapshots=True)
     try:
@@ -285,7 +286,8 @@ def _print_opinion(name: str, opinion: Opinion) -> None:
 
 
 async def _limited(name: str, checking: Awaitable[list[Finding]]) -> list[Finding]:
-    """What was found, or a finding that says why nothing could be: one broken side never hides the other's findings."""
+    """Returns the findings of a check, or one that says why it failed: an error on one side never hides the other's
+    findings."""
     try:
         async with asyncio.timeout(LIMIT):
             return await checking

@@ -1,4 +1,4 @@
-"""Looks at the folders that a daemon writes to: whether it may, and what room there is."""
+"""Checks the folders that a daemon writes to: permissions and free space."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from headrace.settings.destination import Settings
 from headrace_common.folders import first_folder, try_folder
 
 _LEAST = 1 << 30
-"""Bytes that should be free where positions and schema history are kept."""
+"""Bytes that should be free for positions and schema history."""
 
 
 def look_at_folders(settings: Settings) -> list[Finding]:
-    """A finding for the state's folders and one for the spool's."""
+    """Returns a finding for the state's folders and one for the spool's."""
     found = []
     if settings.cluster is None:  # else neither state nor locks are in files
         states = {settings.state_of(one).path.parent.absolute(): None for one in settings.destinations.values()}

@@ -1,4 +1,4 @@
-"""What `headrace check` says of native code: which tables' rows it makes, and why not the others'."""
+"""The findings of `headrace check` about native code: which tables' rows it makes, and why not the others'."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 
 _NAMED = 5
-"""Tables that a line names."""
+"""Maximum number of tables that a line names."""
 
 
 def native_use(
@@ -25,7 +25,8 @@ def native_use(
     tables: Schemas,
     look: Inspection,
 ) -> list[Finding]:
-    """Which captured tables native code reads, and why not the others; rules that fit none are reported elsewhere."""
+    """Returns which captured tables native code reads, and why not the others; rules that match none are reported
+    elsewhere."""
     native = find(daemon.native)
     if reason := reason_of_destination(destination, fmt, native.reason):
         return [ok("native", f"Python makes the rows: {reason}")]

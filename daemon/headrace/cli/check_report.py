@@ -1,4 +1,4 @@
-"""Prints what `headrace check` finds: lines for people, the SQL alone, or JSON."""
+"""Prints the findings of `headrace check`: lines for people, the SQL alone, or JSON."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from headrace_common.printable import printable_lines
 
 
 class Report:
-    """A line a finding, and below it what mends it."""
+    """Prints a line for each finding, and its remedy below."""
 
     def __init__(self) -> None:
         self.counts: Counter[Level] = Counter()
 
     def add(self, destination: str, subject: str, findings: Sequence[Finding], server: str = "") -> None:
-        """Takes what was found of one subject; `destination` is "" for what all share, `server` the address of the
+        """Takes the findings about one subject; `destination` is "" for what all share, `server` the address of the
         server that statements are for."""
         for finding in findings:
             self.counts[finding.level] += 1
@@ -38,18 +38,18 @@ class Report:
                 print(printable_lines(f"{' ' * len(about)}          -> {mends}"))
 
     def end(self) -> int:
-        """Prints the rest; the exit status."""
+        """Prints the rest; returns the exit status."""
         print("not all is well: see the lines with wrong" if self.status else "all is well")
         return self.status
 
     @property
     def status(self) -> int:
-        """Of the command: 1 when something is wrong."""
+        """Returns the exit status: 1 if something is wrong."""
         return 1 if self.counts[Level.WRONG] else 0
 
 
 class SqlReport(Report):
-    """The statements alone, once for each server, below a comment that names destination and server."""
+    """Prints only the statements, once for each server, below a comment that names destination and server."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class SqlReport(Report):
 
 
 class JsonReport(Report):
-    """One JSON object at the end."""
+    """Prints one JSON object at the end."""
 
     def __init__(self) -> None:
         super().__init__()

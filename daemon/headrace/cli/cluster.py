@@ -1,4 +1,4 @@
-"""`headrace cluster`, `move` and `drain`: who runs what, and an operator's requests about it."""
+"""`headrace cluster`, `move` and `drain`: who runs what, and an operator's requests to change that."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _ensure_alive(view: View, node: str) -> None:
 
 
 async def show(settings: Settings, given: argparse.Namespace) -> int:
-    """Prints the cluster; 1 when a destination is run by nobody."""
+    """Prints the cluster; returns 1 if no daemon runs a destination."""
     async with _cluster(settings) as cluster:
         view = await cluster.look()
     if given.json:
@@ -69,7 +69,7 @@ async def show(settings: Settings, given: argparse.Namespace) -> int:
 
 
 async def move(settings: Settings, given: argparse.Namespace) -> int:
-    """Has a node run a destination, and waits until it does. Raises CommandRefused or LockServiceError."""
+    """Lets a node run a destination, and waits until it does. Raises CommandRefused or LockServiceError."""
     destination, node, limit = given.destination, given.node, given.timeout
     async with _cluster(settings) as cluster:
         view = await cluster.look()
@@ -102,7 +102,7 @@ async def move(settings: Settings, given: argparse.Namespace) -> int:
 
 
 async def drain(settings: Settings, given: argparse.Namespace) -> int:
-    """Has a daemon run nothing, or lets it again. What nobody else could run it keeps: 1 then."""
+    """Drains a daemon, or ends that. It keeps destinations that no other daemon could run; returns 1 then."""
     node, limit = given.node, given.timeout
     async with _cluster(settings) as cluster:
         view = await cluster.look()

@@ -1,4 +1,4 @@
-"""What commands share: the option --config, the store of a destination, its lock, and texts."""
+"""Shared by commands: the option --config, the store of a destination, its lock, and texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace import times
 from headrace.errors import ConfigError, Refusal
 from headrace_common.printable import printable_lines
 
-if TYPE_CHECKING:  # help needs none of it, and is to come at once
+if TYPE_CHECKING:  # help needs none of it, and must be fast
     from headrace.cli.wiring import Wiring
     from headrace.lease import Term
     from headrace.ports.state import StateStore
@@ -30,7 +30,7 @@ _POLL = 0.1
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    """The options of every command that needs a configuration."""
+    """Adds the options of every command that needs a configuration."""
     parser.add_argument(
         "--config",
         type=Path,
@@ -54,8 +54,8 @@ Call = Callable[["Settings", argparse.Namespace], Coroutine[Any, Any, int]]
 def add_command(
     commands: Any, name: str, text: str, call: Call, *, all_at_once: bool = False
 ) -> argparse.ArgumentParser:
-    """One of the commands below another; `commands` is what argparse's add_subparsers() returned. It is about the
-    destination `name`, or `all_at_once` about the destinations `names`, all without one."""
+    """Adds a subcommand; `commands` is the result of argparse's add_subparsers(). It takes the destination `name`, or
+    with `all_at_once` the destinations `names`, by default all."""
     command: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False
     )
@@ -69,11 +69,11 @@ def add_command(
 
 
 class CommandRefused(Refusal):
-    """The command can't be done as things are; the text says why."""
+    """The command can't be executed in the present state; the text says why."""
 
 
 def destination(settings: Settings, name: str) -> DestinationSettings:
-    """The destination of this name. Raises ConfigError."""
+    """Returns the destination of this name. Raises ConfigError."""
     found = settings.destinations.get(name)
     if found is None:
         raise ConfigError([f"there is no destination '{name}'; there are {', '.join(settings.destinations) or 'none'}"])
@@ -82,7 +82,7 @@ def destination(settings: Settings, name: str) -> DestinationSettings:
 
 @asynccontextmanager
 async def coordinated(settings: Settings) -> AsyncIterator[Wiring]:
-    """What the daemons share, as a command sees it. Raises LockServiceError."""
+    """Yields what the daemons share, for a command. Raises LockServiceError."""
     from headrace.cli.wiring import Wiring
 
     shared = Wiring(settings, command=True)
@@ -94,7 +94,7 @@ async def coordinated(settings: Settings) -> AsyncIterator[Wiring]:
 
 
 async def open_store(shared: Wiring, destination: DestinationSettings) -> StateStore:
-    """The destination's store, which a command never makes. Raises CommandRefused or StateStoreError."""
+    """Returns the destination's store, opened; a command never creates it. Raises CommandRefused or StateStoreError."""
     store = shared.store(destination)
     if problems := await store.problems(destination.name, must_exist=True):
         raise CommandRefused("; ".join(problems))
@@ -104,14 +104,15 @@ async def open_store(shared: Wiring, destination: DestinationSettings) -> StateS
 
 @asynccontextmanager
 async def held(shared: Wiring, destination: DestinationSettings) -> AsyncIterator[Term]:
-    """Holds the destination's lock. Raises CommandRefused while a daemon runs the destination."""
+    """Holds the destination's lock while the context lasts. Raises CommandRefused while a daemon runs the
+    destination."""
     name, lock, store = destination.name, shared.lock(destination), shared.store(destination)
 
     async def known_epoch() -> int:
         return (await store.load(name)).epoch
 
     try:
-        async with asyncio.timeout(_PATIENCE):  # a destination that waits holds its lock for each short attempt
+        async with asyncio.timeout(_PATIENCE):  # a waiting destination holds its lock for each short attempt
             while not await lock.try_acquire(known_epoch):  # noqa: ASYNC110  (not every lock has an event)
                 await asyncio.sleep(_POLL)
     except TimeoutError:
@@ -127,12 +128,12 @@ async def held(shared: Wiring, destination: DestinationSettings) -> AsyncIterato
 
 
 def time_text(micros: int) -> str:
-    """A time in microseconds since 1970 for people, in UTC; "-" for 0."""
+    """Returns a time in microseconds since 1970 for people, in UTC; "-" for 0."""
     return times.time_text(micros) if micros else "-"
 
 
 def operator() -> str:
-    """Who gives the command."""
+    """Returns who executes the command."""
     return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
@@ -150,19 +151,19 @@ def print_json(value: Any) -> None:
 
 
 def require_answer(yes: bool) -> None:
-    """Raises CommandRefused when there is somebody to be asked, and nobody to answer."""
+    """Raises CommandRefused if a confirmation is needed and nobody can give it."""
     if not yes and not sys.stdin.isatty():
         raise CommandRefused("nobody can be asked: the input is no terminal", remedy="give --yes to do it unasked")
 
 
 async def confirmed(yes: bool) -> bool:
-    """Asks whether to go on."""
+    """Asks whether to continue."""
     if yes:
         return True
     print("Go on? [y/N] ", end="", flush=True)
     loop = asyncio.get_running_loop()
     typed = asyncio.Event()
-    loop.add_reader(sys.stdin.fileno(), typed.set)  # input() would not hear Ctrl-C before the line's end
+    loop.add_reader(sys.stdin.fileno(), typed.set)  # input() would not notice Ctrl-C before the end of the line
     try:
         await typed.wait()
     finally:

@@ -1,4 +1,4 @@
-"""`headrace config`: the configuration as it is understood, what is wrong with it, and what it may hold."""
+"""`headrace config`: the configuration as it is understood, its errors, and its schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that the daemon on this machine does: how they reach it."""
+"""Sends commands to the daemon on this machine."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from headrace.settings.destination import Settings
 
 ANSWER = 90.0
-"""Seconds that the daemon may take: a run ends in order before some commands are done."""
+"""Seconds that the daemon may take: a run ends in order before some commands are executed."""
 _EVERYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 async def command(
     settings: Settings, name: str, action: str, body: dict[str, Any], *, limit: float | None = ANSWER
 ) -> dict[str, Any]:
-    """What the daemon answers to a command about a destination within `limit` seconds. Raises CommandRefused and
-    TokenError. Cancelled, it ends the connection, so that the daemon does not go on either."""
+    """Returns the daemon's answer to a command about a destination within `limit` seconds. Raises CommandRefused and
+    TokenError. If cancelled, it closes the connection, so that the daemon abandons the command too."""
     from headrace.http.token import TokenError, command_token
 
     destination(settings, name)
     try:
         token = command_token(settings.http, os.environ.get("HEADRACE_TOKEN", ""))
     except TokenError:
-        await look(settings)  # a daemon that never ran has made no token: that none answers is what to say
+        await look(settings)  # a daemon that never ran has made no token: report that none answers
         raise
     path = f"/api/v1/destinations/{name}/{action}"
     code, answer = await _exchanged(settings.http, "POST", path, body, token, limit)
@@ -49,12 +49,12 @@ async def command(
 
 
 async def look(settings: Settings) -> dict[str, Any]:
-    """The daemon's own word about all destinations, as /health has it. Raises CommandRefused."""
+    """Returns the daemon's report about all destinations, as in /health. Raises CommandRefused."""
     return (await _exchanged(settings.http, "GET", "/health", None, "", ANSWER))[1]
 
 
 async def runs(settings: Settings, name: str) -> bool:
-    """Whether the daemon of this configuration answers, and has the destination in hand: it runs it, or waits to."""
+    """Returns whether the daemon of this configuration answers, and runs the destination or waits to."""
     if settings.http.address is None:
         return False
     try:
@@ -66,7 +66,7 @@ async def runs(settings: Settings, name: str) -> bool:
 
 
 async def look_at(settings: Settings, name: str) -> dict[str, Any]:
-    """The same of one destination. Raises CommandRefused."""
+    """Returns the same for one destination. Raises CommandRefused."""
     destination(settings, name)
     page = (await look(settings)).get("destinations", {}).get(name)
     if page is None:
@@ -79,7 +79,7 @@ async def look_at(settings: Settings, name: str) -> dict[str, Any]:
 async def _exchanged(
     settings: HttpSettings, method: str, path: str, body: dict[str, Any] | None, token: str, limit: float | None
 ) -> tuple[int, dict[str, Any]]:
-    """What is answered. Not by asyncio.to_thread(): whoever is interrupted would wait for the thread's end."""
+    """Returns the answer. Not by asyncio.to_thread(): an interrupted command would wait for the thread's end."""
     connection = _connection(settings, limit)
     loop = asyncio.get_running_loop()
     answered: asyncio.Future[tuple[int, dict[str, Any]]] = loop.create_future()
@@ -110,7 +110,7 @@ async def _exchanged(
 
 
 def _abort(connection: http.client.HTTPConnection) -> None:
-    """Ends a connection on which another thread waits."""
+    """Closes a connection that another thread waits on."""
     if (sock := connection.sock) is not None:
         with contextlib.suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)
@@ -150,7 +150,7 @@ def _exchange(
 
 
 def _connection(settings: HttpSettings, limit: float | None) -> http.client.HTTPConnection:
-    """Not made yet. Raises CommandRefused."""
+    """Returns a connection, not opened yet. Raises CommandRefused."""
     import http.client
     import ssl
 
@@ -165,8 +165,8 @@ def _connection(settings: HttpSettings, limit: float | None) -> http.client.HTTP
     host = _EVERYWHERE.get(host, host)
     if settings.tls_certificate is None:
         return http.client.HTTPConnection(host, port, timeout=limit)
-    # The certificate is known, and made for a name by which this machine may not know itself. Of a chain only the
-    # first is the daemon's: its authority has signed others.
+    # The certificate is known, but its name may not be known to this machine. Of a chain only the first is the
+    # daemon's: its authority has signed others.
     text = settings.tls_certificate.read_text("ascii", "replace")
     begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
     first = f"{begin}{text.partition(begin)[2].partition(end)[0]}{end}"

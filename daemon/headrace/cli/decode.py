@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Decodes; the exit status. Raises HeadraceError."""
+    """Decodes; returns the exit status. Raises HeadraceError."""
     try:
         window = _window(arguments)
         settings = _settings(arguments)
@@ -133,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
                         positional=arguments.positional,
                     )
             finally:
-                output.finish(sys.stdout.buffer)  # what came before an error is true
+                output.finish(sys.stdout.buffer)  # what came before an error is valid
                 sys.stdout.buffer.flush()
     except BrokenPipeError:
         leave_stdout()
@@ -143,7 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _window(arguments: argparse.Namespace) -> Window:
-    """What part is wanted. Raises ValueError in words for people."""
+    """Returns the requested part. Raises ValueError in words for people."""
     if bool(arguments.files) == bool(arguments.host):
         raise ValueError("give binlog files, or --host, and not both")
     if arguments.follow and not arguments.host:
@@ -160,7 +160,7 @@ def _window(arguments: argparse.Namespace) -> Window:
 
 
 def _bound(text: str | None, alone: list[str], option: str) -> tuple[str, int] | int | None:
-    """File and offset, or microseconds since 1970."""
+    """Returns file and offset, or microseconds since 1970."""
     if text is None:
         return None
     if re.fullmatch(r"[0-9]{1,19}", text) and alone:
@@ -192,7 +192,7 @@ def _format(name: str) -> str:
 
 
 def _settings(arguments: argparse.Namespace) -> DestinationSettings:
-    """A destination that prints. Raises ValueError in words for people."""
+    """Returns the settings of a destination that prints. Raises ValueError in words for people."""
     _parsed("--table", compile_filter, arguments.table)
     source: dict[str, Any] = {
         "skip_event": [_parsed("--skip-event", parse_file_position, bound) for bound in arguments.skip_event]
@@ -211,7 +211,7 @@ def _settings(arguments: argparse.Namespace) -> DestinationSettings:
 def printing_settings(
     format_: str = "canal", include: str = "", source: Mapping[str, Any] | None = None
 ) -> DestinationSettings:
-    """The settings of a destination that prints; of one for files without a `source`. Raises ConfigError."""
+    """Returns the settings of a destination that prints; without `source`, of one for files. Raises ConfigError."""
     message: dict[str, Any] = {"format": format_}
     if format_ == "debezium":
         message["debezium"] = {"schemas": False, "schema_topic": "decode"}

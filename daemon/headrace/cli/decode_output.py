@@ -1,4 +1,4 @@
-"""What `headrace decode` prints: messages, or counts."""
+"""The output of `headrace decode`: messages, or counts."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from headrace.ports.inspection import Output
 from headrace.settings.destination import DestinationSettings
 
 _NOWHERE = Position("", "", 0)
-"""Nobody stores how far the output has come."""
+"""The progress of the output is not stored."""
 
 
 class Printed(Output):
-    """What is printed of the changes that are read."""
+    """Prints the changes that are read."""
 
     def finish(self, out: BinaryIO) -> None:
-        """At the end, also after an error."""
+        """Prints the rest; called at the end, also after an error."""
 
 
 class Lines(Printed):
-    """Messages as lines, made by what the daemon makes them with."""
+    """Prints messages as lines, made by the daemon's own code."""
 
     def __init__(self, settings: DestinationSettings, out: BinaryIO) -> None:
         fmt = new_format(settings)
@@ -50,7 +50,7 @@ class Lines(Printed):
 
 
 class Stats(Printed):
-    """Events and rows by table and kind."""
+    """Prints events and rows by table and kind."""
 
     def __init__(self) -> None:
         self._events: Counter[tuple[str, str]] = Counter()

@@ -1,4 +1,4 @@
-"""What ${NAME} in a configuration refers to: the environment, and files such as EnvironmentFile= names in systemd."""
+"""The values of ${NAME} in a configuration: the environment, and files as in EnvironmentFile= of systemd."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
 
 
 def environment(files: Iterable[Path]) -> dict[str, str]:
-    """The environment, with what the files add to it; a later one wins. Raises ConfigError."""
+    """Returns the environment with the values of the files; a later file has precedence. Raises ConfigError."""
     found = dict(os.environ)
     problems: list[str] = []
     for file in files:
@@ -24,7 +24,7 @@ def environment(files: Iterable[Path]) -> dict[str, str]:
 
 
 def _read(file: Path, problems: list[str]) -> dict[str, str]:
-    """The values are told to nobody: they are secrets."""
+    """Reads a file. Errors never show the values: they are secrets."""
     try:
         lines = file.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -49,14 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_names(canal: argparse.ArgumentParser, debezium: argparse.ArgumentParser) -> None:
-    """The options that say what the destination is called in the other system."""
+    """Adds the options for the destination's name in the other system."""
     canal.add_argument("--as", dest="destination", metavar="NAME", help="Canal's name of it (default: the same)")
     debezium.add_argument("--connector", metavar="NAME", help="the connector's name (default: the destination's)")
     debezium.add_argument("--prefix", metavar="NAME", help="its topic.prefix (default: [message.debezium] name)")
 
 
 async def _position(settings: Settings, chosen: DestinationSettings) -> Position:
-    """What is stored, while no daemon runs the destination. Raises CommandRefused."""
+    """Returns the stored position, while no daemon runs the destination. Raises CommandRefused."""
     async with coordinated(settings) as shared:
         store = await open_store(shared, chosen)
         async with held(shared, chosen):
@@ -91,7 +91,7 @@ async def _canal(settings: Settings, given: argparse.Namespace) -> int:
 
 
 def connector_of(chosen: DestinationSettings, given: argparse.Namespace) -> tuple[str, str]:
-    """The connector's name and its topic.prefix, as given or by default."""
+    """Returns the connector's name and its topic.prefix, as given or by default."""
     prefix = given.prefix or getattr(getattr(chosen.message, "debezium", None), "name", "") or chosen.name
     return given.connector or chosen.name, prefix
 

@@ -1,4 +1,4 @@
-"""`headrace import`: a configuration out of Canal's or Debezium's, and the cursor from which to go on."""
+"""`headrace import`: a configuration from Canal's or Debezium's, and the cursor from which to continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headrace init`: a first configuration with comments, after asking the source what it has."""
+"""`headrace init`: a first configuration with comments, after reading the source."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ async def _init(given: argparse.Namespace) -> int:
 
 
 def _ask(question: str, option: str, *, default: str = "", secret: bool = False) -> str:
-    """What somebody answers. Raises CommandRefused where nobody can be asked."""
+    """Asks a question and returns the answer. Raises CommandRefused if nobody can be asked."""
     if not sys.stdin.isatty():
         if default:
             return default
@@ -188,7 +188,7 @@ def _sink(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As a TOML string."""
+    """Returns a TOML string."""
     if "'" not in text and text.isprintable():
         return f"'{text}'" if "\\" in text or '"' in text else f'"{text}"'
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -198,7 +198,7 @@ def _quoted(text: str) -> str:
 
 
 def _write(files: Sequence[Path], texts: Sequence[str]) -> None:
-    """An existing headrace.toml is left as it is."""
+    """Writes the files. An existing headrace.toml is not changed."""
     try:
         for file, text in zip(files, texts, strict=True):
             if file.exists():

@@ -1,4 +1,4 @@
-"""The `headrace` command: one module a command beside this one, and the exit statuses that all share."""
+"""The `headrace` command: one module for each command in this package, and the exit statuses that all share."""
 
 from __future__ import annotations
 
@@ -44,11 +44,12 @@ COMMANDS = {
     "completion": ("completion", "print a completion script for a shell"),
     "version": ("version", "show the versions of headrace and its components"),
 }
-"""Module and help of each command. A module is imported when its command is given: help and --version need none."""
+"""Module and help of each command. A module is imported only for its command: help and --version need none."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; the exit status: 0 well, 1 something failed, 2 the configuration or the command is wrong."""
+    """Runs one command; returns the exit status: 0 success, 1 something failed, 2 the configuration or the command is
+    wrong."""
     arguments = make_parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
     if "run" in arguments:
         return _guarded(lambda: int(arguments.run(arguments)))
@@ -56,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser(argv: Sequence[str], *, every: bool = False) -> argparse.ArgumentParser:
-    """The parser of a command line; of the commands only the one that is given knows its arguments, or `every` one."""
+    """Returns the parser of a command line. Only the given command has its arguments, or `every` one."""
     given = next((word for word in argv if not word.startswith("-")), "")
     parser = argparse.ArgumentParser(
         prog="headrace", description="Carries row changes out of MySQL.", allow_abbrev=False
@@ -71,7 +72,7 @@ def make_parser(argv: Sequence[str], *, every: bool = False) -> argparse.Argumen
 
 
 def _run_configured(arguments: argparse.Namespace) -> int:
-    """A command with a configuration. Raises HeadraceError."""
+    """Runs a command with a configuration. Raises HeadraceError."""
     import asyncio
 
     from headrace.cli.environment import environment
@@ -109,13 +110,14 @@ def _guarded(call: Callable[[], int], destination: str = "") -> int:
 
 
 def leave_stdout() -> None:
-    """Whoever read has seen enough. Python would complain once more when it closes standard output."""
+    """Handles a closed standard output: the reader has seen enough. Python would otherwise print an error when it
+    closes it."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's loops when wanted, or installed; None means Python's own."""
+    """Returns uvloop's factory of loops if requested, or installed; None means Python's own."""
     if wanted == "asyncio":
         return None
     try:

@@ -1,4 +1,4 @@
-"""`headrace pause`, `resume` and `restart`: what the running daemon does with a destination as a whole."""
+"""`headrace pause`, `resume` and `restart`: commands to the running daemon about a whole destination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headrace parked`: shows messages that the sink refused, has them sent again, or gives them up."""
+"""`headrace parked`: shows messages that the sink refused, sends them again, or discards them."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _line(entry: ParkedEntry) -> str:
 
 
 def _plain(entry: ParkedEntry) -> dict[str, Any]:
-    """An entry as JSON shows it."""
+    """Returns an entry for JSON."""
     facts = asdict(entry)
     unit = facts.pop("unit")
     times = {f"{what}_at": time_text(facts.pop(f"{what}_us")) for what in ("created", "tried", "due")}
@@ -223,7 +223,7 @@ def _plain_content(content: ParkedContent) -> dict[str, Any]:
 
 
 def _readable(value: bytes | None) -> str | None:
-    """Text as it is; other bytes as 0x and hexadecimal digits."""
+    """Returns text unchanged; other bytes as 0x and hexadecimal digits."""
     if value is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`headrace position`: shows where destinations are, moves them, and says who moved them before."""
+"""`headrace position`: shows the positions of destinations, moves them, and shows who moved them before."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def _history(settings: Settings, given: argparse.Namespace) -> int:
 
 
 def _telling(entries: list[HistoryEntry]) -> list[HistoryEntry]:
-    """The last moves by people and policies, and the last checkpoints, of which there are many; newest first."""
+    """Returns the last moves by people and policies, and the last of the many checkpoints; newest first."""
     moves = [entry for entry in entries if entry.actor != "checkpoint"][:_MOVES]
     checkpoints = [entry for entry in entries if entry.actor == "checkpoint"][:_CHECKPOINTS]
     return sorted(moves + checkpoints, key=lambda entry: entry.version, reverse=True)
@@ -101,7 +101,7 @@ def _table(entries: list[HistoryEntry]) -> str:
 
 
 def _what(entry: HistoryEntry) -> str:
-    """Why the position changed, and what that cost."""
+    """Returns why the position changed, and what that skipped or repeated."""
     parts = []
     gap = Gap.from_dict(entry.details["gap"]) if entry.details.get("gap") else None
     if entry.position is None and gap is not None:

@@ -1,4 +1,4 @@
-"""`headrace position set` and `reset`: an operator moves a position, knowing what that gives up."""
+"""`headrace position set` and `reset`: an operator moves a position, after seeing what that skips or repeats."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from headrace.cli.wiring import Wiring
 
 _LOOK = 0.2
-"""Seconds between two looks at how far the daemon is."""
+"""Seconds between two checks of the daemon's progress."""
 _LOOK_UNSEEN = 2.0
-"""The same where nobody sees it."""
+"""The same if nobody sees it."""
 
 
 async def move(settings: Settings, given: argparse.Namespace) -> int:
-    """Moves a position; the exit status. Raises HeadraceError."""
+    """Moves a position; returns the exit status. Raises HeadraceError."""
     chosen = destination(settings, given.name)
     from headrace.cli.wiring import check_place
 
@@ -51,7 +51,7 @@ async def move(settings: Settings, given: argparse.Namespace) -> int:
 
 
 async def reset(settings: Settings, given: argparse.Namespace) -> int:
-    """Takes a position away; the exit status. Raises HeadraceError."""
+    """Removes a position; returns the exit status. Raises HeadraceError."""
     chosen = destination(settings, given.name)
     require_answer(given.yes)
     if await control.runs(settings, given.name):
@@ -71,12 +71,12 @@ async def move_to(
     notes: Sequence[str] = (),
     why: str = "",
 ) -> int:
-    """Moves the position of a destination that no daemon runs, after showing what that means, with further `notes`,
-    and asking unless `yes`; the exit status. `to` and `events_done` are as PositionMover.plan() has them; `why` stands
-    in the history instead of `to`. Raises HeadraceError."""
+    """Moves the position of a destination that no daemon runs, after showing what that means, with further `notes`, and
+    asking unless `yes`; returns the exit status. `to` and `events_done` are as for PositionMover.plan(); `why` is
+    written to the history instead of `to`. Raises HeadraceError."""
     name, store = chosen.name, await open_store(shared, chosen)
     mover = PositionMover(name, shared.source(chosen), store, chosen.source.start)
-    # Not held while somebody thinks about it: the daemon would take that for another one that runs it.
+    # Not held while the operator decides: the daemon would take the command for another one that runs it.
     async with held(shared, chosen):
         stored = await store.load(name)
         if not to and stored.position is None:
@@ -104,7 +104,7 @@ async def move_to(
 
 
 async def _by_daemon(settings: Settings, given: argparse.Namespace, body: dict[str, Any]) -> int:
-    """Has the daemon that runs the destination move it: its run ends in order, and the next begins there."""
+    """Lets the daemon that runs the destination move it: its run ends in order, and the next begins there."""
     name, body = given.name, {**body, "by": operator()}
     plan = await _searched(settings, name, {**body, "commit": False})
     print(_shown(name, plan))
@@ -115,8 +115,8 @@ async def _by_daemon(settings: Settings, given: argparse.Namespace, body: dict[s
 
 
 async def _searched(settings: Settings, name: str, body: dict[str, Any]) -> dict[str, Any]:
-    """The daemon's answer, which may take as long as its search comes further; meanwhile a terminal shows how far
-    that is. Raises CommandRefused and TokenError."""
+    """Returns the daemon's answer, which may take as long as its search makes progress; meanwhile a terminal shows the
+    progress. Raises CommandRefused and TokenError."""
     try:
         async with asyncio.timeout(control.ANSWER) as limit:
             with progress("searching") as work:
@@ -130,7 +130,7 @@ async def _searched(settings: Settings, name: str, body: dict[str, Any]) -> dict
 
 
 async def _follow(settings: Settings, name: str, work: Work, limit: asyncio.Timeout) -> None:
-    """Puts a limit off each time that the daemon's search has come further."""
+    """Extends a limit each time that the daemon's search has made progress."""
     known: Any = None
     while True:
         await asyncio.sleep(_LOOK if work.shows else _LOOK_UNSEEN)
@@ -146,7 +146,7 @@ async def _follow(settings: Settings, name: str, work: Work, limit: asyncio.Time
 
 
 def _shown(name: str, plan: Mapping[str, Any]) -> str:
-    """A plan as PlannedMove.shown() has it."""
+    """Returns a plan, in the form of PlannedMove.shown(), as text."""
     after = f", after the transaction of {plan['after']}" if plan["after"] else ""
     rows = [("from", f"{short(plan['from'])}{after}"), ("to", short(plan["to"]))]
     if plan["gap"]:

@@ -1,4 +1,4 @@
-"""`headrace position show`: what is stored of each destination, and whether its source can serve that."""
+"""`headrace position show`: the stored position of each destination, and whether its source can serve it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.settings.destination import Settings
 
 
 async def command(settings: Settings, given: argparse.Namespace) -> int:
-    """Prints the positions; 1 when a source can't be asked or can't serve what is stored."""
+    """Prints the positions; returns 1 if a source can't be queried or can't serve what is stored."""
     wanted = given.names or list(settings.destinations)
     for name in wanted:
         destination(settings, name)
@@ -41,7 +41,7 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
 
 
 def remedy(name: str, state: str) -> str:
-    """What an operator does about the state that a PositionReport has; "" where there is nothing to do."""
+    """Returns what an operator does about the state of a PositionReport; "" if there is nothing to do."""
     ways = {State.POSITION_LOST.value: "WHERE", State.SOURCE_CHANGED.value: "WHERE is one way"}
     way = ways.get(state)
     return f"headrace position set {name} {way}; see docs/troubleshooting.md#{state.lower()}" if way else ""

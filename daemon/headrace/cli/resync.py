@@ -1,4 +1,4 @@
-"""`headrace resync` and `headrace snapshot`: have rows published again, and see to what is under way."""
+"""`headrace resync` and `headrace snapshot`: publish rows again, and manage running snapshots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.settings.destination import Settings
 
 _LOOK = 0.5
-"""Seconds between two looks at a snapshot that is waited for."""
+"""Seconds between two checks of a snapshot that is waited for."""
 RESYNC = (
     "Has all rows of a table, or some of them, read and published again, in order with the changes that go on. The "
     "daemon that runs the destination does it; the command returns once that is stored. See docs/snapshots.md."
@@ -38,7 +38,7 @@ def _add_resync(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     parser.add_argument("name", metavar="DEST", help="the destination")
     tables = parser.add_argument("tables", metavar="TABLE", help="schema.table, or regexes as in [filter] include")
-    # Not nargs="?": argparse would take it for absent where an option stands between it and DEST.
+    # Not nargs="?": argparse would take it for absent if an option is between it and DEST.
     tables.required = False
     parser.add_argument("--all", action="store_true", help="all captured tables")
     parser.add_argument("--where", metavar="SQL", type=_not_empty, help="only rows that meet this condition")
@@ -67,7 +67,7 @@ def _add_snapshot(parser: argparse.ArgumentParser) -> None:
 
 
 def _not_empty(text: str) -> str:
-    """An empty text, such as of a variable that is not set, would mean all."""
+    """Refuses an empty text, for example from an unset variable, which would mean all."""
     if not text.strip():
         raise argparse.ArgumentTypeError("is empty: leave the option out where all are meant")
     return text
@@ -107,26 +107,26 @@ async def _wait(settings: Settings, given: argparse.Namespace) -> int:
 
 
 def _there(page: dict[str, Any]) -> set[str]:
-    """The snapshots that are read, or wait, or whose end is not stored yet."""
+    """Returns the snapshots that are read, or wait, or whose end is not stored yet."""
     shown, position = page["snapshot"] or {"queue": []}, page["position"] or {"snapshots": []}
     return {one["id"] for one in (*shown["queue"], *position["snapshots"])}
 
 
 async def _until_ended(settings: Settings, name: str, waited: set[str]) -> int:
-    """Tells how each of these snapshots ends; 0 when all of them are done. Raises as _ends()."""
+    """Reports how each of these snapshots ends; returns 0 if all of them are done. Raises as _ends()."""
     ends = await _ends(settings, name, waited, lambda id, outcome: print(f"{name}: {id}: {outcome}"))
     return int(any(outcome != "done" for outcome in ends.values()))
 
 
 async def _ends(settings: Settings, name: str, waited: set[str], told: Callable[[str, str], None]) -> dict[str, str]:
-    """How these snapshots have ended, once all have; `told` hears of each at once. Raises CommandRefused when nobody
-    knows how one has ended."""
+    """Returns how these snapshots have ended, once all have; the callback receives each at once. Raises CommandRefused
+    if it is unknown how one has ended."""
     ends, heard = dict[str, str](), time.monotonic()
     with progress("reading tables", counts=True) as work:
         while waited:
             try:
                 page = await control.look_at(settings, name)
-            except CommandRefused:  # a daemon that is started again knows them still
+            except CommandRefused:  # a restarted daemon still knows them
                 if time.monotonic() - heard > control.ANSWER:
                     raise
                 await asyncio.sleep(_LOOK)
@@ -189,7 +189,7 @@ async def _status(settings: Settings, given: argparse.Namespace) -> int:
 
 
 def _about(waiting: dict[str, Any]) -> str:
-    """A snapshot that waits."""
+    """Returns the text about a snapshot that waits."""
     parts = [waiting["kind"], waiting["only"] or "all captured tables"]
     parts += [f"where {waiting['where']}"] if waiting["where"] else []
     return ", ".join([*parts, *(["paused"] if waiting["paused"] else [])])

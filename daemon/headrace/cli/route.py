@@ -1,4 +1,4 @@
-"""`headrace route`: where the changes of a table, or of one row, go, and which rule says so."""
+"""`headrace route`: where the changes of a table, or of one row, go, and which rule decides."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def command(settings: Settings, given: argparse.Namespace) -> int:
-    """Prints an answer a destination; the exit status."""
+    """Prints an answer for each destination; returns the exit status."""
     schema, dot, table = given.table.partition(".")
     if not dot or not schema or not table:
         raise ConfigError([f"'{given.table}' should be a table with its schema, such as shop.orders"])
@@ -101,7 +101,7 @@ async def _answer(
 async def _table_schema(
     settings: DestinationSettings, schema: str, table: str, row: dict[str, Any] | None, key: list[str] | None
 ) -> tuple[TableSchema | None, str]:
-    """The table's schema, and what is to be said of where it comes from."""
+    """Returns the table's schema, and the text about where it comes from."""
     note = "the columns are those of --row"
     if key is None:
         try:
@@ -137,7 +137,7 @@ def _values(schema: TableSchema, row: dict[str, Any]) -> Row:
 
 
 def _value(column: Column, value: Any) -> Any:
-    """As the decoder gives it: whole numbers and floats as numbers, everything else as MySQL prints it."""
+    """Returns the value in the decoder's form: integers and floats as numbers, everything else as MySQL prints it."""
     if value is None:
         return None
     whole = column.kind in {"tinyint", "smallint", "mediumint", "int", "bigint", "bit"}

@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def command(settings: Settings, env: Mapping[str, str]) -> int:
-    """Runs the daemon; the exit status. `env` is what files that change are filled in from. Raises HeadraceError when
-    the state store or HTTP can't be opened."""
+    """Runs the daemon; returns the exit status. `env` has the values for files that change. Raises HeadraceError if the
+    state store or HTTP can't be opened."""
     logs.configure(settings.log.format, settings.log.level)
     native = str(find(settings.daemon.native))
     log.info(
@@ -70,16 +70,16 @@ async def command(settings: Settings, env: Mapping[str, str]) -> int:
 
 
 def spare_collector() -> None:
-    """Has the cycle collector look less often. Messages in flight are some hundred thousand objects that reference
-    counts free; with Python's defaults the looks at them took up to a seventh of the time. A run that has ended may now
-    wait for the collector for long, so it lets go of its messages itself."""
+    """Makes the cycle collector run less often. Messages in flight are some hundred thousand objects that reference
+    counts free; with Python's defaults the collector took up to a seventh of the time. An ended run may wait long for
+    the collector, so it drops its messages itself."""
     gc.freeze()
     gc.set_threshold(50_000, 10, 10)
 
 
 @asynccontextmanager
 async def _serving(settings: Settings, facts: Facts) -> AsyncIterator[None]:
-    """Within it HTTP answers, unless it is turned off. Raises HttpError and TokenError."""
+    """Serves HTTP while the context lasts, unless it is turned off. Raises HttpError and TokenError."""
     address, http = settings.http.address, settings.http
     if not address:
         yield

@@ -1,4 +1,4 @@
-"""`headrace schema`: the tables of a destination as they are known at its position."""
+"""`headrace schema`: the tables of a destination as known at its position."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def command(settings: Settings, given: argparse.Namespace) -> int:
-    """Compares; the exit status."""
+    """Compares; returns the exit status."""
     chosen = destination(settings, given.name)
     if not chosen.route.topic_prefix:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""`headrace status`: what the daemon on this machine says of its destinations, once or live."""
+"""`headrace status`: the report of the daemon on this machine about its destinations, once or live."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _rows(page: dict[str, Any], before: dict[str, Any], seconds: float) -> list[
         rate = f"{max(0, now['rows'] - last['rows']) / seconds:,.0f}" if last and seconds else "-"
         position, standby = now["position"], now["state"] == "STANDBY"
         about = now["message"] or (f"run by {now['holder']}" if now["holder"] else "")
-        if now["state"] == "STARTING" and now["last_error"]:  # between two attempts nothing else says why
+        if now["state"] == "STARTING" and now["last_error"]:  # between two attempts nothing else shows the cause
             about = f"last error: {now['last_error']}"
         rows.append(
             (

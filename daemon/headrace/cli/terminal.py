@@ -1,4 +1,4 @@
-"""Tables and progress: with colours on a terminal, plain in a pipe or file; NO_COLOR is heeded."""
+"""Tables and progress: with colours on a terminal, plain in a pipe or file; NO_COLOR is respected."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from headrace.cli.common import aligned
 from headrace_common.printable import printable_lines
 
 _SOON = 1.0
-"""Seconds after which work shows how far it is."""
+"""Seconds after which work shows its progress."""
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
-    """For a terminal."""
+    """Returns a table for a terminal."""
     made = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
     for header in headers:
         made.add_column(header, overflow="fold")
@@ -51,7 +51,7 @@ def show_table(headers: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> 
 
 
 class Work:
-    """How far something is that takes longer than a second; see progress()."""
+    """The progress of work that takes longer than a second; see progress()."""
 
     def __init__(self, shown: Progress | None, about: str) -> None:
         self._shown, self._about = shown, about
@@ -60,12 +60,11 @@ class Work:
 
     @property
     def shows(self) -> bool:
-        """Whether anybody sees it."""
+        """Returns whether anybody sees it."""
         return self._shown is not None
 
     def at(self, done: int, total: int | None, about: str = "") -> None:
-        """`done` of `total`, as far as that is known. Another `about` than before takes the line over, with a rate of
-        its own."""
+        """Shows `done` of `total`, if that is known. A new `about` replaces the line, with its own rate."""
         about = about or self._about
         if self._shown is None or (self._task is None and time.monotonic() - self._began < _SOON):
             return
@@ -80,7 +79,7 @@ class Work:
 
 
 class _Rate(ProgressColumn):
-    """How many in a second."""
+    """Shows the rate per second."""
 
     def render(self, task: Task) -> Text:
         return Text("" if task.speed is None else f"{task.speed:,.0f}/s", style="progress.data.speed")
@@ -88,8 +87,8 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def progress(about: str, *, beside_output: bool = False, counts: bool = False) -> Iterator[Work]:
-    """Shows share, bytes (or, with `counts`, numbers), rate and remaining time on standard error, when that is a
-    terminal. `beside_output`: not where standard output goes to a terminal too, among whose lines it would stand."""
+    """Shows share, bytes (or, with `counts`, numbers), rate and remaining time on standard error, if that is a
+    terminal. `beside_output`: not if standard output is a terminal too, because it would mix with its lines."""
     if not sys.stderr.isatty() or (beside_output and sys.stdout.isatty()):
         yield Work(None, about)
         return

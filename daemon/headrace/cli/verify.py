@@ -94,14 +94,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _not_empty(text: str) -> str:
-    """An empty text, such as of a variable that is not set, would mean the topic."""
+    """Refuses an empty text, for example from an unset variable, which would mean the topic."""
     if not text.strip():
         raise argparse.ArgumentTypeError("is empty: leave the option out to compare with the messages")
     return text
 
 
 async def command(settings: Settings, given: argparse.Namespace) -> int:
-    """Compares the tables one after another; the exit status."""
+    """Compares the tables one after another; returns the exit status."""
     chosen = destination(settings, given.name)
     if given.index and chosen.message.format != "canal":
         raise ConfigError([f"--index: consumers make documents of Canal's messages, and {chosen.name} has others"])
@@ -140,7 +140,7 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
 
 
 async def _known(shared: Wiring, chosen: DestinationSettings) -> Sequence[dict[str, Any]]:
-    """The stored schema history, where there is one: it names tables that the source does not show to our account."""
+    """Returns the stored schema history, if it exists: it names tables that the source does not show to our account."""
     store = shared.store(chosen)
     if await store.problems(chosen.name, must_exist=True):
         return ()
@@ -155,8 +155,8 @@ async def _tables(
     chosen: DestinationSettings,
     entries: Sequence[dict[str, Any]],
 ) -> tuple[Mapping[tuple[str, str], str], list[TableSchema]]:
-    """Those that are meant, by name: the ones that the account may not read, each with the GRANT, and the others.
-    Raises ConfigError when there is none."""
+    """Returns the selected tables: by name those that the account may not read, each with the GRANT, and the others.
+    Raises ConfigError if there is none."""
     try:
         wants = matching(wanted, projections.captures)
     except ValueError as error:
@@ -175,7 +175,7 @@ async def _sides(
     given: argparse.Namespace,
     chosen: DestinationSettings,
 ) -> tuple[TableNow, View]:
-    """The two that are compared, nothing of them read. Raises ConfigError."""
+    """Returns the two sides of the comparison; nothing of them is read yet. Raises ConfigError."""
     projection = projections.project(schema)
     published = projection.schema
     try:
@@ -201,7 +201,7 @@ def _only_form(row: dict[str, object]) -> tuple[int, ...]:
 
 
 def _index_view(schema: TableSchema, given: argparse.Namespace) -> View:
-    """Raises ConfigError."""
+    """Returns the view of an index. Raises ConfigError."""
     url = urlsplit(given.index)
     if url.scheme not in ("http", "https") or not url.hostname:
         raise ConfigError(["--index should begin with https:// or http:// and a host"])
@@ -233,7 +233,7 @@ def _filled(template: str, names: dict[str, str], option: str) -> str:
 
 
 def _secret(reference: str, option: str, secrets: Path) -> str:
-    """What a reference stands for. A secret itself is refused: others would see it in the list of processes."""
+    """Returns the value of a reference. A secret itself is refused: others would see it in the list of processes."""
     if not reference:
         return ""
     if not re.fullmatch(r"\$\{[^}]*\}", reference):

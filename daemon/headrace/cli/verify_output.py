@@ -1,4 +1,4 @@
-"""What `headrace verify` prints: how far it is, on a terminal, and what it has found."""
+"""The output of `headrace verify`: its progress, on a terminal, and its results."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _RANGES_SHOWN = 20
 
 
 class Told:
-    """Shows how far the comparison of a table is."""
+    """Shows the progress of the comparison of a table."""
 
     def __init__(self, work: Work, table: str) -> None:
         self._work, self._table, self._what, self._count = work, table, "", 0
 
     def tell(self, what: str, count: int, total: int | None) -> None:
-        """So many more messages, documents or rows were read, of about so many in all."""
+        """Adds messages, documents or rows that were read, of about this total."""
         if what != self._what:
             self._what, self._count = what, 0
         self._count += count
@@ -29,7 +29,7 @@ class Told:
 
 
 def print_table(one: TableFound, extra: Path | None) -> None:
-    """Prints what was found of a table, for people. `extra` is the file that gets the keys of rows too many."""
+    """Prints the results for a table, for people. `extra` is the file that gets the keys of extra rows."""
     print(printable_lines(f"{one.table}: {_sentence(one)}"), flush=True)
     for note in one.notes:
         print(printable_lines(f"  note: {note}"))

@@ -1,4 +1,4 @@
-"""`headrace version`: of headrace, Python, the native code, and what it is made with."""
+"""`headrace version`: the versions of headrace, Python, the native code, and the libraries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _show(given: argparse.Namespace) -> int:
     found = {"headrace": __version__, "Python": platform.python_version(), **dict(filter(None, map(_part, _PARTS)))}
-    for entry in outside():  # of the same name two distributions may have one
+    for entry in outside():  # two distributions may have one of the same name
         found[entry.name] = ", ".join(filter(None, (found.get(entry.name), origin(entry))))
     native = find()
     found["headrace-native"] = native.version or f"none: {native.reason}"

@@ -1,8 +1,7 @@
-"""The composition root: the only module that knows the adapters, and what a process is put together of.
+"""The composition root: the only module that knows the adapters, and builds a process from them.
 
 A new adapter is a package and a line in ADAPTERS, or an entry point of another distribution (docs/adapters.md). It is
-imported when the configuration asks for it.
-"""
+imported when the configuration uses it."""
 
 from __future__ import annotations
 
@@ -74,17 +73,17 @@ ADAPTERS = Registry(
 
 
 def new_format(destination: DestinationSettings, adapters: Registry = ADAPTERS) -> ValueFormat | KeyedFormat:
-    """A format as the destination's [message] says."""
+    """Returns a new format for the destination's [message]."""
     return adapters.format_adapter(destination.message.format).format(destination.message, destination.name)
 
 
 def inspection(destination: DestinationSettings, daemon: DaemonSettings, adapters: Registry = ADAPTERS) -> Inspection:
-    """What commands ask a destination's source."""
+    """Returns what commands ask of a destination's source."""
     return adapters.source_adapter().inspection(destination, daemon, Projections(destination).captures)
 
 
 def document_index(access: IndexAccess) -> DocumentIndex:
-    """An index that consumers write to, not connected yet."""
+    """Returns an index that consumers write to, not connected yet."""
     from headrace.adapters.elasticsearch.index import ElasticsearchIndex
 
     return ElasticsearchIndex(access)
@@ -92,7 +91,7 @@ def document_index(access: IndexAccess) -> DocumentIndex:
 
 @asynccontextmanager
 async def foreign_nodes(hosts: str) -> AsyncIterator[ForeignNodes]:
-    """Nodes of other programs in a ZooKeeper ensemble. Raises LockServiceError, or ConfigError for what are no
+    """Yields nodes of other programs in a ZooKeeper ensemble. Raises LockServiceError, or ConfigError for invalid
     hosts."""
     from headrace.adapters.zookeeper.nodes import ForeignNodes
     from headrace.adapters.zookeeper.settings import ZooKeeperSettings
@@ -106,7 +105,7 @@ async def foreign_nodes(hosts: str) -> AsyncIterator[ForeignNodes]:
 
 
 def check_place(text: str) -> None:
-    """Raises ConfigError for what is no place to move a position to."""
+    """Raises ConfigError for a text that no position can be moved to."""
     try:
         ADAPTERS.source_adapter().check_place(text)
     except ValueError as error:
@@ -114,7 +113,7 @@ def check_place(text: str) -> None:
 
 
 def kafka_access(bootstrap: str) -> Any:
-    """How brokers are reached of which the hosts alone are known. Raises ConfigError."""
+    """Returns the settings for brokers of which only the hosts are known. Raises ConfigError."""
     try:
         return ADAPTERS.section("sink", "kafka").model_validate({"type": "kafka", "bootstrap_servers": bootstrap})
     except ValidationError as error:
@@ -122,7 +121,7 @@ def kafka_access(bootstrap: str) -> Any:
 
 
 async def topic_records(bootstrap: str, topic: str) -> list[Published]:
-    """All records of a topic, in the order of each partition. Raises SinkError or ConfigError."""
+    """Returns all records of a topic, in the order of each partition. Raises SinkError or ConfigError."""
     replay = ADAPTERS.sink_adapter("kafka").replay(kafka_access(bootstrap), topic)
     try:
         return [record async for block in replay.read() for record in block]
@@ -138,13 +137,13 @@ async def send_record(bootstrap: str, topic: str, key: bytes, value: bytes) -> N
 
 
 def sink_routing(destination: DestinationSettings, adapters: Registry = ADAPTERS) -> SinkRouting:
-    """What the sink has to know of the destination's other sections."""
+    """Returns what the sink needs from the destination's other sections."""
     route = destination.route
     apart = destination.message.capabilities.topics - {route.topic}
     counts = parse_partitions(route.dynamic_topic_partitions)
 
     def partitions(topic: str) -> int:
-        if topic in apart:  # [route] does not count there
+        if topic in apart:  # [route] does not apply there
             return 1
         count = counts.first(topic.removeprefix(route.topic_prefix))
         return max(count.partitions if count is not None else route.partitions, route.partition + 1)
@@ -156,27 +155,25 @@ def sink_routing(destination: DestinationSettings, adapters: Registry = ADAPTERS
 
 
 def address_of(settings: Settings) -> str:
-    """Where operators find the daemon: at its HTTP address, or on its host."""
+    """Returns where operators find the daemon: its HTTP address, or its host."""
     address = settings.http.address
     return f"{address[0]}:{address[1]}" if address else socket.gethostname()
 
 
 class Wiring:
-    """What a process is put together of; opened once. State stores are shared by the destinations that keep their
-    position in the same store.
+    """The objects of a process; opened once. Destinations that keep their position in the same store share it.
 
-    `command`: for a command of an operator, which is no member of the cluster and makes no store.
-    """
+    `command`: for an operator's command, which is not a member of the cluster and creates no store."""
 
     def __init__(self, settings: Settings, adapters: Registry = ADAPTERS, *, command: bool = False) -> None:
         self._settings, self._adapters, self._command = settings, adapters, command
         self._files: list[tuple[StateSettings, StateStore]] = []
-        """Compared, not hashed: what an adapter from outside has in its section may not be hashable."""
+        """Compared, not hashed: the section of a foreign adapter may not be hashable."""
         self._rebalancing: asyncio.Task[None] | None = None
         self._node = f"{settings.daemon.node}, command {os.getpid()}" if command else settings.daemon.node
         self._budget = ProcessBudget(settings.daemon.queue_bytes)
         self.cluster: Cluster | None = None
-        """With a cluster service only; it can be used once open() has returned."""
+        """Set with a cluster service only; usable once open() has returned."""
         if settings.cluster is not None:
             member = Member(self._node, address_of(settings), settings.daemon.max_destinations, command)
             self.cluster = Cluster(adapters.cluster_adapter(settings.service).service(settings.cluster), member)
@@ -193,7 +190,7 @@ class Wiring:
                 await self.store(destination).open()
 
     async def close(self) -> None:
-        """Gives everything back; safe to call twice."""
+        """Releases all resources; safe to call twice."""
         await cancel(self._rebalancing)
         if self.cluster is not None:
             await self.cluster.close()
@@ -201,7 +198,7 @@ class Wiring:
             await store.close()
 
     def parts(self, destination: DestinationSettings) -> Parts:
-        """The ports of one destination."""
+        """Returns the ports of one destination."""
         (parked, former), sink = self.parking_stores(destination), self._adapters.sink_adapter(destination.sink.type)
         name, settings, routing = destination.name, destination.sink, sink_routing(destination, self._adapters)
         store, ends, lock = self.store(destination), TopicEnds(), self.lock(destination)
@@ -229,39 +226,39 @@ class Wiring:
         )
 
     def source(self, destination: DestinationSettings) -> Source:
-        """The destination's source, which nothing was asked of yet."""
+        """Returns the destination's source, without connecting."""
         adapter, captures = self._adapters.source_adapter(), Projections(destination).captures
         return adapter.source(destination, self._settings.daemon, captures, self._budget.ahead)
 
     def inspection(self, destination: DestinationSettings) -> Inspection:
-        """What commands ask the destination's source."""
+        """Returns what commands ask of the destination's source."""
         return inspection(destination, self._settings.daemon, self._adapters)
 
     def probe_sink(self, destination: DestinationSettings) -> Sink:
-        """A sink for check() alone, which disturbs no other."""
+        """Returns a sink for check() only, which disturbs no other."""
         sink = self._adapters.sink_adapter(destination.sink.type)
         use = SinkUse(destination.name, Lease(), sink_routing(destination, self._adapters))
         return sink.probe(destination.sink, use)
 
     def topic_view(self, destination: DestinationSettings, schema: TableSchema, topic: str) -> TopicView:
-        """What a destination has published of a table, whose published schema this is. Raises LookupError."""
+        """Returns what a destination has published of a table with this published schema. Raises LookupError."""
         from headrace.verify.views import TopicView
 
         return TopicView(self.replay(destination, topic), self.message_reader(destination, schema))
 
     def replay(self, destination: DestinationSettings, topic: str, since_ms: int = 0) -> Replay:
-        """The messages of a topic in the destination's sink; see SinkAdapter.replay(). Raises LookupError."""
+        """Returns the messages of a topic in the destination's sink; see SinkAdapter.replay(). Raises LookupError."""
         return self._adapters.sink_adapter(destination.sink.type).replay(destination.sink, topic, since_ms)
 
     def message_reader(self, destination: DestinationSettings, schema: TableSchema) -> MessageReader:
-        """What understands a destination's messages about a table. Raises LookupError."""
+        """Returns a reader of a destination's messages about a table. Raises LookupError."""
         if not destination.message.capabilities.readable:
             raise LookupError("messages without before, op and source can't be read back")
         keys = [schema.columns[i].name for i in schema.keys]
         return self._adapters.format_adapter(destination.message.format).reader(schema.schema, schema.table, keys)
 
     def store(self, destination: DestinationSettings) -> StateStore:
-        """Where the destination's position is kept. open() has to be called before it is used, by each user."""
+        """Returns the store of the destination's position. Each user must call open() before using it."""
         sink = destination.sink
         if destination.exactly_once:
             return self._adapters.sink_adapter(sink.type).state_store(sink, destination.name)
@@ -275,7 +272,7 @@ class Wiring:
         return known
 
     def lock(self, destination: DestinationSettings) -> Lock:
-        """The destination's lock, not taken."""
+        """Returns the destination's lock, not taken."""
         if self.cluster is not None:
             return self.cluster.lock(destination.name)
         from headrace.adapters.local.lock import FileLock
@@ -284,8 +281,8 @@ class Wiring:
         return FileLock(path.parent / f"{destination.name}.lock", self._settings.daemon.node)
 
     def parking_stores(self, destination: DestinationSettings) -> tuple[ParkingStore | None, list[ParkingStore]]:
-        """Where its parked messages are kept, None when its sink parks none; and where others may wait that nobody
-        looks for any more, because the configuration was another one."""
+        """Returns the store of its parked messages, None if its sink parks none; and stores of former configurations,
+        which may still have messages that nothing sends."""
         sink, parking, stores = destination.sink, destination.parking, list[ParkingStore]()
         if parking.store != "state":
             stores.append(self._adapters.parking_adapter(parking.store).store(parking, destination.name))

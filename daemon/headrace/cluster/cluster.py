@@ -1,4 +1,4 @@
-"""Daemons that share destinations by a lock service, as one process sees them."""
+"""Daemons that share destinations through a lock service, as one process sees them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Member:
     address: str
     """The address at which operators find the daemon: that of HTTP, or its host."""
     max_destinations: int = 0
-    """How many it may run; 0: any number."""
+    """Maximum number of destinations that it may run; 0: any number."""
     command: bool = False
-    """A command of an operator: no member, seen by nobody, and it makes nothing."""
+    """Whether it is an operator's command: not a member, not visible to others, and it creates nothing."""
 
 
 class Cluster:
     """One session with the service, its locks, its state store, and who runs what. Every call has a time limit and
-    raises LockServiceError when the service does not answer, or does not do what is asked."""
+    raises LockServiceError if the service does not answer, or does not do what is requested."""
 
     def __init__(self, service: LockService, member: Member) -> None:
         self._member = member
@@ -42,18 +42,18 @@ class Cluster:
         self.session = Session(service, member.node, info, member=not member.command, capacity=member.max_destinations)
         self.counts = self.session.counts
         self.store = ClusterStore(self.session)
-        """Holds the positions of all destinations."""
+        """The positions of all destinations."""
 
     async def start(self) -> None:
         """Connects and joins the members. Raises LockServiceError; nothing is open then."""
         await self.session.start()
 
     async def close(self) -> None:
-        """Gives up all locks and leaves the members; safe to call twice. Never raises."""
+        """Releases all locks and leaves the members; safe to call twice. Never raises."""
         await self.session.close()
 
     def lock(self, destination: str) -> Lock:
-        """The lock of a destination, not taken."""
+        """Returns the lock of a destination, not taken."""
         return SharedLock(self.session, destination, self._member.node, self._member.address)
 
     async def look(self) -> View:
@@ -90,25 +90,26 @@ class Cluster:
         )
 
     async def ask_to_move(self, destination: str, node: str, by: str) -> None:
-        """Says that `node` is to run a destination next; its holder hands it over in order. `by` names the asker."""
+        """Requests that `node` runs a destination next; the holder hands it over in order. `by` names who requests
+        it."""
         path = self.session.paths.destination(destination).move
         data = _note(to=node, by=by)
         for _ in range(3):
             with _unless("no_node", "node_exists", "bad_version"):
                 there = await self.session.get(path)
                 if there is not None and by == BALANCE and read_json(there.data).get("by") != BALANCE:
-                    return  # an operator has asked for something else meanwhile
+                    return  # an operator has requested something else meanwhile
                 await self.session.multi(Set(path, data, there.version) if there else Create(path, data))
                 return
         raise ServiceError(f"several daemons or operators move {destination} at the same time; try again")
 
     async def drain(self, node: str, by: str) -> None:
-        """Says that a daemon is to run nothing, until undrain(). Safe when it is said already."""
+        """Requests that a daemon runs nothing, until undrain(). Safe to repeat."""
         with _unless("node_exists"):
             await self.session.multi(Create(self.session.paths.drain(node), _note(by=by)))
 
     async def undrain(self, node: str) -> None:
-        """Lets a daemon run destinations again. Safe when it may."""
+        """Lets a daemon run destinations again. Safe to repeat."""
         with _unless("no_node"):
             await self.session.multi(Delete(self.session.paths.drain(node)))
 

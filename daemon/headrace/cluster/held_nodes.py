@@ -1,4 +1,4 @@
-"""Nodes outside of the cluster's root, which the holder of a destination writes for the clients of another system."""
+"""Nodes outside of the cluster's root, which the holder of a destination writes for clients of another system."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from headrace.ports.lock_service import Check, Create, Delete, Op, Refused, Serv
 from headrace.ports.nodes import LockedNodes
 
 _TRIES = 10
-"""Writes that others may be faster than."""
+"""Attempts if others write at the same time."""
 
 
 class HeldNodes(LockedNodes):
-    """Of one holding: every write is one transaction with `checks`, which hold as long as the lock is ours.
+    """The nodes during one holding: every write is one transaction with `checks`, which are true while the lock is
+    ours.
 
-    Everybody may change the nodes, because the other system's clients log in as nobody.
-    """
+    Anybody may change the nodes, because the other system's clients log in without an account."""
 
     def __init__(self, session: Session, checks: Sequence[Check], generation: int) -> None:
         self._session, self._checks, self._generation = session, checks, generation

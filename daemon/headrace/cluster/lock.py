@@ -1,4 +1,4 @@
-"""The shared lock: an ephemeral node says who runs a destination, its epoch node's version guards every write."""
+"""The shared lock: an ephemeral node says who runs a destination; the version of its epoch node guards every write."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from headrace.tasks import set_within
 
 _log = structlog.get_logger(__name__)
 _STEP = 1.0
-"""Seconds that each turn in the queue waits longer for those before it, and between two looks of a waiting
+"""Seconds that each position in the queue waits longer for those before it, and between two checks of a waiting
 daemon."""
 _PREFERENCE = 10.0
-"""Seconds that the others leave to the daemon that an operator, or the balance, prefers."""
+"""Seconds that the others wait for the daemon that an operator, or the balance, prefers."""
 _FULL_LOOK = 10
-"""Every so many looks at the holder the whole line is looked at."""
+"""After this many checks of the holder alone, the whole queue is checked."""
 _RELEASE_LIMIT = 2.0
 _NOT_HELD = "the lock is not held"
 
 
 class SharedLock(Lock):
-    """One destination's lock. `address` is where people find this daemon (its HTTP address, or its host)."""
+    """The lock of one destination. `address` is where people find this daemon (its HTTP address, or its host)."""
 
     shared = True
 
@@ -62,21 +62,21 @@ class SharedLock(Lock):
         self.lease.lose(_NOT_HELD)
         self._holding: Holding | None = None
         self._standing = -1
-        """The session's generation in which a `running` of ours may stand; -1: there is none."""
+        """The session's generation in which a `running` of ours may exist; -1: there is none."""
         self._tried: set[int] = set()
-        """The epochs that it may have: another lock of this process may have put up its own in the same session."""
+        """The epochs that it may have: another lock of this process may have created its own in the same session."""
         self._seen: tuple[int, int] = (0, 0)
-        """The holder's node as last seen, and how often it was looked at alone since."""
+        """The holder's node as last seen, and how many times it was checked alone since."""
         self._noticed: tuple[tuple[int, int], float] = (0, 0), 0.0
-        """The request to move that was seen last, and when."""
+        """The last request to move that was seen, and when."""
         self._missing_since = 0.0
         self._clearing: asyncio.Task[None] | None = None
         self.holder_info: dict[str, Any] = {}
-        """node, address, epoch and since (microseconds since 1970) of who held it when it was last seen."""
+        """node, address, epoch and since (microseconds since 1970) of the holder when it was last seen."""
 
     @property
     def holder(self) -> str:
-        """As last seen: "node (address)"; empty when nobody held it."""
+        """Returns "node (address)" as last seen; empty if nobody held it."""
         info = self.holder_info
         return f"{info.get('node') or 'another daemon'} ({info.get('address') or '?'})" if info else ""
 
@@ -93,7 +93,7 @@ class SharedLock(Lock):
         self._seen = 0, 0
         try:
             while not await self._attempt(known_epoch, waiting=True):
-                await set_within(self._wake, _STEP)  # something that was watched changes, or the next look is due
+                await set_within(self._wake, _STEP)  # a watched node changes, or the next check is due
         except BaseException:
             await self._clear()
             raise
@@ -115,7 +115,8 @@ class SharedLock(Lock):
         return self.holder
 
     async def set_ready(self, ready: bool) -> None:
-        """Those that are not stand behind those that are. What can't be told now is told by the next call."""
+        """Publishes whether this daemon is ready; in the queue, those that are not come after those that are. If it
+        can't be published now, the next call does it."""
         self._queue.ready = ready
         if self._queue.joined and self._queue.told is not ready and self._session.connected:
             try:
@@ -139,7 +140,7 @@ class SharedLock(Lock):
         try:
             raw = read_json(node.data)
             return Hang(str(raw["place"]), str(raw["position"]), str(raw["program"]), int(raw["times"]))
-        except (KeyError, TypeError, ValueError):  # somebody else's
+        except (KeyError, TypeError, ValueError):  # another program's
             return None
 
     async def recovered(self) -> None:
@@ -149,7 +150,7 @@ class SharedLock(Lock):
         try:
             while not session.connected or (session.counts.suspensions, session.generation) == before:
                 changed.clear()
-                await set_within(changed, _STEP)  # the client may be ahead of what it tells
+                await set_within(changed, _STEP)  # the client may know more than it has reported
         finally:
             ignore()
 
@@ -171,7 +172,7 @@ class SharedLock(Lock):
     # -- taking it ------------------------------------------------------------------------------------------------
 
     async def _attempt(self, known_epoch: KnownEpoch, *, waiting: bool) -> bool:
-        """One look, and when it is our turn, one attempt."""
+        """Checks the lock once and, if it is our turn, makes one attempt."""
         if self._holding is not None and not self.lease.lost:
             return True
         woken = self._wake.is_set()
@@ -192,27 +193,27 @@ class SharedLock(Lock):
             await self._see_our_turn(view, waiting=waiting)
             if not self._may_take(view, waiting=waiting) or not await self._queue.join():
                 return False
-            if self._session.is_full():  # by now: several locks may have looked at the same time
+            if self._session.is_full():  # checked again: several locks may have checked at the same time
                 return False
             with self._session.taking():
                 return await self._take(view, known_epoch)
         except SessionOver:
             return False
         except Refused as refused:
-            if refused.why in ("no_node", "node_exists", "bad_version"):  # somebody was faster, or nodes are gone
+            if refused.why in ("no_node", "node_exists", "bad_version"):  # another daemon was faster, or nodes are gone
                 await self._queue.verify()
                 return False
             raise
 
     async def _see_our_turn(self, view: View, *, waiting: bool) -> None:
-        """Our node may have been deleted by hand, or with a former lock of this process: it is put up again then."""
+        """Creates our node again if it was deleted by hand, or with a former lock of this process."""
         if waiting and self._node not in view.waiting and not self._session.owns(view.running):
             await self._queue.verify()
             if not self._queue.joined:
                 self._wake.set()
 
     async def _same_holder(self) -> bool:
-        """A quick look while nothing happens: in case a watch was lost, or the first in the queue is frozen."""
+        """Checks quickly while nothing happens, in case a watch was lost, or the first in the queue is frozen."""
         created, times = self._seen
         if not created or times >= _FULL_LOOK:
             return False
@@ -223,7 +224,8 @@ class SharedLock(Lock):
     def _may_take(self, view: View, *, waiting: bool) -> bool:
         if view.running is not None:
             self._missing_since = 0.0
-            # A release of ours that could not be sent; what another lock of this process still holds is not free.
+            # A release of ours that could not be sent. A lock that another object of this process still holds is not
+            # free.
             return self._session.owns(view.running) and not self._session.proofs.holding(self._name)
         now = time.monotonic()
         self._missing_since = self._missing_since or now
@@ -238,14 +240,14 @@ class SharedLock(Lock):
             return True
         if self._node not in view.waiting:
             return False
-        # Should those before us be frozen, their turns pass.
+        # If those before us are frozen, their turns pass.
         return now >= self._missing_since + view.waiting.index(self._node) * _STEP
 
     async def _take(self, view: View, known_epoch: KnownEpoch) -> bool:
-        """Creates `running` and counts the epoch up, in one: nobody can have the one without the other."""
+        """Creates `running` and increments the epoch in one transaction: nobody can have one without the other."""
         session, generation = self._session, self._session.generation
         if (before := await session.get(self._paths.epoch)) is None:
-            # On its own: so a node that was made by hand never has a version that was given out.
+            # In a request of its own, so that a node that was created by hand never has a version that was given out.
             await session.multi(Create(self._paths.epoch, b"0"), generation=generation)
             if (before := await session.get(self._paths.epoch)) is None:
                 return False
@@ -283,7 +285,7 @@ class SharedLock(Lock):
         return True
 
     async def _was_taken(self, data: bytes, epoch: int, generation: int) -> tuple[int, int] | None:
-        """The versions of `running` and `epoch`, if a multi whose answer was lost has taken effect."""
+        """Returns the versions of `running` and `epoch`, if a multi whose answer was lost has taken effect."""
         await self._session.sync()  # a late one can't follow
         running, stored = await asyncio.gather(
             self._session.get(self._paths.running), self._session.get(self._paths.epoch)
@@ -294,7 +296,7 @@ class SharedLock(Lock):
 
     def _hold(self, term: Term, running_version: int, generation: int) -> None:
         self.term, self._missing_since = term, 0.0
-        # `running` alone would not do: a node that somebody else makes again may have the same version.
+        # `running` alone would not do: a node that another daemon recreates may have the same version.
         checks = Check(self._paths.running, running_version), Check(self._paths.epoch, term.fence)
         self._holding = self._session.proofs.hold(self._name, checks)
         self.lease = self._holding.lease
@@ -315,7 +317,7 @@ class SharedLock(Lock):
     # -- giving it back -------------------------------------------------------------------------------------------
 
     async def _clear(self) -> None:
-        """Takes away what is ours, and waits for it a moment."""
+        """Deletes our nodes, and waits a moment for it."""
         await self._stop_clearing()
         generation = self._session.generation
         running, self._standing = self._standing == generation, -1
@@ -327,7 +329,7 @@ class SharedLock(Lock):
         await asyncio.wait([self._clearing], timeout=_RELEASE_LIMIT if self._session.connected else 0)
 
     async def _take_away(self, generation: int, *, running: bool, leave: bool) -> None:
-        """Until it is done, or has ended with its session."""
+        """Deletes our nodes; returns when it is done, or they have ended with their session."""
         while self._session.generation == generation:
             operations: list[Op] = [self._queue.leave()] if leave else []
             try:
@@ -349,7 +351,7 @@ class SharedLock(Lock):
                 await asyncio.sleep(_STEP / 4)
 
     async def _stop_clearing(self) -> None:
-        """What could not be given back yet is ours still, and can be taken over in place."""
+        """Stops deleting our nodes: those that still exist are ours, and can be taken over in place."""
         task, self._clearing = self._clearing, None
         if task is not None and not task.done():
             task.cancel()

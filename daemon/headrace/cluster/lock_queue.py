@@ -1,4 +1,4 @@
-"""Those who wait for a lock: our turn among them, and what is seen from there."""
+"""The queue of daemons that wait for a lock: our position in it, and what is seen from there."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from headrace.ports.lock_service import Delete, Node, Op, Set, read_json
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What was seen at one look."""
+    """The result of one check."""
 
     running: Node | None
     waiting: tuple[str, ...]
-    """The daemons in the queue, without the holder; the preferred one before all others."""
+    """The daemons in the queue, without the holder; the preferred one first."""
     preferred: str
-    """A live candidate that is to have the lock next; "" when nobody is."""
+    """A live candidate that must get the lock next; "" if there is none."""
     move: Node | None
     """The request for it."""
 
 
 def holder_of(running: Node | None) -> dict[str, Any]:
-    """node, address, epoch and since of the holder; empty when there is none."""
+    """Returns node, address, epoch and since of the holder; empty if there is none."""
     return {} if running is None else {"node": "", **read_json(running.data)}
 
 
 class LockQueue:
-    """The candidates of one destination, in the order in which their nodes were made, those that are not ready behind
-    the others. `wake` is called when something changes that concerns us."""
+    """The candidates of one destination, in the order in which their nodes were created; those that are not ready come
+    last. `wake` is called when something changes that concerns us."""
 
     def __init__(self, session: Session, destination: str, node: str, wake: Callable[[], None]) -> None:
         self._session, self._destination, self._node, self._wake = session, destination, node, wake
@@ -45,27 +45,28 @@ class LockQueue:
         self._taken_since = 0.0
         self.ready = True
         self.told: bool | None = None
-        """What our node says of that; None when it is not known."""
+        """What our node says about it; None if unknown."""
 
     @property
     def joined(self) -> bool:
-        """Whether our node stands."""
+        """Returns whether our node exists."""
         return self._generation == self._session.generation
 
     def forget(self) -> None:
-        """Our node is being taken away."""
+        """Records that our node is being deleted."""
         self._generation = -1
 
     def mark(self, *, holds: bool) -> Op:
-        """Sets our node, which wakes the one behind us."""
+        """Returns the write of our node, which wakes the daemon after us."""
         return Set(self._paths.candidate(self._node), self._data(holds=holds))
 
     def leave(self) -> Delete:
-        """Takes our node away."""
+        """Returns the deletion of our node."""
         return Delete(self._paths.candidate(self._node))
 
     async def join(self) -> bool:
-        """Puts up our node; False while one of a former session of ours still stands. Raises LockServiceError."""
+        """Creates our node; returns False while one of a former session of ours still exists. Raises
+        LockServiceError."""
         if self.joined:
             return True
         generation, ready = self._session.generation, self.ready
@@ -81,13 +82,13 @@ class LockQueue:
         return True
 
     async def verify(self) -> None:
-        """After a change that did not fit: our node may have been deleted by hand."""
+        """Checks our node after a write whose condition failed: it may have been deleted by hand."""
         if not self._session.owns(await self._session.get(self._paths.candidate(self._node))):
             self._generation = -1
 
     async def look(self, *, watch: bool) -> View:
-        """Who holds it, who waits. Only the first in the queue watches the holder, so that a release wakes one;
-        the others watch the one before them, whose node changes when it takes the lock or leaves."""
+        """Returns who holds the lock and who waits. Only the first in the queue watches the holder, so that a release
+        wakes one daemon; the others watch the one before them, whose node changes when it takes the lock or leaves."""
         get_move = self.watch(self._paths.move) if watch else self._session.get(self._paths.move)
         running, move, nodes = await asyncio.gather(
             self._session.get(self._paths.running), get_move, self._session.read_children(self._paths.candidates)
@@ -111,7 +112,7 @@ class LockQueue:
         return View(running, tuple(waiting), preferred, move)
 
     async def watch(self, path: str) -> Node | None:
-        """A node, and `wake` when it changes. Once each: a watch that has not fired is still there."""
+        """Reads a node, and calls `wake` when it changes. Once each: a watch that has not fired is still active."""
         if path in self._watched:
             return await self._session.get(path)
         self._watched.add(path)

@@ -1,4 +1,4 @@
-"""Where everything is, below the root of the cluster."""
+"""The paths of all nodes, below the root of the cluster."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from urllib.parse import quote, unquote
 
 
 def part(name: str) -> str:
-    """A daemon's name as a part of a path: a slash would be two, and a lone dot is refused."""
+    """Returns a daemon's name as one part of a path: a slash would be two parts, and a lone dot is refused."""
     return quote(name, safe="").replace(".", "%2E") if name.strip(".") == "" else quote(name, safe="@:+")
 
 
 def node_name(part: str) -> str:
-    """The daemon's name again."""
+    """Returns the daemon's name for a part."""
     return unquote(part)
 
 
@@ -23,20 +23,20 @@ class Paths:
         self.cluster = f"{root}/cluster"
         """Parent of the live daemons."""
         self.drains = f"{root}/drain"
-        """Parent of the nodes that are to run nothing."""
+        """Parent of the nodes of drained daemons."""
         self.destinations = f"{root}/destinations"
         """Parent of the destinations."""
 
     def member(self, node: str) -> str:
-        """Ephemeral: this daemon lives."""
+        """Returns the ephemeral node that shows that this daemon is alive."""
         return f"{self.cluster}/{part(node)}"
 
     def drain(self, node: str) -> str:
-        """Persistent: this daemon is to run nothing, before maintenance."""
+        """Returns the persistent node that says that this daemon must run nothing, for example before maintenance."""
         return f"{self.drains}/{part(node)}"
 
     def destination(self, name: str) -> DestinationPaths:
-        """The nodes of one destination."""
+        """Returns the nodes of one destination."""
         return DestinationPaths(f"{self.destinations}/{name}")
 
 
@@ -50,11 +50,11 @@ class DestinationPaths:
         self.epoch = f"{base}/epoch"
         """Persistent: the newest epoch. Its version is what writes are guarded by."""
         self.candidates = f"{base}/cluster"
-        """Parent of those that hold it or wait for it."""
+        """Parent of the daemons that hold it or wait for it."""
         self.move = f"{base}/move"
-        """Persistent: who is to have it next."""
+        """Persistent: which daemon must get it next."""
         self.hang = f"{base}/hang"
-        """Persistent: where the event loop of a holder hung last."""
+        """Persistent: where the event loop of a holder last hung."""
         self.position = f"{base}/position"
         """Persistent: the confirmed position."""
         self.schema = f"{base}/schema"
@@ -63,13 +63,13 @@ class DestinationPaths:
         """Parent of the position history's slots."""
 
     def candidate(self, node: str) -> str:
-        """Ephemeral: this daemon holds it or waits for it."""
+        """Returns the ephemeral node of a daemon that holds the destination or waits for it."""
         return f"{self.candidates}/{part(node)}"
 
     def piece(self, number: int) -> str:
-        """One piece of the schema history."""
+        """Returns the node of one piece of the schema history."""
         return f"{self.schema}/{number:010d}"
 
     def slot(self, name: str) -> str:
-        """One slot of the position history."""
+        """Returns the node of one slot of the position history."""
         return f"{self.history}/{name}"

@@ -1,4 +1,4 @@
-"""Proves again and again that the session lives and the held locks are ours: what their leases run from."""
+"""Proves repeatedly that the session is alive and the held locks are ours. Leases run from these proofs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from headrace.ports.lock_service import Check, Op, Refused
 from headrace.tasks import set_within
 
 _LOOK = 0.5
-"""Seconds between two looks at whether a lease needs a proof before its turn."""
+"""Seconds between two checks whether a lease needs a proof early."""
 
 
 @dataclass(slots=True, eq=False)
 class Holding:
-    """A lock that is held: what has to be true in the service as long as it is ours."""
+    """A held lock: the conditions in the service that are true while it is ours."""
 
     name: str
     checks: Sequence[Check]
@@ -26,8 +26,8 @@ class Holding:
 
 
 class Proofs:
-    """One in a sixth of the session timeout. `prove` is LockService.prove, of the present session, `own` is what there
-    is to write for ourselves, and `restore` puts up again what that needs."""
+    """Makes a proof every sixth of the session timeout. `prove` is LockService.prove of the present session, `own`
+    returns what we write for ourselves, and `restore` recreates the nodes that it needs."""
 
     def __init__(
         self,
@@ -37,35 +37,35 @@ class Proofs:
         restore: Callable[[], Awaitable[None]],
     ) -> None:
         self.timeout = timeout
-        """Of the session, in seconds, as the servers granted it."""
+        """The session timeout in seconds, as granted by the servers."""
         self.soon = asyncio.Event()
-        """Set to have the next one at once."""
+        """Set to request a proof at once."""
         self._prove, self._own, self._restore = prove, own, restore
         self._holdings: set[Holding] = set()
         self._proving = asyncio.Lock()
         self._session = self._new_lease()
-        """Of the session, whatever is held."""
+        """The lease of the session, whatever is held."""
         self._proved_at = -math.inf
         self._looked_at = -math.inf
 
     @property
     def held(self) -> int:
-        """Locks that are held."""
+        """Returns the number of held locks."""
         return len(self._holdings)
 
     def holding(self, name: str) -> bool:
-        """Whether the lock of this name is held."""
+        """Returns whether the lock of this name is held."""
         return any(holding.name == name for holding in self._holdings)
 
     @property
     def holds(self) -> float:
-        """Seconds that a lease is good for after a proof. The rest of the timeout is for what the servers have heard of
-        us later than we know, for the clocks' rates, and for aborting connections."""
+        """Returns for how many seconds a lease is valid after a proof. The rest of the timeout is reserved: the servers
+        may have heard of us later than we know, clocks run at different rates, and connections must be aborted."""
         return self.timeout * 2 / 3
 
     def hold(self, name: str, checks: Sequence[Check]) -> Holding:
-        """From now on every proof proves this lock too, until drop() or its lease is lost. It has just been taken in
-        this session, so what the session was proved by last is a proof of the lock as well."""
+        """Includes this lock in every proof, until drop() or until its lease is lost. It was just taken in this
+        session, so the session's last proof is also a proof of the lock."""
         holding = Holding(name, checks, self._new_lease())
         self._holdings.add(holding)
         if self._session.remaining:
@@ -80,19 +80,19 @@ class Proofs:
         holding.lease.lose(reason)
 
     def lose_all(self, reason: str) -> None:
-        """Every lock went with the session."""
+        """Loses every lock, with the session."""
         self._session = self._new_lease()
         for holding in tuple(self._holdings):
             self.drop(holding, reason)
 
     def reconnected(self, timeout: float) -> None:
-        """The servers have granted this timeout, in seconds."""
+        """Records the timeout that the servers have granted, in seconds."""
         self.timeout = timeout
         self._session = self._new_lease()
         self.soon.set()
 
     async def now(self) -> None:
-        """Returns once everything that is held is proved. Raises LockServiceError when it can't be."""
+        """Waits until everything that is held is proved. Raises LockServiceError if it can't be."""
         async with self._proving:
             while True:
                 self._looked_at, session = time.monotonic(), self._session
@@ -118,7 +118,7 @@ class Proofs:
                 holding.lease.prove(asked_at)
 
     async def until_next(self) -> None:
-        """Returns when the next proof is due, or wanted at once."""
+        """Waits until the next proof is due, or requested at once."""
         due = self._looked_at + self.timeout / 6
         while (rest := due - time.monotonic()) > 0 and not self.soon.is_set():
             waited = not await set_within(self.soon, min(rest, _LOOK))

@@ -1,4 +1,4 @@
-"""Balances the destinations over the daemons that share them: one that runs more than its share hands some over."""
+"""Balances the destinations over the daemons that share them: a daemon with more than its share hands some over."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from headrace.errors import LockServiceError
 log = structlog.get_logger(__name__)
 
 _INTERVAL = 5.0
-"""Seconds between two looks, give or take a fifth, so that the daemons don't look all at once."""
+"""Seconds between two checks, plus or minus a fifth, so that the daemons don't check all at once."""
 _STEADY = 10.0
-"""Seconds that a destination stays where it is at least, before it is handed over to even things out."""
+"""Minimum seconds that a destination stays on a daemon before it is handed over for balance."""
 _STALE = 60.0
-"""A request that nobody has granted for so long, in seconds, keeps nothing else from being handed over."""
+"""A request that was not granted for this many seconds no longer blocks other hand-overs."""
 
 
 def choose(view: View, node: str, now_us: int) -> tuple[str, str] | None:
-    """What `node` should hand over, and to whom; None when all is even enough.
+    """Returns what `node` should hand over, and to which daemon; None if the balance is even enough.
 
-    Every daemon decides from what it sees, without a leader. So that many do not give to the same newcomer at once,
-    only as many of them act as it has room for below the even share: those with the most first.
-    """
+    Every daemon decides from what it sees, without a leader. To avoid that many give to the same new daemon at once,
+    only as many act as it has capacity for below the even share: those with the most destinations first."""
     loads, mine = view.loads, [assignment for assignment in view.assignments.values() if assignment.holder == node]
     if node not in loads or any(
         assignment.move_to and now_us - assignment.move_us < _STALE * 1e6 for assignment in mine
@@ -52,15 +51,15 @@ def choose(view: View, node: str, now_us: int) -> tuple[str, str] | None:
         givers = sorted((one for one in loads if loads[one] - loads[taker] >= 2), key=lambda one: (-loads[one], one))
         room = max(1, share - loads[taker])
         if over or node in givers[:room]:
-            # The one that began last has the least to lose.
+            # The one that began last loses the least.
             fitting = [assignment for assignment in steady if taker in assignment.ready]
             return max(fitting, key=lambda assignment: (assignment.since_us, assignment.name)).name, taker
     return None
 
 
 async def rebalance(cluster: Cluster, node: str, *, interval: float = _INTERVAL) -> None:
-    """Looks from time to time, and gives one destination away at a time, until cancelled. What goes wrong here is tried
-    again: the destinations themselves do not depend on it."""
+    """Checks periodically, and hands over one destination at a time, until cancelled. Errors are retried: the
+    destinations do not depend on it."""
     problem = ""
     while True:
         await asyncio.sleep(interval * random.uniform(0.8, 1.2))

@@ -1,5 +1,5 @@
-"""The one session of a process with its lock service: its life, its place among the daemons, what its locks are proved
-by."""
+"""The one session of a process with its lock service: its life, its registration among the daemons, the proof of its
+locks."""
 
 from __future__ import annotations
 
@@ -36,23 +36,22 @@ from headrace.tasks import set_within
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 _LOOK = 0.5
-"""Seconds between two attempts at what the service did not do."""
+"""Seconds between two attempts at a failed request."""
 
 
 class NodeNameTaken(ServiceError):
-    """Another live daemon goes by our name."""
+    """Another live daemon has our name."""
 
     retriable = False
 
 
 class Session:
-    """Shared by all locks and stores of a process.
+    """The session that all locks and stores of a process share.
 
-    `node` is this daemon's name, `info` what others are to know of it (JSON types). After the session is lost the
-    service makes another one by itself: `generation` tells them apart, and grows whenever one ends. A command of an
-    operator is no `member`: nobody else sees it, and it can be used where a daemon of that name runs. `capacity` is how
-    many locks it may hold at once; 0: any number.
-    """
+    `node` is this daemon's name, `info` what it publishes of itself (JSON types). After the session is lost the service
+    makes another one by itself: `generation` identifies them, and increases whenever one ends. An operator's command is
+    no `member`: it is not visible to others, and can be used on a host where a daemon of that name runs. `capacity` is
+    how many locks it may hold at once; 0: any number."""
 
     def __init__(
         self, service: LockService, node: str, info: dict[str, Any], *, member: bool = True, capacity: int = 0
@@ -65,12 +64,12 @@ class Session:
         self.paths = Paths(service.root)
         self.counts = ClusterCounts(service.name)
         self.drained = False
-        """Whether this daemon is to run nothing."""
+        """Whether this daemon must run nothing."""
         self.generation = 0
         self.session_id = 0
         self.state: Link = "lost"
         self.proofs = Proofs(service.timeout, self._prove, self._own_proof, self._register_again)
-        """What the held locks are proved by."""
+        """The proofs of the held locks."""
         self._info = {"node": node, **info, "since": time.time_ns() // 1000, "version": __version__}
         self._open = False
         self._changed = asyncio.Event()
@@ -82,8 +81,8 @@ class Session:
     # -- life -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connects and takes our place among the live daemons, waiting for that of a crashed predecessor to end.
-        Raises LockServiceError."""
+        """Connects and registers among the live daemons, after waiting for the registration of a crashed predecessor to
+        end. Raises LockServiceError."""
         service, self._open = self.service, True
         try:
             service.open(self._on_link)
@@ -116,16 +115,16 @@ class Session:
 
     @property
     def timeout(self) -> float:
-        """Of the session, in seconds, as the servers granted it."""
+        """Returns the session timeout in seconds, as granted by the servers."""
         return self.proofs.timeout
 
     @property
     def connected(self) -> bool:
-        """Whether a call can be made now."""
+        """Returns whether a call can be made now."""
         return self._open and self.state == "connected" and self.service.connected
 
     async def wait_connected(self, limit: float, generation: int | None = None, *, refused: bool = False) -> None:
-        """Returns once a call can be made. Raises Disconnected after `limit` seconds, and SessionOver as soon as the
+        """Waits until a call can be made. Raises Disconnected after `limit` seconds, and SessionOver as soon as the
         session is not that of `generation`. With `refused`, raises Refused as soon as a server rejects us."""
         title = self.service.title
         try:
@@ -137,7 +136,7 @@ class Session:
                         break
                     if refused and self.service.refusal:
                         raise self.service.refusal
-                    await set_within(self._changed, 0.1)  # the client may know of a change before we are told
+                    await set_within(self._changed, 0.1)  # the client may know of a change before it notifies us
         except TimeoutError:
             raise Disconnected(
                 f"there has been no connection to {title} ({self.service.address}) for {limit:g} s",
@@ -147,12 +146,12 @@ class Session:
             raise SessionOver(f"the {title} session is over")
 
     def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """`callback` is called after each change of the connection and of `drained`. Returns what ends that."""
+        """Calls `callback` after each change of the connection and of `drained`. Returns a function that ends this."""
         self._listeners.add(callback)
         return lambda: self._listeners.discard(callback)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Runs until it is done or the session is closed."""
+        """Runs a task until it is done or the session is closed."""
         task = asyncio.create_task(work, name=f"{self.service.name}: {name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -165,18 +164,19 @@ class Session:
         return await self._read(lambda: self.service.get(path, self.timeout, watch))
 
     async def children(self, path: str) -> list[str]:
-        """Names below a node; none when it is not there. Waits for the connection. Raises LockServiceError."""
+        """Returns the names below a node; none if it does not exist. Waits for the connection. Raises
+        LockServiceError."""
         return await self._read(lambda: self.service.children(path, self.timeout))
 
     async def read_children(self, path: str) -> dict[str, Node]:
-        """The nodes below a node, by name. Waits for the connection. Raises LockServiceError."""
+        """Returns the nodes below a node, by name. Waits for the connection. Raises LockServiceError."""
         names = await self.children(path)
         nodes = await asyncio.gather(*(self.get(f"{path}/{name}") for name in names))
-        found = zip(names, nodes, strict=True)  # one may have gone since
+        found = zip(names, nodes, strict=True)  # one may have been deleted since
         return {node_name(name): node for name, node in found if node is not None}
 
     def owns(self, node: Node | None) -> TypeGuard[Node]:
-        """Whether it is there and belongs to the present session."""
+        """Returns whether the node exists and belongs to the present session."""
         return node is not None and node.owner == self.session_id != 0
 
     async def sync(self) -> None:
@@ -184,20 +184,19 @@ class Session:
         await self._read(lambda: self.service.sync(self.timeout))
 
     async def multi(self, *operations: Op, generation: int | None = None) -> list[int]:
-        """All or nothing, once: what went wrong on the way is for the caller to find out; see LockService.multi. Waits
-        for the connection. `generation`: only within that session. Raises Refused, OutcomeUnknown, SessionOver or
-        Disconnected.
+        """Executes all operations or none, once: after an error the caller must find out what happened; see
+        LockService.multi. Waits for the connection. `generation`: only within that session. Raises Refused,
+        OutcomeUnknown, SessionOver or Disconnected.
 
-        An answer that comes when the session has changed meanwhile may belong to the next one: its outcome counts as
-        unknown.
-        """
+        An answer that arrives after the session has changed may belong to the next one: its outcome counts as
+        unknown."""
         return await self._write(self.service.multi, operations, generation)
 
     async def put_up(
         self, path: str, data: bytes, generation: int, watch: Callable[[], None] | None = None
     ) -> Node | None:
-        """Creates an ephemeral node of the session of `generation`. Returns None, or the node that is there already; it
-        is ours when the answer was lost. Raises LockServiceError."""
+        """Creates an ephemeral node of the session of `generation`. Returns None, or the node that already exists; it
+        is ours if the answer was lost. Raises LockServiceError."""
         deadline = time.monotonic() + 4 * self.timeout
         while True:
             try:
@@ -212,7 +211,7 @@ class Session:
                     raise
 
     async def _read(self, call: Callable[[], Awaitable[_T]]) -> _T:
-        """Reads can be asked for again."""
+        """Repeats a read that failed: this is safe."""
         for _ in range(2):
             await self.wait_connected(self.timeout)
             with contextlib.suppress(Disconnected, OutcomeUnknown, SessionOver):
@@ -243,7 +242,7 @@ class Session:
                 self.counts.sessions += 1
                 self._registered = False
             elif timeout < self.timeout:
-                # The leases run by the longer one, so they can't be relied upon.
+                # The leases are based on the longer timeout, so they are not reliable.
                 self.proofs.lose_all(f"the servers have shortened the {title} session's timeout")
             self.proofs.reconnected(timeout)
             _log.info(f"{title} is connected", session=f"{session & (1 << 64) - 1:#x}", timeout=timeout)
@@ -274,12 +273,12 @@ class Session:
     # -- among the daemons ----------------------------------------------------------------------------------------
 
     async def members(self) -> dict[str, dict[str, Any]]:
-        """The live daemons by name, as each describes itself. Raises LockServiceError."""
+        """Returns the live daemons by name, as each describes itself. Raises LockServiceError."""
         nodes = await self.read_children(self.paths.cluster)
         return {name: read_json(node.data) for name, node in nodes.items()}
 
     async def _register(self) -> None:
-        """Our node in `cluster`. A crashed predecessor's goes when its session ends."""
+        """Creates our node in `cluster`. A crashed predecessor's node is deleted when its session ends."""
         self._registered = self._registered or not self._member
         path, deadline = self.paths.member(self.node), time.monotonic() + self.timeout + 2.0
         while not self._registered:
@@ -317,12 +316,12 @@ class Session:
     # -- how many locks -------------------------------------------------------------------------------------------
 
     def is_full(self) -> bool:
-        """Whether no further lock may be taken."""
+        """Returns whether no further lock may be taken."""
         return 0 < self._capacity <= self.proofs.held + self._taking
 
     @contextlib.contextmanager
     def taking(self) -> Iterator[None]:
-        """While a lock is being taken, it counts as held."""
+        """Counts a lock as held while it is being taken."""
         self._taking += 1
         try:
             yield
@@ -342,7 +341,7 @@ class Session:
         await self._register()
 
     async def _keep(self) -> None:
-        """Proves the session in time, and puts up again what a lost one has taken along."""
+        """Proves the session in time, and recreates what a lost one has taken along."""
         problem = ""
         while True:
             try:
@@ -358,7 +357,7 @@ class Session:
                 self.proofs.soon.clear()
                 await set_within(self._changed, _LOOK)
                 continue
-            except Exception:  # without proofs every lease lapses, and nothing else would show why
+            except Exception:  # without proofs every lease lapses, and nothing else would show the cause
                 _log.exception("unexpected error while proving the session")
                 await asyncio.sleep(_LOOK)
                 continue

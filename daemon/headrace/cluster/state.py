@@ -1,4 +1,4 @@
-"""The shared state store: positions and schema history as nodes, each write guarded by the epoch node's version."""
+"""The shared state store: positions and schema history as nodes; each write is guarded by the epoch node's version."""
 
 from __future__ import annotations
 
@@ -32,19 +32,20 @@ from headrace.ports.state_records import BrokenRecord, Head, join, read_entry, s
 
 _log = structlog.get_logger(__name__)
 _REQUEST = 900_000
-"""Bytes of one request: the servers of some services refuse a mebibyte."""
+"""Maximum bytes of one request: the servers of some services refuse a mebibyte."""
 _PIECE = 350_000
-"""Bytes of one piece of the schema history; a node may have about a million, and so may a request."""
+"""Maximum bytes of one piece of the schema history; the limit for a node is about a million, and so is that for a
+request."""
 RINGS = {"checkpoint": 60}
-"""Slots of the position history for each actor, besides its very first; the servers keep them in memory."""
+"""Slots of the position history for each actor, besides its first entry; the servers keep them in memory."""
 _RING = 200
 _AT_ONCE = 16
-"""Nodes that are asked for before the first has come."""
+"""Nodes that are requested before the first has arrived."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """The position node as this process read or wrote it last, while it holds the destination."""
+    """The position node as this process last read or wrote it, while it holds the destination."""
 
     head: Head
     node_version: int
@@ -79,19 +80,18 @@ class ClusterStore(StateStore):
                 raise Fenced(f"{destination} was run under epoch {known} already; ours is {term.epoch}")
             begun = _Known(replace(head, epoch=term.epoch), -1 if node is None else node.version, generation)
             data = begun.head.encode()
-            # Written also when the epoch is stored already: what a former run of ours still has under way comes too
-            # late then, and should somebody have made the epoch node anew, this node's version tells the two apart.
+            # Written also if the epoch is already stored. Then a write that a former run of ours still has under way
+            # comes too late; and if somebody has recreated the epoch node, this node's version distinguishes the two.
             write: Op = Create(paths.position, data) if node is None else Set(paths.position, data, node.version)
             await self._write(destination, begun, term.fence, [write], data)
         self._known[destination] = begun
         return Guard(term.epoch, head.version, term.fence)
 
     async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
-        """Raises StateStoreError when it could not be written within twice the session timeout.
+        """Raises StateStoreError if it could not be written within twice the session timeout.
 
-        A large schema history goes ahead in requests of its own. It counts only once the position node says how many
-        pieces there are, so what an interrupted write left behind is overwritten by the next.
-        """
+        A large schema history is written first, in requests of its own. It counts only once the position node has the
+        number of pieces, so what an interrupted write left is overwritten by the next."""
         paths = self._session.paths.destination(destination)
         with self._as_store_error():
             known = self._known_for(destination, guard)
@@ -111,7 +111,7 @@ class ClusterStore(StateStore):
         return Guard(guard.epoch, head.version, guard.fence)
 
     async def history(self, destination: str, limit: int = 100) -> list[HistoryEntry]:
-        """Those of people and policies, one checkpoint a minute, and the present one."""
+        """Returns the changes by people and policies, one checkpoint a minute, and the present one."""
         paths = self._session.paths.destination(destination)
         with self._as_store_error():
             head, node = await self._read(destination)
@@ -176,7 +176,7 @@ class ClusterStore(StateStore):
     # -- reading --------------------------------------------------------------------------------------------------
 
     async def _read(self, destination: str) -> tuple[Head, Node | None]:
-        """As of now: a follower may be behind."""
+        """Reads the latest state: a follower may be behind."""
         path = self._session.paths.destination(destination).position
         await self._session.sync()
         node = await self._session.get(path)
@@ -189,7 +189,8 @@ class ClusterStore(StateStore):
         return nodes
 
     def _known_for(self, destination: str, guard: Guard) -> _Known:
-        """Only what begin_epoch() and commit() left here will do: the node's version belongs to the guard."""
+        """Returns what begin_epoch() or commit() left here; nothing else will do, because the node's version belongs to
+        the guard."""
         known = self._known.get(destination)
         if known is None or (known.head.epoch, known.head.version) != (guard.epoch, guard.version):
             raise self._fenced(destination, f"the guard of epoch {guard.epoch}, version {guard.version} is void")
@@ -198,7 +199,7 @@ class ClusterStore(StateStore):
     # -- writing --------------------------------------------------------------------------------------------------
 
     async def _history_operations(self, paths: DestinationPaths, head: Head) -> tuple[Head, list[Op]]:
-        """The slot that this change is written to: often none."""
+        """Returns the write of this change's slot: often none."""
         if not head.history_due():
             return head, []
         head, slot = head.noted(RINGS.get(head.actor, _RING))
@@ -219,8 +220,8 @@ class ClusterStore(StateStore):
         return operations
 
     async def _remove_void(self, paths: DestinationPaths, fence: int, first: int) -> None:
-        """Removes pieces of the schema history that no head names any more, also those that an earlier call has left.
-        What it can't remove now is left to the next."""
+        """Removes pieces of the schema history that no head refers to any more, also those that an earlier call has
+        left. Pieces that it can't remove now are left to the next call."""
         with contextlib.suppress(LockServiceError):
             there = await self._session.children(paths.schema)
             names = sorted(name for name in there if name.isdigit() and int(name) < first)
@@ -236,15 +237,15 @@ class ClusterStore(StateStore):
         operations: list[Op],
         data: bytes | None,
     ) -> None:
-        """One guarded request, until its outcome is known. `data` is what it makes the position node hold; None: pieces
-        only, which may be written twice."""
+        """Writes one guarded request, until its outcome is known. `data` is the new content of the position node; None:
+        pieces only, which may be written twice."""
         paths = self._session.paths.destination(destination)
         deadline = time.monotonic() + 2 * self._session.timeout
         unknown = False
         while True:
             try:
                 if unknown:
-                    await self._session.sync()  # what is not done by now never will be
+                    await self._session.sync()  # what is not executed by now never will be
                     if data is None:
                         operations = [await self._again(operation) for operation in operations]
                     elif (version := await self._done(paths, data, known.node_version)) is not None:
@@ -267,18 +268,18 @@ class ClusterStore(StateStore):
             known.node_version = version
 
     async def _again(self, operation: Op) -> Op:
-        """A piece that may have been written."""
+        """Returns the write for a piece that may already be written."""
         if isinstance(operation, Create) and await self._session.get(operation.path) is not None:
             return Set(operation.path, operation.data)
         return operation
 
     async def _done(self, paths: DestinationPaths, data: bytes, before: int) -> int | None:
-        """The version of the position node if it holds `data`, written after `before`."""
+        """Returns the version of the position node if it has `data`, written after `before`."""
         node = await self._session.get(paths.position)
         return node.version if node is not None and node.data == data and node.version != before else None
 
     def _fenced(self, destination: str, why: str) -> Fenced:
-        """The error for a write of ours that came too late; counts it."""
+        """Returns the error for a write of ours that came too late; counts it."""
         counts = self._session.counts.fenced_writes
         counts[destination] = counts.get(destination, 0) + 1
         self._known.pop(destination, None)
@@ -291,7 +292,7 @@ def _size(operation: Op) -> int:
 
 
 def _batches(pieces: list[Op], last: list[Op]) -> list[list[Op]]:
-    """Moves as many pieces as fit into the request `last`; returns the others as small enough requests ahead of it."""
+    """Moves as many pieces as fit into the request `last`; returns the others as small enough requests before it."""
     room = _REQUEST - sum(map(_size, last))
     if room < 0:
         raise StateStoreError(

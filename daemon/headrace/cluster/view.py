@@ -1,4 +1,4 @@
-"""What is seen of a cluster at one look: who lives, who runs what, who waits."""
+"""A cluster as seen at one moment: who is alive, who runs what, who waits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 BALANCE = "the balance"
-"""What asks for a move that no operator has asked for."""
+"""The requester of a move that no operator has requested."""
 
 
 @dataclass(slots=True)
@@ -15,7 +15,7 @@ class Assignment:
 
     name: str
     holder: str = ""
-    """The node that runs it; "" when none does."""
+    """The node that runs it; "" if none does."""
     address: str = ""
     epoch: int = 0
     since_us: int = 0
@@ -25,22 +25,22 @@ class Assignment:
     waiting: tuple[str, ...] = ()
     """All nodes that wait for it."""
     move_to: str = ""
-    """The node that it is to go to."""
+    """The node that it must move to."""
     move_us: int = 0
     """Since when, in microseconds since 1970 UTC."""
     by_hand: bool = False
-    """Whether an operator has given it to its node: it stays there."""
+    """Whether an operator has moved it to its node: it stays there."""
 
 
 def number_of(info: dict[str, Any], key: str) -> int:
-    """What some daemon, or a hand, wrote; 0 when it is no number."""
+    """Returns a number that a daemon, or a person, wrote; 0 if it is not a number."""
     value = info.get(key)
     return int(value) if isinstance(value, int | float) else 0
 
 
 @dataclass(slots=True)
 class View:
-    """The cluster as it was at one look."""
+    """The cluster at one moment."""
 
     members: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The live daemons by name, as they describe themselves: address, since, version, max."""
@@ -49,7 +49,7 @@ class View:
 
     @property
     def loads(self) -> dict[str, int]:
-        """How many destinations each live daemon runs."""
+        """Returns how many destinations each live daemon runs."""
         counts = dict.fromkeys(self.members, 0)
         for assignment in self.assignments.values():
             if assignment.holder in counts:
@@ -57,5 +57,5 @@ class View:
         return counts
 
     def limit(self, node: str) -> float:
-        """How many destinations it may run."""
+        """Returns how many destinations it may run."""
         return float(number_of(self.members.get(node, {}), "max")) or float("inf")

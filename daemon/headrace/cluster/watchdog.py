@@ -1,4 +1,4 @@
-"""The last fence: a thread that ends the process when a lapsed lease's transports are not aborted in time."""
+"""The last fence: a thread that ends the process if a lapsed lease's transports are not aborted in time."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from dataclasses import dataclass
 from headrace.lease import Lease
 
 EXIT_STATUS = 75
-"""EX_TEMPFAIL: the service manager is to start the daemon again."""
+"""EX_TEMPFAIL: the service manager must start the daemon again."""
 _TICK = 0.25
 _TELLING = 0.5
-"""Seconds that the reason of an end may take to be printed."""
+"""Maximum seconds to print the reason of an end."""
 _ASLEEP = 1.0
-"""A tick that took this much longer than asked for, in seconds: the process was stopped, and the loop too."""
+"""A tick that took this many seconds longer than requested means that the process was stopped, and the loop too."""
 
 
 @dataclass(slots=True, eq=False)
 class Cover:
-    """One user of a lease, as the thread sees it. `note` leaves word of where the loop hangs, and returns it as a part
-    of a sentence; "" when that is none of this user's."""
+    """One user of a lease, as the thread sees it. `note` records where the loop hangs, and returns it as part of a
+    sentence; "" if it does not concern this user."""
 
     lease: Lease
     note: Callable[[], str]
     awake: float = 0.0
-    """Seconds that the loop has had since the lease lapsed."""
+    """Seconds that the loop has run since the lease lapsed."""
     noted: str | None = None
-    """What `note` has returned, once it was asked."""
+    """The result of `note`, once it was called."""
 
 
 class Watchdog:
-    """Started with the first limited lease. A loop that hangs, or a transport that can't be aborted, must not outlive
-    the session by which others know us: a dead process is the surest fence."""
+    """Watches limited leases; starts with the first. A loop that hangs, or a transport that can't be aborted, must not
+    outlive the session by which others know us: a dead process is the surest fence."""
 
     def __init__(self, end: Callable[[int], None] = os._exit) -> None:
         self._covers: set[Cover] = set()
@@ -44,17 +44,17 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def cover(self, lease: Lease, note: Callable[[], str] = str) -> Cover:
-        """Watches `lease` until uncover(), which says that nothing more can leave. `note`: see Cover."""
+        """Watches `lease` until uncover(). `note`: see Cover."""
         cover = Cover(lease, note)
         if lease.limited:
-            self._covers = {*self._covers, cover}  # a new set: the thread goes through the old one
+            self._covers = {*self._covers, cover}  # a new set: the thread iterates over the old one
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="lease watchdog", daemon=True)
                 self._thread.start()
         return cover
 
     def uncover(self, cover: Cover) -> None:
-        """Its user has ended everything."""
+        """Stops watching: nothing of its user can leave any more."""
         self._covers = self._covers - {cover}
 
     def _watch(self) -> None:
@@ -66,7 +66,7 @@ class Watchdog:
             before = now
 
     def look(self, passed: float) -> None:
-        """One tick, `passed` seconds after the one before."""
+        """Executes one tick, `passed` seconds after the one before."""
         step = min(passed, _TICK) if passed > _TICK + _ASLEEP else passed
         for cover in self._covers:
             if cover.lease.deadline > time.monotonic():
@@ -74,12 +74,12 @@ class Watchdog:
                 continue
             cover.awake += step
             if cover.noted is None and cover.awake > cover.lease.margin / 2:
-                cover.noted = _noted(cover)  # early enough to be on its way before the end
+                cover.noted = _noted(cover)  # early enough to be sent before the end
             if cover.awake > cover.lease.margin:
                 where = (
                     ", ".join(one.noted for one in self._covers if one.noted) or "outside of any destination's binlog"
                 )
-                # By another thread, which may hang: standard error may be the pipe on which the loop hangs.
+                # In another thread, which may hang: standard error may be the pipe on which the loop hangs.
                 telling = threading.Thread(target=_tell, args=(where,), daemon=True)
                 telling.start()
                 telling.join(_TELLING)
@@ -89,12 +89,12 @@ class Watchdog:
 def _noted(cover: Cover) -> str:
     try:
         return cover.note()
-    except Exception as error:  # whatever it is, the process has to end
+    except Exception as error:  # the process has to end, whatever the error is
         return f"{type(error).__name__}: {error}"
 
 
 def _tell(where: str) -> None:
-    """What hangs, and where. No log call: what hangs may hold its lock."""
+    """Prints what hangs, and where. Does not log: what hangs may hold the log's lock."""
     print(
         f"headrace: the event loop hangs ({where}), and a lapsed lease was not honoured in time; the process ends. "
         "What it does:",
@@ -105,4 +105,4 @@ def _tell(where: str) -> None:
 
 
 WATCHDOG = Watchdog()
-"""The process's own."""
+"""The watchdog of the process."""

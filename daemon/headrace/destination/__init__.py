@@ -1,1 +1,1 @@
-"""One destination: its states, its run, and everything that watches over it."""
+"""One destination: its states, its runs, and its watchers."""

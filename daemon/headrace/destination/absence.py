@@ -1,5 +1,4 @@
-"""What ended a run by not being there, its source, its sink or its state store: the wait for the next attempt ends once
-it is back."""
+"""Ends the wait for the next attempt as soon as the source, sink or state store whose absence ended the run is back."""
 
 from __future__ import annotations
 
@@ -17,49 +16,51 @@ from headrace.ports.state import StateStore, Stored
 from headrace.tasks import Work, first
 
 _LOOK = 1.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 _LIMIT = 5.0
-"""Seconds of a look at the state store: one that comes back may keep those waiting who ask first."""
+"""Maximum seconds for a check of the state store: one that comes back may answer the first requests slowly."""
 _LASTED = 60.0
-"""Seconds after which a run has lasted, and an outage behind it is a new one."""
+"""Seconds after which a run counts as successful, and a later outage as a new one."""
 _BELIEVED = 2
-"""So many returns after which no run has lasted are believed at the first look."""
+"""The first successful check is believed for this many returns that no successful run has followed."""
 _MOST_LOOKS = 64
-"""Looks in a row, at most, at which it has to be there before it is believed."""
+"""Maximum number of successful checks in a row that are required before a return is believed."""
 _AWAY = (SourceUnreachable, SourceEnded, SourceSilent)
-"""The errors that a source leaves which goes away."""
+"""The errors by which a source becomes unavailable."""
 
 
 class Absence:
-    """Lives as long as its destination, which says how each run ended."""
+    """The absence of a destination's source, sink or state store. Lives as long as its destination, which reports how
+    each run ended."""
 
     def __init__(self, name: str, parts: Parts, source: Source, outage: SinkOutage) -> None:
         self._name, self._parts, self._source, self._outage = name, parts, source, outage
         self._error: HeadraceError | None = None
-        """What ended the last run."""
+        """The error that ended the last run."""
         self._opened_at = 0.0
-        """When that run had opened its source; 0 when it had not."""
+        """When that run had opened its source; 0 if it had not."""
         self._in_vain = Counter[str]()
-        """How many waits have ended because it could be reached, each of them, since a run has lasted."""
+        """How many waits have ended because it could be reached, by what was absent, since the last successful run."""
 
     def begin(self) -> None:
-        """A run begins."""
+        """Records the begin of a run."""
         self._error, self._opened_at = None, 0.0
 
     def opened(self) -> None:
-        """It has opened its source."""
+        """Records that the run has opened its source."""
         self._opened_at = time.monotonic()
 
     def failed(self, error: HeadraceError) -> None:
-        """It has ended so."""
+        """Records the error that ended the run."""
         self._error = error
         if self._opened_at and time.monotonic() - self._opened_at >= _LASTED:
             self._in_vain.clear()
 
     async def over(self) -> str:
-        """Returns which of them is back; never when the last run ended for another reason."""
+        """Waits until the absent one is back, and returns a sentence that names it. Never returns if the last run ended
+        for another reason."""
         error = self._error
-        # A sink that keeps the position is away as a store too.
+        # A sink that keeps the position is absent as a store too.
         if error is not None and error.retriable and (isinstance(error, SinkError) or error.reason == SinkError.reason):
             sink = self._parts.probe_sink()
 
@@ -81,7 +82,7 @@ class Absence:
             async def source_away() -> bool:
                 began = time.monotonic()
                 reachable = await self._source.reachable()
-                if not reachable:  # a server that hangs counts logins that came to nothing, and then locks us out
+                if not reachable:  # a server that hangs counts failed logins, and then locks us out
                     await asyncio.sleep(time.monotonic() - began)
                 return not reachable
 
@@ -90,12 +91,11 @@ class Absence:
         raise AssertionError
 
     async def _back(self, what: str, away: Callable[[], Work], *, seen: bool) -> str:
-        """Returns once that which was away is not, and says so; `seen`: the failure itself has seen it away, however
-        short that was.
+        """Waits until the absent one is back, and returns its name. `seen`: the failure itself has seen it absent, even
+        if only for a moment.
 
-        What can be reached and fails again at once is not tried each second: for the next time it counts what the looks
-        see. What comes and goes is believed the later the more often that was in vain.
-        """
+        If it can be reached and fails again at once, it is not retried each second: the next time, only the checks
+        count. The more often its return did not last, the longer it must be reachable before it is believed."""
         vain = self._in_vain[what]
         seen = seen and not vain
         needed, there = min(_MOST_LOOKS, 2 ** max(0, vain - _BELIEVED + 1)), 0
@@ -111,11 +111,10 @@ class Absence:
 
 
 async def look_at(store: StateStore, name: str) -> Stored | None:
-    """What is stored; None when the store does not say so in time.
+    """Returns what is stored; None if the store does not answer in time.
 
-    In a task of its own: a client library that swallows its cancellation, as aiokafka does while it closes a consumer,
-    would let whoever looks again and again go on for ever.
-    """
+    Runs in a task of its own: a client library that swallows its cancellation, as aiokafka does while it closes a
+    consumer, would otherwise never let a repeated check end."""
     with contextlib.suppress(StateStoreError):
         found: Stored | None = (await first({"load": store.load(name)}, limit=_LIMIT)).get("load")
         return found

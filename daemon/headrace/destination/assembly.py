@@ -1,4 +1,4 @@
-"""Puts a run together. What calls whom is decided here, and nowhere else."""
+"""Assembles a run. All calls between its components are connected here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Hangs:
     """What is known of events on which event loops hang."""
 
     note: Callable[[str], str] = lambda place: place
-    """See watchdog.Cover.note; it gets `file:offset` of the event that is being read, "" without one."""
+    """See watchdog.Cover.note; receives `file:offset` of the event that is being read, "" if there is none."""
     passed_over: str = ""
     """See Receiver.hung."""
 
@@ -43,7 +43,7 @@ def assemble(
     begin: Position,
     hangs: Hangs,
 ) -> Run:
-    """A run from `begin`, which is stored, with nothing begun."""
+    """Returns a run from `begin`, which is stored; nothing of it has started."""
     context, checkpointer = lasting.context, lasting.checkpointer
     settings, epoch = context.settings, checkpointer.guard.epoch
     builder = _builder(lasting, source.start.server_uuid, epoch)
@@ -92,7 +92,7 @@ def assemble(
     control.tell, control.resynced = snapshotting.tell, emptied.resynced
     merge.ended, merge.wake = control.note_ended, reading.stream.wake
     if builder.native is not None:
-        builder.native.accepts = lambda: not merge.tables  # which see the rows of the stream
+        builder.native.accepts = lambda: not merge.tables  # which need the rows of the stream
     publisher.hangs = lambda: hangs.note(reading.stream.reading)
     checkpointer.begin_run(publisher)
     stalls = StallDetector(context, second)

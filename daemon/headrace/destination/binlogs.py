@@ -1,4 +1,4 @@
-"""What the source still has of the binlog that a destination needs: how long it keeps it, how much is left to read."""
+"""The binlog that a destination needs: how long the source keeps it, and how much is left to read."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from headrace.model import Position, State
 from headrace.ports.source import Retention, Source
 
 _BEHIND = 10.0
-"""From this lag on, in seconds, a destination that streams is catching up."""
+"""Lag in seconds above which a streaming destination is catching up."""
 _CAUGHT_UP = 1.0
-"""Below this lag it has caught up."""
+"""Lag in seconds below which it has caught up."""
 _EACH = 10.0
-"""Seconds between two lines of the log."""
+"""Seconds between two log lines."""
 _SPAN = 10.0
-"""Seconds that rates are measured over: an outage that has just ended should not be among them for long."""
+"""Seconds over which rates are measured: short, so that an outage that has just ended soon drops out."""
 _STREAMING = frozenset({State.STREAMING, State.DEGRADED, State.SNAPSHOTTING})
 
 
 class Backlog:
-    """Lives as long as its destination. look() is called each second, measured() with what the source said."""
+    """The backlog of a destination; lives as long as it. look() is called each second, measured() with what the source
+    reports."""
 
     def __init__(self, context: Context) -> None:
         self._status, self._log = context.status, context.log
         self._seen: deque[tuple[float, int, int]] = deque()
-        """When, bytes behind, and bytes received by then."""
+        """Time, bytes behind, and bytes received so far."""
         self._since = self._told_at = 0.0
 
     @property
@@ -37,7 +38,7 @@ class Backlog:
         return bool(self._since)
 
     def measured(self, behind: int | None) -> None:
-        """How many bytes of binlog lie between the stored position and the end, None when that is not known."""
+        """Records the bytes of binlog between the stored position and the end, None if unknown."""
         status, now, seen = self._status, time.monotonic(), self._seen
         if behind is None:
             seen.clear()
@@ -57,7 +58,7 @@ class Backlog:
         status.backlog.note(behind, rate, eta)
 
     def look(self) -> None:
-        """Tells the beginning, the course and the end of catching up."""
+        """Logs the beginning, the progress and the end of catching up."""
         now, lag = time.monotonic(), self._status.lag.seconds
         if not self._since:
             if lag >= _BEHIND and self._flows:
@@ -73,11 +74,12 @@ class Backlog:
 
     @property
     def _flows(self) -> bool:
-        """Whether the backlog can become less. A sink that confirms nothing is an outage, which is told by itself."""
+        """Returns whether the backlog can shrink. A sink that confirms nothing is an outage, which is reported
+        separately."""
         return self._status.state in _STREAMING and SINK not in self._status.troubles
 
     def forget(self) -> None:
-        """Somebody else runs the destination."""
+        """Forgets all: another daemon runs the destination."""
         self._since = 0.0
         self._seen.clear()
 
@@ -93,27 +95,27 @@ class Backlog:
 
 _TROUBLE = "retention"
 _LOOK = 15.0
-"""Seconds between two looks at what the source still has."""
+"""Seconds between two checks of what the source still has."""
 _LOOK_OFTEN = 3.0
-"""The same while the destination catches up, or its position is close to what is purged."""
+"""The same while the destination catches up, or its position is close to being purged."""
 
 
 class RetentionWarning:
-    """Looks when it is told to, on a connection of its own: the stream may have none, and then it matters most."""
+    """Checks the retention when called, over its own connection: the stream may have none, and then it matters most."""
 
     def __init__(self, context: Context, source: Source) -> None:
         self._status, self._log, self._source = context.status, context.log, source
         self._limit = context.settings.source.retention_warning
 
     async def look(self, position: Position) -> int | None:
-        """Writes what it finds into the status. What can't be found out is None there, and no error. Returns the bytes
+        """Writes the retention to the status. What can't be determined is None there, not an error. Returns the bytes
         of binlog from the position to the end."""
         try:
             found = await self._source.retention(position)
         except HeadraceError as error:
             self._log.debug("the source's binlogs can't be looked at", error=str(error))
             self._status.retention.forget()
-            return None  # a warning stays until a look says otherwise
+            return None  # a warning stays until a check clears it
         self._status.retention.note(found)
         self._warn(position, found)
         return found.behind
@@ -134,7 +136,8 @@ class RetentionWarning:
 
 
 async def look_at_binlogs(context: Context, source: Source) -> None:
-    """Looks until it is cancelled: how long the source keeps what the destination needs, and how much that is."""
+    """Checks until it is cancelled how long the source keeps the binlog that the destination needs, and how much that
+    is."""
     status, watch, backlog = context.status, RetentionWarning(context, source), Backlog(context)
     looked = 0.0
     while True:
@@ -146,7 +149,7 @@ async def look_at_binlogs(context: Context, source: Source) -> None:
         behind = backlog.catching_up
         backlog.look()
         if behind and not backlog.catching_up:
-            looked = 0.0  # what was measured last is not true any more
+            looked = 0.0  # the last measurement is no longer valid
         often = backlog.catching_up or _TROUBLE in status.troubles  # an operator may have moved the position
         if now - looked > (_LOOK_OFTEN if often else _LOOK):
             looked = now

@@ -1,4 +1,4 @@
-"""Stores the confirmed position: the one owner of a destination's guard, and of the version that it has seen stored."""
+"""Stores the confirmed position. It alone owns a destination's guard and the last seen version of the stored state."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from headrace.tasks import finish, set_within
 
 _NO_GUARD = Guard(0, 0)
 _LOOK = 0.02
-"""Seconds between two looks at what is stored."""
+"""Seconds between two checks of what is stored."""
 
 
 class Checkpointer:
-    """Lives as long as its destination; begin_run() comes before what a run does with it."""
+    """The checkpoints of a destination; lives as long as it. begin_run() is called before a run uses it."""
 
     def __init__(self, context: Context) -> None:
         self._name, self._status, self._daemon = context.name, context.status, context.daemon
         self.guard = _NO_GUARD
         """The newest one."""
         self.version = 0
-        """Of what is stored, as this daemon last saw or wrote it."""
+        """Version of the stored state, as this daemon last read or wrote it."""
         self.loaded = False
-        """Whether the present run has read what is stored."""
+        """Whether the present run has read the stored state."""
         self.due = asyncio.Event()
-        """A checkpoint is due before its time."""
+        """Set when a checkpoint is due before its time."""
         self._confirmed: Position | None = None
         self._saved: Position | None = None
         self._entries: list[dict[str, Any]] = []
-        """Of the schema history: confirmed with the position, and not stored yet."""
+        """Schema history entries that are confirmed with the position, and not stored yet."""
         self._transactions = 0
-        """Confirmed since the last checkpoint."""
+        """Transactions confirmed since the last checkpoint."""
         self._publisher: Publisher
 
     # -- before a run ---------------------------------------------------------------------------------------------
 
     async def load(self, store: StateStore) -> tuple[Stored, bool]:
-        """Reads what is stored; and whether somebody else has changed it since this daemon last saw it. Raises
-        StateStoreError."""
+        """Reads the stored state; returns also whether somebody else has changed it since this daemon last saw it.
+        Raises StateStoreError."""
         stored = await store.load(self._name)
         moved = stored.version != self.version
         self.version, self.loaded = stored.version, True
@@ -55,7 +55,7 @@ class Checkpointer:
         return stored, moved
 
     async def begin_epoch(self, store: StateStore, term: Term, *, above: int = 0, meanwhile: str) -> int:
-        """Takes the destination over and returns the epoch. Raises StateStoreError, and Fenced when what is stored is
+        """Takes the destination over and returns the epoch. Raises StateStoreError, and Fenced if the stored state is
         not what load() read; `meanwhile` says what was done in between."""
         guard = await store.begin_epoch(self._name, above=above, term=term)
         if guard.version != self.version:
@@ -72,7 +72,7 @@ class Checkpointer:
             self._status.lag.stored(change.position.commit_time_us)
 
     def begin_run(self, publisher: Publisher) -> None:
-        """A run begins whose messages go through `publisher`."""
+        """Begins a run whose messages go through `publisher`."""
         self._publisher = publisher
         self._confirmed = self._saved = None
         self._entries.clear()
@@ -82,8 +82,8 @@ class Checkpointer:
     # -- within a run ---------------------------------------------------------------------------------------------
 
     def confirm(self, batch: MessageBatch) -> None:
-        """Notes a batch that is confirmed, as all before it are."""
-        if batch.position is not None:  # only the last of those taken together
+        """Records a confirmed batch; all before it are confirmed."""
+        if batch.position is not None:  # only the last of those taken together has one
             self._confirmed = batch.position
             self._entries += batch.schema_entries
         self._transactions += batch.transactions
@@ -91,8 +91,8 @@ class Checkpointer:
             self.due.set()
 
     async def run(self) -> None:
-        """Stores the position after a time and after a number of transactions, until it is cancelled. Raises Fenced or
-        StateStoreError."""
+        """Stores the position at an interval and after a number of transactions, until it is cancelled. Raises Fenced
+        or StateStoreError."""
         interval = self._daemon.checkpoint_interval
         while True:
             await set_within(self.due, interval)
@@ -101,17 +101,17 @@ class Checkpointer:
             await self.checkpoint()
 
     async def until(self, holds: Callable[[Position], bool]) -> None:
-        """Has the position stored as soon as it is confirmed, until this holds for the stored one."""
+        """Has the position stored as soon as it is confirmed, until `holds` is true for the stored one."""
         while (position := self._status.stored.position) is None or not holds(position):
             self.due.set()
-            await asyncio.sleep(_LOOK)  # what a sink has stored by itself has no event
+            await asyncio.sleep(_LOOK)  # a sink that stores the position itself raises no event
 
     async def checkpoint(self) -> None:
-        """Stores what is confirmed by now, if anything is new. Raises Fenced or StateStoreError; cancelled, it has
+        """Stores what is confirmed by now, if anything is new. Raises Fenced or StateStoreError. If cancelled, it has
         stored all or nothing, and the guard is right."""
         publisher, position = self._publisher, self._confirmed
         if publisher.parking is not None and not publisher.sink.keeps_position:
-            # Before the position: what a crash leaves between the two is parked already when it is read again.
+            # Before the position: after a crash between the two, a message is already parked when it is read again.
             await publisher.parking.flush(self.guard)
         if position is None or (position == self._saved and not self._entries):
             return
@@ -122,7 +122,7 @@ class Checkpointer:
         change = StateChange(position, entries)
         commit = asyncio.ensure_future(publisher.store.commit(self._name, self.guard, change))
         try:
-            # A write that has begun goes on when we are cancelled, and makes the guard that we have void.
+            # A write that has begun continues if we are cancelled, and makes our guard void.
             await finish(commit)
         except Fenced:
             self._confirmed = None  # nothing more may be written, not even at the end

@@ -1,4 +1,4 @@
-"""What operators ask of a destination while it runs: takes it, and answers once it is stored with the position."""
+"""Accepts operators' commands to a running destination, and answers once the effect is stored with the position."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from headrace.snapshots import Snapshot
 _STORED_WITHIN = 10.0
 _REFUSED = "signal"
 _REFUSED_SECONDS = 3600.0
-"""How long a refused signal is shown as a trouble."""
+"""Seconds that a refused signal is shown as a trouble."""
 
 
 class Control:
-    """Of one run."""
+    """The control of one run."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class Control:
         checkpointer: Checkpointer,
     ) -> None:
         self.tell: Callable[[], None] = lambda: None
-        """Has the status say which snapshots there are."""
+        """Publishes the present snapshots in the status."""
         self.resynced: Callable[[Snapshot, plan.Captures], None] = lambda snapshot, wants: None
-        """Is called with each snapshot that is done, and what says of which tables it was."""
+        """Called with each finished snapshot, and the function that says which tables it was of."""
         self._name, self._status, self._log = context.name, context.status, context.log
         self._settings = context.settings
         self._merge, self._reading, self._new_reader = merge, reading, new_reader
@@ -51,7 +51,7 @@ class Control:
         self._refused_at = 0.0
 
     async def command(self, command: SnapshotCommand) -> dict[str, Any]:
-        """Does what a command says, and returns the snapshots after it, once they are stored. Raises SnapshotRefused or
+        """Executes a command, and returns the snapshots after it, once they are stored. Raises SnapshotRefused or
         SourceError."""
         if command.command == "resync":
             await self._check(command)
@@ -70,7 +70,7 @@ class Control:
         return {"id": new[0] if new else "", "snapshots": [one.shown() for one in wanted]}
 
     def signal(self, signal: Signal) -> None:
-        """A row of the signal table came by. One that can't be done is told, and changes nothing."""
+        """Executes a row of the signal table. A refused one is reported, and changes nothing."""
         if signal.destination != self._name:
             return
         try:
@@ -87,8 +87,8 @@ class Control:
         self._status.clear(_REFUSED)
 
     def note_ended(self, snapshot: Snapshot, outcome: str) -> None:
-        """See SnapshotMerge.ended. A resync that is given up was accepted before it could be looked at, as a signal
-        is, or things have changed since."""
+        """See SnapshotMerge.ended. An abandoned resync had been accepted before it could be checked, as a signal is, or
+        conditions have changed since."""
         self._status.snapshots.end(snapshot.id, snapshot.kind, outcome)
         if outcome == "done":
             self.resynced(snapshot, plan.matching(snapshot.tables, self._merge.captures))
@@ -100,8 +100,8 @@ class Control:
         self._status.trouble(_REFUSED, text, remedy="ask again; see docs/snapshots.md")
 
     def _without_sql(self, command: SnapshotCommand) -> str:
-        """A condition in SQL of one in the language of [[filter.where]]. Raises ValueError, also where it could find
-        out what is hidden, and PatternTooSlow."""
+        """Returns a condition in SQL for one in the language of [[filter.where]]. Raises ValueError, also if the
+        condition could reveal hidden values, and PatternTooSlow."""
         try:
             condition = parse_condition(command.where)
         except ValueError as error:
@@ -115,7 +115,7 @@ class Control:
         return to_sql(condition)
 
     def look(self) -> None:
-        """Forgets a refused signal after a while; called each second."""
+        """Clears a refused signal after a while; called each second."""
         if self._refused_at and time.monotonic() - self._refused_at > _REFUSED_SECONDS:
             self._refused_at = 0.0
             self._status.clear(_REFUSED)
@@ -126,16 +126,16 @@ class Control:
         self._merge.put(*command.apply(self._merge.snapshots))
         facts = {"tables": command.tables, "where": command.where, "columns": list(command.columns), "id": command.id}
         self._log.info(f"snapshot: {command.command}", **{key: value for key, value in facts.items() if value})
-        self.tell()  # whoever is answered sees it in /health
+        self.tell()  # before the answer, so that /health shows it
 
     def _is_stored(self, position: Position) -> bool:
-        """Whether the snapshots that there are stand in it, be it with earlier progress."""
+        """Returns whether a position contains the present snapshots, even with earlier progress."""
         stored = {(one.id, one.paused) for one in position.snapshots}
         now = {(one.id, one.paused) for one in self._merge.snapshots}
         return stored == now
 
     async def _check(self, command: SnapshotCommand) -> None:
-        """Raises SnapshotRefused for a resync that matches no table, or that a table does not take."""
+        """Raises SnapshotRefused for a resync that matches no table, or that a table does not allow."""
         reader = self._new_reader()
         try:
             wants = plan.matching(command.tables, self._merge.captures)
@@ -152,7 +152,7 @@ class Control:
                     remedy=" ".join(lacks(*name) for name in unreadable[:5]),
                 )
             for one in found if command.where or command.columns or len(found) == 1 else ():
-                if lacks(one.schema, one.table):  # it is left out, which is told then
+                if lacks(one.schema, one.table):  # it is left out, which is reported then
                     continue
                 table = self._reading.stream.table(one.schema, one.table)
                 if table is None or isinstance(table, str):

@@ -1,4 +1,4 @@
-"""The actor of one destination: lock, position, source and sink, and what to do when the position is lost."""
+"""Runs one destination: lock, position, source and sink, and what to do if the position is lost."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ from headrace.snapshot.plan import first_snapshot
 from headrace.tasks import Work, beside, first, set_within
 
 _LOOK_AT_STORE = 1.0
-"""Seconds between two looks at the state store while a destination waits for an operator."""
+"""Seconds between two checks of the state store while a destination waits for an operator."""
 _FLOOR_LIMIT = 3.0
-"""Seconds that a source may take to say the epoch of our heartbeat row while a lock is being taken."""
+"""Maximum seconds that a source may take to return the epoch of our heartbeat row while a lock is being taken."""
 _SIGNS_MARGIN = 2.0
-"""Seconds beyond two heartbeats in which another daemon that lives is sure to have written something."""
+"""Seconds beyond two heartbeats in which another living daemon has certainly written something."""
 _MOST_HANGS = 2
-"""Daemons that may hang on one event, before it counts as the event's fault and not the machine's."""
+"""Number of daemons that may hang on one event before the event is blamed and not the machine."""
 _MOVES = 3
-"""Moves by a policy in one run; more of them would be a circle."""
+"""Moves by a policy in one run; more would be a loop."""
 
 
 class Destination:
-    """Runs one destination from lock to drain. run() may be called again after it raised."""
+    """Runs one destination from lock to drain. run() may be called again after it has raised."""
 
     def __init__(
         self, settings: DestinationSettings, daemon: DaemonSettings, parts: Parts, status: DestinationStatus
@@ -83,29 +83,29 @@ class Destination:
         )
         self._absence = Absence(settings.name, parts, self._source, self._outage)
         self._fenced = False
-        """Whether the last run ended because somebody else runs the destination."""
+        """Whether the last run ended because another daemon runs the destination."""
         self._hang: Hang | None = None
-        """What a former holder has left."""
+        """The hang that a former holder has recorded."""
         self._serves = False
-        """Whether the present run has come to where it does what is asked for."""
+        """Whether the present run has reached the point where it handles requests."""
         self._publisher: Publisher | None = None
-        """That of the run under way."""
+        """That of the present run."""
 
     def measures(self) -> Sequence[Measure]:
-        """What source and sink publish of themselves."""
+        """Returns the metrics of source and sink."""
         position, publisher = self.status.stored.position, self._publisher
         of_source = self._source.measures(position) if position is not None else ()
         return [*of_source, *(publisher.sink.measures() if publisher is not None else ())]
 
     async def observe(self) -> None:
-        """Looks after what matters also while run() fails and waits; until it is cancelled."""
+        """Watches what matters also while run() fails and waits; until it is cancelled."""
         self._log.info("state", store=self._store.describe())
         several = SeveralSources(self._context, self._source)
         await first({"binlogs": look_at_binlogs(self._context, self._source), "several": several.run()})
 
     async def changed(self) -> str:
-        """Returns, and says why, once somebody else, such as `headrace position set`, has written to the state store,
-        or the lock service is back, or the source or the sink that was away; or once something is asked for."""
+        """Waits until a retry makes sense, and returns the reason: somebody else, such as `headrace position set`, has
+        written to the state store; the lock service, source or sink is back; or there is a request."""
         works: dict[str, Work] = {
             "the stored position was changed": self._written(),
             "the lock service is back": self._lock.recovered(),
@@ -116,7 +116,8 @@ class Destination:
         return str(ended.get("away") or next(iter(ended)))
 
     async def _written(self) -> None:
-        # A run that failed before it had read the position, because its sink was away, does not know what is stored.
+        # A run that failed before it had read the position, because its sink was unavailable, does not know what is
+        # stored.
         known = self._checkpointer
         seen = known.version if known.loaded else None
         while True:
@@ -125,15 +126,15 @@ class Destination:
                     seen = found.version
                 elif found.version != seen:
                     return
-            await asyncio.sleep(_LOOK_AT_STORE)  # a store has no event to wait for that every kind of it knows
+            await asyncio.sleep(_LOOK_AT_STORE)  # not all stores have an event to wait for
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set and everything in flight is confirmed, or something fails: then it raises."""
+        """Runs until `stop` is set and everything in flight is confirmed. Raises if something fails."""
         while not stop.is_set():
             self._absence.begin()
-            # Also what an attempt has found that fails before it reads: changed() would compare with the past.
+            # Also if an attempt fails before it reads: changed() would otherwise compare with an old state.
             self._checkpointer.loaded = self._serves = False
-            # A stall goes on until something is confirmed, whatever is tried meanwhile.
+            # A stall continues until something is confirmed, whatever is tried meanwhile.
             if not self._unconfirmed.oldest:
                 self.status.enter(State.STARTING)
             try:
@@ -157,12 +158,13 @@ class Destination:
                 await self._lock.release()
 
     def _refuse_waiting(self, why: str) -> None:
-        """After an attempt that could do nothing of what is asked for: it would end each wait, and be in vain."""
+        """Refuses the waiting requests after an attempt that could handle none: they would end each wait for
+        nothing."""
         if not self._serves:
             self.requests.refuse(f"it can't be done now: {why}")
 
     async def _run_held(self, stop: asyncio.Event) -> None:
-        """Until `stop`, or until the lock is wanted elsewhere: both end in order."""
+        """Runs until `stop`, or until the lock is wanted elsewhere: both end in order."""
         halt = asyncio.Event()
         async with beside({"stop": stop.wait(), "asked away": self._away()}) as waits:
             for wait in waits.values():
@@ -172,18 +174,18 @@ class Destination:
                 await self._do_requests(halt)
                 if paused := await self._paused():
                     self.status.enter(State.PAUSED, "operator", f"paused by {paused}; headrace resume {self.name}")
-                    lost = self._lock.lease.ended()  # nobody else looks: there is no publisher
+                    lost = self._lock.lease.ended()  # nothing else checks it: there is no publisher
                     await first({"halt": halt.wait(), "requests": self.requests.some(), "lost": lost})
                 else:
-                    if self.status.reason == "operator":  # resumed: what cannot begin must not look like a pause
+                    if self.status.reason == "operator":  # resumed: a start that fails must not look like a pause
                         self.status.enter(State.STARTING)
                     await self._run_until(halt)
 
     async def _do_requests(self, halt: asyncio.Event) -> None:
-        """Does what operators ask for, and shows meanwhile why nothing streams."""
+        """Handles operators' requests, and shows meanwhile why nothing streams."""
         if not self.requests.waiting:
             return
-        shows = self.status.state.healthy or self.status.state is State.STARTING  # else there is worse to be shown
+        shows = self.status.state.healthy or self.status.state is State.STARTING  # else there is a worse state to show
         if shows:
             self.status.enter(State.STARTING, "operator", "what an operator asked for is being done")
         await self.requests.do_all(halt)
@@ -191,12 +193,12 @@ class Destination:
             self.status.enter(State.STARTING)
 
     async def _paused(self) -> str:
-        """Who has paused the destination, and when; "" when nobody has."""
+        """Returns who has paused the destination, and when; "" if it is not paused."""
         position = (await self._load(self._store)).position
         return position.paused if position is not None else ""
 
     async def _run_until(self, halt: asyncio.Event) -> None:
-        """Runs until `halt`, or until something is asked for that is done between two runs."""
+        """Runs until `halt`, or until a request comes that is handled between two runs."""
         turn = asyncio.Event()
         async with beside({"halt": halt.wait(), "requests": self.requests.some()}) as waits:
             for wait in waits.values():
@@ -207,7 +209,7 @@ class Destination:
         self._log.info("hands the destination over", why=await self._lock.hand_over_asked())
 
     async def _run_moving(self, halt: asyncio.Event) -> None:
-        """Runs, and runs again from where a policy has moved a lost position to."""
+        """Runs, and runs again from where a policy has moved a lost position."""
         moves = 0
         while True:
             try:
@@ -219,12 +221,12 @@ class Destination:
                     raise
 
     async def _run(self, stop: asyncio.Event) -> None:
-        """From the stored position to the end of the stream."""
+        """Streams from the stored position to the end of the stream."""
         self._checkpointer.loaded = False
         self._unconfirmed.begin_run()
         stored: Stored | None = None
-        if not self._settings.exactly_once:  # there the truth can be read only once the sink is open
-            # Also while the sink is away it matters how long the source keeps the binlog that we need.
+        if not self._settings.exactly_once:  # with it, the position can be read only once the sink is open
+            # Also while the sink is unavailable it matters how long the source keeps the binlog that we need.
             stored = await self._load(self._store)
         parked = self._parts.parked
         parking = OrderedParking(self._settings.parking, parked, self.name, self.status.note_parked) if parked else None
@@ -256,8 +258,8 @@ class Destination:
     # -- an event on which the event loop hangs -----------------------------------------------------------------------
 
     async def _ensure_no_hang(self, stored: Stored) -> None:
-        """Raises NotUnderstood when two daemons in a row hung on one event and were ended for it: this one would be,
-        too, with all its other destinations. Not when anything has changed since."""
+        """Raises NotUnderstood if two daemons in a row hung on one event and were ended for it: this one would hang
+        too, with all its other destinations. Does not raise if anything has changed since."""
         hang = self._hang = await self._lock.hang()
         if hang is None or stored.position is None:
             return
@@ -282,7 +284,7 @@ class Destination:
         return place if place in self._settings.source.skip_event else ""
 
     def _note_hang(self, place: str) -> str:
-        """Called in the watchdog's thread; see Cover.note."""
+        """Records where the loop hangs; called in the watchdog's thread, see Cover.note."""
         if not place:
             return ""
         before, position = self._hang, str(self.status.stored.position or "")
@@ -291,15 +293,15 @@ class Destination:
         return f"destination {self.name}, {place}"
 
     async def _load(self, store: StateStore) -> Stored:
-        """Reads what is stored; when somebody has moved it, what waited may not come again."""
+        """Reads what is stored. If somebody has moved the position, messages that waited may not come again."""
         stored, moved = await self._checkpointer.load(store)
         if moved:
             self._unconfirmed.give_up()
         return stored
 
     async def _ensure_first_start(self, store: StateStore, stored: Stored, entries: Sequence[dict[str, Any]]) -> None:
-        """Raises PositionLost when nothing is stored although the destination has run: to begin at the end of the
-        binlog would pass over rows in silence. Any other [source] start says where; an operator's reset is stored."""
+        """Raises PositionLost if nothing is stored although the destination has run: to begin at the end of the binlog
+        would silently skip rows. Any other [source] start names the position; an operator's reset is stored."""
         source = self._settings.source
         may_begin = source.on_state_lost == "start" or source.snapshot_mode == "when_needed"
         if stored.version or not isinstance(source.start, StartLatest) or may_begin:
@@ -310,13 +312,14 @@ class Destination:
             raise state_lost(store.describe(), sign)
 
     async def _begin(self, store: StateStore, heartbeats: HeartbeatWriter) -> None:
-        """A new epoch, above that of our row on the source too: a lost state store must not lead back to old ones."""
+        """Begins a new epoch, above that of our row on the source too, so that a lost state store can't lead back to
+        old epochs."""
         above = await heartbeats.stored_epoch()
         epoch = await self._checkpointer.begin_epoch(
             store, self._lock.term, above=above, meanwhile="its source was opened"
         )
         heartbeats.epoch = epoch
-        # For the lines of this run's tasks, those of libraries among them.
+        # For the log lines of this run's tasks, those of libraries included.
         structlog.contextvars.bind_contextvars(epoch=epoch)
 
     # -- the source -----------------------------------------------------------------------------------------------
@@ -333,8 +336,8 @@ class Destination:
         return source
 
     async def _store_start(self, store: StateStore, stored: Stored, source: OpenSource) -> Position:
-        """The first start, so that a crash before the first change does not begin elsewhere; and a start that passes
-        over a divergence, with what it gives up. Returns the stored position."""
+        """Stores the first start, so that a crash before the first change does not begin elsewhere; and a start that
+        skips a divergence, with what it skips. Returns the stored position."""
         start, mode = source.start, self._settings.source.snapshot_mode
         recovers = stored.position is not None and mode == "schema_only_recovery"
         if stored.position is not None and source.gap is None and not recovers:
@@ -373,8 +376,8 @@ class Destination:
     # -- a lost position ---------------------------------------------------------------------------------------------
 
     async def _move(self, lost: PositionLost) -> bool:
-        """What `on_position_lost` says; whether the position was moved. Not at once while something that was read waits
-        for confirmation, because the next attempt may be able to read it again."""
+        """Applies `on_position_lost`; returns whether the position was moved. Waits while messages that were read are
+        unconfirmed, because the next attempt may be able to read them again."""
         policy = self._settings.source.lost_policy
         if policy == "fail" or self._unconfirmed.any:
             return False
@@ -385,7 +388,7 @@ class Destination:
         await self._checkpointer.begin_epoch(store, self._lock.term, meanwhile="a policy looked where to go on")
         for note in move.notes:
             self._log.warning("the move of the position", note=note)
-        # The rest of a snapshot is read in any case; all of it, where the changes in between are what is lost.
+        # The rest of a snapshot is always read; all of it, if the changes in between are lost.
         snapshots = (first_snapshot(),) if policy == "resnapshot" else stored.position.snapshots
         await self._store_move(store, replace(move.position, snapshots=snapshots), move.entries, move.gap)
         return True
@@ -393,7 +396,7 @@ class Destination:
     async def _store_move(
         self, store: StateStore, position: Position, entries: tuple[dict[str, Any], ...], gap: Gap
     ) -> None:
-        """Stores a policy's move, and tells everywhere what it gives up."""
+        """Stores a policy's move, and reports what it skips."""
         change = StateChange(position, entries, actor="policy", details={"gap": gap.to_dict()})
         await self._checkpointer.store_now(store, change)
         self._unconfirmed.give_up()
@@ -403,19 +406,20 @@ class Destination:
     # -- the lock -------------------------------------------------------------------------------------------------
 
     async def _known_epoch(self) -> int:
-        """The highest epoch that is known outside the lock; a source that does not answer is looked at again later."""
+        """Returns the highest epoch that is known outside the lock. If the source does not answer, it is asked again
+        later."""
         stored, row = (await self._store.load(self.name)).epoch, 0
         async with self._heartbeats() as heartbeats:
-            # The row is asked for again before the first heartbeat.
+            # The row is read again before the first heartbeat.
             with contextlib.suppress(TimeoutError, SourceMisconfigured):
                 async with asyncio.timeout(_FLOOR_LIMIT):
                     row = await heartbeats.stored_epoch()
         return max(stored, row)
 
     async def _ensure_alone(self, stop: asyncio.Event) -> None:
-        """After somebody fenced us out although we held the lock: stays away as long as that daemon shows signs of
-        life, or the two would fence each other for ever. Raises SplitBrain. A lock that all share makes this
-        needless."""
+        """Waits, after we were fenced although we held the lock, as long as the other daemon shows signs of life;
+        otherwise the two would fence each other forever. Raises SplitBrain. Not needed with a lock that all daemons
+        share."""
         if not self._fenced or self._lock.shared:
             return
         before, wait = await self._signs(), 2 * self._settings.heartbeat.interval + _SIGNS_MARGIN
@@ -431,7 +435,7 @@ class Destination:
 
     @contextlib.asynccontextmanager
     async def _heartbeats(self) -> AsyncIterator[HeartbeatWriter]:
-        """A writer for one look at what stands there."""
+        """Yields a writer for one read of the stored row."""
         second = self._source.second_connection()
         try:
             yield HeartbeatWriter(self._context, second)
@@ -439,14 +443,15 @@ class Destination:
             await second.close()
 
     async def _signs(self) -> tuple[int, Heartbeat | None]:
-        """What changes while somebody runs the destination: the version of what is stored, and the heartbeat row."""
+        """Returns what changes while any daemon runs the destination: the version of the stored state, and the
+        heartbeat row."""
         async with self._heartbeats() as heartbeats:
             return (await self._store.load(self.name)).version, await heartbeats.stored()
 
     async def _hold(self, stop: asyncio.Event) -> bool:
-        """Waits for the lock as a standby; False when told to stop before it came."""
+        """Waits for the lock as a standby; returns False if `stop` came first."""
         if not stop.is_set() and not await self._lock.try_acquire(self._known_epoch):
-            self._unconfirmed.give_up()  # the daemon that runs it sees to what waits
+            self._unconfirmed.give_up()  # the daemon that runs it handles what waits
             self.requests.refuse(f"{self.name} is run by {self._lock.holder or 'another daemon'}: ask that one")
             self.status.stand_by()
             standby = Standby(self._context, self._parts, self._source)
@@ -459,8 +464,8 @@ class Destination:
 
 
 async def _unless(stop: asyncio.Event, opening: Callable[[], Awaitable[OpenSource]]) -> OpenSource | None:
-    """What is opened; None, and nothing is open, when a stop came first: neither a server that does not answer nor a
-    long search in its binlogs holds up the end."""
+    """Returns what is opened; None, with nothing open, if `stop` came first: neither a server that does not answer nor
+    a long search in its binlogs delays the end."""
     opened: OpenSource | None = None
 
     async def open_it() -> None:
@@ -472,5 +477,5 @@ async def _unless(stop: asyncio.Event, opening: Callable[[], Awaitable[OpenSourc
         ended = await first({"open": open_it(), "stop": stop.wait()})
     finally:
         if "open" not in ended and opened is not None:
-            await opened.close()  # it came to its end in spite of us
+            await opened.close()  # it was opened despite the cancellation
     return opened if "open" in ended else None

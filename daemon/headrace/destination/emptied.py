@@ -1,4 +1,4 @@
-"""Topics that were deleted or cut off under a running destination: a trouble until their tables are published again."""
+"""Reports topics that were deleted or shortened under a running destination, until their tables are published again."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from headrace.snapshots import Snapshot, TableName
 
 _TROUBLE = "emptied_topic"
 _TOPICS = 3
-"""That are named in a sentence."""
+"""Maximum number of topics that a sentence names."""
 
 
 class EmptiedTopics:
-    """Of one run; what was found outlives it. look() is called each second. `topic_of` says where the rows of a table
-    go."""
+    """The truncated topics of one run; findings outlive it. look() is called each second. `topic_of` returns the topic
+    that the rows of a table go to."""
 
     def __init__(self, context: Context, ends: TopicEnds, topic_of: Callable[[str, str], str]) -> None:
         self._status, self._log = context.status, context.log
@@ -25,7 +25,7 @@ class EmptiedTopics:
         self._told: dict[str, str] = {}
 
     def look(self) -> None:
-        """Tells of topics that were emptied since the last look."""
+        """Reports topics that were truncated since the last call."""
         found = {topic: emptied.text for topic, emptied in self._ends.emptied.items()}
         before, self._told = self._told, found
         if not found:
@@ -45,8 +45,9 @@ class EmptiedTopics:
             self._log.error("a topic was emptied", topic=topic, warning=self._status.troubles[_TROUBLE])
 
     def resynced(self, snapshot: Snapshot, wants: Captures) -> None:
-        """All rows of the tables that `wants` means were published. A topic is made good when that holds for every
-        table whose rows have gone there, and it was asked for behind the last that was written before."""
+        """Records that all rows of the tables that `wants` selects were published. A topic is repaired when this is
+        true for every table whose rows went there, and the snapshot was requested after the last write before the
+        truncation."""
         if snapshot.where or snapshot.columns:
             return
         for topic, emptied in list(self._ends.emptied.items()):
@@ -58,7 +59,7 @@ class EmptiedTopics:
         self.look()
 
     def _tables(self, topic: str) -> list[TableName]:
-        """Those of which rows have come while the daemon runs; those that are counted together among them, by a name
-        that no filter means."""
+        """Returns the tables of which rows have come while the daemon runs. Those that are counted together have a name
+        that no filter matches."""
         names = [(one.schema, one.table) for one in self._status.published.tables.all()]
         return [name for name in names if self._topic_of(*name) == topic]

@@ -1,5 +1,5 @@
 """Groups of facts about one destination. Each is written by its methods, which one part of the destination calls; all
-others read. Times are on the monotonic clock in seconds, except where a name ends in `_us` (microseconds since 1970
+others read. Times are on the monotonic clock in seconds, except for names that end in `_us` (microseconds since 1970
 UTC). Counters only grow while the daemon lives."""
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from headrace.ports.source import Progress, Retention
 ROUND_TRIP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
 """Upper bounds in seconds of the heartbeat's round-trip histogram."""
 _ENDED_KEPT = 50
-"""Snapshots whose end is known, at most."""
+"""Maximum number of ended snapshots that are remembered."""
 
 
 OTHERS: Final = "(others)"
-"""Stands for all tables beyond the limit. Its database is "", which no table has, so it is never a table's own name."""
+"""The name for all tables beyond the limit. Its database is "", so no table has this name."""
 
 
 @dataclass(slots=True)
 class TableTotals:
-    """Since the daemon was started. The first `limit` tables are counted each by itself, all others together."""
+    """Row counts since the daemon was started. The first `limit` tables are counted separately, all others together."""
 
     limit: int = 200
     _tables: dict[tuple[str, str], TableRows] = field(default_factory=dict)
     _others: TableRows = field(default_factory=lambda: TableRows("", OTHERS))
 
     def add(self, rows: TableRows) -> None:
-        """Rows of one table are confirmed, or of several that nobody has told apart, without a name."""
+        """Adds confirmed rows of one table, or of several that were counted together without a name."""
         name = rows.schema, rows.table
         total = self._tables.get(name)
         if total is None:
@@ -43,71 +43,71 @@ class TableTotals:
         total.add(rows)
 
     def all(self) -> Sequence[TableRows]:
-        """Each table of which rows were confirmed, in the order in which they came, and at the end the others."""
+        """Returns each table with confirmed rows, in the order of their first rows, and the others last."""
         return [*self._tables.values(), *([self._others] if self._others.total else [])]
 
 
 @dataclass(slots=True)
 class Holding:
-    """Who has the destination's lock."""
+    """The holder of the destination's lock."""
 
     role: str = "STANDBY"
     """ACTIVE while we hold it."""
     holder: str = ""
-    """Who runs the destination while we stand by, as far as it is known."""
+    """Who runs the destination while we are a standby, as far as known."""
     problems: list[str] = field(default_factory=list)
-    """Why we could not take over, a sentence each, as of the last look while standing by."""
+    """Why we could not take over, a sentence each, as of the last check as a standby."""
     lease: Lease | None = None
-    """Of the present holding; None while we stand by."""
+    """The present lease; None while we are a standby."""
     epoch: int = 0
     takeovers: int = 0
-    """How often we got the lock."""
+    """How many times we got the lock."""
     resumes: int = 0
-    """Lapsed leases after which the lock was proved again, and the stream went on in place."""
+    """Lapsed leases after which the lock was proved again, and the stream continued."""
     fenced: int = 0
-    """Runs that ended because somebody with a higher epoch, or a lost lock, said so."""
+    """Runs that ended because of a higher epoch or a lost lock."""
 
     def take(self, lease: Lease) -> None:
-        """The lock is ours."""
+        """Records that we hold the lock."""
         self.role, self.holder, self.lease, self.problems = "ACTIVE", "", lease, []
         self.takeovers += 1
 
     def give_up(self) -> None:
-        """The lock is not ours, nor do we wait for it."""
+        """Records that we neither hold the lock nor wait for it."""
         self.role, self.holder, self.lease, self.problems = "STANDBY", "", None, []
 
     def wait(self, holder: str) -> None:
-        """Somebody else has it."""
+        """Records that another daemon holds the lock."""
         self.holder = holder
 
     def find(self, problems: list[str]) -> None:
-        """What a look while standing by has found."""
+        """Records the findings of a check as a standby."""
         self.problems = problems
 
     def begin(self, epoch: int) -> None:
-        """A run begins under this epoch."""
+        """Records the begin of a run under this epoch."""
         self.epoch = epoch
 
     def resume(self) -> None:
-        """A lapsed lease was proved again."""
+        """Records that a lapsed lease was proved again."""
         self.resumes += 1
 
     def fence(self) -> None:
-        """A run ended because the destination is somebody else's."""
+        """Records that a run ended because another daemon has the destination."""
         self.fenced += 1
 
 
 @dataclass(slots=True)
 class ReadServer:
-    """The server that is read, or was last."""
+    """The server that is read, or was last read."""
 
     address: str = ""
-    """host:port."""
+    """`host:port`."""
     uuid: str = ""
     server_id: int = 0
-    """Ours, as a replica."""
+    """Our id as a replica."""
     reconnects: int = 0
-    """Dumps that were begun again in place, without a restart of the destination."""
+    """Dumps that were begun again without a restart of the destination."""
 
     def open(self, address: str, uuid: str, server_id: int) -> None:
         self.address, self.uuid, self.server_id = address, uuid, server_id
@@ -119,20 +119,20 @@ class ReadServer:
 
 @dataclass(slots=True)
 class Received:
-    """What came from the source."""
+    """What was received from the source."""
 
     file: str = ""
     offset: int = 0
     events: int = 0
     bytes: int = 0
     skipped: int = 0
-    """Events and tables passed over because an operator said so."""
+    """Events and tables skipped at an operator's request."""
     undecodable_texts: int = 0
-    """Texts in which `?` was published for codes that have no Unicode character."""
+    """Texts that were published with `?` for codes that have no Unicode character."""
     event_at: float = 0.0
 
     def note(self, before: Progress, now: Progress) -> None:
-        """The stream has come from `before` to `now`."""
+        """Adds the progress of the stream from `before` to `now`."""
         self.skipped += now.skipped - before.skipped
         self.events += now.events - before.events
         self.bytes += now.bytes - before.bytes
@@ -140,7 +140,7 @@ class Received:
         self.event_at = time.monotonic()
 
     def note_undecodable(self, texts: int) -> None:
-        """So many further ones."""
+        """Adds this many texts."""
         self.undecodable_texts += texts
 
     def forget(self) -> None:
@@ -149,21 +149,21 @@ class Received:
 
 @dataclass(slots=True)
 class Published:
-    """What was published and confirmed, and what waits for that."""
+    """What was published and confirmed, and what waits for confirmation."""
 
     tables: TableTotals = field(default_factory=TableTotals)
-    """The rows by table."""
+    """Rows by table."""
     rows: int = 0
     messages: int = 0
     transactions: int = 0
     bytes: int = 0
     queue_bytes: int = 0
-    """Read and not confirmed."""
+    """Bytes read and not confirmed."""
     oldest_at: float = 0.0
-    """When the oldest message that is not confirmed was read; 0 when there is none."""
+    """When the oldest unconfirmed message was read; 0 if there is none."""
 
     def confirm(self, batch: MessageBatch) -> None:
-        """A batch is confirmed."""
+        """Adds a confirmed batch."""
         self.messages += len(batch.values)
         self.rows += batch.rows
         self.transactions += batch.transactions
@@ -172,7 +172,7 @@ class Published:
         self.bytes += batch.value_bytes
 
     def wait(self, queue_bytes: int, oldest_at: float) -> None:
-        """What waits now."""
+        """Records what is unconfirmed now."""
         self.queue_bytes, self.oldest_at = queue_bytes, oldest_at
 
     def forget(self) -> None:
@@ -181,18 +181,18 @@ class Published:
 
 @dataclass(slots=True)
 class StoredPosition:
-    """What is in the state store, as this daemon last read or wrote it."""
+    """The position in the state store, as this daemon last read or wrote it."""
 
     position: Position | None = None
     written_at: float = 0.0
-    """When a confirmed position was stored last."""
+    """When a confirmed position was last stored."""
 
     def note(self, position: Position | None) -> None:
-        """It was read, or moved."""
+        """Records a position that was read or moved."""
         self.position = position
 
     def checkpoint(self, position: Position) -> None:
-        """A confirmed one was stored."""
+        """Records a confirmed position that was stored."""
         self.position, self.written_at = position, time.monotonic()
 
     def forget(self) -> None:
@@ -201,17 +201,17 @@ class StoredPosition:
 
 @dataclass(slots=True)
 class RoundTrips:
-    """How long heartbeats took from their writing to their return in the binlog, as a histogram; in seconds."""
+    """A histogram of the time from writing a heartbeat to its return in the binlog, in seconds."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(ROUND_TRIP_BUCKETS) + 1))
-    """One more than there are bounds: the last is above them all."""
+    """One more than there are bounds: the last counts those above all bounds."""
     total: float = 0.0
     last: float | None = None
     seen_at: float = 0.0
     """When our own heartbeat last came back."""
 
     def note(self, seconds: float) -> None:
-        """Counts one."""
+        """Counts one round trip."""
         self.counts[bisect_left(ROUND_TRIP_BUCKETS, seconds)] += 1
         self.total += seconds
         self.last, self.seen_at = seconds, time.monotonic()
@@ -222,7 +222,7 @@ class RoundTrips:
 
 @dataclass(slots=True)
 class Retained:
-    """How long the source keeps the binlog that we need; see Retention. None where it is not known."""
+    """How long the source keeps the binlog that we need; see Retention. None if unknown."""
 
     seconds: float | None = None
     bytes: int | None = None
@@ -237,14 +237,14 @@ class Retained:
 
 @dataclass(slots=True)
 class Remaining:
-    """What is left of the binlog to the source's end, as of the last look. None where it is not known."""
+    """The rest of the binlog up to the source's end, as of the last check. None if unknown."""
 
     bytes: int | None = None
-    """From the stored position to the end."""
+    """Bytes from the stored position to the end."""
     rate: float | None = None
-    """Bytes received in a second, between the last looks."""
+    """Bytes received per second, between the last checks."""
     eta: float | None = None
-    """Seconds until nothing is left at the rate at which it became less; None while it does not."""
+    """Seconds until nothing is left, at the rate at which it shrinks; None while it does not."""
 
     def note(self, bytes: int | None, rate: float | None, eta: float | None) -> None:
         self.bytes, self.rate, self.eta = bytes, rate, eta
@@ -258,7 +258,7 @@ class Moves:
     """Moves of the position by a policy."""
 
     last: Gap | None = None
-    """The last that gave something up, or published again."""
+    """The last move that skipped something or published it again."""
     counts: dict[str, int] = field(default_factory=dict)
     """By reason."""
 
@@ -269,13 +269,13 @@ class Moves:
 
 @dataclass(slots=True)
 class SnapshotFacts:
-    """The reading of tables."""
+    """The state of snapshots."""
 
     now: dict[str, Any] | None = None
-    """How far it has come, as SnapshotRate.facts() says; None while none is read."""
+    """Progress, as SnapshotRate.facts() returns it; None while no snapshot is read."""
     ended: list[dict[str, str]] = field(default_factory=list)
     """The last snapshots that ended while this daemon ran the destination: `id`, `kind`, and `outcome`, which is done,
-    cancelled, or given up and why."""
+    cancelled, or that it was given up and why."""
 
     def show(self, facts: dict[str, Any] | None) -> None:
         self.now = facts
@@ -289,12 +289,12 @@ class SnapshotFacts:
 
 @dataclass(slots=True)
 class Search:
-    """How far the search is for a position that an operator asked for."""
+    """The progress of the search for a position that an operator has requested."""
 
     now: dict[str, Any] | None = None
-    """`file`, `done` and `total` bytes of it; None while there is no search."""
+    """`file`, and its `done` and `total` bytes; None while there is no search."""
 
     def show(self, facts: dict[str, Any] | None) -> bool:
-        """Whether it has come further."""
+        """Records the progress; returns whether it has changed."""
         further, self.now = facts != self.now, facts
         return further

@@ -1,4 +1,4 @@
-"""One destination as it is seen from outside: its facts, and what may be asked of it."""
+"""One destination as seen from outside: its facts, and the commands to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Result = TypeVar("_Result")
 
 
 class Served(Protocol):
-    """The destination behind a handle."""
+    """The destination of a handle."""
 
     operator: Operator
 
@@ -29,24 +29,24 @@ class Served(Protocol):
 
 
 class DestinationHandle:
-    """The one way to a destination for HTTP, and so for the command line. Commands raise RequestRefused when this
-    daemon does not run the destination, or it can't be done now, and what Operator says. `who` is for the log and for
-    those who look later. A cancelled command is given up, unless it is being stored."""
+    """The only access to a destination for HTTP, and so for the command line. Commands raise RequestRefused if this
+    daemon does not run the destination, or the command can't be done now, and the errors of Operator. `who` is for the
+    log and the history. A cancelled command is abandoned, unless it is already being stored."""
 
     def __init__(self, status: DestinationStatus) -> None:
         self.status = status
         self._operator: Operator | None = None
         self.measures: Callable[[], Sequence[Measure]] = tuple
-        """What source and sink publish of themselves."""
+        """Returns the metrics of source and sink."""
         self._stop = asyncio.Event()
         self._log = structlog.get_logger("headrace.destination").bind(destination=status.name)
 
     def serve(self, destination: Served, stop: asyncio.Event) -> None:
-        """From now on the operator of `destination` does what is asked, until `stop` or end()."""
+        """Lets the operator of `destination` handle commands, until `stop` or end()."""
         self._operator, self.measures, self._stop = destination.operator, destination.measures, stop
 
     def end(self) -> None:
-        """Nothing is done any more."""
+        """Stops handling commands."""
         self._operator = None
 
     async def pause(self, who: str) -> None:
@@ -82,7 +82,7 @@ class DestinationHandle:
         *,
         streaming: bool = False,
     ) -> _Result:
-        """`streaming`: it is for a stream that runs."""
+        """Executes a command. `streaming`: it needs a running stream."""
         operator, status = self._operator, self.status
         idle = status.state is State.STANDBY or (streaming and operator is not None and not operator.streams)
         if operator is None or self._stop.is_set() or idle:

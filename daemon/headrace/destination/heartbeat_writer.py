@@ -1,4 +1,4 @@
-"""Writes a destination's heartbeat on its source, sees it come back in the binlog, and tells who else writes it."""
+"""Writes a destination's heartbeat on its source, checks that it returns in the binlog, and reports other writers."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from headrace.errors import Fenced, HeadraceError, SourceMisconfigured
 from headrace.ports.source import Heartbeat, SecondConnection
 
 _MOST_EPOCH = 1 << 40
-"""A destination that is taken over each millisecond comes to it after 35 years; a store takes twice the bits."""
+"""A destination that is taken over each millisecond reaches it after 35 years; a store has room for twice the bits."""
 _TROUBLE = "heartbeat"
 _FOREIGN = "foreign_heartbeat"
 _TOGETHER = 0.1
-"""Seconds within which all destinations of a process that have the same interval write. Each of them reads those of all
-others on its source, so it wakes for a few readings an interval, and not for as many as there are destinations."""
+"""Seconds within which all destinations of a process with the same interval write. Each of them reads the heartbeats of
+all others on its source, so it wakes up for a few reads per interval, and not for as many as there are destinations."""
 _QUIET_SECONDS = 60.0
-"""When nobody has written under a lower epoch for so long, whoever did is gone."""
+"""When nobody has written under a lower epoch for this many seconds, that writer is gone."""
 
 
 class HeartbeatWriter:
-    """Writes as long as run() is awaited. Nothing that goes wrong here ends the stream: it becomes a trouble in the
+    """Writes heartbeats while run() is awaited. An error here does not end the stream: it becomes a trouble in the
     status, which makes the destination DEGRADED."""
 
     def __init__(self, context: Context, connection: SecondConnection) -> None:
@@ -34,21 +34,22 @@ class HeartbeatWriter:
         self._fenced = ""
         """Who runs the destination under a higher epoch, as a sentence."""
         self._own_seen = False
-        """Whether our first one has come back: what stands behind it in the binlog was written after we took over."""
+        """Whether our first heartbeat has come back: what follows it in the binlog was written after we took over."""
         self._foreign_at = 0.0
-        """When somebody last wrote under a lower epoch."""
+        """When another daemon last wrote under a lower epoch."""
         self.epoch = 0
-        """Ours; set before run()."""
+        """Our epoch; set before run()."""
 
     async def stored(self, *, required: bool = False) -> Heartbeat | None:
-        """The row that stands there; None when there is none, it can't be read, or heartbeats are off. Raises
-        SourceError when it is `required` and the server does not say."""
+        """Returns the stored row; None if there is none, it can't be read, or heartbeats are off. Raises SourceError if
+        it is `required` and the server does not answer."""
         if not self._settings.enabled:
             return None
         return await self._connection.stored_heartbeat(required=required)
 
     async def stored_epoch(self) -> int:
-        """The epoch of that row, 0 without one. Raises SourceMisconfigured for one that no daemon has written."""
+        """Returns the epoch of that row, 0 without one. Raises SourceMisconfigured for an epoch that no daemon has
+        written."""
         heartbeat = await self.stored()
         epoch = heartbeat.epoch if heartbeat is not None else 0
         if epoch > _MOST_EPOCH:
@@ -60,7 +61,7 @@ class HeartbeatWriter:
         return epoch
 
     async def run(self) -> None:
-        """Writes every interval until it is cancelled. Never raises for what the server does."""
+        """Writes at every interval until it is cancelled. Never raises for errors of the server."""
         self._status.clear(_FOREIGN)
         if not self._settings.enabled:
             self._status.clear(_TROUBLE)
@@ -79,35 +80,35 @@ class HeartbeatWriter:
             await asyncio.sleep(until_next(self._destination, self._settings.interval, time.monotonic()))
 
     async def _write(self) -> str:
-        """Writes one; why it can't be written, or "" (also for a server that rightly gets none)."""
+        """Writes one; returns why it can't be written, or "" (also for a server that rightly gets none)."""
         self._sequence += 1
         heartbeat = Heartbeat(self._destination, self.epoch, self._node, self._sequence, time.time_ns() // 1000)
         try:
             newer = await self._connection.write_heartbeat(heartbeat)
         except HeadraceError as error:
             return str(error)
-        except Exception as error:  # a fault of ours must not end the heartbeats in silence
+        except Exception as error:  # a bug of ours must not silently end the heartbeats
             return f"an unexpected error, {type(error).__name__}: {error}"
         if newer is not None:
             self._fence(newer)
         return ""
 
     def seen(self, heartbeat: Heartbeat) -> None:
-        """A row of the heartbeat table came by in the binlog. Raises Fenced when its epoch is above ours."""
+        """Handles a row of the heartbeat table from the binlog. Raises Fenced if its epoch is above ours."""
         if heartbeat.destination != self._destination:
             return
         if (heartbeat.epoch, heartbeat.node) == (self.epoch, self._node[:190]):
             self._own_seen = True
             self._status.heartbeat.note(max(0.0, time.time() - heartbeat.written_us / 1e6))
         elif heartbeat.epoch > self.epoch and heartbeat.written_us >= self._began_us:
-            # Older ones come by when we catch up.
+            # older ones arrive while we catch up
             self._fence(heartbeat)
             self.check()
         elif heartbeat.epoch <= self.epoch and self._own_seen:
             self._note_foreign(heartbeat)
 
     def check(self) -> None:
-        """Raises Fenced once somebody with a higher epoch was seen, in the binlog or in the table."""
+        """Raises Fenced once a higher epoch was seen, in the binlog or in the table."""
         if self._fenced:
             raise Fenced(self._fenced)
 
@@ -118,7 +119,8 @@ class HeartbeatWriter:
         )
 
     def _note_foreign(self, heartbeat: Heartbeat) -> None:
-        """It does no harm to our row, and yet somebody does not know that it was replaced."""
+        """Reports a writer under a lower epoch. Our row is unharmed, but that daemon does not know that it was
+        replaced."""
         self._foreign_at = time.monotonic()
         text = (
             f"node {heartbeat.node} still writes heartbeats for {self._destination} under epoch "
@@ -128,7 +130,7 @@ class HeartbeatWriter:
 
 
 def until_next(destination: str, interval: float, now: float) -> float:
-    """Seconds until a destination's next heartbeat: between a half and one and a half of the interval, which is exact
-    from the second one on."""
+    """Returns the seconds until a destination's next heartbeat: between 0.5 and 1.5 intervals the first time, then
+    exactly one interval."""
     own = crc32(destination.encode()) / (1 << 32) * _TOGETHER
     return own + interval * round((now - own) / interval + 1) - now

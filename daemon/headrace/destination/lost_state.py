@@ -1,4 +1,4 @@
-"""A destination of which nothing is stored: whether it has run before, so that its state is lost."""
+"""Checks whether a destination without a stored state has run before, so that its state is lost."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from headrace.times import second_text
 
 
 def sign_of_life(heartbeat: Heartbeat | None, entries: Sequence[dict[str, Any]]) -> str:
-    """What shows that the destination has run, as half a sentence; "" when nothing does. An epoch is no sign: it is
-    given before the first start has come to its position."""
+    """Returns what shows that the destination has run, as half a sentence; "" if nothing does. An epoch shows nothing:
+    it is assigned before the first start has a position."""
     if entries:
         return "its schema history is there"
     if heartbeat is None:
@@ -22,7 +22,7 @@ def sign_of_life(heartbeat: Heartbeat | None, entries: Sequence[dict[str, Any]])
 
 
 def state_lost(store: str, sign: str) -> PositionLost:
-    """The error for it."""
+    """Returns the error for it."""
     return PositionLost(
         f"nothing is stored of this destination in {store}, although it has run before: {sign}",
         kind=LostKind.STATE_LOST,

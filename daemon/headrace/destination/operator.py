@@ -1,4 +1,4 @@
-"""What operators do with a destination: pause, resume and restart it, move its position, and read its tables again."""
+"""Operators' commands to a destination: pause, resume, restart, move its position, and read its tables again."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from headrace.tasks import finish
 from headrace.times import time_text
 
 _LIMIT = 60.0
-"""Seconds that a request may wait for the end of a run, and take."""
+"""Maximum seconds that a request may wait for the end of a run, and may take."""
 _SILENCE = 60.0
-"""Seconds in which a search has to come further; as a whole it takes as long as the binlogs are large."""
+"""Maximum seconds without progress of a search; its total time depends on the size of the binlogs."""
 
 
 class Operator:
-    """Of one destination. What changes something is done between two runs, under the destination's lock."""
+    """The operator of one destination. Commands that change something are executed between two runs, under the
+    destination's lock."""
 
     def __init__(
         self,
@@ -44,7 +45,8 @@ class Operator:
         self._control: Control | None = None
         self._requests, self._status = requests, context.status
         self._searching = False
-        """Whether a position is being looked for: each search is a dump on the source, and they share one figure."""
+        """Whether a search for a position is running: each search is a dump on the source, and they share one
+        progress."""
 
     async def _load(self) -> Stored:
         stored, moved = await self._checkpointer.load(self._store)
@@ -53,18 +55,18 @@ class Operator:
         return stored
 
     async def pause(self, who: str) -> None:
-        """Stores that the destination is paused; it stays so until resume(), whichever daemon runs it. Raises
+        """Stores that the destination is paused. It stays paused until resume(), whichever daemon runs it. Raises
         RequestRefused, Fenced or StateStoreError."""
         await self._requests.ask(
             lambda: self._set_paused(who, f"{who} at {time_text(time.time_ns() // 1000)}"), limit=_LIMIT
         )
 
     async def resume(self, who: str) -> None:
-        """Goes on from where pause() ended it. Raises as pause() does."""
+        """Continues from where pause() ended it. Raises as pause() does."""
         await self._requests.ask(lambda: self._set_paused(who, ""), limit=_LIMIT)
 
     async def restart(self) -> None:
-        """Ends the run that is under way in order; the next begins at once. Raises RequestRefused."""
+        """Ends the present run in order; the next begins at once. Raises RequestRefused."""
 
         async def nothing() -> None:
             self._log.info("an operator asked for a restart")
@@ -72,35 +74,35 @@ class Operator:
         await self._requests.ask(nothing, limit=_LIMIT)
 
     async def snapshot(self, command: SnapshotCommand) -> dict[str, Any]:
-        """Does what a command about the reading of tables says; returns `id` of a new snapshot, and `snapshots`, JSON
-        types only. Raises RequestRefused, SnapshotRefused or SourceError."""
+        """Executes a snapshot command; returns the `id` of a new snapshot, and `snapshots`, JSON types only. Raises
+        RequestRefused, SnapshotRefused or SourceError."""
         if self._control is None:
             raise RequestRefused("the destination does not stream now")
         return await self._control.command(command)
 
     @property
     def streams(self) -> bool:
-        """Whether a run is under way, so that snapshot() can do something."""
+        """Returns whether a run is under way, so that snapshot() can do something."""
         return self._control is not None
 
     def attach(self, control: Control | None) -> None:
-        """The control of the run under way; None once there is none."""
+        """Sets the control of the present run; None once there is none."""
         self._control = control
 
     async def move(self, to: str, who: str, *, read_schemas: bool, commit: bool) -> dict[str, Any]:
-        """Moves the position to where an operator says, or with "" takes it away, so that it begins by [source] start;
-        without `commit` it only returns what that would cost. It is looked for beside the stream. Then the run that is
-        under way ends in order, and the next one begins there. Returns PlannedMove.shown(). Raises RequestRefused,
-        SourceError, Fenced or StateStoreError."""
+        """Moves the position to where an operator says, or with "" removes it, so that the destination begins at
+        [source] start; without `commit` it only returns what the move would skip or repeat. The search runs alongside
+        the stream. Then the present run ends in order, and the next one begins at the new position. Returns
+        PlannedMove.shown(). Raises RequestRefused, SourceError, Fenced or StateStoreError."""
         stored = await self._store.load(self._name)
         planned = await (self._search(stored, to, read_schemas) if to else self._mover.plan(stored, to))
         if not commit or planned.nothing:
             return planned.shown()
-        # The search may take long, so the stream goes on beside it.
+        # The search may take long, so the stream continues during it.
         return await self._requests.ask(lambda: self._move_by_hand(who, read_schemas, planned), limit=_LIMIT)
 
     async def _search(self, stored: Stored, to: str, read_schemas: bool) -> PlannedMove:
-        """Looks for a position, one at a time, and shows how far that is."""
+        """Searches for a position, one at a time, and shows the progress."""
         if self._searching:
             raise RequestRefused(
                 "a position is being looked for already", remedy="wait until /health shows no search any more"
@@ -122,7 +124,7 @@ class Operator:
             status.search.show(None)
 
     async def _move_by_hand(self, who: str, read_schemas: bool, planned: PlannedMove) -> dict[str, Any]:
-        stored = await self._load()  # the stream has gone on meanwhile
+        stored = await self._load()  # the stream has moved on meanwhile
         plan = await self._mover.plan(stored, planned.to, read_schemas=read_schemas, planned=planned)
 
         async def write() -> None:
@@ -134,7 +136,7 @@ class Operator:
         return plan.shown()
 
     async def _write(self, change: StateChange, *, meanwhile: str) -> None:
-        """Once it has begun it has to be waited for, also when the request is cancelled: the guard is another then."""
+        """Writes a change. Once begun it must be awaited, also if the request is cancelled: the guard changes."""
         store = self._leased_store(self._lock.lease)
         await self._checkpointer.begin_epoch(store, self._lock.term, meanwhile=meanwhile)
         await self._checkpointer.store_now(store, change)

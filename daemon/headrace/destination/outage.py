@@ -1,5 +1,5 @@
-"""Messages that wait for their confirmation, over all runs of a destination, and a sink that confirms nothing: why,
-since when, said once at its beginning, each minute, and at its end."""
+"""Unconfirmed messages over all runs of a destination, and outages of a sink that confirms nothing: cause and start are
+logged at the beginning, each minute, and at the end."""
 
 from __future__ import annotations
 
@@ -12,46 +12,47 @@ from headrace.destination.publisher import Publisher
 
 
 class Unconfirmed:
-    """Times are seconds on the monotonic clock."""
+    """The unconfirmed messages of a destination. Times are seconds on the monotonic clock."""
 
     def __init__(self) -> None:
         self._waiting: deque[float] = deque()
-        """When each batch with messages was read, in order; of the present run."""
+        """When each batch with messages was read by the present run, in order."""
         self._carried = 0.0
-        """Since when the oldest message of earlier runs waits, as long as no run has had one confirmed; 0 for none."""
+        """Since when the oldest message of earlier runs waits, while no run has had one confirmed; 0 for none."""
         self.confirmed_at = 0.0
         """When the present run last had messages confirmed; 0 for never."""
 
     @property
     def oldest(self) -> float:
-        """When the oldest unconfirmed message was read, be it by an earlier run; 0 when all is confirmed."""
+        """Returns when the oldest unconfirmed message was read, possibly by an earlier run; 0 if all is confirmed."""
         return self._carried or (self._waiting[0] if self._waiting else 0.0)
 
     @property
     def any(self) -> bool:
-        """Whether messages that the last run has read wait, although it may have ended."""
+        """Returns whether messages that the last run has read are unconfirmed, although it may have ended."""
         return bool(self._waiting)
 
     def begin_run(self) -> None:
-        """What waited is read again by this run."""
+        """Begins a run, which reads again what waited."""
         self._waiting.clear()
         self.confirmed_at = 0.0
 
     def end_run(self) -> None:
-        """What waits now goes on waiting until a run has had something confirmed."""
+        """Ends a run; its messages count as waiting until a run has something confirmed."""
         self._carried = self.oldest
 
     def read(self, at: float, batches: int) -> None:
-        """Batches with messages were read at a time."""
+        """Records batches with messages that were read at a time."""
         self._waiting.extend([at] * batches)
 
     def confirm(self) -> None:
-        """The oldest batch with messages is confirmed."""
+        """Records that the oldest batch with messages is confirmed."""
         self._waiting.popleft()
         self._carried, self.confirmed_at = 0.0, time.monotonic()
 
     def give_up(self) -> None:
-        """What earlier runs left may not come again: somebody else runs the destination, or the position was moved."""
+        """Forgets what earlier runs left. It may not come again: another daemon runs the destination, or the position
+        was moved."""
         self._waiting.clear()
         self._carried = 0.0
 
@@ -59,28 +60,28 @@ class Unconfirmed:
 SINK = "sink"
 """The reason of the trouble."""
 _QUIET = 2.0
-"""After so long without a confirmation, in seconds, the sink is asked why."""
+"""Seconds without a confirmation after which the sink is asked for the cause."""
 _LOOK = 0.5
 _EACH = 60.0
-"""Seconds between two lines of the log."""
+"""Seconds between two log lines."""
 
 
 class SinkOutage:
-    """Lives as long as its destination, because an outage may last over several runs."""
+    """The outage of a sink. Lives as long as its destination, because an outage may last over several runs."""
 
     def __init__(self, context: Context, unconfirmed: Unconfirmed) -> None:
         self._status, self._log, self._unconfirmed = context.status, context.log, unconfirmed
         self._since = self._told_at = 0.0
 
     async def watch(self, publisher: Publisher) -> None:
-        """Looks until it is cancelled."""
+        """Checks until it is cancelled."""
         while True:
             await asyncio.sleep(_LOOK)
             if not self.look() and not publisher.suspended and (problem := await publisher.sink.problem()):
                 self._note(self._waits_since(time.monotonic()), problem)
 
     def look(self) -> bool:
-        """Whether the sink confirms what it is given; an outage is over then."""
+        """Returns whether the sink confirms what it is given; an outage is over then."""
         now = time.monotonic()
         if now - self._waits_since(now) > _QUIET:
             return False
@@ -93,7 +94,8 @@ class SinkOutage:
         return max(oldest, self._unconfirmed.confirmed_at) if oldest else now
 
     def goes_on(self, problem: str) -> None:
-        """The same between two runs, which end soon when the sink is away. Why the last one ended was told already."""
+        """Reports the outage between two runs, which end soon if the sink is unavailable. The error that ended the last
+        run was already reported."""
         if self._since:
             self._note(self._since, problem)
         else:
@@ -115,6 +117,6 @@ class SinkOutage:
 
     def _end(self, now: float) -> None:
         self._status.clear(SINK)
-        if self._unconfirmed.confirmed_at:  # else what waited was given up: somebody else has the destination
+        if self._unconfirmed.confirmed_at:  # else what waited was abandoned: another daemon has the destination
             self._log.info("the sink confirms again", seconds=round(now - self._since, 1))
         self._since = 0.0

@@ -1,4 +1,4 @@
-"""What one destination is put together of, and what every part of it is given."""
+"""The dependencies of one destination, and the context that its components share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headrace.settings.destination import DestinationSettings
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One destination as it is configured, and its live facts."""
+    """One destination's configuration and its live facts."""
 
     settings: DestinationSettings
     daemon: DaemonSettings
@@ -35,30 +35,30 @@ class Context:
 
     @property
     def log(self) -> Any:
-        """A log whose lines name the destination."""
+        """Returns a logger whose lines name the destination."""
         return structlog.get_logger("headrace.destination").bind(destination=self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The ports of one destination, made by wiring, which alone knows the adapters. What is a function makes a new one
-    each time."""
+    """The ports of one destination, made by wiring, which alone knows the adapters. Functions make a new object each
+    time."""
 
     store: StateStore
-    """To be opened before it is used."""
+    """Must be opened before it is used."""
     lock: Lock
     new_source: Callable[[], Source]
     new_format: Callable[[], ValueFormat | KeyedFormat]
     new_sink: Callable[[Lease, Parking | None], Sink]
     probe_sink: Callable[[], Sink]
-    """A sink for check() alone, which disturbs no other."""
+    """Returns a sink for check() only, which disturbs no other."""
     leased_store: Callable[[Lease], StateStore]
-    """The store for a write between two runs, which is refused once the lease has lapsed."""
+    """Returns the store for a write between two runs, which is refused once the lease has lapsed."""
     parked: ParkingStore | None = None
-    """Where its parked messages are; None when its sink parks none."""
+    """Its parked messages; None if its sink parks none."""
     former_parked: Sequence[ParkingStore] = ()
-    """Where messages may wait that nobody looks for any more, because the configuration was another one."""
+    """Stores of former configurations, which may still have messages that nothing sends."""
     budget: ProcessBudget = NO_BUDGET
-    """What the queues of all destinations share."""
+    """The budget that the queues of all destinations share."""
     ends: TopicEnds = field(default_factory=TopicEnds)
-    """What its sinks find of its topics."""
+    """The last offsets of its topics, as its sinks find them."""

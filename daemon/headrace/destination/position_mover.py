@@ -1,4 +1,4 @@
-"""Moves of a position by an operator: the same, whether a daemon runs the destination or none does."""
+"""Moves of a position by an operator; the same whether a daemon runs the destination or not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.times import time_text
 
 @dataclass(frozen=True, slots=True)
 class PlannedMove:
-    """A move for which nothing has been written. `to` is what was asked for, "" where the position is taken away."""
+    """A move that nothing has been written for. `to` is the requested position, "" if the position is removed."""
 
     to: str
     stored: Stored
@@ -29,12 +29,12 @@ class PlannedMove:
 
     @property
     def nothing(self) -> bool:
-        """Whether there is nothing to be done: no position is stored that could be taken away."""
+        """Returns whether there is nothing to do: no position is stored that could be removed."""
         return not self.to and self.stored.position is None
 
     def shown(self) -> dict[str, Any]:
-        """What whoever asks is shown, JSON types only: `from`, `after` (the commit time of the last transaction before
-        it), `to`, `gap` and `notes`."""
+        """Returns what the operator is shown, JSON types only: `from`, `after` (the commit time of the last transaction
+        before it), `to`, `gap` and `notes`."""
         before, gap = self.stored.position, self.gap
         return {
             "from": gap.start or "nothing stored",
@@ -45,7 +45,8 @@ class PlannedMove:
         }
 
     def change(self, who: str, why: str = "") -> StateChange:
-        """What is to be stored. A paused destination stays paused. `why` stands in the history instead of `to`."""
+        """Returns what must be stored. A paused destination stays paused. `why` is written to the history instead of
+        `to`."""
         position, before = self.position, self.stored.position
         if position is not None and before is not None:
             position = replace(position, paused=before.paused)
@@ -69,9 +70,9 @@ class PositionMover:
         planned: PlannedMove | None = None,
         told: Told = lambda *_: None,
     ) -> PlannedMove:
-        """What a move from what is stored to `to` means; see Source.move_by_hand. `to` "" takes the position away.
-        `planned` is an earlier plan of the same move, which then is not searched for again. Raises RequestRefused,
-        SourceError or StateStoreError."""
+        """Plans a move from what is stored to `to`; see Source.move_by_hand. `to` "" removes the position. `planned` is
+        an earlier plan of the same move, which avoids a second search. Raises RequestRefused, SourceError or
+        StateStoreError."""
         if not to:
             return self._reset(stored)
         entries = await self._store.schema_entries(self._name)

@@ -1,4 +1,5 @@
-"""From the queue to the sink and back, under the lease: in order, resumed after a lapse, aborted when it has to be."""
+"""Moves batches from the queue to the sink and confirms them, under the lease: in order, resumed after a lapse, aborted
+if necessary."""
 
 from __future__ import annotations
 
@@ -21,15 +22,14 @@ from headrace.ports.state import StateStore
 from headrace.tasks import beside, result_of
 
 _PROOF_LIMIT = 10.0
-"""Seconds that a lock which has just been taken may wait for its first proof."""
+"""Maximum seconds that a lock which was just taken may wait for its first proof."""
 
 
 class Publisher:
-    """The sink session of one run: the only one that makes a sink, calls publish() and ends it.
+    """The sink session of one run: it alone creates a sink, calls publish() and ends the sink.
 
-    When the lease lapses the sink is aborted, and what it had not confirmed is handed to a new one once the lock is
-    proved again: the successor's messages can't be overtaken by ours, and nothing has to be read twice.
-    """
+    When the lease lapses, the sink is aborted, and its unconfirmed batches are handed to a new sink once the lock is
+    proved again. So a successor's messages can't be overtaken by ours, and nothing has to be read twice."""
 
     def __init__(
         self,
@@ -61,23 +61,24 @@ class Publisher:
 
     @property
     def store(self) -> StateStore:
-        """The store of the run: the destination's, unless the sink keeps the position itself."""
+        """Returns the store of the run: the destination's, unless the sink keeps the position itself."""
         return self.sink.store or self._parts.store
 
     @property
     def idle(self) -> bool:
-        """Whether the sink has nothing of ours that is not confirmed."""
+        """Returns whether the sink has no unconfirmed messages of ours."""
         return not self._handed and not self._unsent
 
     @property
     def passes(self) -> bool:
-        """Whether a batch without messages is confirmed at once: all before it are, and the sink has no part in it."""
+        """Returns whether a batch without messages is confirmed at once: all before it are, and the sink is not
+        involved."""
         return self.idle and not len(self.queue) and not self.suspended and not self.sink.keeps_position
 
     # -- the sink -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connects. Raises SinkError, Fenced or LeaseLapsed; the sink is ended then."""
+        """Connects. Raises SinkError, Fenced or LeaseLapsed; the sink has ended then."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PROOF_LIMIT):
                 await self.lease.proved()
@@ -90,9 +91,9 @@ class Publisher:
         self.resending = self.sink
 
     async def rest(self, *, resent: bool) -> None:
-        """Nothing more is handed over in this run. A sink with unconfirmed messages is aborted, because nobody looks at
-        the lease any more; an idle sink can do no harm, however long the end takes. `resent`: whether all parked
-        messages that were sent again are answered."""
+        """Hands over nothing more in this run. A sink with unconfirmed messages is aborted, because nothing checks the
+        lease any more; an idle sink can do no harm, however long the end takes. `resent`: whether all parked messages
+        that were sent again are answered."""
         self.resending = None
         if self.idle and resent:
             self._uncover()
@@ -100,7 +101,7 @@ class Publisher:
             await self.abort()
 
     async def abort(self) -> None:
-        """Cuts everything: after it returns nothing more leaves. Never raises."""
+        """Aborts everything: after it returns nothing more leaves. Never raises."""
         self.resending = None
         await self.sink.abort()
         self._uncover()
@@ -112,7 +113,7 @@ class Publisher:
         self._uncover()
 
     def clear(self) -> None:
-        """Lets go of what is not confirmed, at the end of a run."""
+        """Drops what is not confirmed, at the end of a run."""
         self._unsent.clear()
         self._handed.clear()
         self.queue.clear()
@@ -125,8 +126,8 @@ class Publisher:
     # -- publishing -----------------------------------------------------------------------------------------------
 
     async def run(self, on_confirmed: Callable[[MessageBatch], None]) -> None:
-        """Publishes what comes through the queue until it is cancelled; `on_confirmed` is called with each batch once
-        it and all before it are confirmed. Raises SinkError, Fenced, and LeaseLapsed when the sink keeps the position
+        """Publishes what comes through the queue until it is cancelled; calls `on_confirmed` with each batch once it
+        and all before it are confirmed. Raises SinkError, Fenced, and LeaseLapsed if the sink keeps the position
         itself."""
         while True:
             await self._until_lapse(on_confirmed)
@@ -134,15 +135,16 @@ class Publisher:
             await self._resume()
 
     async def _until_lapse(self, on_confirmed: Callable[[MessageBatch], None]) -> None:
-        """Publishes and confirms as long as the lease holds; raises what ends both for good."""
+        """Publishes and confirms until the lease lapses; raises errors that end both permanently."""
         if self._cover is None:
-            # From here on the sink may hold what could still leave, so the process ends unless somebody aborts in time
-            # after a lapse. Not before: nobody looks at the lease while a source is opened, and nothing is lost by it.
+            # From here on the sink may have data that could still leave, so the process ends unless somebody aborts in
+            # time after a lapse. Not before: nothing checks the lease while a source is opened, and nothing is lost by
+            # it.
             self._cover = self._watchdog.cover(self.lease, lambda: self.hangs())
         works = {"lapsed": self.lease.lapsed(), "publish": self._publish(), "confirm": self._confirm(on_confirmed)}
         async with beside(works) as tasks:
             done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
-            if tasks["lapsed"] in done:  # whatever else happened, it decides
+            if tasks["lapsed"] in done:  # it decides, whatever else happened
                 return
             for task in done:
                 try:
@@ -151,7 +153,7 @@ class Publisher:
                     return
 
     async def _resume(self) -> None:
-        """Waits for a proof of the lock, and makes ready for handing over again what no one has confirmed."""
+        """Waits for a proof of the lock, and prepares to hand over again what is not confirmed."""
         if not self.lease.lost:
             self.suspended = True
             text = "the lock can't be proved, so nothing is published; what is read waits"
@@ -183,7 +185,7 @@ class Publisher:
                 await self._publish_together(sink, list(islice(self._unsent, count)))
                 continue
             batch = self._unsent[0]
-            apart = batch.barrier and not sink.keeps_position  # such a sink sees to that itself
+            apart = batch.barrier and not sink.keeps_position  # such a sink does that itself
             if apart:
                 await self._nothing_handed.wait()
             charged = batch.size
@@ -194,7 +196,8 @@ class Publisher:
                 await self._nothing_handed.wait()
 
     async def _publish_together(self, sink: Sink, batches: list[MessageBatch]) -> None:
-        """Small ones, which gathered while the sink took its time. Each is confirmed as if it had gone alone."""
+        """Publishes small batches that gathered while the sink was slow. Each is confirmed as if it had been published
+        alone."""
         confirmations: dict[Target, asyncio.Future[None]] = {}
         last: asyncio.Future[None] | None = None
         for batch in joined(batches):
@@ -212,7 +215,7 @@ class Publisher:
         self._handed_event.set()
 
     async def _confirm(self, on_confirmed: Callable[[MessageBatch], None]) -> None:
-        """In order: the position never passes a message that is not confirmed."""
+        """Confirms in order: the position never passes a message that is not confirmed."""
         while True:
             while not self._handed:
                 self._handed_event.clear()
@@ -231,7 +234,7 @@ class Publisher:
 async def publishing(
     context: Context, parts: Parts, lease: Lease, parking: OrderedParking | None
 ) -> AsyncIterator[Publisher]:
-    """A started publisher, which is aborted when what is done with it fails, and ended in order when it does not."""
+    """Yields a started publisher. It is aborted if the body fails, and otherwise ended in order."""
     publisher = Publisher(context, parts, lease, parking)
     await publisher.start()
     publisher.queue.join()

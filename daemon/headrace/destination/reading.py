@@ -1,4 +1,5 @@
-"""The reading half of a run: changes of the stream, and rows of a snapshot beside it, become batches in the queue."""
+"""The reading half of a run: puts changes of the stream, and rows of a snapshot between them, into the queue as
+batches."""
 
 from __future__ import annotations
 
@@ -20,26 +21,26 @@ _UNLOGGED = "unlogged_rows"
 _NO_CHECKSUMS = "no_checksums"
 _UNDECODABLE = "undecodable_text"
 _NAMED = 5
-"""Columns that a trouble names."""
+"""Maximum number of columns that a trouble names."""
 _STEADY = 10.0
-"""A dump that lasted so long, in seconds, and then ended is begun again in place; one that ends sooner is a failure."""
+"""A dump that lasted this many seconds and then ended is begun again; one that ends sooner is a failure."""
 _BLOCKED = 5.0
-"""After waiting so long for the sink, in seconds, an ended dump is what was to be expected, however short it was."""
+"""After waiting this many seconds for the sink, an ended dump is expected, however short it was."""
 _REST = 0.2
-"""When nothing has come from the source for so long, in seconds, it has no more."""
+"""When nothing has come from the source for this many seconds, it has no more."""
 _LITTLE = 16 * 1024
-"""Bytes of one reading from the source that are little: not of a stream that has more than it can read at once."""
+"""Bytes of one read from the source that are little: a stream with a backlog gives more."""
 _UNASKED = 4
-"""How many times as long reading rests after nothing that is published came: mostly heartbeats, those of every other
-destination of the server among them."""
+"""How many times longer reading rests after it read nothing that is published: mostly heartbeats, also of all other
+destinations of the server."""
 _TURN = 0.005
 """Seconds that rows of a snapshot may take at a time."""
 _SHARE = 0.2
-"""Of the time that the stream takes, what a snapshot may take beside it while the stream always has more."""
+"""The share of the stream's time that a snapshot may take while the stream always has more."""
 
 
 class Reading:
-    """Of one run. start() comes first."""
+    """The reading of one run. start() is called first."""
 
     def __init__(
         self,
@@ -61,33 +62,34 @@ class Reading:
         self._held_up = False
         """Whether reading waits for the queue."""
         self._transactions = self._status.published.transactions
-        """Those that earlier runs have had confirmed."""
+        """Confirmed transactions of earlier runs."""
         self._credit = 0.0
-        """Seconds that rows of a snapshot may take until the stream has its turn again; below 0 they wait."""
+        """Seconds that rows of a snapshot may take until it is the stream's turn again; below 0 they wait."""
         self._told = Progress("", 0, 0)
-        """What the status knows of the stream."""
+        """The progress of the stream that the status has."""
         self._pause = 0.0
         """Seconds that reading rests, because it got little."""
 
     def start(self, source: OpenSource, receiver: Receiver) -> None:
-        """Takes the stream of a source. `receiver` gets what it gives."""
+        """Takes the stream of a source. `receiver` gets its changes."""
         self.stream, self._undecodable = source.stream(receiver), source.undecodable
 
     def clear(self) -> None:
-        """Lets go of what nobody has taken."""
+        """Drops what nobody has taken."""
         self._builder.clear()
 
     @property
     def begun(self) -> bool:
-        """Whether the source has sent anything."""
+        """Returns whether the source has sent anything."""
         return bool(self._told.events)
 
     def wants_snapshot(self) -> bool:
-        """Whether the stream is to stop between two transactions; see Receiver.between."""
+        """Returns whether the stream must stop between two transactions; see Receiver.between."""
         return self._merge.busy and self._merge.wants(self.stream, rows=self._credit >= _TURN / 2)
 
     async def run(self) -> None:
-        """Changes to batches. A stream that ended and can go on at once, behind what was read, is no failure."""
+        """Turns changes into batches. A stream that ended and can continue at once, after what was read, is no
+        failure."""
         merge = self._merge
         while True:
             began = time.thread_time() if merge.tables else 0.0
@@ -100,13 +102,13 @@ class Reading:
             await self._take()
             if self._pause and not merge.busy:
                 self.stream.rest()
-                await asyncio.sleep(self._pause)  # what comes meanwhile is read, published and confirmed together
+                await asyncio.sleep(self._pause)  # what arrives meanwhile is read, published and confirmed together
             if merge.busy:
                 streamed = time.thread_time() - began if began and self._told.events != events else None
                 await self._give_snapshot(streamed)
 
     async def _give_snapshot(self, streamed: float | None) -> None:
-        """The turn of a snapshot, behind one of the stream that took so many seconds of CPU; None: the stream is
+        """Gives a snapshot its turn, after one of the stream that took this many seconds of CPU; None: the stream is
         idle."""
         self._credit = _TURN if streamed is None else min(_TURN, self._credit + _SHARE * streamed)
         if self.stream.in_transaction():
@@ -125,9 +127,9 @@ class Reading:
             await self._pass_numbers()
 
     async def _pass_numbers(self) -> None:
-        """Rows of a snapshot need numbers that no other snapshot has used, nor the same one in an earlier run. The
-        stream's own follow from its position, so the one that leaves room is stored before anything behind it is read,
-        or a restart would use the room."""
+        """Reserves numbers for rows of a snapshot that no other snapshot has used, nor the same one in an earlier run.
+        The stream's numbers follow from its position, so the position that leaves the numbers free is stored before
+        anything after it is read; otherwise a restart would use them."""
         last_pos = self._merge.wanted_pos
         if not self.stream.pass_numbers(last_pos):
             return
@@ -140,8 +142,8 @@ class Reading:
         self.stream.wake()
 
     async def _take(self, at: float = 0.0) -> None:
-        """What the stream gave, or a snapshot at a time on the loop's clock, into the queue; waits when that is
-        full."""
+        """Moves what the stream gave, or a snapshot gave at a time on the loop's clock, into the queue; waits when that
+        is full."""
         source, before, status = self.stream, self._told, self._status
         now = source.progress()
         received = max(now.received, at)
@@ -157,7 +159,7 @@ class Reading:
         status.lag.read(now.commit_time_us)
         self._unconfirmed.read(received, sum(1 for batch in batches if batch.values))
         if self._publisher.passes and not any(batch.values or batch.barrier for batch in batches):
-            for batch in batches:  # of an idle destination nearly every one is such: it costs no turn of three tasks
+            for batch in batches:  # for an idle destination nearly every batch is such: it costs no turn of three tasks
                 self.note_confirmed(batch)
             return
         if self._publisher.sink.keeps_position:  # none of them is confirmed before the last, which has the position
@@ -177,12 +179,13 @@ class Reading:
             self._blocked_until = now
 
     async def _begin_again(self, error: SourceEnded) -> None:
-        """The server gives up a dump that is not read for net_write_timeout, and any dump when it restarts."""
+        """Begins the dump again. A server ends a dump that is not read for net_write_timeout, and any dump when it
+        restarts."""
         now = time.monotonic()
         if now - self._opened_at < _STEADY and now - self._blocked_until > 2 * _STEADY:
             raise error
         if self._settings.wants_marks and self.stream.in_transaction():
-            raise error  # its begin was told, and a position between two transactions comes only with its end
+            raise error  # its begin was given, and a position between two transactions comes only with its end
         try:
             self._status.source.reopen(await self.stream.reopen())
         except HeadraceError as second:
@@ -191,7 +194,7 @@ class Reading:
         self._log.info("the dump is begun again", position=str(self.stream.position()), ended=str(error))
 
     def look(self) -> None:
-        """Called each second."""
+        """Updates the status; called each second."""
         self._look_at_checksums()
         self._look_at_texts()
 
@@ -228,18 +231,18 @@ class Reading:
     # -- what is confirmed ----------------------------------------------------------------------------------------
 
     def reading_waits(self) -> bool:
-        """For Flow: nothing has come for a while although we read."""
+        """Returns whether nothing has come for a while although we read; for Flow."""
         now, received = asyncio.get_running_loop().time(), self.stream.progress().received
         return bool(self._told.events) and not self._held_up and now - received > _REST
 
     def confirming_waits(self) -> bool:
-        """For Flow. The rows of a snapshot are no changes that wait."""
+        """Returns whether all changes are confirmed; for Flow. Rows of a snapshot do not count."""
         confirmed = self._status.published.transactions - self._transactions
         between = not (self.stream.in_transaction() and self._unconfirmed.any)
         return between and confirmed == self._told.transactions
 
     def note_confirmed(self, batch: MessageBatch) -> None:
-        """A batch is confirmed, as all before it are."""
+        """Records a confirmed batch; all before it are confirmed."""
         status = self._status
         if batch.position is not None:
             status.lag.confirmed(batch.position.commit_time_us)

@@ -1,4 +1,4 @@
-"""What operators ask of a destination that is done between two of its runs, under its lock."""
+"""Operators' requests that are handled between two runs of a destination, under its lock."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from headrace.tasks import first
 _Result = TypeVar("_Result")
 _Entry = tuple[Callable[[], Coroutine[Any, Any, Any]], asyncio.Future[Any]]
 _MOST = 10
-"""Requests that may wait."""
+"""Maximum number of waiting requests."""
 _LOOK = "headrace position history DESTINATION shows what was stored"
-"""The remedy where a request is cancelled: what was being stored then is stored."""
+"""The remedy if a request is cancelled: what was being stored then is stored."""
 
 
 class RequestRefused(Refusal):
-    """The request can't be done as things are; the text says why."""
+    """The request can't be done in the present state; the text says why."""
 
 
 class Requests:
-    """Those that wait, in order. ask() is for whoever asks, the rest for the destination."""
+    """The waiting requests, in order. ask() is for the operator's side, the rest for the destination."""
 
     def __init__(self) -> None:
         self._waiting: deque[_Entry] = deque()
         self._some = asyncio.Event()
 
     async def ask(self, do: Callable[[], Coroutine[Any, Any, _Result]], *, limit: float) -> _Result:
-        """Returns what `do` returns, once it was done; a run that is under way ends in order before it. Raises its
-        error, and RequestRefused when somebody else runs the destination, or it was not done within `limit` seconds.
-        What has begun is cancelled then, and when whoever asks is."""
+        """Returns the result of `do`, once it was executed; a running run ends in order before it. Raises its error,
+        and RequestRefused if another daemon runs the destination, or it was not executed within `limit` seconds. An
+        execution that has begun is cancelled then, and if the caller is cancelled."""
         if len(self._waiting) >= _MOST:
             raise RequestRefused(f"{_MOST} requests wait already")
         entry: _Entry = do, asyncio.get_running_loop().create_future()
@@ -58,17 +58,18 @@ class Requests:
 
     @property
     def waiting(self) -> bool:
-        """Whether any waits."""
+        """Returns whether any request waits."""
         return bool(self._waiting)
 
     async def some(self) -> None:
-        """Returns once any waits."""
+        """Waits until any request waits."""
         while not self._waiting:
             self._some.clear()
             await self._some.wait()
 
     async def do_all(self, halt: asyncio.Event) -> None:
-        """Does what waits, until `halt`, which cancels what is being done. An error is that of the request alone."""
+        """Handles the waiting requests, until `halt`, which cancels the present one. An error concerns only its
+        request."""
         while self._waiting and not halt.is_set():
             do, done = self._waiting.popleft()
             stopped = RequestRefused("the destination was stopped meanwhile", remedy=_LOOK)
@@ -86,7 +87,7 @@ class Requests:
                     done.set_result(ended["request"])
 
     def refuse(self, why: str) -> None:
-        """Refuses what waits."""
+        """Refuses the waiting requests."""
         while self._waiting:
             _settle(self._waiting.popleft()[1], RequestRefused(why))
 
@@ -98,4 +99,4 @@ async def _ended(done: asyncio.Future[Any]) -> None:
 def _settle(done: asyncio.Future[Any], error: Exception) -> None:
     if not done.done():
         done.set_exception(error)
-        done.exception()  # whoever asked may be gone
+        done.exception()  # the caller may be gone

@@ -25,14 +25,14 @@ from headrace.snapshot.merge import SnapshotMerge
 from headrace.tasks import Task, beside, cancel, result_of
 
 _LOOK = 1.0
-"""Seconds between two looks at the clock."""
+"""Seconds between two checks."""
 _ABOUT_POSITIONS = (PositionLost, SourceChanged)
-"""Errors whose state is shown once the position that it is about is stored."""
+"""Errors whose state is shown once the position that they concern is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lasting:
-    """Of one destination."""
+    """Objects of one destination that outlive a run."""
 
     context: Context
     parts: Parts
@@ -44,10 +44,10 @@ class Lasting:
 
 @dataclass(frozen=True, slots=True)
 class RunParts:
-    """What a run is made of, and what ends with it."""
+    """The components of a run, which end with it."""
 
     version: str
-    """What the server says of itself."""
+    """The version that the server reports."""
     reading: Reading
     publisher: Publisher
     heartbeats: HeartbeatWriter
@@ -58,12 +58,12 @@ class RunParts:
     unreadable: UnreadableTables
     emptied: EmptiedTopics
     compensation: Compensation | None
-    """Sends parked messages again; None where none may be parked."""
+    """Sends parked messages again; None if none may be parked."""
 
 
 class Run:
-    """Tasks: *read*, *publish*, *checkpoint*, *watch*, *snapshot*, *unreadable*, *outage*, *compensate* where messages
-    may be parked, and *heartbeat*. The last never ends the others; when any other fails, all end."""
+    """The tasks of a run: *read*, *publish*, *checkpoint*, *watch*, *snapshot*, *unreadable*, *outage*, *compensate* if
+    messages may be parked, and *heartbeat*. The last never ends the others; when any other fails, all end."""
 
     def __init__(self, lasting: Lasting, parts: RunParts) -> None:
         context = lasting.context
@@ -100,10 +100,10 @@ class Run:
             await self._end()
 
     async def _end(self) -> None:
-        # Whoever could hand something over is gone by now.
+        # no task that could hand something over is left
         await self._publisher.rest(resent=self._parts.compensation is None or self._parts.compensation.idle)
         await self._reading.stream.close()
-        # What is not saved is sent again; the first error is the one to tell.
+        # What is not saved is sent again; the first error is the one to report.
         with contextlib.suppress(HeadraceError):
             await self._checkpointer.checkpoint()
         if isinstance(
@@ -111,7 +111,7 @@ class Run:
         ):  # now the position that people see is the one that the state is about
             self._status.fail(self._failed)
         self._unconfirmed.end_run()
-        for holder in (self._publisher, self._reading):  # this run may be kept by a cycle for long
+        for holder in (self._publisher, self._reading):  # a reference cycle may keep this run for long
             holder.clear()
 
     async def _until_end(self, tasks: dict[str, Task], stop: asyncio.Event) -> None:
@@ -123,16 +123,16 @@ class Run:
             await self._fail(tasks, {name for name, task in tasks.items() if task in done})
 
     async def _fail(self, tasks: dict[str, Task], done: set[str]) -> None:
-        """Raises what ended the run. When only reading failed, what was read before is confirmed first: nothing of it
-        is sent twice, and the stored position is the very place of the failure."""
+        """Raises the error that ended the run. If only reading failed, what was read before is confirmed first: nothing
+        of it is sent twice, and the stored position is exactly that of the failure."""
         error = next(iter(_errors(tasks[name] for name in tasks if name in done)), None)
-        # That the source is silent is noticed by the clock's task too.
+        # the clock's task may notice a silent source too
         reading = done == {"read"} or (done == {"watch"} and isinstance(error, SourceSilent))
         if reading and isinstance(error, HeadraceError) and not isinstance(error, Fenced):
             self._failed = error
             if not isinstance(error, _ABOUT_POSITIONS):
                 self._status.fail(error)
-            with contextlib.suppress(HeadraceError):  # the first error is the one to tell
+            with contextlib.suppress(HeadraceError):  # the first error is the one to report
                 await self._drain(tasks, set(tasks) - done - {"read"})
         if error is not None:
             raise error
@@ -160,7 +160,8 @@ class Run:
             result_of(tasks["compensate"])
 
     async def _watch(self) -> None:
-        """Tells a stall from lag, and that somebody else runs the destination. Raises SourceSilent or Fenced."""
+        """Distinguishes a stall from lag, and detects that another daemon runs the destination. Raises SourceSilent or
+        Fenced."""
         while True:
             await asyncio.sleep(min(self._daemon.checkpoint_interval, _LOOK))
             if not self._reading.stream.in_transaction() and not self._parts.merge.unfinished:
@@ -173,7 +174,7 @@ class Run:
             self._parts.emptied.look()
             if self._failed is None:
                 await self._parts.stalls.look(self._reading.stream)
-            self._outage.look()  # so that its end is no state of its own
+            self._outage.look()  # first, so that its end is no state of its own
             oldest = self._unconfirmed.oldest
             self._status.published.wait(self._publisher.queue.used, oldest)
             if self._failed is None and not self._publisher.suspended and self._reading.begun:
@@ -181,7 +182,7 @@ class Run:
 
 
 def _errors(tasks: Iterable[Task]) -> Iterable[BaseException]:
-    """Why tasks ended that ended with an error."""
+    """Yields the errors that tasks ended with."""
     for task in tasks:
         try:
             result_of(task)

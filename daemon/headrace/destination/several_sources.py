@@ -1,4 +1,4 @@
-"""Warns when two addresses of a source take writes apart from each other: only those of one are published."""
+"""Warns if two addresses of a source accept writes independently: only the changes of one are published."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from headrace.ports.source import Source
 
 _TROUBLE = "two_sources"
 _EACH = 15.0
-"""Seconds between two looks; whenever a run has begun there is one at once."""
+"""Seconds between two checks; each run also begins with one."""
 
 
 class SeveralSources:
-    """Looks also while nothing streams: an old primary that comes up again is taken as if nothing had happened."""
+    """Checks also while nothing streams: an old primary that starts again would otherwise be read without notice."""
 
     def __init__(self, context: Context, source: Source) -> None:
         self._status, self._log, self._source = context.status, context.log, source
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Checks until it is cancelled."""
         looked, epoch = 0.0, 0
         while True:
             await asyncio.sleep(1.0)

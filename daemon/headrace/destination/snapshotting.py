@@ -1,4 +1,5 @@
-"""The snapshots of one run, as a task beside the stream: begins them, tries again, and tells how far they are."""
+"""Runs the snapshots of one run, as a task alongside the stream: begins and retries them, and reports their
+progress."""
 
 from __future__ import annotations
 
@@ -19,15 +20,14 @@ from headrace.tasks import first, set_within
 
 _TROUBLE = "snapshot"
 _TELL = 10.0
-"""Seconds between two lines of the log about one snapshot."""
+"""Seconds between two log lines about one snapshot."""
 _AGAIN = (1.0, 30.0)
-"""Seconds before the first, and before each later attempt to read after an error; each waits twice as long as the one
-before."""
+"""Seconds before the first retry after an error, and the maximum; each wait is twice as long as the one before."""
 
 
 class Snapshotting:
-    """What fails here never ends the stream, except for a value that is not understood: it becomes a trouble, and is
-    tried again."""
+    """Runs snapshots. An error here never ends the stream, except for a value that is not understood: it becomes a
+    trouble, and the snapshot is retried."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Snapshotting:
         self._told_at = time.monotonic()
 
     async def run(self) -> None:
-        """Until it is cancelled. Raises NotUnderstood."""
+        """Runs until it is cancelled. Raises NotUnderstood."""
         wait = _AGAIN[0]
         while True:
             self._merge.changed.clear()
@@ -80,7 +80,8 @@ class Snapshotting:
                 continue
             wait = _AGAIN[0]
             self._status.clear(_TROUBLE)
-            # After a command it may have ended because another one is under way; if not, the next turn finds it done.
+            # After a command it may have ended because another snapshot is running; if not, the next turn finds it
+            # done.
             if "read" in ended and not self._merge.changed.is_set():
                 done: Snapshot = ended["read"]
                 self._merge.finish(done)
@@ -92,8 +93,8 @@ class Snapshotting:
                 )
 
     def _fail(self, snapshot: Snapshot, error: HeadraceError) -> bool:
-        """Whether it is to be tried again. A resync that can't be made is given up, since an operator has asked for it
-        and can ask again; what a destination begins with is not."""
+        """Returns whether it is retried. A resync that can't be made is abandoned, since an operator has requested it
+        and can do so again; a first snapshot is not."""
         if snapshot.kind == "resync" and not error.retriable:
             self._merge.finish(snapshot, f"given up: {error}")
             self._status.note_error(error)
@@ -105,7 +106,7 @@ class Snapshotting:
         return True
 
     def tell(self) -> None:
-        """Tells status and log how far it is; called each second. A snapshot is done once that is stored."""
+        """Reports the progress in status and log; called each second. A snapshot is done once that is stored."""
         position = self._status.stored.position
         shown = self._merge.snapshots or (position.snapshots if position is not None else ())
         waits = self._throttle.reason if self._rows else "[filter] rows is off"

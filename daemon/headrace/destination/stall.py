@@ -1,4 +1,4 @@
-"""Tells a stall from lag: STREAMING, DEGRADED or STALLED by the sink, and a source that is silent."""
+"""Distinguishes a stall from lag: STREAMING, DEGRADED or STALLED by the sink, and a source that is silent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FLOWING = frozenset({State.STREAMING, State.DEGRADED, State.SNAPSHOTTING, State
 
 
 class StallDetector:
-    """Looks at one run, from the clock's task."""
+    """Watches one run, from the clock's task."""
 
     def __init__(self, context: Context, connection: SecondConnection) -> None:
         self._source, self._status, self._log = context.settings.source, context.status, context.log
@@ -23,10 +23,10 @@ class StallDetector:
         self._asked_at = 0.0
 
     def judge(self, oldest: float, confirmed_at: float) -> None:
-        """STALLED once the oldest unconfirmed message (read at `oldest`, 0 for none) is too old and nothing before it
-        was confirmed meanwhile (`confirmed_at`): a sink that is only slow makes messages old too, as long as there is
-        much to catch up on. A new connection alone does not end a stall, nor is a dump command alone a stream: this is
-        called once the source has sent something."""
+        """Enters STALLED once the oldest unconfirmed message (read at `oldest`, 0 for none) is too old and nothing
+        before it was confirmed meanwhile (`confirmed_at`): with a sink that is only slow, messages get old too while
+        there is much to catch up on. A new connection alone does not end a stall, and a dump command alone is no
+        stream: this is called once the source has sent something."""
         stall_after = self._source.stall_after
         if oldest and time.monotonic() - max(oldest, confirmed_at) > stall_after:
             text = f"nothing was confirmed for more than {stall_after:g} s; reading waits, nothing is lost"
@@ -44,11 +44,9 @@ class StallDetector:
             self._log.info("streaming again")
 
     async def look(self, source: ChangeStream) -> None:
-        """Raises SourceSilent when the source has more than it sends: a read that waits for nothing else would go on
-        waiting.
+        """Raises SourceSilent if the source has more than it sends: a read that waits for it alone would wait forever.
 
-        Silence counts only while we read: catching up, a huge transaction and back-pressure are no stall.
-        """
+        Silence counts only while we read: catching up, a huge transaction and back-pressure are no stall."""
         limit, now = self._source.stall_after, asyncio.get_running_loop().time()
         since = source.silent_since()
         if not since or now - since <= limit or now - self._asked_at <= limit / 2:
@@ -70,7 +68,7 @@ class StallDetector:
 
 
 def _flowing(snapshot: dict[str, Any] | None) -> tuple[State, str, str]:
-    """The state of a stream that flows, beside the reading of tables that may be under way."""
+    """Returns the state of a stream that flows, with a snapshot if one is running."""
     if snapshot is None:
         return State.STREAMING, "", ""
     paused = snapshot["state"] == "paused"

@@ -1,4 +1,4 @@
-"""A daemon that waits for a destination's lock: warm, so that it takes over within a second, and seen to be fit."""
+"""Waits for a destination's lock: warm, so that it takes over within a second, and checked for readiness."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from headrace.ports.source import Source
 from headrace.tasks import first
 
 _LOOK = 30.0
-"""Seconds between two looks at source, sink and store."""
+"""Seconds between two checks of source, sink and store."""
 _LIMIT = 20.0
-"""Seconds that one look may take."""
+"""Maximum seconds of one check."""
 
 
 class Standby:
@@ -26,7 +26,8 @@ class Standby:
         self._parts, self._source, self._lock = parts, source, parts.lock
 
     async def wait(self, known_epoch: KnownEpoch, stop: asyncio.Event) -> bool:
-        """Until the lock is ours; False when told to stop before. Raises LockServiceError or StateStoreError."""
+        """Waits until the lock is ours; returns False if `stop` came first. Raises LockServiceError or
+        StateStoreError."""
         self._log.info("standing by", holder=self._lock.holder)
         ended = await first(
             {
@@ -39,7 +40,7 @@ class Standby:
         return "lock" in ended and not stop.is_set()
 
     async def _tell(self) -> None:
-        """Keeps who runs the destination up to date."""
+        """Keeps the name of the holder up to date."""
         while True:
             self._status.holding.wait(self._lock.holder)
             problems = self._status.holding.problems
@@ -52,14 +53,14 @@ class Standby:
             await asyncio.sleep(0.5)
 
     async def _look(self) -> None:
-        """Tells the others, and the health page, whether we could take over."""
+        """Reports to the other daemons, and on the health page, whether we could take over."""
         while True:
             try:
                 async with asyncio.timeout(_LIMIT):
                     problems = await self._problems()
             except TimeoutError:
                 problems = [f"source, sink and state store were not looked through within {_LIMIT:g} s"]
-            except Exception as error:  # a look that fails must not end the wait
+            except Exception as error:  # a check that fails must not end the wait
                 self._log.exception("unexpected error while standing by")
                 problems = [f"an unexpected error, {type(error).__name__}: {error}"]
             if problems and problems != self._status.holding.problems:

@@ -1,8 +1,7 @@
-"""What a destination says of itself, for health, metrics and logs.
+"""The status of a destination, for health, metrics and logs.
 
-`TRANSITIONS` is the table of its states. `DestinationStatus.enter` is the one place that enters a state; what the table
-does not allow leaves the state as it is.
-"""
+`TRANSITIONS` is the table of its states. Only `DestinationStatus.enter` enters a state; a transition that the table
+does not allow leaves the state unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from headrace.pipeline.native_output import NativeUse
 
 _ANY = frozenset(State)
 _STAYS = _ANY - {State.STARTING}
-"""From what an attempt alone does not lead out of: a monitor does not see the state come and go."""
+"""States that an attempt alone does not leave, so that monitoring does not see them flap."""
 
 TRANSITIONS: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
     {
@@ -32,7 +31,7 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
         State.STOPPED: frozenset({State.STARTING}),
     }
 )
-"""Where each state may lead."""
+"""The states that each state may change to."""
 
 MOVE_REASONS: Final = (*(kind.value for kind in LostKind), "diverged")
 """Why a policy may move the position."""
@@ -55,22 +54,22 @@ TROUBLES: Final = (
 
 
 class DestinationStatus:
-    """How one destination is: its state and troubles, and groups of facts. Nobody assigns to an attribute of it, or of
-    a group: methods write, and those of a group are called by one part of the destination."""
+    """The state and troubles of one destination, and groups of facts. Nobody assigns to an attribute of it, or of a
+    group: methods write, and those of a group are called by one part of the destination."""
 
     def __init__(self, name: str, tables: TableTotals | None = None) -> None:
         self.name = name
         self.state, self.since = State.STARTING, time.monotonic()
         self.reason = ""
-        """One word for a monitor, such as `source` or `sink`."""
+        """One word for monitoring, such as `source` or `sink`."""
         self.message = ""
         """A sentence for people."""
         self.last_error, self.last_error_at_us = "", 0
         self.lost_kind = ""
-        """Why the position was lost (a LostKind's value), until the destination is well again."""
+        """Why the position was lost (a LostKind's value), until the destination is healthy again."""
         self.restarts = 0
         self.troubles: dict[str, str] = {}
-        """What is not as it should be although changes flow, as a sentence with its remedy, by reason."""
+        """Problems although changes flow, by reason: a sentence with its remedy."""
         self.lag = Lag()
         self.holding = facts.Holding()
         self.source = facts.ReadServer()
@@ -84,11 +83,11 @@ class DestinationStatus:
         self.snapshots = facts.SnapshotFacts()
         self.search = facts.Search()
         self.parked = Waiting()
-        """Messages that the sink refused and that wait to be sent again, with those behind them."""
+        """Messages that the sink refused and that wait to be sent again, with those that wait for them."""
         self.native = NativeUse()
 
     def enter(self, state: State, reason: str = "", message: str = "") -> bool:
-        """Takes a state, if the table of transitions allows it; returns whether anything changed. The message of a
+        """Enters a state, if the table of transitions allows it; returns whether anything changed. The message of a
         state that is not healthy gets the section of the manual about its reason."""
         if message and not state.healthy:
             message = guided(named(message, self.name), reason)
@@ -98,13 +97,14 @@ class DestinationStatus:
             return False
         if state is not self.state:
             self.since = time.monotonic()
-        if state.healthy:  # at once: whoever sees the one must not see the other still
+        if state.healthy:  # in one step: no reader may see the one with the other
             self.lost_kind = ""
         self.state, self.reason, self.message = state, reason, message
         return True
 
     def stand_by(self) -> None:
-        """Somebody else runs the destination: what is known of its stream would only grow old, and raise alarms."""
+        """Records that another daemon runs the destination: facts of our stream would only get old, and raise
+        alarms."""
         self.lag.forget()
         self.received.forget()
         self.stored.forget()
@@ -120,11 +120,11 @@ class DestinationStatus:
         self.troubles.clear()
 
     def note_rows_by(self, native: NativeUse) -> None:
-        """Who makes the rows."""
+        """Records whether native code or Python makes the rows."""
         self.native = native
 
     def note_parked(self, waiting: Waiting) -> None:
-        """Takes what waits to be sent again; it is a trouble as long as anything does."""
+        """Records the messages that wait to be sent again; a trouble while there are any."""
         self.parked = waiting
         if not waiting.messages:
             self.clear("parked_messages")
@@ -134,8 +134,8 @@ class DestinationStatus:
         self.trouble("parked_messages", text, remedy="headrace parked list DESTINATION")
 
     def trouble(self, reason: str, text: str, *, remedy: str = "") -> bool:
-        """Notes what is not as it should be although changes flow, which makes STREAMING DEGRADED as long as it lasts;
-        returns whether it is new, or another than before. `reason` is one word for a monitor."""
+        """Records a problem although changes flow, which makes STREAMING DEGRADED while it lasts. Returns whether it is
+        new, or differs from the one before. `reason` is one word for monitoring."""
         text = guided(named(f"{text} -> {remedy}" if remedy else text, self.name), reason)
         if self.troubles.get(reason) == text:
             return False
@@ -143,16 +143,16 @@ class DestinationStatus:
         return True
 
     def clear(self, reason: str) -> bool:
-        """Takes a trouble back; returns whether there was one."""
+        """Clears a trouble; returns whether there was one."""
         return self.troubles.pop(reason, None) is not None
 
     def note_error(self, error: HeadraceError) -> None:
-        """Notes the last error and its time, and takes no state."""
+        """Records the last error and its time, without a change of state."""
         self.last_error = error.told(self.name)
         self.last_error_at_us = time.time_ns() // 1000
 
     def fail(self, error: HeadraceError, *, restarts: bool = False) -> None:
-        """Notes an error and takes its state. `restarts`: the destination has ended with it, and begins again."""
+        """Records an error and enters its state. `restarts`: the destination has ended with it, and begins again."""
         self.restarts += restarts
         self.note_error(error)
         if isinstance(error, PositionLost):
@@ -160,7 +160,7 @@ class DestinationStatus:
         self.enter(error.state, error.reason, self.last_error)
 
     def begin_anew(self) -> None:
-        """Forgets what holds only under former settings; counters go on."""
+        """Forgets what is valid only under former settings; counters continue."""
         self.state, self.since = State.STOPPED, time.monotonic()
         self.enter(State.STARTING)
         self.last_error, self.last_error_at_us, self.lost_kind = "", 0, ""

@@ -14,27 +14,28 @@ from headrace.tasks import set_within
 
 _TROUBLE = "unreadable_tables"
 _AGAIN = 5.0
-"""Seconds between two questions whether the account may read them by now."""
+"""Seconds between two queries whether the account may read them by now."""
 _KEPT = 1_000
-"""Tables that are kept by name."""
+"""Maximum number of tables that are kept by name."""
 _REMEDIES = 3
 
 
 class UnreadableTables:
-    """State of one run. Tables come from the stream, by seen(), and from the list that a snapshot begins with."""
+    """The unreadable tables of one run. Tables come from the stream, by seen(), and from the list that a snapshot
+    begins with."""
 
     def __init__(self, context: Context, new_reader: Callable[[], TableReader]) -> None:
         self.wanted = context.settings.source.snapshot_mode in READS_ROWS and context.settings.filter.rows
-        """Whether anybody expects the rows that tables have; what is left out of a resync is told in any case."""
+        """Whether the existing rows of tables are expected; what a resync leaves out is reported in any case."""
         self._status, self._log, self._new_reader = context.status, context.log, new_reader
         self._lacks: Lacks | None = None
         self._unasked: set[TableName] = set()
         self._tables: dict[TableName, str] = {}
-        """With the statement that grants the right."""
+        """Each with the statement that grants the right."""
         self._came = asyncio.Event()
 
     def seen(self, schema: str, table: str) -> None:
-        """Changes of a table come; called from within the stream's read()."""
+        """Records a table with changes; called from within the stream's read()."""
         if self._lacks is not None:
             self._note(self._lacks, [(schema, table)])
         elif len(self._unasked) < _KEPT:
@@ -42,13 +43,13 @@ class UnreadableTables:
             self._came.set()
 
     def left_out(self, lacks: Lacks, tables: Iterable[TableName]) -> None:
-        """A snapshot has asked what the account lacks, and leaves these tables out."""
+        """Records tables that a snapshot leaves out because of missing rights."""
         self._lacks = lacks
         self._note(lacks, [*tables, *self._unasked])
         self._unasked.clear()
 
     async def run(self) -> None:
-        """Asks what the account may not read when a table comes, and as long as there is one that it may not; until it
+        """Queries which tables the account may not read when a table comes, and repeatedly while there is one; until it
         is cancelled."""
         self._status.clear(_TROUBLE)
         while True:
@@ -89,7 +90,7 @@ class UnreadableTables:
                 remedy=f"{grant} then headrace resync {self._status.name} {'.'.join(name)}",
             )
         if new:
-            self._came.set()  # from now on it is asked again
+            self._came.set()  # from now on it is queried again
             self._tell()
 
     def _tell(self) -> None:

@@ -1,1 +1,1 @@
-"""Message formats: rows in, bytes out."""
+"""Message formats: rows to bytes."""

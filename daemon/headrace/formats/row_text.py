@@ -11,20 +11,20 @@ from headrace.large_values import LargeValue
 from headrace.model import ABSENT, Row, TableSchema
 
 Printer = Callable[[Any], str]
-"""A value that is not NULL as JSON."""
+"""Prints a value that is not NULL as JSON."""
 
 
 class RowText:
-    """Prints rows, a printer a column. `plain` has, by printer, what stands on both sides of a value that may be
-    formatted without a call."""
+    """Prints rows, with one printer for each column. `plain` has, by printer, what is on both sides of a value that may
+    be formatted without a call."""
 
     structured: ClassVar[Mapping[Printer, Callable[[LargeValue], str]]] = {}
-    """What prints large values where a printer makes more than a JSON string of a value."""
+    """Printers of large values if a printer makes more than a JSON string of a value."""
 
     def __init__(
         self, schema: TableSchema, printers: Sequence[Printer], plain: dict[Printer, str], binary: str
     ) -> None:
-        """`binary`: how bytes are printed that a column of no other form has; see LargeValue.stand_in()."""
+        """`binary`: how bytes are printed in a column of no other form; see LargeValue.stand_in()."""
         self._binary = binary
         self.names = [quote(column.name) + ":" for column in schema.columns]
         self.printers, self._plain = printers, plain
@@ -35,7 +35,7 @@ class RowText:
         return _row_printer(self.names, self.printers, self._plain)
 
     def cell(self, printer: Printer, value: Any) -> str:
-        """A value, which may be large or NULL."""
+        """Prints a value, which may be large or NULL."""
         if value is None:
             return "null"
         if type(value) is not LargeValue:
@@ -44,7 +44,7 @@ class RowText:
         return structured(value) if structured is not None else value.stand_in(self._binary)
 
     def unusual_row(self, row: Row) -> str:
-        """A row that has large values, or lacks columns: those are not in the object."""
+        """Prints a row that has large values, or lacks columns: those are omitted."""
         known = [
             name + self.cell(printer, cell)
             for name, printer, cell in zip(self.names, self.printers, row, strict=True)
@@ -54,8 +54,8 @@ class RowText:
 
 
 def _row_printer(names: list[str], printers: Sequence[Printer], plain: dict[Printer, str]) -> Callable[[Row], str]:
-    """One f-string for a row without NULL, column by column for the others. Column names come in as constants; the
-    source holds only identifiers made here."""
+    """Returns one f-string for a row without NULL, and code column by column for others. Column names come in as
+    constants; the source has only identifiers made here."""
     constants: dict[str, Any] = {"names": names, "printers": printers, "zip": zip}
     parts, closing = [], ""
     for i, printer in enumerate(printers):
@@ -65,7 +65,7 @@ def _row_printer(names: list[str], printers: Sequence[Printer], plain: dict[Prin
             constants[f"f{i}"] = printer
         parts.append(f"{{k{i}}}{{f{i}(c{i})}}" if around is None else f"{{k{i}}}{{c{i}}}")
     targets = "".join(f"c{i}, " for i in range(len(names)))
-    # `None in r` would compare each value with None by what its type calls equal, which costs several times as much.
+    # `None in r` would compare each value with None by its type's equality, which costs several times as much.
     lacks = " or ".join(f"c{i} is None" for i in range(len(names)))
     source = (
         "def row(r):\n"

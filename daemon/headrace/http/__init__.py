@@ -1,1 +1,1 @@
-"""The HTTP side: health and metrics."""
+"""The HTTP server: health, metrics, status page and commands."""

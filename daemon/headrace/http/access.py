@@ -1,4 +1,4 @@
-"""Who may change something over HTTP: the bearer of the token, over a connection that nobody can listen to."""
+"""Access control for changes over HTTP: the bearer of the token, over a connection that nobody can intercept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Denied(Exception):
-    """A request that is not heard: status, a sentence, further headers of the answer, and what else it says."""
+    """A refused request: status, a sentence, further headers of the answer, and what else it says."""
 
     def __init__(self, status: int, why: str, headers: Mapping[str, str] | None = None, **more: Any) -> None:
         super().__init__(why)
@@ -18,14 +18,14 @@ class Denied(Exception):
 
 
 class Bucket:
-    """Lets `size` through at once, and `rate` a second in the long run."""
+    """A rate limit: allows `size` requests at once, and `rate` a second in the long run."""
 
     def __init__(self, size: float, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._size, self._rate, self._clock = size, rate, clock
         self._left, self._at = size, clock()
 
     def take(self) -> float:
-        """0 for one that may go on, else the seconds until the next may."""
+        """Returns 0 if a request may proceed, else the seconds until the next may."""
         now = self._clock()
         self._left = min(self._size, self._left + (now - self._at) * self._rate)
         self._at = now
@@ -36,16 +36,17 @@ class Bucket:
 
 
 class Access:
-    """Of one server. The rates are those of all clients together: there is one operator, not thousands."""
+    """The access control of one server. The rates are those of all clients together: there is one operator, not
+    thousands."""
 
     def __init__(self, token: str, *, allow_plain: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
-        """`token`: what is asked for; "" lets nobody in. `allow_plain`: also over connections without TLS from other
+        """`token`: the required token; "" refuses all. `allow_plain`: also allow connections without TLS from other
         machines."""
         self._token, self._allow_plain = token.encode(), allow_plain
         self._commands, self._failures = Bucket(20, 5, clock), Bucket(10, 1, clock)
 
     def check(self, scope: Mapping[str, Any]) -> None:
-        """`scope` is that of ASGI. Raises Denied."""
+        """Checks a request. `scope` is that of ASGI. Raises Denied."""
         if not self._allow_plain and scope.get("scheme") != "https" and not is_local(scope):
             raise Denied(
                 403,
@@ -67,7 +68,7 @@ class Access:
 
 
 def is_local(scope: Mapping[str, Any]) -> bool:
-    """Whether the request comes from this machine: a connection to an own address has that at both ends."""
+    """Returns whether the request comes from this machine: then both ends of the connection have the same address."""
     client, server = scope.get("client"), scope.get("server")
     if client is None or server is None:
         return False

@@ -1,4 +1,4 @@
-"""The paths of the HTTP server, and the OpenAPI document that is made of them."""
+"""The paths of the HTTP server, and their OpenAPI document."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _OBJECT: dict[int | str, dict[str, Any]] = {
 
 
 def make_app(facts: Facts, access: Access, metrics: Metrics, history: History, events: Events) -> FastAPI:
-    """The whole application, as ASGI has it."""
+    """Returns the whole ASGI application."""
     app = FastAPI(
         title="headrace", version=__version__, description=_ABOUT, openapi_url=None, docs_url=None, redoc_url=None,
         responses=_answers(400, 405, 408, 413, 421),
@@ -194,7 +194,7 @@ def _add_reading(app: FastAPI, facts: Facts, metrics: Metrics, history: History,
         | {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "a stream"}},
     )  # fmt: skip
     async def stream(request: Request) -> Response:
-        # Else it would have no end, and whoever is gone would hold it for ever: nothing is ever sent.
+        # A stream has no end, and would be kept forever after the client is gone: nothing is ever sent.
         return Response(media_type=EVENTS) if request.scope.get(HEAD) else events.response()
 
 
@@ -247,12 +247,12 @@ def _add_commands(app: FastAPI, facts: Facts, access: Access) -> None:
 
 
 def described(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document."""
+    """Returns the OpenAPI document."""
     found = app.openapi()
     found.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     for path in found["paths"].values():
         for operation in path.values():
-            operation["responses"].pop("422", None)  # what is wrong with a request is 400 here
+            operation["responses"].pop("422", None)  # an invalid request is answered with 400 here
     return found
 
 
@@ -264,7 +264,7 @@ def _known(facts: Facts, name: str) -> DestinationHandle:
 
 
 async def _gone(request: Request) -> None:
-    """Returns once the connection of a request has ended, whose body has come."""
+    """Waits until the connection of a request has ended, whose body has arrived."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -272,8 +272,8 @@ async def _gone(request: Request) -> None:
 async def _done(
     request: Request, handle: DestinationHandle, command: Coroutine[Any, Any, Mapping[str, Any] | None]
 ) -> Response:
-    """What a command returns. It is cancelled when whoever asks is gone: nobody would hear the answer, and a search for
-    a position may take an hour of the source's time."""
+    """Returns the result of a command. The command is cancelled if the client disconnects: nobody would receive the
+    answer, and a search for a position may take an hour of the source's time."""
     status = handle.status
     try:
         ended = await first({"command": command, "gone": _gone(request)})

@@ -1,5 +1,5 @@
-"""Server-sent events: the last hour, then the destinations each second, and the cluster's nodes, or why they can't be
-seen, each ten."""
+"""Server-sent events: the last hour, then the destinations each second, and every ten seconds the cluster's nodes, or
+why they can't be read."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ EVENTS = "text/event-stream"
 _EACH = 1.0
 _NODES_EACH = 10.0
 _STREAMS = 32
-"""At once."""
+"""Maximum number of streams at once."""
 
 
 class Events:
-    """Of one server; end() ends all streams."""
+    """The event streams of one server; end() ends them all."""
 
     def __init__(self, facts: Facts, history: History) -> None:
         self._facts, self._history = facts, history
@@ -38,7 +38,7 @@ class Events:
         self._ended.set()
 
     def response(self) -> Response:
-        """One more stream. Raises Denied."""
+        """Returns one more stream. Raises Denied."""
         if self._streams >= _STREAMS:
             raise Denied(503, f"{_STREAMS} streams of events are open already", {"retry-after": "10"})
         return StreamingResponse(self._stream(), media_type=EVENTS)
@@ -57,7 +57,7 @@ class Events:
                     look = None
                 if facts.cluster is not None and look is None and now - asked > _NODES_EACH:
                     asked = now
-                    # Beside the status, which does not wait for a cluster service that is away.
+                    # Separate from the status, which must not wait for an unavailable cluster service.
                     look = asyncio.create_task(_nodes_event(facts), name="check the nodes")
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_EACH):
@@ -79,7 +79,7 @@ async def _nodes_event(facts: Facts) -> bytes:
 
 
 async def nodes_of(facts: Facts) -> dict[str, Any]:
-    """The daemons that share destinations, and who has which; this one alone without a cluster service. Raises
+    """Returns the daemons that share destinations, and who has which; only this one without a cluster service. Raises
     Denied."""
     if facts.cluster is None:
         held = {name: {"holder": facts.node} for name in facts.statuses}

@@ -1,4 +1,4 @@
-"""What the HTTP side is given by the daemon."""
+"""The facts that the daemon gives to the HTTP server."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ WINDOW = 60.0
 
 
 class LoopDelay:
-    """How late the event loop is, in seconds: the last time, and at most in the last minute. A task sleeps, and looks
-    how long it really took."""
+    """How late the event loop is, in seconds: the last time, and the maximum of the last minute. A task sleeps, and
+    measures how long it really took."""
 
     def __init__(self, interval: float = 0.1) -> None:
         self._interval = interval
@@ -27,7 +27,7 @@ class LoopDelay:
 
     @property
     def largest(self) -> float:
-        """The largest delay of the last minute."""
+        """Returns the largest delay of the last minute."""
         return max((delay for _, delay in self._seen), default=0.0)
 
     def note(self, delay: float, now: float) -> None:
@@ -48,35 +48,35 @@ class LoopDelay:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The destinations, and what is known beside them."""
+    """The destinations, and other facts of the daemon."""
 
     handles: Mapping[str, DestinationHandle]
     """By name; live, on the same loop."""
     node: str
     config_errors: Sequence[str] = ()
-    """Live: what was refused of files that changed while running."""
+    """Live: errors of files that changed while running."""
     cluster: Cluster | None = None
     delay: LoopDelay = field(default_factory=LoopDelay)
     """How late the event loop is."""
     native: str = ""
-    """Which native code is used, or why none."""
+    """Which native code is used, or why none is."""
 
     @property
     def statuses(self) -> dict[str, DestinationStatus]:
-        """How each destination is."""
+        """Returns the status of each destination."""
         return {name: handle.status for name, handle in self.handles.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How the server listens, and whom it hears."""
+    """How the server listens, and which requests it accepts."""
 
     token: str = field(default="", repr=False)
-    """What commands have to bring along; "" refuses them all."""
+    """The token that commands must send; "" refuses them all."""
     allow_plain: bool = False
     """Whether commands from other machines need no TLS."""
     allowed_hosts: Sequence[str] = ()
-    """Names by which the daemon may be asked beside its address; see Hosts."""
+    """Names of the daemon besides its address; see Hosts."""
     certificate: Path | None = None
     """PEM file; None: without TLS."""
     key: Path | None = None

@@ -1,4 +1,4 @@
-"""The one table of what a destination's status shows: each field's place in /health, its metric, and how it is read."""
+"""The table of a destination's status fields: each field's key in /health, its metric, and how it is read."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Read = Callable[[DestinationStatus], Any]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`health` is the key in /health, with a dot for a nested one; "" for a field that is a metric only. `metric` is
-    the name without its prefix `headrace_`; "" for a field that is none. A value of None is null in /health, and no
-    sample of the metric: what never happened has no age, and a number would be a lie."""
+    """One field. `health` is the key in /health, with a dot for a nested one; "" for a field that is a metric only.
+    `metric` is the name without its prefix `headrace_`; "" for a field that is none. A value of None is null in
+    /health, and the metric has no sample: it means that something has never happened."""
 
     health: str
     read: Read
@@ -29,12 +29,12 @@ class Field:
 
 
 def age(at: float) -> float | None:
-    """Seconds since `at` on the monotonic clock; None when `at` is 0, which means never."""
+    """Returns the seconds since `at` on the monotonic clock; None if `at` is 0, which means never."""
     return round(max(0.0, time.monotonic() - at), 3) if at else None
 
 
 def rfc3339(at_us: int) -> str | None:
-    """The time of `at_us` microseconds since 1970, in UTC; None for 0."""
+    """Returns the time of `at_us` microseconds since 1970, in UTC; None for 0."""
     return time_text(at_us) if at_us else None
 
 
@@ -66,7 +66,8 @@ def _rounded(attribute: str, digits: int) -> Read:
 
 
 def _lease(status: DestinationStatus) -> float | None:
-    """Seconds until the lock has to be proved again; None for a lock that needs no proof, and while standing by."""
+    """Returns the seconds until the lock must be proved again; None for a lock that needs no proof, and for a
+    standby."""
     return (
         round(status.holding.lease.remaining, 3)
         if status.holding.lease is not None and status.holding.lease.limited
@@ -266,7 +267,7 @@ FIELDS = (
 
 
 def describe_tables(status: DestinationStatus) -> list[dict[str, Any]]:
-    """The tables with the most rows first."""
+    """Returns the tables, those with the most rows first."""
     return [
         {
             "database": one.schema,

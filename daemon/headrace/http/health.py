@@ -1,4 +1,4 @@
-"""What /health says: each destination's state and progress as JSON, and 200 or 503 for a monitor."""
+"""The content of /health: each destination's state and progress as JSON, and 200 or 503 for monitoring."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from headrace.http.fields import FIELDS
 
 
 def health(facts: Facts) -> tuple[int, dict[str, Any]]:
-    """HTTP status and body for all destinations: 200 only when every one is healthy, and there is one.
+    """Returns HTTP status and body for all destinations: 200 only if there is one and every one is healthy.
 
-    `config_errors`, what was refused of files that changed while running, does not touch the status: what runs is well.
-    """
+    `config_errors`, the errors of files that changed while running, does not affect the status: the destinations keep
+    running."""
     statuses = facts.statuses
     well = bool(statuses) and all(status.state.healthy for status in statuses.values())
     return (200 if well else 503), {
@@ -30,7 +30,7 @@ def health(facts: Facts) -> tuple[int, dict[str, Any]]:
 
 
 def describe(status: DestinationStatus) -> dict[str, Any]:
-    """One destination. Ages are seconds; null where there was no such event yet."""
+    """Returns the content for one destination. Ages are in seconds; null if the event has not happened yet."""
     page: dict[str, Any] = {}
     for field in FIELDS:
         *outer, key = field.health.split(".")
@@ -41,8 +41,8 @@ def describe(status: DestinationStatus) -> dict[str, Any]:
 
 
 def ready(statuses: Mapping[str, DestinationStatus], destination: str) -> tuple[int, dict[str, Any]]:
-    """For load balancers: 200 for `destination` only where it is run and changes flow; 404 for one that there is not.
-    With "" 200 when all destinations are healthy."""
+    """Returns the answer for load balancers: 200 for `destination` only on the daemon that runs it, while changes flow;
+    404 if it does not exist. With "" 200 if all destinations are healthy."""
     if not destination:
         well = bool(statuses) and all(status.state.healthy for status in statuses.values())
         return (200 if well else 503), {"ready": well}

@@ -1,4 +1,4 @@
-"""What the status page draws: each destination's lag and rows in a second, over the last hour."""
+"""The data of the status page's charts: each destination's lag and rows per second, over the last hour."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ STEP = 10.0
 _SAMPLES = 360
 
 Sample = tuple[int, float, float]
-"""Time in seconds since 1970, lag in seconds, rows a second since the sample before."""
+"""Time in seconds since 1970, lag in seconds, rows per second since the previous sample."""
 
 
 class History:
-    """Destinations may come and go; what is gone is forgotten."""
+    """The samples of the destinations; those that no longer exist are dropped."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -25,11 +25,11 @@ class History:
         self._rows: dict[str, tuple[float, int]] = {}
 
     def of(self, name: str) -> list[Sample]:
-        """Oldest first."""
+        """Returns the samples, oldest first."""
         return list(self._samples.get(name, ()))
 
     def take(self) -> None:
-        """Adds a sample of each."""
+        """Adds a sample of each destination."""
         now, statuses = time.monotonic(), self._facts.statuses
         for name in self._samples.keys() - statuses.keys():
             del self._samples[name], self._rows[name]
@@ -41,7 +41,7 @@ class History:
             self._samples.setdefault(name, deque(maxlen=_SAMPLES)).append(sample)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Takes samples until it is cancelled."""
         while True:
             self.take()
             await asyncio.sleep(STEP)

@@ -1,4 +1,4 @@
-"""By which names the daemon may be asked: a page of another site can have a name of its own lead here."""
+"""Checks the host name of requests, because a page of another site can have a name that resolves to this daemon."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from headrace.errors import HeadraceError
 
 _PORT = re.compile(r":[0-9]*\Z")
 NAMES_TOLD = 20
-"""Refused names that the log is told of: whoever asks chooses them."""
+"""Maximum number of refused names that are logged: the client chooses them."""
 _NAME_SHOWN = 100
-"""Characters of a refused name that are shown."""
+"""Maximum characters of a refused name that are shown."""
 RESOLVER_LIMIT = 2.0
-"""Seconds that the resolver has to say the machine's full name."""
+"""Seconds that the resolver has to return the machine's full name."""
 
 log = structlog.get_logger(__name__)
 
 
 class NotOurHost(HeadraceError):
-    """A request asks for a host whose name is not known to be ours."""
+    """A request has a host name that is not known to be ours."""
 
     reason = "http"
     section = "when-the-answer-is-421"
@@ -34,8 +34,8 @@ class NotOurHost(HeadraceError):
 
 
 async def machine_names() -> set[str]:
-    """The machine's own name, and its full one as far as the resolver knows it. Nobody who publishes a page gives the
-    machine its name, so that these are as safe as localhost; of the resolver only a longer form of that name is taken,
+    """Returns the machine's own name, and its full one as far as the resolver knows it. Nobody who publishes a page
+    names the machine, so these are as safe as localhost. From the resolver only a longer form of that name is taken,
     because an alias may lead anywhere."""
     own = socket.gethostname()
     names = {own}
@@ -48,14 +48,13 @@ async def machine_names() -> set[str]:
 
 
 class Hosts:
-    """Browsers let the page of a site read what is under the site's name, whatever address the name has (DNS
-    rebinding). A name that nobody else can give us is no such name: an address, localhost, and those of the
+    """The accepted host names. Browsers let the page of a site read what is under the site's name, whatever address the
+    name has (DNS rebinding). Names that nobody else can give us are safe: an address, localhost, and those of the
     configuration."""
 
     def __init__(self, listen: str, allowed: Iterable[str], machine: Iterable[str] = ()) -> None:
-        """`listen`: the host that [http] listen names; `allowed`: [http] allowed_hosts; `machine`: the machine's own
-        names."""
-        # No registry gives names below localhost away, and browsers look none of them up.
+        """`listen`: the host in [http] listen; `allowed`: [http] allowed_hosts; `machine`: the machine's own names."""
+        # No registry assigns names below localhost, and browsers do not resolve them.
         names = [_plain(name) for name in ("localhost", "*.localhost", listen, *machine, *allowed) if name]
         self._told: set[str] = set()
         self._any = "*" in names
@@ -63,8 +62,8 @@ class Hosts:
         self._suffixes = tuple(name[1:] for name in names if name.startswith("*."))
 
     def refusal(self, scope: Mapping[str, Any]) -> NotOurHost | None:
-        """Why a request is not answered; None for one that is. `scope` is that of ASGI. One without the header, or with
-        an empty one, as some load balancers and probes ask, comes from no browser."""
+        """Returns why a request is refused; None if it is accepted. `scope` is that of ASGI. A request without the
+        header, or with an empty one, as some load balancers and probes send, comes from no browser."""
         for name, value in scope["headers"]:
             if name.lower() == b"host" and not self.allows(value.decode("latin-1")):
                 asked = ascii(value.decode("latin-1")[:_NAME_SHOWN])
@@ -73,7 +72,7 @@ class Hosts:
         return None
 
     def _tell(self, asked: str) -> None:
-        """Tells the log of a refused name, once."""
+        """Logs a refused name, once."""
         if asked in self._told or len(self._told) == NAMES_TOLD:
             return
         self._told.add(asked)
@@ -82,7 +81,8 @@ class Hosts:
         log.warning(f"a request for another host was answered with 421{last}", host=asked, remedy=remedy)
 
     def allows(self, host: str) -> bool:
-        """`host` is the header's value: a name or an address, with a port or without; or empty."""
+        """Returns whether a name is accepted. `host` is the header's value: a name or an address, with or without a
+        port; or empty."""
         if not (host := host.strip()):
             return True
         name = _plain(_PORT.sub("", host))

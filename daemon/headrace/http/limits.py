@@ -1,4 +1,4 @@
-"""What every request passes: for whom it is meant, its body's size, and headers that keep browsers from guessing."""
+"""The limits of every request: its host, the size of its body, and headers that keep browsers from guessing."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import orjson
 from headrace.http.hosts import Hosts
 
 LARGEST = 64 * 1024
-"""Bytes of a request's body."""
+"""Maximum bytes of a request's body."""
 PATIENCE = 10.0
-"""Seconds that it may take, and its headers; a handshake; and whoever is answered, to read what was sent."""
+"""Maximum seconds for a request with its headers, for a handshake, and for a client to read what was sent."""
 CONNECTIONS = 256
-"""At one time, where there are descriptors for more."""
+"""Maximum number of connections, if there are descriptors for more."""
 PART = 64 * 1024
 """Bytes of an answer that are handed to a connection at once."""
 UNDER_WAY = 64 * 1024 * 1024
-"""Bytes of all answers larger than that which are being sent."""
+"""Maximum bytes of all larger answers that are being sent."""
 
 HEAD = "headrace.head"
-"""Stands in the scope of a request that asks for the headers alone, and is given on as GET."""
+"""Marks the scope of a HEAD request, which is passed on as GET."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -43,11 +43,11 @@ _HEADERS = (
 
 
 class _Refused(Exception):
-    """Status and sentence, perhaps with the section that says more."""
+    """Status and sentence, and optionally the section that says more."""
 
 
 def limited(app: App, hosts: Hosts) -> App:
-    """The application behind these limits."""
+    """Returns the application with these limits."""
 
     turns, bodies = _Turns(), _Bodies()
 
@@ -84,7 +84,7 @@ def limited(app: App, hosts: Hosts) -> App:
                 return given.pop() if given else await receive()
 
             await turns.next()
-            # A server sends the headers alone of an answer to HEAD.
+            # The server sends only the headers of an answer to HEAD.
             head = scope["method"] == "HEAD"
             await app({**scope, "method": "GET", HEAD: True} if head else scope, again, out)
         except _Refused as refused:
@@ -99,8 +99,7 @@ def limited(app: App, hosts: Hosts) -> App:
 
 
 class _Turns:
-    """Lets one request at a time through, one in each turn of the loop: however many come at once, none of them is
-    served in the turn of another."""
+    """Lets one request through in each turn of the loop: however many come at once, each has a turn of its own."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -111,7 +110,7 @@ class _Turns:
 
 
 class _Bodies:
-    """The large bodies that are being sent. One that is sent to several counts once."""
+    """The large bodies that are being sent. A body that is sent to several clients counts once."""
 
     def __init__(self) -> None:
         self._readers: dict[int, int] = {}
@@ -119,8 +118,8 @@ class _Bodies:
 
     @contextmanager
     def held(self, body: bytes, *, begins: bool) -> Iterator[None]:
-        """Within it the body counts. Raises _Refused when it would be too much, and an answer `begins` with it: a
-        stream of events goes on."""
+        """Counts the body while the context lasts. Raises _Refused if it would be too much and an answer `begins` with
+        it: a stream of events continues."""
         if len(body) <= PART:
             yield
             return
@@ -139,7 +138,7 @@ class _Bodies:
 
 
 async def _body(receive: Receive) -> bytes:
-    """The whole body of a request. Raises _Refused."""
+    """Returns the whole body of a request. Raises _Refused."""
     parts: list[bytes] = []
     size = 0
     try:

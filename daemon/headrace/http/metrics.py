@@ -1,4 +1,5 @@
-"""What /metrics says: the destinations' status objects as Prometheus metrics, read once for all who ask together."""
+"""The content of /metrics: the destinations' status objects as Prometheus metrics, read once for all simultaneous
+requests."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from headrace.tasks import cancel
 log = structlog.get_logger(__name__)
 
 SHARED = 1.0
-"""Seconds for which all who ask are given the same."""
+"""Seconds for which all requests get the same text."""
 
 
 class _Read(Collector):
@@ -37,8 +38,8 @@ class _Read(Collector):
 
 
 class Metrics:
-    """Headrace's own metrics, read from the destinations' status objects whenever they are asked for, and those of the
-    process (memory, CPU, open files)."""
+    """Headrace's own metrics, read from the destinations' status objects on request, and those of the process (memory,
+    CPU, open files)."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -47,7 +48,7 @@ class Metrics:
         self._read_at = 0.0
 
     async def text(self) -> bytes:
-        """Returns all of them in Prometheus' text format, not older than SHARED and the reading itself."""
+        """Returns all metrics in Prometheus' text format, at most SHARED and the reading time old."""
         now = time.monotonic()
         if self._reading is None or (self._reading.done() and now - self._read_at >= SHARED):
             self._read_at = now
@@ -58,8 +59,8 @@ class Metrics:
         await cancel(self._reading)
 
     async def _read(self) -> bytes:
-        """The destinations are read a metric in a turn of the loop. The many of tables are only looked up there: they
-        are made and printed in a thread, which takes a second for thirty thousand tables."""
+        """Reads the destinations, one metric in each turn of the loop. The many metrics of tables are only collected
+        there: a thread makes and prints them, which takes a second for thirty thousand tables."""
         metrics = [*self._process.collect()]
         for metric in self._collect():
             metrics.append(metric)
@@ -71,7 +72,7 @@ class Metrics:
         return await asyncio.to_thread(lambda: generate_latest(_Read([*metrics, *_tables(tables), _native(native)])))
 
     def _collect(self) -> Iterator[Metric]:
-        """All but those of tables."""
+        """Yields all metrics but those of tables."""
         info = GaugeMetricFamily("headrace_info", "Node and version; always 1.", labels=("node", "version"))
         info.add_metric((self._facts.node, __version__), 1)
         yield info
@@ -106,12 +107,12 @@ class Metrics:
                 yield metric
 
     def _measures(self) -> Iterator[Metric]:
-        """What adapters publish of themselves."""
+        """Yields the metrics that adapters publish."""
         found: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         for destination, handle in self._facts.handles.items():
             try:
                 measures = [(one, float(one.value)) for one in handle.measures()]
-            except Exception:  # of code of others; nothing else of the page is to be missing for it
+            except Exception:  # foreign code: its error must not remove the other metrics
                 log.exception("what source or sink measures can't be read", destination=destination)
                 continue
             for one, value in measures:
@@ -169,7 +170,7 @@ class Metrics:
             labels=("destination", "reason"),
         )
         for destination, status in self._facts.statuses.items():
-            # From 0 on: a counter that begins to exist at 1 has never grown, and no alert is told of it.
+            # From 0 on: a counter whose first value is 1 never increased, so no alert would see it.
             for reason, count in (dict.fromkeys(MOVE_REASONS, 0) | status.moves.counts).items():
                 counter.add_metric((destination, reason), count)
         return counter
@@ -214,7 +215,7 @@ def _tables(totals: Mapping[str, Sequence[TableRows]]) -> Iterator[Metric]:
 
 
 def _native_tables(status: DestinationStatus) -> dict[tuple[str, str], bool]:
-    """By schema and table, whether native code makes the rows."""
+    """Returns by schema and table whether native code makes the rows."""
     if status.native.reason:
         return {(one.schema, one.table): False for one in status.published.tables.all() if one.schema}
     return {name: not reason for name, reason in status.native.tables.items()}

@@ -1,4 +1,4 @@
-"""The status page: the files of this package, and nothing from other hosts."""
+"""The status page: files of this package only, nothing from other hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP side of the daemon: it listens, with TLS or without, and serves the paths of headrace.http.api."""
+"""The HTTP server of the daemon: listens, with or without TLS, and serves the paths of headrace.http.api."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ _END_LIMIT = 3.0
 
 
 class HttpError(HeadraceError):
-    """The HTTP server can't listen where it is told to."""
+    """The HTTP server can't listen at the configured address."""
 
     reason = "http"
     retriable = False
 
 
 def most_connections() -> int:
-    """How many connections are held at one time: sources and sinks keep three quarters of the descriptors."""
+    """Returns the maximum number of connections: sources and sinks keep three quarters of the descriptors."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return CONNECTIONS if files == resource.RLIM_INFINITY else min(CONNECTIONS, files // 4)
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the daemon, and accepts connections itself: asyncio's server knows of one with TLS only once
-    hands are shaken, and accepts as many as there are in one turn of the loop."""
+    """Leaves signals to the daemon, and accepts connections itself: asyncio's server sees a TLS connection only after
+    the handshake, and accepts all waiting connections in one turn of the loop."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -77,7 +77,7 @@ class _Server(uvicorn.Server):
         while True:
             try:
                 sock, _ = await loop.sock_accept(listening)
-            except OSError as error:  # of one connection, or no descriptor is left: those that wait go on to wait
+            except OSError as error:  # of one connection, or no descriptor is left: the waiting ones continue to wait
                 if not failing:
                     log.warning("no connection can be accepted", error=_why(error))
                 failing = True
@@ -92,9 +92,9 @@ class _Server(uvicorn.Server):
             beginning.add_done_callback(self._handshakes.discard)
 
     async def _begin(self, sock: socket.socket) -> None:
-        """Shakes hands where there is TLS, and gives the connection to its protocol."""
+        """Does the TLS handshake, if any, and gives the connection to its protocol."""
         limits = {"ssl_handshake_timeout": PATIENCE, "ssl_shutdown_timeout": PATIENCE} if self.config.ssl else {}
-        with contextlib.suppress(OSError):  # whoever does not speak TLS, or is gone again
+        with contextlib.suppress(OSError):  # the client does not speak TLS, or has disconnected
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: _Connection(self.config, self.server_state, self.lifespan.state), sock, ssl=self.config.ssl,
                 **limits,
@@ -102,7 +102,7 @@ class _Server(uvicorn.Server):
 
 
 class _Connection(H11Protocol):
-    """Has so long to bring a whole request, and so long to take what it was sent."""
+    """Limits the time to send a whole request, and the time to read the answer."""
 
     _end: asyncio.TimerHandle | None = None
     _answering = False
@@ -121,8 +121,9 @@ class _Connection(H11Protocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """An answer that goes at the reader's pace is paused most of the time. One that is at the end of the time
-        ends, and one that has gone out meanwhile, or a stream of events that flows again, does not."""
+        """Starts the time limit. An answer that is sent at the reader's pace is paused most of the time. When the time
+        is over, such an answer is aborted; one that was sent completely meanwhile, or an event stream that flows again,
+        is not."""
         super().pause_writing()
         if self._end is None:
             self._end = self.loop.call_later(PATIENCE, self._end_if_paused)
@@ -135,7 +136,7 @@ class _Connection(H11Protocol):
             self._look()
 
     def on_response_complete(self) -> None:
-        if not self.flow.write_paused:  # else the next answer, of a request that is here already, waits without a limit
+        if not self.flow.write_paused:  # else the next answer, of a request that has arrived, waits without a limit
             self._rest()
         super().on_response_complete()
         self._look()
@@ -145,7 +146,7 @@ class _Connection(H11Protocol):
         if answering and not self._answering:
             self._rest()
         elif not answering and self._end is None:
-            # Not close(), which waits for whoever does not read.
+            # Not close(), which waits for a client that does not read.
             self._end = self.loop.call_later(PATIENCE, self.transport.abort)
         self._answering = answering
 
@@ -166,10 +167,10 @@ class HttpServer:
         self._metrics: Metrics | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.port = 0
-        """The port it listens on, also when port 0 let the system choose; 0 while it does not listen."""
+        """The port it listens on, also if port 0 let the system choose; 0 while it does not listen."""
 
     async def start(self) -> None:
-        """Begins to listen. Raises HttpError."""
+        """Starts to listen. Raises HttpError."""
         host, port = self._address
         options, facts = self._options, self._facts
         hosts = Hosts(host, options.allowed_hosts, await machine_names())
@@ -229,7 +230,7 @@ class HttpServer:
 
 
 async def _listen(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises OSError."""
+    """Returns a listening socket. Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host or None, port, type=socket.SOCK_STREAM)
     family, _, _, _, address = found[0]
     listening = socket.create_server(address, family=family, backlog=128, dualstack_ipv6=family == socket.AF_INET6)
@@ -240,5 +241,5 @@ async def _listen(host: str, port: int) -> socket.socket:
 def _why(error: OSError) -> str:
     if isinstance(error, socket.gaierror):
         return "the host name is not known"
-    # asyncio wraps the system's words in a longer sentence of its own.
+    # asyncio wraps the system's text in a longer sentence.
     return os.strerror(error.errno).lower() if error.errno else str(error)

@@ -1,4 +1,4 @@
-"""The token that commands bring along: as configured, or made by the daemon and kept in a file for its own user."""
+"""The token of commands: as configured, or made by the daemon and kept in a file that only its user can read."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from headrace.settings.daemon import HttpSettings
 
 
 class TokenError(HeadraceError):
-    """The file of the token can't be read or made, or is not the daemon's."""
+    """The file of the token can't be read or created, or is not the daemon's."""
 
     reason = "http"
     retriable = False
 
 
 def daemon_token(settings: HttpSettings) -> str:
-    """For the daemon, which makes the file when it is missing. Raises TokenError."""
+    """Returns the daemon's token; creates the file if it is missing. Raises TokenError."""
     if token := settings.token.get_secret_value():
         return token
     file = settings.token_file
@@ -27,7 +27,7 @@ def daemon_token(settings: HttpSettings) -> str:
             return known
         file.parent.mkdir(parents=True, exist_ok=True)
         token = secrets.token_urlsafe(32)
-        # Whole or not at all: a command may read it at any moment.
+        # Atomically: a command may read it at any moment.
         fresh = file.with_name(f"{file.name}.{os.getpid()}")
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
             out.write(token + "\n")
@@ -38,9 +38,10 @@ def daemon_token(settings: HttpSettings) -> str:
 
 
 def command_token(settings: HttpSettings, environment: str) -> str:
-    """For a command: `environment` is what HEADRACE_TOKEN says, which comes first. Raises TokenError."""
+    """Returns a command's token: `environment` is the value of HEADRACE_TOKEN, which has precedence. Raises
+    TokenError."""
     if token := environment.strip() or settings.token.get_secret_value():
-        if not (token.isascii() and token.isprintable()):  # http.client would show it when it refuses it
+        if not (token.isascii() and token.isprintable()):  # http.client would show it in its error
             raise TokenError(
                 "the token holds characters that no header may have",
                 remedy="check HEADRACE_TOKEN and [http] token: it is letters, digits and signs of ASCII, on one line",

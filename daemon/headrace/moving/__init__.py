@@ -1,1 +1,1 @@
-"""Moving over from Canal and Debezium, and back: their configuration, and their cursors."""
+"""Migration from Canal and Debezium, and back: their configuration, and their cursors."""

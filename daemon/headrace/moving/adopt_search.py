@@ -1,4 +1,4 @@
-"""Looks up in the binlog what another system published last, for a destination that goes on after it."""
+"""Finds the last change that another system has published in the binlog, for a destination that continues after it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from headrace.settings.destination import DestinationSettings
 from headrace.settings.values import Start, StartAt, StartTime, start_text
 
 _EARLIER_MS = 5_000
-"""So long before the cursor the comparison begins: changes of a row with equal contents differ by their order."""
+"""How long before the cursor the comparison begins: changes of a row with equal contents differ by their order."""
 _CLOCKS_MS = 60_000
-"""The clocks of the source and of the other system may be so far apart."""
+"""The maximum difference of the clocks of the source and of the other system."""
 _EVER = 1 << 62
 _MOST = 300_000
-"""Changes after the cursor that are looked up: they are kept in memory."""
+"""Maximum number of changes after the cursor that are searched for: they are kept in memory."""
 _NOWHERE = Position("", "", 0)
 NewFormat = Callable[[DestinationSettings], ValueFormat | KeyedFormat]
 NewReplay = Callable[[DestinationSettings, str, int], Replay]
@@ -42,11 +42,11 @@ ReadMessage = Callable[[Published], Iterator[Change]]
 
 
 def _nothing(*_: object) -> None:
-    """No rule: there are no messages to compare."""
+    """Reports no rule: there are no messages to compare."""
 
 
 class _CursorAlone(Exception):
-    """The last messages can't be looked up, and the text says why."""
+    """The last messages can't be searched for; the text says why."""
 
 
 @dataclass(slots=True)
@@ -72,8 +72,8 @@ class Search:
         self._read_message: ReadMessage | None = None
 
     async def run(self) -> tuple[str, int, list[str]]:
-        """Where to go on and after how many events, as Source.move_by_hand() has it, and what an operator should know.
-        Raises SourceError."""
+        """Returns where to continue and after how many events, as for Source.move_by_hand(), and notes for the
+        operator. Raises SourceError."""
         start = await start_of(self._chosen.source, self._cursor)
         resume, notes = await self._look_up(start)
         if resume is None:
@@ -81,7 +81,7 @@ class Search:
         return f"{resume.file}:{resume.offset}", resume.events_done, notes
 
     async def _look_up(self, start: ForeignStart) -> tuple[Resume | None, list[str]]:
-        """None: at `start`, where the cursor is."""
+        """Returns where to continue; None: at `start`, where the cursor is."""
         chosen, cursor = self._chosen, self._cursor
         at_cursor = (await relocate(chosen.source, start.start, None, reason="operator")).position
         begin = StartAt(at_cursor.file, at_cursor.offset)
@@ -103,7 +103,7 @@ class Search:
         return await self._decided(handover)
 
     async def _last_messages(self) -> _LastMessages:
-        """Raises _CursorAlone where they can't be read back."""
+        """Returns the last messages. Raises _CursorAlone if they can't be read back."""
         chosen, cursor = self._chosen, self._cursor
         begin_ms = cursor.time_ms - _EARLIER_MS if cursor.time_ms else 0
         try:
@@ -132,7 +132,7 @@ class Search:
             await read_server(wanted, captures, Path(folder), Window(), output, follow=False)
 
     async def _begin(self, at_cursor: Position) -> Start:
-        """Where the comparison begins: a little before the cursor, where its time is known."""
+        """Returns where the comparison begins: a little before the cursor, if its time is known."""
         where = StartAt(at_cursor.file, at_cursor.offset)
         if self._cursor.time_ms and self._cursor.inclusive:
             earlier = StartTime(datetime.fromtimestamp((self._cursor.time_ms - _EARLIER_MS) / 1000, UTC))
@@ -142,7 +142,8 @@ class Search:
         return where
 
     async def _decided(self, handover: Handover) -> tuple[Resume | None, list[str]]:
-        # A message of Debezium names its event. One of Canal does not: sent twice it could be taken for a later one.
+        # A message of Debezium names its event. One of Canal does not: if it was sent twice it could be taken for a
+        # later one.
         exact = self._chosen.message.format == "debezium"
         if not exact and (left := handover.left_over()):
             return None, [
@@ -155,7 +156,8 @@ class Search:
         return await self._resume(handover), notes
 
     async def _resume(self, handover: Handover) -> Resume | None:
-        """At the first event that was not published, else after the last one that was; None: at the cursor."""
+        """Returns the first event that was not published, else the position after the last one that was; None: the
+        cursor."""
         last = handover.last
         if handover.resume is not None or last is None:
             return handover.resume
@@ -166,7 +168,7 @@ class Search:
         return Resume(start.file, start.offset) if isinstance(start, StartAt) else Resume(last.file, last.transaction)
 
     async def _changes(self, read: ReadMessage) -> AsyncIterator[Change]:
-        """What the topics have that was not read yet."""
+        """Yields the changes of the topics that were not read yet."""
         for topic, replay in self._replays:
             of_topic = TopicReader(read, topic)
             async for block in replay.read():
@@ -175,7 +177,7 @@ class Search:
                         yield change
 
     async def moved(self) -> bool:
-        """Whether more was published since run()."""
+        """Returns whether more was published since run()."""
         if self._read_message is not None:
             async for _ in self._changes(self._read_message):
                 return True
@@ -187,7 +189,7 @@ class Search:
 
 
 class _Events(Output):
-    """Hands over the events of the binlog up to the first one that the cursor does not cover."""
+    """Passes on the events of the binlog up to the first one that the cursor does not cover."""
 
     def __init__(self, handover: Handover) -> None:
         self._handover = handover
@@ -204,8 +206,8 @@ class _Events(Output):
 
 
 class _EventsWithMessages(_Events):
-    """Hands over the events with the changes in the destination's messages of them, as long as the other system may
-    have published them."""
+    """Passes on the events with the changes in the destination's messages about them, while the other system may have
+    published them."""
 
     def __init__(
         self, projections: Projections, fmt: ValueFormat | KeyedFormat, handover: Handover, last: _LastMessages

@@ -1,4 +1,5 @@
-"""Compares the last messages of another system with the binlog: its cursor does not say how far it has published."""
+"""Compares the last messages of another system with the binlog, because its cursor does not say how far it has
+published."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from headrace.moving.shadow.comparison import Comparison
 from headrace.mysql.schema.states import FilePosition, reached
 
 _MARKS = frozenset({"BEGIN", "END", "TRANSACTIONBEGIN", "TRANSACTIONEND"})
-"""What is not compared: begin and end of a transaction of which a part was published come again."""
+"""Not compared: begin and end of a partly published transaction are sent again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where publishing goes on: the transaction (or statement) at `file`:`offset`, after `events_done` of its rows
+    """Where publishing continues: the transaction (or statement) at `file`:`offset`, after `events_done` of its rows
     events."""
 
     file: str
@@ -27,27 +28,26 @@ class Resume:
 
 @dataclass(slots=True)
 class Handover:
-    """Is given the events of the binlog in order, each with the messages that headrace makes of it, and looks for those
-    among what the other system has `published`.
+    """Receives the events of the binlog in order, each with headrace's messages about it, and searches those among what
+    the other system has `published`.
 
-    Events before `begin`, where the cursor's transaction starts, only take their messages away. From there on an event
-    is published if the cursor covers it, as `covered` says, or if none of its messages is missing; up to the first one
-    that is not.
-    """
+    Events before `begin`, where the cursor's transaction starts, only remove their messages. From there on an event is
+    published if the cursor covers it, according to `covered`, or if none of its messages is missing; up to the first
+    one that is not."""
 
     published: Iterable[Change]
     begin: FilePosition
     covered: Callable[[Origin], bool]
     comparison: Comparison
-    """Says whether a change of the other system and one of ours are the same."""
+    """Compares a change of the other system with one of ours."""
     resume: Resume | None = None
-    """Where the first event is that was not published; None as long as there is none."""
+    """The first event that was not published; None while there is none."""
     last: Origin | None = None
-    """Of the last published event from `begin` on."""
+    """The last published event from `begin` on."""
     found: int = 0
-    """Changes after the cursor that are published."""
+    """Number of published changes after the cursor."""
     again: int = 0
-    """Changes after `resume` that are published already, and come again."""
+    """Number of changes after `resume` that are already published, and are sent again."""
     _lanes: dict[tuple[str, str], deque[Change]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -56,8 +56,8 @@ class Handover:
                 self._lanes.setdefault(change.lane, deque()).append(change)
 
     def take(self, origin: Origin, changes: Sequence[Change] | None, done: int) -> None:
-        """One more event, with the changes in its messages: none when it is not published at all, None when messages
-        can't be looked up. `done` rows events of its transaction are before it."""
+        """Takes one more event, with the changes in its messages: none if it is not published at all, None if messages
+        can't be searched for. `done` rows events of its transaction are before it."""
         there = [self._found(one) for one in changes or () if one.kind not in _MARKS]
         if not reached((origin.file, origin.transaction), self.begin):
             return
@@ -73,7 +73,7 @@ class Handover:
             self.last = origin
 
     def _found(self, ours: Change) -> bool:
-        """Takes the published change away that is the same, and those of its row before it."""
+        """Removes the equal published change, and those of its row before it."""
         lane = self._lanes.get(ours.lane, deque())
         for number, theirs in enumerate(lane):
             if self.comparison.same(theirs, ours):
@@ -83,6 +83,7 @@ class Handover:
         return False
 
     def left_over(self) -> int:
-        """Published changes that belong to no event, also of those that the cursor covers: the other system sent them
-        more than once, so that one may have been taken for a later change, or headrace does not publish them."""
+        """Returns the number of published changes that belong to no event, also of those that the cursor covers: the
+        other system sent them more than once, so that one may have been taken for a later change, or headrace does not
+        publish them."""
         return sum(not self.comparison.is_theirs(one) for lane in self._lanes.values() for one in lane)

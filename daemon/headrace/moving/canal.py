@@ -1,4 +1,4 @@
-"""Makes a configuration of Canal's canal.properties and the instance.properties of each destination."""
+"""Makes a configuration from Canal's canal.properties and the instance.properties of each destination."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _EXCHANGES = frozenset({"topic", "direct", "fanout", "headers"})
 
 
 class CanalImport:
-    """Reads the folder `conf` of a Canal server. `sinks` are the kinds of sinks that there are, `env` is what
-    placeholders may name. Problems are added to `problems`, each with file and line."""
+    """Reads the folder `conf` of a Canal server. `sinks` are the available kinds of sinks, `env` has the values of
+    placeholders. Problems are added to `problems`, each with file and line."""
 
     def __init__(self, folder: Path, sinks: Collection[str], env: Mapping[str, str], problems: list[str]) -> None:
         self._folder, self._sinks, self._env, self._problems = folder, sinks, env, problems
@@ -31,7 +31,7 @@ class CanalImport:
         """Canal's name of each destination."""
 
     def drafts(self) -> list[Draft]:
-        """headrace.toml and the destinations."""
+        """Returns headrace.toml and the destinations."""
         if not self._given:
             return []
         mode = self._mode()
@@ -67,7 +67,8 @@ class CanalImport:
         self._problems.append(given.problem(sentence) if given else f"{self._file}: {name}: {sentence}")
 
     def _instances(self) -> dict[str, Path]:
-        """The destinations' files by Canal's names: those that are listed, and with auto.scan those of the folder."""
+        """Returns the destinations' files by Canal's names: those that are listed, and with auto.scan those of the
+        folder."""
         listed = self._common.get("canal.destinations")
         names = [name.strip() for name in listed.value.split(",") if name.strip()] if listed is not None else []
         scanned = self._common.get("canal.auto.scan")
@@ -134,7 +135,7 @@ class _Destination:
     # -- values ---------------------------------------------------------------------------------------------------
 
     def _take(self, name: str, key: str, read: Any = str, comment: str = "") -> bool:
-        """Makes a property a key; whether it is given."""
+        """Turns a property into a key; returns whether it is given."""
         given = self._given.get(name)
         if given is None:
             return False
@@ -145,7 +146,7 @@ class _Destination:
         return True
 
     def _first(self, *names: str) -> str:
-        """The first of these properties that is given; its name."""
+        """Returns the name of the first of these properties that is given."""
         return next((name for name in names if self._given.get(name) is not None), names[0])
 
     def _secret(self, name: str, key: str, secret: str, comment: str = "") -> None:
@@ -163,7 +164,7 @@ class _Destination:
             return False
 
     def _simple(self) -> None:
-        """All properties that are one key."""
+        """Converts all properties that correspond to one key."""
         for name in self._given.all:
             row = PROPERTIES.get(name)
             if row is not None and row.key and (self._mode != "tcp" or not row.key.startswith("route.")):
@@ -212,7 +213,7 @@ class _Destination:
             self._draft.set(port, parts[1], _origin(address))
 
     def _start(self) -> None:
-        """Where Canal begins when it has no cursor."""
+        """Sets where Canal begins when it has no cursor."""
         given, draft = self._given, self._draft
         draft.set("source.snapshot", "never", comment="Canal sends changes alone.")
         file, position, time, gtid = (
@@ -336,7 +337,7 @@ _OPERATIONS = ("insert", "update", "delete")
 
 
 def draft_property(draft: Draft) -> Property:
-    """Stands for a file where no property of it is at fault."""
+    """Returns a property that names a file as a whole, if no property of it is at fault."""
     return Property("source", "", Path(draft.origin), 1)
 
 
@@ -358,7 +359,7 @@ def _no_dots(topic: str) -> str:
 
 
 def _topics(text: str) -> str:
-    """Topics that are written out lose their dots, as Canal does it."""
+    """Returns topics; those without patterns lose their dots, as in Canal."""
     rules = []
     for rule in re.split("[,;]", text):
         topic, colon, pattern = rule.partition(":")

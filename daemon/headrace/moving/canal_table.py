@@ -1,4 +1,4 @@
-"""The properties of Canal 1.1: what each becomes here, or why it has no counterpart."""
+"""The properties of Canal 1.1: their counterparts here, or why they have none."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ COMMON: Table = {
         f"until Canal 1.1.4; {_PRODUCER}",
     ),
 }
-"""Those of canal.properties; any of an instance may stand there too."""
+"""Properties of canal.properties, which may also have any of an instance."""
 INSTANCE: Table = {
     "canal.instance.destination": several("the file's name", "in lower case"),
     "canal.instance.mysql.slaveId": none("the daemon derives another one, so that both can read at the same time"),
@@ -184,5 +184,5 @@ INSTANCE: Table = {
     "canal.mq.partitionHash": several("`[route] partition_hash`", 'with `hash = "canal"`'),
     "canal.mq.enableDynamicQueuePartition": none("`[route] partitions` is written out"),
 }
-"""Those of instance.properties."""
+"""Properties of instance.properties."""
 PROPERTIES: Table = {**COMMON, **INSTANCE}

@@ -1,4 +1,4 @@
-"""What a property of another system becomes here: the rows of the tables of import and of docs/moving-properties.md."""
+"""Counterparts of another system's properties: the rows of the tables of import and of docs/moving-properties.md."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from headrace.moving.properties import Property
 
 Read = Callable[[str], Any]
-"""Makes a value of TOML out of a property's text. Raises ValueError."""
+"""Makes a TOML value from a property's text. Raises ValueError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counterpart:
-    """One row. `keys` names the keys as the documentation does, "" when there are none; `remark` is what more there is
-    to say, or why there are none. With `key` the property becomes this one key, by `read`."""
+    """One row. `keys` names the keys as the documentation does, "" if there are none; `remark` has further information,
+    or why there are none. With `key` the property becomes this one key, by `read`."""
 
     keys: str = ""
     remark: str = ""
@@ -25,17 +25,17 @@ class Counterpart:
 
 
 Table = Mapping[str, Counterpart]
-"""Counterparts by property, in the order of the documentation; a `*` in a name stands for any text."""
+"""Counterparts by property, in the order of the documentation; a `*` in a name matches any text."""
 
 
 def same(key: str, read: Read = str, remark: str = "") -> Counterpart:
-    """Returns the row of a property that one key stands for."""
+    """Returns the row of a property that corresponds to one key."""
     section, _, name = key.rpartition(".")
     return Counterpart(f"`[{section}] {name}`", remark, key, read)
 
 
 def several(keys: str, remark: str = "") -> Counterpart:
-    """Returns the row of a property that import looks at together with others."""
+    """Returns the row of a property that import reads together with others."""
     return Counterpart(keys, remark)
 
 
@@ -45,13 +45,13 @@ def none(reason: str) -> Counterpart:
 
 
 def instead(keys: str) -> Counterpart:
-    """Returns the row of a property that is not carried over, because its value means nothing to the key that serves
-    for it."""
+    """Returns the row of a property that is not converted, because its value has no meaning for the corresponding
+    key."""
     return Counterpart("", f"not carried over; {keys} serves for it")
 
 
 def find(table: Table, name: str) -> tuple[str, Counterpart] | None:
-    """The row of a property, with the name that the table has for it; None when the table has none."""
+    """Returns the row of a property, with its name in the table; None if the table has none."""
     if name in table:
         return name, table[name]
     return next(
@@ -60,8 +60,8 @@ def find(table: Table, name: str) -> tuple[str, Counterpart] | None:
 
 
 def notes_of(table: Table, given: Iterable[Property], taken: Collection[str]) -> list[str]:
-    """What to say of given properties that became nothing: those without counterpart by their reason, and the others
-    that were not taken. No value is shown: it may be a secret."""
+    """Returns sentences about given properties that were not converted: those without counterpart by their reason, and
+    the others that were not taken. No value is shown: it may be a secret."""
     reasons, unused = dict[str, list[str]](), list[str]()
     for one in given:
         row = find(table, one.name)
@@ -76,7 +76,7 @@ def notes_of(table: Table, given: Iterable[Property], taken: Collection[str]) ->
 
 
 def said(table: Table) -> dict[str, list[str]]:
-    """What the documentation says, with the properties that it is said of."""
+    """Returns the texts of the documentation, each with its properties."""
     found = dict[str, list[str]]()
     for name, row in table.items():
         text = "; ".join(filter(None, (row.keys, row.remark))) if row.keys else f"none: {row.remark}"
@@ -88,31 +88,31 @@ def said(table: Table) -> dict[str, list[str]]:
 
 
 def flag(text: str) -> bool:
-    """A truth value. Raises ValueError."""
+    """Reads a truth value. Raises ValueError."""
     if text.lower() not in ("true", "false"):
         raise ValueError("should be true or false")
     return text.lower() == "true"
 
 
 def opposite(text: str) -> bool:
-    """The contrary of a truth value. Raises ValueError."""
+    """Reads the negation of a truth value. Raises ValueError."""
     return not flag(text)
 
 
 def whole(text: str) -> int:
-    """A whole number of 0 or more. Raises ValueError."""
+    """Reads an integer of 0 or more. Raises ValueError."""
     if not text.isascii() or not text.isdigit():
         raise ValueError("should be a whole number")
     return int(text)
 
 
 def milliseconds(text: str) -> str:
-    """A time as [section] keys write it. Raises ValueError."""
+    """Reads a time, in the form of [section] keys. Raises ValueError."""
     return f"{whole(text)}ms"
 
 
 def choice(choices: Mapping[str, Any]) -> Read:
-    """Returns a reader of one of several words, whatever the case."""
+    """Returns a reader of one of several words, in any case."""
 
     def read(text: str) -> Any:
         if text.lower() not in choices:

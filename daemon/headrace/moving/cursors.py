@@ -1,4 +1,4 @@
-"""Reads and makes the cursors of Canal, which are JSON in ZooKeeper or meta.dat, and Kafka Connect's offsets."""
+"""Reads and writes the cursors of Canal, which are JSON in ZooKeeper or meta.dat, and Kafka Connect's offsets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace.ports.replay import Published
 
 
 def canal_cursor(raw: Any) -> ForeignCursor:
-    """A cursor as Canal prints it, LogPosition or the position within. Raises ValueError."""
+    """Reads a cursor as Canal prints it, LogPosition or the position within. Raises ValueError."""
     if not isinstance(raw, dict):
         raise ValueError("a cursor should be a JSON object")
     position = raw.get("postion", raw)  # Canal's own spelling
@@ -36,12 +36,12 @@ def canal_cursor(raw: Any) -> ForeignCursor:
 
 
 def parsed_cursor(data: bytes) -> ForeignCursor:
-    """The same from a node's data. Raises ValueError."""
+    """Reads the same from a node's data. Raises ValueError."""
     return canal_cursor(_json(data))
 
 
 def meta_cursors(file: Path, names: Mapping[str, str], problems: list[str]) -> dict[str, ForeignCursor]:
-    """The cursors of a meta.dat by destination; `names` are Canal's of them. What is wrong is added to `problems`."""
+    """Reads the cursors of a meta.dat, by destination; `names` are Canal's of them. Adds errors to `problems`."""
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -65,7 +65,7 @@ def meta_cursors(file: Path, names: Mapping[str, str], problems: list[str]) -> d
 
 
 def begin_of(position: Position) -> str:
-    """`file:offset` of the transaction that a position is in, where other systems go on."""
+    """Returns `file:offset` of the transaction that a position is in, where other systems continue."""
     return f"{position.file}:{position.offset}"
 
 
@@ -76,7 +76,7 @@ def made_canal_cursor(position: Position, address: tuple[str, int], server_id: i
 
 
 def meta_data(destination: str, cursor: dict[str, Any]) -> bytes:
-    """A cursor as a meta.dat."""
+    """Returns a cursor as a meta.dat."""
     identity = {"clientId": CLIENT, "destination": destination, "filter": ""}
     return orjson.dumps({"clientDatas": [{"clientIdentity": identity, "cursor": cursor}], "destination": destination})
 
@@ -85,12 +85,12 @@ def meta_data(destination: str, cursor: dict[str, Any]) -> bytes:
 
 
 def debezium_key(connector: str, prefix: str) -> bytes:
-    """The key of a connector's record in Kafka Connect's topic of offsets."""
+    """Returns the key of a connector's record in Kafka Connect's topic of offsets."""
     return orjson.dumps([connector, {"server": prefix}])
 
 
 def debezium_cursor(raw: Any) -> ForeignCursor:
-    """An offset as Debezium's connectors for MySQL and MariaDB store it. Raises ValueError."""
+    """Reads an offset as Debezium's connectors for MySQL and MariaDB store it. Raises ValueError."""
     if not isinstance(raw, dict):
         raise ValueError("an offset should be a JSON object")
     if raw.get("snapshot") not in (None, False, "false"):
@@ -106,7 +106,7 @@ def debezium_cursor(raw: Any) -> ForeignCursor:
 
 
 def stored_offset(records: Iterable[Published], connector: str, prefix: str) -> ForeignCursor:
-    """The offset of a connector among the records of Kafka Connect's topic of offsets. Raises ValueError."""
+    """Returns the offset of a connector from the records of Kafka Connect's topic of offsets. Raises ValueError."""
     latest: bytes | None = None
     for record in records:
         if _is_offset_of(connector, prefix, record.key):
@@ -128,14 +128,14 @@ def _is_offset_of(connector: str, prefix: str, key: bytes | None) -> bool:
 
 
 def made_debezium_offset(position: Position, server_id: int) -> dict[str, Any]:
-    """What Debezium reads as its offset, so that it goes on where `position` is. Raises Refusal."""
+    """Returns what Debezium reads as its offset, so that it continues at `position`. Raises Refusal."""
     file, offset = _file_position(position)
     made = {"ts_sec": position.commit_time_us // 1_000_000, "file": file, "pos": offset, "server_id": server_id}
     return {**made, "gtids": position.gtid_set} if position.gtid_set else made
 
 
 def offsets_file(prefix: str, offset: dict[str, Any]) -> bytes:
-    """An offset as the body of PATCH /connectors/NAME/offsets."""
+    """Returns an offset as the body of PATCH /connectors/NAME/offsets."""
     return orjson.dumps(
         {"offsets": [{"partition": {"server": prefix}, "offset": offset}]},
         option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE,
@@ -143,7 +143,8 @@ def offsets_file(prefix: str, offset: dict[str, Any]) -> bytes:
 
 
 def told_of_inside(position: Position) -> list[str]:
-    """What is given up of a position when it is written as another program's: those know no rows of ours."""
+    """Returns what is lost of a position when it is written as another program's: those do not record rows within a
+    transaction."""
     notes = []
     if position.events_done or position.rows_done:
         notes.append(

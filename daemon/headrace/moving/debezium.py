@@ -1,4 +1,4 @@
-"""Makes a configuration of a connector of Debezium for MySQL or MariaDB, as Kafka Connect is given it."""
+"""Makes a configuration from a connector of Debezium for MySQL or MariaDB, in the form of Kafka Connect."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class DebeziumImport:
         self._connector = self._text("name")
         self._prefix = self._text("topic.prefix")
         self.name = self._connector.lower()
-        """Of the destination."""
+        """The destination's name."""
         self.bootstrap = bootstrap or self._text("schema.history.internal.kafka.bootstrap.servers")
         self._draft = Draft(self.name, str(file))
 
     def drafts(self, *, carried: bool) -> list[Draft]:
-        """headrace.toml and the destination. `carried`: an offset is carried over, so that rows that tables have are
-        not read again."""
+        """Returns headrace.toml and the destination. `carried`: an offset is carried over, so existing rows are not
+        read again."""
         if not self._given:
             return []
         self._names()
@@ -69,8 +69,8 @@ class DebeziumImport:
         return [Draft("", str(self._file)), draft]
 
     def cursors(self, records: Iterable[Published], topic: str) -> dict[str, ForeignCursor]:
-        """The connector's offset among the records of Kafka Connect's topic, by the destination's name; nothing, and a
-        problem, without one."""
+        """Returns the connector's offset from the records of Kafka Connect's topic, by the destination's name; without
+        one nothing, and adds a problem."""
         try:
             return {self.name: stored_offset(records, self._connector, self._prefix)}
         except ValueError as error:
@@ -137,7 +137,7 @@ class DebeziumImport:
         return True
 
     def _referred(self, given: Property, read: Any = str) -> Any:
-        """The value, with ${env:NAME} as our own reference."""
+        """Returns the value, with ${env:NAME} as our own reference."""
         if found := _FROM_ENVIRONMENT.fullmatch(given.value):
             self._draft.variables.add(found[1])
             return Reference(f"${{{found[1]}}}")
@@ -232,7 +232,8 @@ class DebeziumImport:
             self._draft.set(key, ",".join(rules), _origin(given), comment)
 
     def _by_table(self, given: Property, name: str = "") -> dict[str, list[str]]:
-        """Columns by the pattern of their table. What can't be written so must not go out unhidden: a problem."""
+        """Returns columns by the pattern of their table. Columns that can't be written so must not be published
+        unhidden: adds a problem."""
         found = dict[str, list[str]]()
         for entry in _split(given.value):
             if match := _COLUMN.fullmatch(entry):
@@ -245,7 +246,8 @@ class DebeziumImport:
         return found
 
     def _mask(self, given: Property, number: int) -> None:
-        """A property whose name says how columns are hidden. The name may have a salt, and is not shown then."""
+        """Converts a property whose name says how columns are hidden. The name may contain a salt, and is not shown
+        then."""
         shown, values = given.name, dict[str, Any]()
         if found := _TRUNCATE.fullmatch(given.name):
             values = {"mask": "truncate", "length": int(found[1])}

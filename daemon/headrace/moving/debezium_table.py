@@ -1,4 +1,4 @@
-"""The options of Debezium 3's connectors for MySQL and MariaDB: what each becomes here, or why nothing."""
+"""The options of Debezium 3's connectors for MySQL and MariaDB: their counterparts here, or why they have none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A configuration that import puts together: checked as the daemon reads it before anything is written."""
+"""A configuration that import makes: checked as the daemon reads it before anything is written."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _ORDER = ("source", "heartbeat", "filter", "message", "message.debezium", "route
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A value that the file refers to: `${...}`."""
+    """A reference in the file: `${...}`."""
 
     text: str
 
 
 @dataclass(slots=True)
 class Entry:
-    """A key's value, where it comes from (for errors), and what the file says above it."""
+    """A key's value, its origin (for errors), and the comment above it in the file."""
 
     value: Any
     origin: str = ""
@@ -41,45 +41,45 @@ class Draft:
     its end."""
 
     name: str
-    """Of the destination; "" for headrace.toml."""
+    """The destination's name; "" for headrace.toml."""
     origin: str
-    """The file that it is made of."""
+    """The file that it is made from."""
     sections: dict[str, dict[str, Entry]] = field(default_factory=dict)
     tables: list[tuple[str, dict[str, Entry]]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     secrets: dict[str, str] = field(default_factory=dict)
     """Texts of the folder `secrets`, by name."""
     variables: set[str] = field(default_factory=set)
-    """Names of the environment that it refers to."""
+    """Names of environment variables that it refers to."""
 
     @property
     def file(self) -> Path:
-        """Relative to the folder of headrace.toml."""
+        """Returns the path relative to the folder of headrace.toml."""
         return Path("destinations", f"{self.name}.toml") if self.name else Path("headrace.toml")
 
     def set(self, key: str, value: Any, origin: str = "", comment: str = "") -> None:
-        """Gives a key, written as `section.key`, its value."""
+        """Sets a key, written as `section.key`."""
         section, _, name = key.rpartition(".")
         self.sections.setdefault(section, {})[name] = Entry(value, origin, comment)
 
     def get(self, key: str) -> Any:
-        """The value of a key; None when it has none."""
+        """Returns the value of a key; None if it has none."""
         section, _, name = key.rpartition(".")
         entry = self.sections.get(section, {}).get(name)
         return entry.value if entry is not None else None
 
     def drop(self, key: str) -> None:
-        """Takes a key away."""
+        """Removes a key."""
         section, _, name = key.rpartition(".")
         self.sections.get(section, {}).pop(name, None)
 
     def secret(self, name: str, text: str) -> Reference:
-        """Keeps a secret for the folder `secrets`, and returns the reference to it."""
+        """Keeps a secret for the folder `secrets`, and returns a reference to it."""
         self.secrets[name] = text
         return Reference(f"${{credential:{name}}}")
 
     def origin_of(self, key: str) -> str:
-        """Where what is wrong with a key can be fixed; a key may go on, as `filter.mask[0].columns`."""
+        """Returns where an error of a key can be fixed; a key may have further parts, as `filter.mask[0].columns`."""
         section, _, name = key.rpartition(".")
         entry = self.sections.get(section, {}).get(name)
         for table, entries in self.tables:
@@ -88,7 +88,7 @@ class Draft:
         return entry.origin if entry is not None and entry.origin else self.origin
 
     def text(self) -> str:
-        """The file."""
+        """Returns the file's text."""
         lines = [f"# Made by headrace import from {self.origin}."]
         for section in sorted(self.sections, key=lambda one: _ORDER.index(one) if one in _ORDER else -1):
             if self.sections[section]:
@@ -137,8 +137,8 @@ def _toml(value: Any) -> str:
 
 
 def checked(drafts: Iterable[Draft], check: Check) -> tuple[Settings | None, list[str]]:
-    """The configuration as a whole, or what is wrong with it, a sentence each with where it comes from. Variables of
-    the environment that are not set count as empty. Nothing stays on the disk."""
+    """Returns the configuration as a whole, or its errors, a sentence each with its origin. Unset environment variables
+    count as empty. No file stays on the disk."""
     drafts = list(drafts)
     with tempfile.TemporaryDirectory(prefix="headrace-import-") as name:
         folder = Path(name)
@@ -152,7 +152,7 @@ def checked(drafts: Iterable[Draft], check: Check) -> tuple[Settings | None, lis
 
 
 def _told(problem: str, folder: Path, drafts: list[Draft]) -> str:
-    """A problem of the configuration, as one of the file that it was made of."""
+    """Returns a problem of the configuration as one of the file that it was made from."""
     for draft in drafts:
         file = f"{folder / draft.file}: "
         if problem.startswith(file):
@@ -162,7 +162,7 @@ def _told(problem: str, folder: Path, drafts: list[Draft]) -> str:
 
 
 def write(folder: Path, drafts: Iterable[Draft]) -> list[Path]:
-    """Writes the files, none of which may be there; returns them. Raises Refusal, and then nothing is written."""
+    """Writes the files, none of which may exist; returns them. Raises Refusal, and then nothing is written."""
     drafts = list(drafts)
     wanted = [folder / draft.file for draft in drafts]
     wanted += [folder / "secrets" / name for draft in drafts for name in draft.secrets]

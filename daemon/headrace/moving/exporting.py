@@ -1,4 +1,4 @@
-"""Writes a position as another program's cursor, after asking the source whether it is the position's server."""
+"""Writes a position as another program's cursor, after checking that the source is the position's server."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from headrace.settings.destination import SourceSettings
 
 
 async def as_canal_cursor(position: Position, source: SourceSettings) -> dict[str, Any]:
-    """Canal's cursor, JSON types only. Raises Refusal, or SourceError."""
+    """Returns Canal's cursor, JSON types only. Raises Refusal, or SourceError."""
     server_id, _ = await _looked_up(position, source)
     return made_canal_cursor(position, (source.host, source.port), server_id)
 
 
 async def as_debezium_offset(position: Position, source: SourceSettings) -> dict[str, Any]:
-    """Debezium's offset, JSON types only. Raises Refusal, or SourceError."""
+    """Returns Debezium's offset, JSON types only. Raises Refusal, or SourceError."""
     server_id, gtids = await _looked_up(position, source)
     return made_debezium_offset(replace(position, gtid_set=gtids), server_id)
 
 
 async def _looked_up(position: Position, source: SourceSettings) -> tuple[int, str]:
-    """The server id of the source at its first address, which the other program reads, and what was executed before
-    the position: MariaDB's connector does not start without that."""
+    """Returns the server id of the source at its first address, which the other program reads, and what was executed
+    before the position: MariaDB's connector does not start without that."""
     first = addresses(source)[0]
     async with await SourceConnection.open(address_of(first)) as connection:
         variables = await connection.load_variables()

@@ -1,4 +1,4 @@
-"""Where a destination has to begin that continues after the cursor of another program, such as Canal or Debezium."""
+"""Finds where a destination begins that continues after the cursor of another program, such as Canal or Debezium."""
 
 from __future__ import annotations
 
@@ -18,21 +18,20 @@ from headrace.times import second_text
 
 @dataclass(frozen=True, slots=True)
 class ForeignCursor:
-    """A cursor as another program keeps it; "" and 0 for what it does not say."""
+    """A cursor of another program; "" and 0 for missing values."""
 
     file: str = ""
     offset: int = 0
     gtids: str = ""
     """What was executed, in the notation of MySQL or MariaDB."""
     time_ms: int = 0
-    """When the event at the offset was written, or from when on to read where there is no file, in milliseconds since
-    1970."""
+    """When the event at the offset was written or, without a file, from when on to read, in milliseconds since 1970."""
     server_id: int = 0
-    """Of the server that executed the event."""
+    """The server that executed the event."""
     inclusive: bool = False
-    """Whether the event at the offset was handled. Else it is where reading begins."""
+    """Whether the event at the offset was processed. Else reading begins there."""
     inside: bool = False
-    """Whether changes of the transaction that begins there were handled already."""
+    """Whether changes of the transaction that begins there were already processed."""
 
     def __str__(self) -> str:
         if self.file:
@@ -42,17 +41,17 @@ class ForeignCursor:
 
 @dataclass(slots=True)
 class ForeignStart:
-    """The same as [source] start, and what an operator should know of it."""
+    """The same as [source] start, and notes for the operator."""
 
     start: Start
     notes: list[str] = field(default_factory=list)
     by_file: bool = False
-    """Whether the source has the cursor's own file, so that its offset says which events were handled."""
+    """Whether the source has the cursor's own file, so that its offset shows which events were processed."""
 
 
 async def start_of(source: SourceSettings, cursor: ForeignCursor) -> ForeignStart:
-    """Finds the position on the source and proves that it is the cursor's: by GTIDs where both have them, else by file
-    and offset, else by time. Raises PositionError when the source does not have it, or another SourceError."""
+    """Finds the position on the source and proves that it is the cursor's: by GTIDs if both have them, else by file and
+    offset, else by time. Raises PositionError if the source does not have it, or another SourceError."""
     async with await SourceConnection.open(address_of(source)) as connection:
         inventory = await take_inventory(connection)
         server_id = int((await connection.query("SELECT @@global.server_id AS i"))[0]["i"])
@@ -85,8 +84,8 @@ async def start_of(source: SourceSettings, cursor: ForeignCursor) -> ForeignStar
 
 
 async def _is_inside(source: SourceSettings, inventory: Inventory, cursor: ForeignCursor) -> bool:
-    """Whether the last event that was handled is within a transaction. Canal's set has that transaction already, so to
-    go by it would lose the rest."""
+    """Returns whether the last processed event is within a transaction. Canal's set already includes that transaction,
+    so using it would lose the rest."""
     if not cursor.inclusive:
         return False
     scan = await PositionFinder(source, inventory).around(cursor.file, cursor.offset)
@@ -94,7 +93,7 @@ async def _is_inside(source: SourceSettings, inventory: Inventory, cursor: Forei
 
 
 async def _by_gtids(source: SourceSettings, inventory: Inventory, cursor: ForeignCursor, *, here: bool) -> ForeignStart:
-    """`here`: the cursor's file is on the source, and shows that no transaction was under way."""
+    """`here`: the cursor's file is on the source, and shows that no transaction was open."""
     moved = await relocate(source, StartGtid(cursor.gtids), None, reason="operator")
     if cursor.inclusive and cursor.time_ms and not here:
         when = datetime.fromtimestamp(cursor.time_ms / 1000, UTC)
@@ -106,7 +105,7 @@ async def _by_gtids(source: SourceSettings, inventory: Inventory, cursor: Foreig
                 "what was sent of it comes again"
             )
             return ForeignStart(StartAt(earlier.file, earlier.offset), [*moved.notes, note])
-    if inventory.mariadb:  # whose dumps begin by file and offset
+    if inventory.mariadb:  # its dumps begin by file and offset
         return ForeignStart(StartAt(moved.position.file, moved.position.offset), list(moved.notes))
     return ForeignStart(StartGtid(str(GtidSet(cursor.gtids))), list(moved.notes))
 

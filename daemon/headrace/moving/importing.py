@@ -1,5 +1,4 @@
-"""Ends an import: the configuration is checked, cursors are looked for on their sources, and only then files are
-written."""
+"""Completes an import: checks the configuration, finds cursors on their sources, and only then writes files."""
 
 from __future__ import annotations
 
@@ -21,12 +20,12 @@ async def finish(
     check: Check,
     problems: Sequence[str],
 ) -> list[str]:
-    """Writes the drafts into a folder; `cursors` are those of destinations by name. Returns what an operator should
-    know, a sentence each. Raises ConfigError with all `problems` and those of the drafts, or Refusal when a cursor
-    is not on its source or a file is there; then nothing is written."""
+    """Writes the drafts to a folder; `cursors` are those of destinations by name. Returns notes for the operator, a
+    sentence each. Raises ConfigError with all `problems` and those of the drafts, or Refusal if a cursor is not on its
+    source or a file exists; then nothing is written."""
     settings, found = checked(drafts, check)
     if settings is None or problems:
-        # Keys may be missing because of what is wrong: with that, only what a line of the files is to blame for counts.
+        # Keys may be missing because of earlier problems: then only those with a line of the files are reported.
         raise ConfigError([*problems, *(one for one in found if not problems or ": line " in one)])
     named = {draft.name: draft for draft in drafts}
     tasks = [_start(settings.destinations[name], cursor) for name, cursor in cursors.items()]

@@ -1,4 +1,4 @@
-"""Reads files of Java properties, and the placeholders that Spring puts into their values."""
+"""Reads files of Java properties, and Spring's placeholders in their values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _DEEPEST = 20
-"""Placeholders within placeholders."""
+"""Maximum depth of nested placeholders."""
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _SEPARATOR = re.compile(r"[ \t\f]*[=: \t\f][ \t\f]*")
 _INNERMOST = re.compile(r"\$\{([^${}]*)\}")
@@ -24,12 +24,12 @@ class Property:
     line: int
 
     def problem(self, sentence: str) -> str:
-        """The sentence after the file, the line and the name."""
+        """Returns the sentence after the file, the line and the name."""
         return f"{self.file}: line {self.line}: {self.name}: {sentence}"
 
 
 def read_properties(file: Path, problems: list[str]) -> dict[str, Property]:
-    """The properties of a file, the last of a name counts; what is wrong with it is added to `problems`."""
+    """Returns the properties of a file; of several with one name the last counts. Errors are added to `problems`."""
     try:
         text = file.read_text("utf-8")
     except OSError as error:
@@ -51,7 +51,7 @@ def read_properties(file: Path, problems: list[str]) -> dict[str, Property]:
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Lines without comments, with those joined that end in a backslash, and the number of the first of each."""
+    """Returns lines without comments, joined where they end in a backslash, each with the number of its first line."""
     found, begun, number = list[tuple[int, str]](), "", 0
     for at, line in enumerate(re.split(r"\r\n|\r|\n", text.removeprefix("\ufeff")), 1):
         line = line.lstrip(" \t\f")
@@ -69,7 +69,7 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Name and value. Raises ValueError."""
+    """Returns name and value. Raises ValueError."""
     at = 0
     while at < len(line) and line[at] not in "=: \t\f":
         at += 2 if line[at] == "\\" else 1
@@ -91,7 +91,7 @@ def _unescaped(text: str) -> str:
 
 class Properties:
     """The properties of a destination: its own, else those of the file for all; with placeholders replaced, which may
-    also name `env`. Whoever asks for a property takes it."""
+    also name `env`. A property that is requested counts as taken."""
 
     def __init__(
         self, own: Mapping[str, Property], common: Mapping[str, Property], env: Mapping[str, str], problems: list[str]
@@ -101,7 +101,7 @@ class Properties:
         self.taken = set[str]()
 
     def get(self, name: str) -> Property | None:
-        """The property with its value; None when it is missing or empty."""
+        """Returns the property with its value; None if it is missing or empty."""
         self.taken.add(name)
         given = self.all.get(name)
         if given is None or not given.value:
@@ -114,12 +114,13 @@ class Properties:
         return Property(name, value, given.file, given.line) if value else None
 
     def text(self, name: str, default: str = "") -> str:
-        """The value alone."""
+        """Returns only the value."""
         given = self.get(name)
         return given.value if given is not None else default
 
     def _replaced(self, value: str) -> str:
-        """Innermost first, as a default may be a placeholder itself. Raises ValueError."""
+        """Replaces placeholders, the innermost first, because a default may be a placeholder itself. Raises
+        ValueError."""
         for _ in range(_DEEPEST):
             value, count = _INNERMOST.subn(self._resolved, value)
             if not count:

@@ -1,1 +1,1 @@
-"""The source: everything that speaks to MySQL or MariaDB."""
+"""The source: all code that connects to MySQL or MariaDB, or reads their data."""

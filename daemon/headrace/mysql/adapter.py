@@ -48,7 +48,7 @@ class MysqlAdapter(SourceAdapter):
         return {str(row["s"]): int(row["c"]) for row in rows if str(row["s"]).lower() not in _OURS}
 
     def stored_tables(self, entries: Sequence[dict[str, Any]], last_pos: int) -> StoredTables:
-        # Which server it is matters to what further statements would do, and none is applied here.
+        # The kind of server matters only to further statements, and none is applied here.
         history = SchemaHistory(lambda _schema, _table: True, mariadb=False, version="8.0.0", lower_case_table_names=0)
         history.restore(entries, last_pos)
         found = {name: table for name in sorted(history.known()) if (table := history.table(*name)) is not None}

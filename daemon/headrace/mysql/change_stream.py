@@ -1,4 +1,4 @@
-"""The stream of changes out of a binlog dump, and out of those that follow it when it ends."""
+"""The stream of changes from a binlog dump, and from the dumps that continue it when it ends."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from headrace.ports.tables import Watermark
 
 class MysqlStream(ChangeStream):
     """See ChangeStream. `reopen` begins another dump at a position; `disconnected` is called when the source ends a
-    dump for somebody else with our server id; `first_damage` says of a place whether an event with a wrong checksum
-    has not come there before."""
+    dump for another replica with our server id; `first_damage` says of a position whether no event with a wrong
+    checksum was received there before."""
 
     def __init__(
         self,
@@ -40,13 +40,13 @@ class MysqlStream(ChangeStream):
         self._reopen, self._disconnected = reopen, disconnected
         self._decoder = self._make_decoder(dump)
         self._data, self._at, self._more = b"", 0, False
-        """What came, up to where it is decoded, and whether there is more to decode at once."""
+        """The received data, up to where it is decoded, and whether more can be decoded at once."""
         self._feeding = False
         self._bytes, self._received = 0, dump.packets.last_receive
         self._asked_for_unknown = False
-        """Whether somebody has asked for a table whose schema is not known."""
+        """Whether a table whose schema is unknown was requested."""
         self._end: HeadraceError | None = None
-        """Why there is no more."""
+        """Why the stream has ended."""
         self._before = Progress("", 0, 0)
         """The counts of earlier dumps."""
 
@@ -88,7 +88,7 @@ class MysqlStream(ChangeStream):
                 decoder.refresh()
             if self._receiver.alone is not None and decoder.cutter.work_size >= ALONE:
                 await self._receiver.alone()
-            if self._dump.packets.bytes_received == came:  # or other tasks have had their turn
+            if self._dump.packets.bytes_received == came:  # else other tasks have had their turn
                 await asyncio.sleep(0)
             receiver = self._receiver
             receiver.begin()
@@ -108,7 +108,7 @@ class MysqlStream(ChangeStream):
                 self._disconnected()
             if isinstance(error, WrongChecksum) and self._first_damage(decoder.cursor.position):
                 error = SourceEnded(f"{failure.args[0]}; it is read once more, from the source again")
-            told = self._receiver.mark is not None and decoder.transactions.in_group  # then a position is its begin
+            told = self._receiver.mark is not None and decoder.transactions.in_group  # then a position is at its begin
             if told or not decoder.cutter.whole:
                 if error is failure:
                     raise
@@ -188,7 +188,7 @@ class MysqlStream(ChangeStream):
         position = self.position()
         dump = await self._reopen(position)
         if dump.start.position.server_uuid != position.server_uuid:
-            # Table schemas, heartbeats and what else hangs on the server begin anew with the destination.
+            # Table schemas, heartbeats and everything else about the server begin again with the destination.
             await dump.close()
             raise SourceChanged(
                 "another server than before answers at the source's address",

@@ -1,4 +1,4 @@
-"""What a source must have for a complete stream: each finding with a sentence and the SQL that mends it."""
+"""What a source needs for a complete stream: each finding is a sentence and the SQL that fixes it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from headrace.ports.finding import Finding, Level, failed, ok, warning, wrong
 from headrace.ports.tables import in_short
 from headrace.settings.destination import HeartbeatSettings, SourceSettings
 
-# An EXPLAIN needs the rights of what it explains and does nothing.
+# An EXPLAIN needs the rights of its statement and changes nothing.
 _BEATS = (
     "EXPLAIN INSERT IGNORE INTO headrace.heartbeat (destination, epoch, node, sequence, beat_us)"
     " VALUES ('', 0, '', 0, 0)",
@@ -46,24 +46,24 @@ _BARRIER = (
 _GTIDS_WHILE_RUNNING = 50706
 """The first version whose gtid_mode can be changed without a restart."""
 _CLOCKS = 2.0
-"""Seconds that the clocks of source and daemon may differ by."""
+"""Seconds by which the clocks of source and daemon may differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a destination wants of its source, besides its binlog."""
+    """What a destination needs from its source, besides its binlog."""
 
     schemas: tuple[str, ...] = ()
-    """Those that [filter] names, where it names all of them."""
+    """The schemas that [filter] names, if it names all of them."""
     reads_rows: bool = False
-    """Whether a start now would read the rows that tables have."""
+    """Whether a start now would read the existing rows of tables."""
     heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
     position: Position | None = None
-    """What is stored."""
+    """The stored position."""
     captures: Callable[[str, str], bool] | None = None
-    """Says of a schema and table whether its rows are wanted. None: tables are not looked at."""
+    """Returns whether the rows of a schema and table are captured. None: tables are not checked."""
     tables: tuple[tuple[str, str], ...] = ()
-    """Captured tables that are known by name, be they shown to the account or not."""
+    """Captured tables that are known by name, whether the account can see them or not."""
     only_these: bool = False
     """Whether [filter] names each of its tables."""
 
@@ -71,8 +71,8 @@ class Wanted:
 async def check_source(
     source: SourceSettings, server_id: int, *, node: str = "", destination: str = "", wanted: Wanted | None = None
 ) -> list[Finding]:
-    """Connects and looks at everything, changing nothing; never raises for what it finds. `server_id` is ours, `node`
-    and `destination` are our name at the source. The first finding is about the connection."""
+    """Connects and checks everything, without changes; problems are findings and never raise. `server_id` is ours,
+    `node` and `destination` are our name at the source. The first finding is about the connection."""
     where, wanted = f"{source.host}:{source.port}", wanted or Wanted()
     findings: list[Finding] = []
     try:
@@ -97,7 +97,7 @@ async def check_source(
 
 
 async def _identity(connection: SourceConnection, position: Position | None) -> Finding:
-    """Which server it is, and whether another one can take its place."""
+    """Returns which server it is, and whether another one can replace it."""
     variables = connection.variables
     uuid = variables.get("server_uuid", "") if not connection.is_mariadb else ""
     if uuid and connection.has_gtids:
@@ -122,7 +122,7 @@ async def _identity(connection: SourceConnection, position: Position | None) -> 
 
 
 def variable_findings(variables: dict[str, str], *, row_image: str = "full") -> list[Finding]:
-    """The server's settings that decide whether every change is in the binlog in full."""
+    """Returns findings about the server's settings that decide whether every change is complete in the binlog."""
     setter = _dialect(variables).setter
     log_bin = variables.get("log_bin", "OFF")
     if log_bin.upper() not in ("ON", "1"):
@@ -135,7 +135,7 @@ def variable_findings(variables: dict[str, str], *, row_image: str = "full") -> 
         sentence, remedy = "it is 0: the server refuses all replicas", f"each server needs its own{_for_good(setter)}"
         findings.append(wrong("server_id of the source", sentence, remedy, (f"{setter} server_id = 1;",)))
     for name, value, trouble in wanted:
-        actual = variables.get(name, value).upper()  # binlog_format may go away: ROW will be all there is
+        actual = variables.get(name, value).upper()  # binlog_format may be removed: only ROW will exist
         if actual == value:
             findings.append(ok(name, f"{name} is {value}"))
         else:
@@ -152,7 +152,7 @@ def variable_findings(variables: dict[str, str], *, row_image: str = "full") -> 
 
 
 def _metadata(variables: dict[str, str], setter: str) -> Finding:
-    """Not a fault: without full metadata the schema history says what columns are."""
+    """Returns a finding; not an error: without full metadata the schema history describes the columns."""
     actual = variables.get("binlog_row_metadata", "").upper()
     name = "binlog_row_metadata"
     if actual == "FULL":
@@ -187,7 +187,8 @@ async def _grants(connection: SourceConnection, user: str, wanted: Wanted) -> li
 async def _tables(
     connection: SourceConnection, grants: Sequence[Grant], account: str, user: str, wanted: Wanted
 ) -> list[Finding]:
-    """Captured tables that the account may not read whole: those that have a name, and that there may be others."""
+    """Returns findings about captured tables that the account may not read completely: those known by name, and
+    possible others."""
     captures, lacks = wanted.captures, lacks_of(grants, account, fold=folds_names(connection.variables))
     assert captures is not None
     shown = {(str(row["s"]), str(row["t"])) for row in await connection.query(BASE_TABLES_SQL)}
@@ -217,8 +218,8 @@ def grant_findings(
     *,
     any_schema: bool = False,
 ) -> list[Finding]:
-    """REPLICATION SLAVE for the dump; REPLICATION CLIENT (MariaDB: BINLOG MONITOR) for the server's position; SELECT
-    for rows and for columns, with `any_schema` on one of all schemas at least."""
+    """Checks REPLICATION SLAVE for the dump; REPLICATION CLIENT (MariaDB: BINLOG MONITOR) for the server's position;
+    SELECT for rows and for columns, with `any_schema` on at least one schema."""
     everywhere = granted(grants, "")
     findings = []
     for right in ("REPLICATION SLAVE", _dialect(variables).binlog_right):
@@ -234,7 +235,7 @@ def grant_findings(
 
 
 def _select(user: str, account: str, lacking: Sequence[str], wanted: Wanted, variables: Mapping[str, str]) -> Finding:
-    """`lacking`: schemas whose tables the account may not read; "" stands for all."""
+    """Checks SELECT. `lacking`: schemas whose tables the account may not read; "" means all."""
     if not lacking:
         return ok("SELECT", f"{user} has SELECT{' in ' if wanted.schemas else ''}{', '.join(wanted.schemas)}")
     sql = tuple(f"GRANT SELECT ON {f'`{schema}`' if schema else '*'}.* TO {account};" for schema in lacking)
@@ -248,7 +249,7 @@ def _select(user: str, account: str, lacking: Sequence[str], wanted: Wanted, var
 
 
 def granted(grants: Sequence[Grant], schema: str | None) -> set[str]:
-    """What the account may do with all tables of a schema, or with some of them or some columns, in capitals; "":
+    """Returns the account's rights on all tables of a schema, or on some of them or some columns, in capitals; "":
     everywhere; None: in any schema but our own."""
     rights: set[str] = set()
     for one in grants:
@@ -279,7 +280,7 @@ async def _server_id(
 
 
 def role_findings(role: Role, source: SourceSettings, variables: dict[str, str], account: str) -> list[Finding]:
-    """What the server is in its topology, and whether the configuration takes such a one."""
+    """Returns findings about the server's role in its topology, and whether the configuration accepts it."""
     try:
         refuse_role(role, source)
     except SourceError as error:
@@ -303,7 +304,7 @@ def role_findings(role: Role, source: SourceSettings, variables: dict[str, str],
 
 
 async def _heartbeat(connection: SourceConnection, role: Role, settings: HeartbeatSettings) -> Finding:
-    """Whether heartbeats can be written; without them changes flow, and nothing shows that they do."""
+    """Checks whether heartbeats can be written; without them changes flow, but nothing shows that they do."""
     name = "heartbeat"
     if not settings.enabled:
         return ok(name, "heartbeats are off ([heartbeat] enabled = false)")
@@ -331,14 +332,14 @@ async def _heartbeat(connection: SourceConnection, role: Role, settings: Heartbe
 
 
 async def _reads_behind_a_row(connection: SourceConnection, source: SourceSettings, role: Role) -> bool:
-    """Whether tables are read behind a row of ours; a server that may not be written to is refused anyway."""
+    """Returns whether tables are read after a row of ours; a server that may not be written to is refused anyway."""
     if connection.is_mariadb or connection.has_gtids or source.snapshot_source is not None:
         return False
     return not role.replicates and not role.read_only
 
 
 async def _watermark(connection: SourceConnection) -> Finding:
-    """Whether that row can be written; without it no table is ever read."""
+    """Checks whether that row can be written; without it no table is ever read."""
     name, account = "watermark", await account_of(connection)
     sentence, remedy = f"{account} may not write into headrace.watermark", 'or set [source] snapshot = "never"'
     try:
@@ -358,7 +359,7 @@ async def _watermark(connection: SourceConnection) -> Finding:
 
 
 async def _clock(connection: SourceConnection) -> Finding:
-    """Lag, the times of messages and a search by time go by both clocks."""
+    """Compares the clocks: lag, the times of messages and a search by time use both."""
     before = time.time()
     (row,) = await connection.query("SELECT UNIX_TIMESTAMP(NOW(6)) AS t")
     there = float(row["t"])
@@ -370,7 +371,7 @@ async def _clock(connection: SourceConnection) -> Finding:
 
 
 async def _retention(connection: SourceConnection, source: SourceSettings, position: Position) -> list[Finding]:
-    """How far the stored position is from being purged."""
+    """Returns how far the stored position is from being purged."""
     name = "retention"
     try:
         inventory = await take_inventory(connection)
@@ -401,8 +402,8 @@ def _is_ok(findings: Sequence[Finding], name: str) -> bool:
 
 
 def refuse_incomplete(findings: list[Finding]) -> None:
-    """Raises SourceMisconfigured with everything that is wrong, and the SQL for all of it; BinlogOff or GrantMissing
-    where that is all."""
+    """Raises SourceMisconfigured with everything that is wrong, and the SQL for all of it; BinlogOff or GrantMissing if
+    that is all."""
     missing = [finding for finding in findings if finding.level is Level.WRONG]
     if missing:
         sentences = "; ".join(finding.sentence for finding in missing)
@@ -415,8 +416,8 @@ def refuse_incomplete(findings: list[Finding]) -> None:
 
 
 async def require_complete(connection: SourceConnection, source: SourceSettings, schemas: Sequence[str] = ()) -> None:
-    """The same checks on a connection that is about to stream; `schemas` as in Wanted. One that the account may not
-    read can be one that is still to be made."""
+    """Makes the same checks on a connection that is about to stream; `schemas` as in Wanted. A schema that the account
+    may not read may be one that does not exist yet."""
     findings = variable_findings(connection.variables, row_image=source.row_image)
     account, grants = await account_of(connection), await show_grants(connection)
     wanted = Wanted(schemas=tuple(schemas))

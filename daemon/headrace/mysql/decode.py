@@ -1,4 +1,4 @@
-"""Reads binlog files, or a server's dump up to its present end, for whoever takes their changes."""
+"""Reads binlog files, or a server's dump up to its present end, and gives their changes to an output."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ class _Bounds:
         return self._order(at) < self._order(bound)
 
     def holds(self, change: RowsChange | SchemaChange) -> bool:
-        """Whether the transaction of a change is wanted."""
+        """Returns whether the transaction of a change is wanted."""
         at = change.origin.file, change.origin.transaction
         if self._first is not None and self._is_before(at, change.commit_time_us, self._first):
             return False
         return self.last is None or self._is_before(at, change.commit_time_us, self.last)
 
     def over(self, position: Position) -> bool:
-        """Whether nothing that is wanted can follow. Commit times may go back, so a time does not say so."""
+        """Returns whether nothing wanted can follow. Commit times may go back, so a time does not decide this."""
         at = position.file, position.offset
         return isinstance(self.last, tuple) and self._order(at) >= self._order(self.last)
 
     def receiver(self, output: Output) -> Receiver:
-        """Passes on what lies within the window."""
+        """Returns a receiver that passes on what is within the window."""
 
         def rows(change: RowsChange) -> None:
             if self.holds(change):
@@ -137,7 +137,7 @@ def _feed(decoder: Decoder, history: SchemaHistory, data: bytes, output: Output)
         try:
             at, more = decoder.feed(data, at, output.full)
         finally:
-            # What came before something unreadable is true.
+            # What came before something unreadable is valid.
             output.write(decoder.transactions.count, decoder.cutter.events)
         if decoder.described.wanted is not None:
             decoder.described.learned(f"{history.unknown_because(*decoder.described.wanted)}. {_NO_SCHEMA}")
@@ -145,7 +145,7 @@ def _feed(decoder: Decoder, history: SchemaHistory, data: bytes, output: Output)
 
 
 def _history(path: Path, chunk: bytes, captures: Captures, script: Path | None) -> SchemaHistory:
-    """A history for the server whose version the file's first event names, with the tables of a script."""
+    """Returns a history for the server whose version the file's first event names, with the tables of a script."""
     if len(chunk) < 76 or chunk[9] != ev.FORMAT_DESCRIPTION:
         raise NotUnderstood(f"{path} does not begin with an event that describes its format")
     version = chunk[26:76].rstrip(b"\0").decode("ascii", "replace")
@@ -157,7 +157,7 @@ def _history(path: Path, chunk: bytes, captures: Captures, script: Path | None) 
 
 
 def _rotate(file: str, checksum: bool) -> bytes:
-    """The event that a server sends before each file: what follows is in `file`."""
+    """Returns the event that a server sends before each file: what follows is in `file`."""
     body = struct.pack("<Q", 4) + file.encode()
     size = 19 + len(body) + (4 if checksum else 0)
     event = struct.pack("<IBIIIH", 0, ev.ROTATE, 0, size, 0, ev.ARTIFICIAL_FLAG) + body
@@ -185,7 +185,7 @@ async def read_server(
     source = MysqlSource(settings, DaemonSettings(spool=spool), captures, named=False, told=searching)
     opened = await source.open(None)
     if end is not None and opened.start.file and reached((opened.start.file, opened.start.offset), end):
-        await opened.close()  # nothing that the server had is as late as what was asked for
+        await opened.close()  # nothing that the server has is as late as requested
         return
     stream = opened.stream(bounds.receiver(output))
     to = None if follow else _bytes_to(files, window.last if isinstance(window.last, tuple) else files[-1])
@@ -198,7 +198,7 @@ async def read_server(
                 progress = stream.progress()
                 output.write(progress.transactions, progress.events)
                 at = _bytes_to(files, (progress.file, progress.offset))
-                if at is None or begin is None:  # it begins by GTIDs: the first event says where that is
+                if at is None or begin is None:  # it begins by GTIDs: the first event has the offset
                     begin = at
                 else:
                     told(at - begin, None if to is None else to - begin)
@@ -207,7 +207,7 @@ async def read_server(
 
 
 async def _binlogs(settings: DestinationSettings) -> list[tuple[str, int]]:
-    """The files that the server has now, and their sizes."""
+    """Returns the server's present files, and their sizes."""
     connection = await SourceConnection.open(address_of(settings.source))
     try:
         files = await connection.query("SHOW BINARY LOGS")
@@ -219,7 +219,8 @@ async def _binlogs(settings: DestinationSettings) -> list[tuple[str, int]]:
 
 
 def _bytes_to(files: Sequence[tuple[str, int]], position: tuple[str, int]) -> int | None:
-    """Bytes before a position; None where its file is not known yet. What was written since then is behind them all."""
+    """Returns the bytes before a position; None if its file is not known yet. What was written since then is after them
+    all."""
     file, offset = position
     before = 0
     for name, size in files:

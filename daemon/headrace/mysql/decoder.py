@@ -1,4 +1,4 @@
-"""Decodes a binlog stream into changes: puts the parts together that each do one thing with it."""
+"""Decodes a binlog stream into changes: combines the components that each do one part of this."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ from headrace.ports.source import Receiver
 
 
 class Decoder:
-    """One for each dump. `captures` says of a schema and table whether its rows are wanted; `receiver` takes what is
-    found. `history` knows table schemas where the binlog does not describe them, and `comparison` when they are to be
-    compared with the source's. With `apart` somebody else looks after `statements.waiting`.
+    """The decoder of one dump. `captures` returns whether the rows of a schema and table are captured; `receiver` takes
+    the changes. `history` knows table schemas that the binlog does not describe, and `comparison` is set if they are
+    compared with the source's. With `apart` the caller handles `statements.waiting`.
 
-    Its parts are there to be asked: `cutter`, `cursor`, `transactions`, and `described`. When `described.wanted` is set
-    after feed(), that table's schema has to be found or compared, and `described.learned()` called, before the next
-    call. refresh() is to be called when something else than the stream has changed the history.
-    """
+    Its components may be read: `cutter`, `cursor`, `transactions`, and `described`. If `described.wanted` is set after
+    feed(), that table's schema must be found or compared, and `described.learned()` called, before the next call.
+    refresh() must be called when anything but the stream has changed the history."""
 
     def __init__(
         self,
@@ -91,7 +90,7 @@ class Decoder:
 
         def on_skipped(kind: int, data: bytes, at: int, stop: int) -> None:
             if kind == TABLE_MAP:
-                maps.forget_numbers()  # rows behind it are not those of a table that had its number before
+                maps.forget_numbers()  # later rows are not those of a table that had its number before
             transactions.on_skipped(kind, data, at, stop)
             if kind in STATEMENTS and history is not None:
                 history.doubt("a statement was passed over", cursor.file, cursor.event_start, transactions.given)
@@ -107,14 +106,14 @@ class Decoder:
             largest=options.max_event,
             hung=receiver.hung,
         )
-        if receiver.native is not None and not receiver.hung:  # else each event is looked at
+        if receiver.native is not None and not receiver.hung:  # else each event is checked
             native = NativeReader(receiver.native, cursor, transactions, statements, options)
             self.cutter.fast = maps.native = native
         self.feed, self.position = self.cutter.feed, transactions.position
         self.refresh = maps.refresh
 
     def close(self) -> None:
-        """Gives back files that are open; nothing can be fed afterwards."""
+        """Closes open files; nothing can be fed afterwards."""
         self.cutter.close()
         self.transactions.close()
         self.maps.clear()

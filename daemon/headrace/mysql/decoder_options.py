@@ -1,4 +1,4 @@
-"""What the configuration says of decoding."""
+"""The settings of a destination for decoding."""
 
 from __future__ import annotations
 
@@ -13,34 +13,36 @@ from headrace.settings.destination import DestinationSettings
 
 @dataclass(frozen=True, slots=True)
 class DecoderOptions:
-    """Choices of one destination. `max_spool` and `max_event` in bytes; `skip_events` are positions, `file:offset`."""
+    """Options of one destination. `max_spool` and `max_event` are in bytes; `skip_events` are positions,
+    `file:offset`."""
 
     destination: bytes = b""
-    """Its name. Heartbeats of other ones are not looked at: many destinations of one server would each read all."""
+    """Its name. Heartbeats of other destinations are skipped: otherwise each of many destinations of one server would
+    decode all."""
     values: ValueOptions = field(default_factory=ValueOptions)
     rows: bool = True
     ddl: bool = True
     dcl: bool = False
     dml_queries: bool = False
     two_numbers: bool = False
-    """Whether an updated row may become two messages in different partitions, and takes two numbers."""
+    """Whether an updated row may become two messages in different partitions, and uses two numbers."""
     partial_images: bool = True
-    """Whether row images that lack columns are taken."""
+    """Whether row images that lack columns are accepted."""
     skip_broken_tables: bool = False
     undecodable: UndecodableTexts = field(default_factory=UndecodableTexts)
-    """What is published of texts without Unicode characters, and how many there were."""
+    """What is published for texts without Unicode characters, and how many there were."""
     origins: bool = False
-    """Whether changes say which server and session made them, which some formats tell."""
+    """Whether changes have the server and session that made them, which some formats publish."""
     skip_events: frozenset[str] = frozenset()
     positional: bool = False
-    """Whether columns whose names are not known are called @1, @2 and so on."""
+    """Whether columns with unknown names are called @1, @2 and so on."""
     spool: Path | None = None
     max_spool: int = 1 << 30
     max_event: int = 1 << 30
 
     @classmethod
     def of(cls, settings: DestinationSettings, daemon: DaemonSettings) -> DecoderOptions:
-        """As the destination's file says."""
+        """Returns the options of a destination's settings."""
         source, wanted, message = settings.source, settings.filter, settings.message.capabilities
         return cls(
             destination=settings.name.encode(),

@@ -1,4 +1,5 @@
-"""headrace's own table on the source: a row a destination, written by its daemon and seen again in the binlog."""
+"""headrace's own table on the source: a row for each destination, which its daemon writes and reads again in the
+binlog."""
 
 from __future__ import annotations
 
@@ -18,15 +19,15 @@ CREATE_SQL = (
     " epoch BIGINT UNSIGNED NOT NULL, node VARCHAR(190) NOT NULL, sequence BIGINT UNSIGNED NOT NULL,"
     " beat_us BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB CHARACTER SET utf8mb4",
 )
-"""What makes the table."""
+"""Creates the table."""
 WATERMARK_SQL = (
     CREATE_SQL[0],
     "CREATE TABLE IF NOT EXISTS headrace.watermark (destination VARCHAR(190) NOT NULL PRIMARY KEY,"
     " number BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB CHARACTER SET utf8mb4",
 )
-"""What makes the table behind whose rows tables are read without GTIDs."""
+"""Creates the table whose rows serve as watermarks for reading tables without GTIDs."""
 NO_DATABASE, NO_TABLE = 1049, 1146
-"""What a server says of a table that is not made yet."""
+"""A server's errors for a table that does not exist yet."""
 
 TABLE_SCHEMA = TableSchema(
     SCHEMA,
@@ -49,7 +50,7 @@ CREATE_SIGNAL_SQL = (
     " destination VARCHAR(190) NOT NULL, command VARCHAR(32) NOT NULL, arguments VARCHAR(10000))"
     " ENGINE=InnoDB CHARACTER SET utf8mb4"
 )
-"""What makes the table in which operators write commands, by the statement that makes the other. Rows stay."""
+"""Creates the table in which operators write commands. Rows stay."""
 SIGNAL_SCHEMA = TableSchema(
     SCHEMA,
     SIGNAL_TABLE,
@@ -64,19 +65,19 @@ SIGNAL_SCHEMA = TableSchema(
 
 
 def setup_statements(account: str, statements: Sequence[str] = CREATE_SQL) -> tuple[str, ...]:
-    """What somebody who may is to run, so that the table that `statements` make is there and the account may write
-    it."""
+    """Returns the statements that an administrator must run to create the tables of `statements` and let the account
+    write them."""
     made = (f"{statement};" for statement in statements)
     return (*made, f"GRANT SELECT, INSERT, UPDATE, CREATE ON headrace.* TO {account};")
 
 
 def setup_sql(account: str, statements: Sequence[str] = CREATE_SQL) -> str:
-    """The same as one text."""
+    """Returns the same as one text."""
     return " ".join(setup_statements(account, statements))
 
 
 async def read_heartbeat(connection: SourceConnection, destination: str) -> Heartbeat | None:
-    """The stored row; None when there is none. Raises SourceError, also when there is no such table."""
+    """Returns the stored row; None if there is none. Raises SourceError, also if the table does not exist."""
     columns = "destination, epoch, node, sequence, beat_us"
     rows = await connection.query(f"SELECT {columns} FROM headrace.heartbeat WHERE destination = '{destination}'")
     try:
@@ -89,10 +90,10 @@ async def read_heartbeat(connection: SourceConnection, destination: str) -> Hear
 
 
 async def write_heartbeat(connection: SourceConnection, heartbeat: Heartbeat) -> Heartbeat | None:
-    """Writes the row unless one with a higher epoch stands there, which is returned. Raises SourceError.
+    """Writes the row unless the stored one has a higher epoch, which is returned. Raises SourceError.
 
-    A single statement compares and writes, so that a daemon that lost its destination can't overwrite its successor's.
-    """
+    A single statement compares and writes, so that a daemon that lost its destination can't overwrite its successor's
+    row."""
     # Hex, because a node's name may be any text.
     node = f"_utf8mb4 x'{heartbeat.node[:190].encode().hex()}'"
     await connection.query(

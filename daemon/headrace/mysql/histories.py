@@ -1,4 +1,4 @@
-"""Whether several addresses of a source take writes of their own, and no longer have the same history."""
+"""Checks whether several addresses of a source accept writes independently and no longer have the same history."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 
 _LASTS = 3.0
-"""Seconds after which servers of a group that all take writes have what the others had."""
+"""Seconds after which servers of a group that all accept writes have the others' changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class _History:
 
 
 async def different_histories(addresses: Iterable[SourceSettings], own: Callable[[], str]) -> str:
-    """A sentence when two of the addresses are writable servers, and each keeps transactions that the other lacks; ""
-    where that is not so, or can't be seen: of a server that does not answer, or has no GTIDs of MySQL. `own` says which
-    are heartbeats of ours, which the other need not have."""
+    """Returns a sentence if two of the addresses are writable servers, and each has transactions that the other lacks;
+    "" if not, or if it can't be determined: for a server that does not answer, or has no GTIDs of MySQL. `own` returns
+    our heartbeats, which the other need not have."""
     known = list(addresses)
     pairs = list(combinations(await _writable(known), 2))
     if not any(one.executed.minus(two.executed) and two.executed.minus(one.executed) for one, two in pairs):

@@ -1,4 +1,4 @@
-"""What commands ask a MySQL or MariaDB source."""
+"""The queries of commands to a MySQL or MariaDB source."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class MysqlInspection(Inspection):
 
 
 class _Changes(Output):
-    """Keeps the changes of rows."""
+    """Collects the changes of rows."""
 
     def __init__(self) -> None:
         self.changes: list[RowsChange] = []
@@ -90,7 +90,7 @@ class _Changes(Output):
 
 
 def decode_file(settings: DestinationSettings, spool: Path, path: Path) -> Sequence[RowsChange]:
-    """The changes in a binlog file, of all tables. Raises NotUnderstood and OSError."""
+    """Returns the changes in a binlog file, of all tables. Raises NotUnderstood and OSError."""
     output = _Changes()
     read_files([path], settings, lambda *_: True, spool, Window([path.name]), output)
     return output.changes

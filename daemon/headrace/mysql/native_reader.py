@@ -1,4 +1,4 @@
-"""Native code's way through a dump: what it is told of tables, and what it hands back."""
+"""Reads a dump in native code: passes tables to it, and takes its results."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from headrace.mysql.table_maps import Table
 from headrace.ports.source import NativeRows
 
 _MOST_TABLES = 4_000
-"""Table numbers that native code knows at most; all are told anew then."""
+"""Maximum number of table ids that native code has; beyond it all are passed again."""
 _USED_UP, _PYTHON = 0, 1
 _PANIC = "PanicException"
-"""What a fault of native code becomes; no Exception, so that nothing would restart the destination."""
+"""The error of a bug in native code; not an Exception, so the destination would not be restarted."""
 
 
 class NativeReader:
@@ -36,7 +36,7 @@ class NativeReader:
     # -- tables ---------------------------------------------------------------------------------------------------
 
     def note(self, number: bytes, body: bytes, table: Table) -> None:
-        """A TABLE_MAP has given a table this number; it was looked at."""
+        """Records a TABLE_MAP, which has been decoded: it gave a table this id."""
         self._known += 1
         if self._known > _MOST_TABLES:
             self.clear()
@@ -56,11 +56,11 @@ class NativeReader:
                 self._reader.know(number, body, table.native)
 
     def forget(self, number: bytes) -> None:
-        """The table has another number now."""
+        """Forgets a table id: the table has another one now."""
         self._reader.forget(number)
 
     def clear(self) -> None:
-        """Tables, or their numbers, may mean something else now."""
+        """Forgets all: tables, or their ids, may have changed."""
         self._reader.clear()
         self._known = 0
 

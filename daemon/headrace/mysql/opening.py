@@ -1,4 +1,4 @@
-"""Opens the binlog stream of a source: checks it, finds where to begin, and sends the dump command."""
+"""Opens the binlog stream of a source: checks it, finds the start, and sends the dump command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headrace.settings.values import StartAt, StartGtid, StartLatest, StartTime
 log = structlog.get_logger(__name__)
 
 STREAM_BUFFER = 2 << 20
-"""Raw bytes received ahead of the decoder, at most."""
+"""Maximum raw bytes that are received ahead of the decoder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +47,25 @@ class Dump:
 
 @dataclass(frozen=True, slots=True)
 class ReadySource:
-    """A connection to a source that can go on at `start`; nothing is sent yet."""
+    """A connection to a source that can continue at `start`; nothing is sent yet."""
 
     connection: SourceConnection
     server: Server
     start: DumpStart
     reader: Reader | None
     gap: Gap | None = None
-    """What the start gives up although the server does not have it; to be stored and told."""
+    """The published transactions that the server lacks, if the start continues without them; must be stored and
+    reported."""
     entries: tuple[dict[str, Any], ...] = ()
     """Entries of the schema history that belong to that move."""
 
     async def dump(self, *, annotations: bool = False, buffer: int = STREAM_BUFFER) -> Dump:
         """Begins the dump. `annotations`: MariaDB's statement texts are wanted too. `buffer`: bytes received ahead of
-        the decoder. Raises SourceError; the connection is the caller's to close then."""
+        the decoder. Raises SourceError; the caller must close the connection then."""
         settings, start, connection = self.server.settings, self.start.position, self.connection
         gtids: bytes | None = None
         if self.server.gtid_mode and start.gtid_set and not self.start.skip_before:
-            # Rows of XA transactions that are prepared and not decided are read again: they were never published.
+            # Rows of XA transactions that are prepared and undecided are read again: they were never published.
             gtids = GtidSet(start.gtid_set).minus(GtidSet(",".join(xa.gtid for xa in start.open_xa))).pack()
         name = None
         if (reader := self.reader) is not None:
@@ -86,12 +87,11 @@ async def make_ready(
     schemas: Sequence[str] = (),
     told: Told = lambda *_: None,
 ) -> ReadySource:
-    """Connects to one address, checks, and finds where to begin: at `stored`, or where the settings say.
+    """Connects to one address, checks it, and finds the start: `stored`, or what the settings say.
 
-    `last_pos` counts when no position is stored: numbers go on behind it. Without a `reader`, for a short look, the
-    server id is taken as it is. `schemas` are those that are captured, where all are known by name; `told` hears how
-    far a search is. Raises SourceMisconfigured, SourceChanged, PositionLost or another SourceError.
-    """
+    `last_pos` counts if no position is stored: later numbers are above it. Without a `reader`, for a short check, the
+    server id is used as it is. `schemas` are the captured ones, if all are known by name; the callback receives the
+    progress of a search. Raises SourceMisconfigured, SourceChanged, PositionLost or another SourceError."""
     connection = await SourceConnection.open(address_of(settings))
     try:
         variables = await connection.load_variables()
@@ -115,8 +115,8 @@ async def make_ready(
         else:
             agreed = await compare_server(connection, settings, stored)
         start = agreed.position
-        # Without a GTID set the file is read from its beginning, which says what was executed before; nothing before
-        # the offset is published. Else the set would hold only what follows, and a resume by it would begin too early.
+        # Without a GTID set the file is read from its beginning, which has what was executed before; nothing before the
+        # offset is published. Else the set would have only what follows, and a resume by it would begin too early.
         skip_before = start.offset if server.gtid_mode and not start.gtid_set and start.offset > 4 else 0
         dump_start = DumpStart(start, connection.writes_checksums, skip_before)
         return ReadySource(connection, server, dump_start, reader, agreed.gap, agreed.entries)
@@ -136,7 +136,7 @@ async def _server_id(connection: SourceConnection, settings: SourceSettings, rea
 
 
 async def _first_start(connection: SourceConnection, server: Server, us: str, told: Told) -> Position:
-    """Where a destination without a stored position begins; `us` names the server."""
+    """Returns where a destination without a stored position begins; `us` names the server."""
     settings = server.settings
     start = settings.start
     if isinstance(start, StartGtid):
@@ -145,8 +145,8 @@ async def _first_start(connection: SourceConnection, server: Server, us: str, to
         return Position(us, "", 4, str(GtidSet(start.gtid_set)))
     if isinstance(start, StartLatest):
         file, offset, gtids = await connection.binlog_end()
-        # Rows of a snapshot are numbered behind what an earlier life of the destination may have given out, and before
-        # what is committed from now on: its time may have no more than seconds.
+        # Rows of a snapshot are numbered above what the destination may have given out before, and below what is
+        # committed from now on: its time may have no fraction of a second.
         (clock,) = (await connection.execute("SELECT UNIX_TIMESTAMP(NOW())"))[0]
         last_pos = (int(clock) * 1_000_000 << POS_SHIFT) - POS_ROOM - 1
         return Position(us, file, offset, gtids if server.gtid_mode else "", last_pos=last_pos)

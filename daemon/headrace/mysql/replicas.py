@@ -1,4 +1,4 @@
-"""Who else reads from a source, and under which server id we do."""
+"""The other readers of a source, and our own server id there."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ log = structlog.get_logger(__name__)
 
 RUN = random.SystemRandom().randint(1, 0xFFFF)
 """The number of this process. It is sent as the port of our registration, which nobody connects to, so that a process
-can tell itself from another one of the same name."""
+can distinguish itself from another one of the same name."""
 _NAMESPACE = uuid.UUID("5b0a6b0e-6c1c-5b0f-9d0e-0d4f1a5a7c11")
 _NAME_BYTES = 60
-"""What MariaDB and older versions of MySQL take as a replica's host."""
+"""The maximum length of a replica's host for MariaDB and older versions of MySQL."""
 _CANDIDATES = 100
 _SHOWN = 5
 """Connections that a sentence names."""
@@ -34,18 +34,18 @@ _UUIDS = (
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A reader that has registered. All but the server id is what it said of itself, and may be empty."""
+    """A registered reader. All but the server id is what it reported, and may be empty."""
 
     server_id: int
     host: str
     port: int
     uuid: str
-    """MySQL's own way to tell replicas apart; MariaDB does not show it."""
+    """MySQL's identity of replicas; MariaDB does not show it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DumpConnection:
-    """A connection that reads the binlog, as the server sees it. `uuid` is None where it can't be seen."""
+    """A connection that reads the binlog, as the server sees it. `uuid` is None if it can't be seen."""
 
     number: int
     user: str
@@ -57,10 +57,10 @@ class DumpConnection:
 
 
 def replica_name(node: str, destination: str, server_id: int = 0) -> ReplicaName:
-    """Our name at the source: the same for every process that runs this destination on this node. With a `server_id`
-    that somebody has chosen the uuid is another one for each id, because MySQL would end one of two with the same."""
+    """Returns our name at the source: the same for every process that runs this destination on this node. With a
+    configured `server_id` the uuid differs for each id, because MySQL would end one of two with the same."""
     name = f"headrace/{node}/{destination}"
-    if len(name.encode()) > _NAME_BYTES:  # cut, and still another for each
+    if len(name.encode()) > _NAME_BYTES:  # truncated, and still different for each
         digest = hashlib.sha256(name.encode()).hexdigest()[:12]
         name = f"{name.encode()[: _NAME_BYTES - 13].decode(errors='ignore')}~{digest}"
     who = f"{destination}/{node}/{server_id}" if server_id else f"{destination}/{node}"
@@ -68,13 +68,13 @@ def replica_name(node: str, destination: str, server_id: int = 0) -> ReplicaName
 
 
 def is_derived(server_id: int, node: str, destination: str) -> bool:
-    """Whether a server id of the settings is one that nobody has chosen: 0, or what 0 was filled in with."""
+    """Returns whether a server id of the settings is derived and not configured: 0, or what 0 was replaced with."""
     return server_id in (0, derive_server_id(node, destination))
 
 
 async def replicas(connection: SourceConnection) -> list[Replica] | None:
-    """Who has registered; None when the account may not see it (MariaDB: REPLICATION MASTER ADMIN), or the server does
-    not know the statement. MySQL lists one for each server id, the one that came last, although several may read."""
+    """Returns the registered readers; None if the account may not see them (MariaDB: REPLICATION MASTER ADMIN), or the
+    server does not know the statement. MySQL lists one for each server id, the last one, although several may read."""
     known = ("SHOW SLAVE HOSTS",) if connection.is_mariadb else ("SHOW REPLICAS", "SHOW SLAVE HOSTS")
     try:
         rows = await query_known(connection, *known)
@@ -96,13 +96,14 @@ async def replicas(connection: SourceConnection) -> list[Replica] | None:
 
 
 async def dump_connections(connection: SourceConnection) -> list[DumpConnection]:
-    """The connections that read the binlog: all of them with the right PROCESS, else those of our own account."""
+    """Returns the connections that read the binlog: all of them with the right PROCESS, else those of our own
+    account."""
     table = "information_schema" if connection.is_mariadb else "performance_schema"
     where = "WHERE command LIKE 'Binlog Dump%' ORDER BY id"
     uuids: dict[int, str] | None = None
     try:
         rows = await connection.query(f"SELECT id AS i, user AS u, host AS h FROM {table}.processlist {where}")
-        if rows and not connection.is_mariadb:  # MariaDB does not go by it
+        if rows and not connection.is_mariadb:  # MariaDB does not use it
             uuids = {int(row["id"]): str(row["uuid"]) for row in await connection.query(_UUIDS) if row["id"]}
     except (QueryFailed, SourceMisconfigured) as error:
         log.debug("the source does not show the connections of its readers", error=str(error))
@@ -117,28 +118,28 @@ async def dump_connections(connection: SourceConnection) -> list[DumpConnection]
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who reads: named at the source, so that a clash of server ids can be told from an earlier connection of ours."""
+    """The name of a reader at the source, so that a clash of server ids can be distinguished from an earlier connection
+    of ours."""
 
     node: str
     destination: str
     derived: bool
-    """Whether the server id was made from the two, and may be another one when somebody has it."""
+    """Whether the server id was derived from the two, and may be another one if it is in use."""
     taken: int = 0
-    """The id for which the source has just ended our dump; 0 when it did not."""
+    """The id for which the source has just ended our dump; 0 if it did not."""
 
 
 async def choose_server_id(connection: SourceConnection, source: SourceSettings, reader: Reader) -> int:
-    """The server id to register and dump with, made sure of as far as the source shows who reads from it.
+    """Returns the server id to register and dump with, checked as far as the source shows its readers.
 
-    A configured id that somebody else has is ServerIdTaken, with host, port, uuid and connection of who has it, or
-    SourceMisconfigured when it is the source's own. A derived one moves on to the next that is free, in an order that
-    is always the same. A registration under our own name is no clash: it is an earlier connection of ours, which the
-    server ends when we dump.
+    A configured id that is in use raises ServerIdTaken, with host, port, uuid and connection of the user, or
+    SourceMisconfigured if it is the source's own. A derived one is replaced by the next free one, in a fixed order. A
+    registration under our own name is no clash: it is an earlier connection of ours, which the server ends when we
+    dump.
 
-    With `reader.taken` a registration under our name that is not of this process is the newcomer that the source has
-    ended our dump for: another daemon of the same node and destination, and ServerIdTaken says so for as long as it
-    reads. Needs connection.load_variables(). Raises SourceError.
-    """
+    With `reader.taken`, a registration under our name by another process is the one for which the source has ended our
+    dump: another daemon of the same node and destination, and ServerIdTaken says so while it reads. Needs
+    connection.load_variables(). Raises SourceError."""
     node, destination, taken = reader.node, reader.destination, reader.taken
     us = replica_name(node, destination, 0 if reader.derived else source.server_id)
     listed = await replicas(connection)
@@ -156,7 +157,7 @@ async def choose_server_id(connection: SourceConnection, source: SourceSettings,
         return await _configured(connection, source.server_id, own, others, bool(taken), listed)
     used = {own, 0, *others}
     if taken and connection.is_mariadb:
-        used.add(taken)  # by somebody who has not registered
+        used.add(taken)  # by a reader that has not registered
     for number in range(_CANDIDATES):
         candidate = derive_server_id(node, f"{destination}#{number}" if number else destination)
         if candidate not in used and probe_id(candidate) not in used:
@@ -185,7 +186,7 @@ async def _configured(
         who = await describe(connection, others[wanted])
         raise ServerIdTaken(f"our server id {wanted} is in use by {who}", remedy=_OTHER_ID)
     if taken and listed is not None and connection.is_mariadb:
-        # Who disconnected us did not register. Readers that are not on the list are those who may have been it.
+        # The reader that disconnected us did not register. It may be any of the readers that are not on the list.
         dumps = await dump_connections(connection)
         if len(dumps) > len(listed):
             raise ServerIdTaken(
@@ -199,7 +200,8 @@ _OTHER_ID = "give [source] server_id a number that no other replica has, or 0, w
 
 
 async def describe(connection: SourceConnection, other: Replica) -> str:
-    """Host, port and uuid as the replica gave them, and where its connection comes from as far as that can be seen."""
+    """Returns host, port and uuid as the replica reported them, and where its connection comes from as far as that can
+    be seen."""
     said = [f"port {other.port}"] if other.port else []
     said += [f"uuid {other.uuid}"] if other.uuid else []
     text = f"replica '{other.host}'" if other.host else "a replica that gives no host"

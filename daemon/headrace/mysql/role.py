@@ -1,4 +1,4 @@
-"""What a server is in its topology: writable or not, a replica or not, and how far behind its own source."""
+"""A server's role in its topology: writable or not, a replica or not, and how far behind its own source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.settings.destination import SourceSettings
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """`replicates` is None when the account may not see it; `lag_seconds` is None when it is not known."""
+    """A server's role. `replicates` is None if the account may not see it; `lag_seconds` is None if unknown."""
 
     read_only: bool
     replicates: bool | None
@@ -24,19 +24,20 @@ class Role:
 
     @property
     def takes_heartbeats(self) -> bool:
-        """Whether heartbeats may be written there: what a replica writes by itself its source never gets."""
+        """Returns whether heartbeats may be written there: a replica's source never gets what the replica itself
+        writes."""
         return not self.read_only and self.replicates is False
 
 
 async def server_role(connection: SourceConnection) -> Role:
-    """Asks the server. Raises SourceError when it does not answer."""
+    """Queries the server. Raises SourceError if it does not answer."""
     row = (await connection.query("SELECT @@global.read_only AS r"))[0]
     read_only = str(row["r"]).upper() not in ("0", "OFF")
     try:
-        # A row for each source that the server replicates from.
+        # One row for each source that the server replicates from.
         known = ("SHOW ALL SLAVES STATUS",) if connection.is_mariadb else ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
         channels = await query_known(connection, *known)
-    except (QueryFailed, SourceMisconfigured) as error:  # SourceUnreachable says nothing of its role
+    except (QueryFailed, SourceMisconfigured) as error:  # SourceUnreachable says nothing about its role
         if isinstance(error, QueryFailed) and not error.errno:
             raise
         version = connection.variables.get("version", "")
@@ -55,7 +56,7 @@ async def server_role(connection: SourceConnection) -> Role:
 
 
 def refuse_role(role: Role, source: SourceSettings) -> None:
-    """Raises SourceRefused when the configuration does not take such a server."""
+    """Raises SourceRefused if the configuration does not accept such a server."""
     where = f"{source.host}:{source.port}"
     if role.read_only and source.read_only == "refuse":
         raise SourceRefused(f"{where} is read-only", remedy='name another server, or set [source] read_only = "accept"')
@@ -74,8 +75,8 @@ def refuse_role(role: Role, source: SourceSettings) -> None:
 
 
 def require_logged(role: Role, variables: Mapping[str, str]) -> None:
-    """Raises SourceMisconfigured for a replica that keeps what it replicates out of its own binlog: its stream would
-    be silent, and look well."""
+    """Raises SourceMisconfigured for a replica that does not write what it replicates to its own binlog: its stream
+    would be empty, and look healthy."""
     name = "log_replica_updates" if "log_replica_updates" in variables else "log_slave_updates"
     if role.replicates and variables.get(name, "ON").upper() not in ("ON", "1"):
         raise SourceMisconfigured(

@@ -33,25 +33,25 @@ log = structlog.get_logger(__name__)
 _NAMED = 5
 """Columns that a message names."""
 _LIMIT = POS_LIMIT - (1 << 40)
-"""Numbers up to here have room for any event's rows behind them."""
+"""Numbers up to here leave enough numbers for any event's rows."""
 _AT_ONCE = LARGE_VALUE
-"""Bytes of an event whose rows are decoded at once, so that the event loop breathes."""
+"""Maximum bytes of an event whose rows are decoded at once, so that the event loop is not blocked."""
 PART_BYTES, PART_ROWS = 512 * 1024, 5_000
-"""Of an event with more than one row, after which the rest goes out in other messages: so an event of any size passes
-in bounded memory. Native code leaves such an event to Python."""
+"""Maximum of one part of an event with more than one row; the rest is published in further messages, so that an event
+of any size passes in bounded memory. Native code leaves such an event to Python."""
 _PART_VALUES = 100_000
-"""The same: rows of NULLs take few bytes, and are long when they are printed."""
+"""The same in values: rows of NULLs take few bytes, and are long when printed."""
 _LARGEST_CHANGE = 16 << 20
-"""Bytes of an event with changes of JSON documents, which needs many times as much memory."""
+"""Maximum bytes of an event with changes of JSON documents, which needs many times as much memory."""
 _SOME = 256
 """Rows that are decoded at a time."""
 _MOST_DECODERS = 100
-"""Of a table, whose images may lack columns in many ways."""
+"""Decoders of one table, whose images may lack columns in many ways."""
 _from_bytes = int.from_bytes
 
 
 class RowsReader:
-    """Makes the handlers of rows events, which are the hot path: what they do is paid for every event."""
+    """Makes the handlers of rows events, which are the hot path: every event pays for what they do."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class RowsReader:
         self._receiver, self._options = receiver, options
 
     def handler(self, kind: RowsKind) -> Handler:
-        """The handler of one kind of rows events."""
+        """Returns the handler of one kind of rows events."""
         cursor, transactions, statements = self._cursor, self._transactions, self._statements
         tables, older = self._maps.tables, self._maps.older
         emit, marked = self._receiver.rows, self._receiver.mark is not None
@@ -92,7 +92,7 @@ class RowsReader:
                 if ordinal > transactions.skip_events:
                     transactions.skip_rows = 0  # they were of this event, when its table was still captured
                 if row_schema is not None:
-                    statements.text = None  # it was told before the rows that are confirmed
+                    statements.text = None  # it was published before the confirmed rows
                 if table.own:
                     self._on_own(table, kind, data, at, stop)
                 return
@@ -183,7 +183,7 @@ class RowsReader:
         return on_compressed if kind.compressed else on_rows
 
     def _inflated(self, data: bytes, at: int, p: int, stop: int, on_rows: Handler) -> Iterator[None]:
-        """A large compressed event, whose compressed part begins at `p`."""
+        """Handles a large compressed event, whose compressed part begins at `p`."""
         with new_file(self._options.spool) as file:
             file.write(data[at:p])
             for piece in event_pieces(data, p, stop, self._options.max_event, PIECE):
@@ -206,8 +206,8 @@ class RowsReader:
         at: int,
         stop: int,
     ) -> Iterator[None]:
-        """The rows of a large event, which stand from `at` to `stop`, some at each next(). More than one row goes out
-        in parts of PART_BYTES or PART_ROWS; what a position says of them is how many rows went out."""
+        """Gives the rows of a large event, which are from `at` to `stop`, some at each next(). More than one row is
+        published in parts of PART_BYTES or PART_ROWS; a position has the number of published rows."""
         transactions = self._transactions
         if kind.diffs:
             images, least = (yield from self._updated(table, row_schema, bitmaps, data, at, stop)), least_of(stop - at)
@@ -223,7 +223,7 @@ class RowsReader:
         step, passed = self._step(table, row_schema, bitmaps, 2 if update else 1), transactions.skip_rows
         transactions.skip_rows, transactions.rows_done = 0, passed
         if passed:
-            self._statements.text = None  # it was told before the rows that are confirmed
+            self._statements.text = None  # it was published before the confirmed rows
         count, images, begin = 0, list[Row](), at
         while at < stop:
             try:
@@ -258,7 +258,7 @@ class RowsReader:
     def _updated(
         self, table: Table, row_schema: RowSchema, bitmaps: bytes, data: bytes, at: int, stop: int
     ) -> Generator[None, None, list[Row]]:
-        """The rows of a large event that changes JSON documents in part. A thread decodes them."""
+        """Decodes, in a thread, the rows of a large event that changes JSON documents in part."""
         if stop - at > _LARGEST_CHANGE:
             raise self._cursor.not_understood(
                 f"an update of {table.name} has {stop - at} bytes, and changes a document in part: then it may have "
@@ -292,7 +292,7 @@ class RowsReader:
         *,
         whole: bool,
     ) -> Iterator[None]:
-        """Gives some rows of an event, of which `first` went before; `whole`: all of it."""
+        """Gives some rows of an event, of which `first` came before; `whole`: all of it."""
         transactions = self._transactions
         update = kind.operation is Operation.UPDATE
         before, rows = (images[0::2], images[1::2]) if update else (None, images)
@@ -332,7 +332,7 @@ class RowsReader:
         self._receiver.rows(change)
 
     def _step(self, table: Table, row_schema: RowSchema, bitmaps: bytes, images: int) -> StepDecoder:
-        """The decoder of one row of those that have the columns of `bitmaps`."""
+        """Returns the decoder of one row with the columns of `bitmaps`."""
         step = table.steps.get(bitmaps)
         if step is None:
             sets = self._sets(table, row_schema, bitmaps, images)
@@ -344,8 +344,7 @@ class RowsReader:
         return step
 
     def _refuse(self, table: Table, error: Exception) -> None:
-        """Raises what it means that rows of a table can't be published, unless the operator said that such rows are to
-        be left out."""
+        """Raises the error for rows of a table that can't be published, unless the operator chose to skip such rows."""
         if not isinstance(error, Undecodable):
             raise self._misfit(table, error) from error
         text = f"rows of {table.name}: {error}"
@@ -370,8 +369,8 @@ class RowsReader:
         return self._cursor.not_understood("rows of a table that was not described before them")
 
     def _hold(self, number: int, data: bytes, at: int, stop: int) -> None:
-        """Rows that may still be undone wait for the end of their group. Of those that nobody wants only the table's id
-        waits: they are counted."""
+        """Keeps rows that may still be undone until their group ends. Of rows that are not captured only the table's id
+        is kept: they are counted."""
         number_of_table = data[at : at + 6]
         table = self._maps.tables.get(number_of_table) or self._maps.older(number_of_table)
         if table is None:
@@ -391,8 +390,8 @@ class RowsReader:
         *,
         any_text: bool = False,
     ) -> RowDecoder:
-        """The decoder of row images that have the columns of `bitmaps`. Without `any_text` it raises UnicodeDecodeError
-        for a code that has no Unicode character, and is faster."""
+        """Returns the decoder of row images that have the columns of `bitmaps`. Without `any_text` it raises
+        UnicodeDecodeError for a code that has no Unicode character, and is faster."""
         sets, fields = self._sets(table, row_schema, bitmaps, images), row_schema.fields
         if any_text:
             fields = self._options.undecodable.fields(row_schema.schema, fields)
@@ -407,7 +406,7 @@ class RowsReader:
         return decoder
 
     def _sets(self, table: Table, row_schema: RowSchema, bitmaps: bytes, images: int) -> list[int]:
-        """The columns that images have, as bit sets. Raises NotUnderstood where they may not lack any."""
+        """Returns the columns that images have, as bit sets. Raises NotUnderstood if they may not lack any."""
         width = (table.count + 7) // 8
         if len(bitmaps) != width * images:
             raise self._cursor.not_understood(f"rows of {table.name} end within their head")
@@ -455,14 +454,14 @@ class RowsReader:
                 beats = [Heartbeat.of(row) for row in rows]
                 told = [partial(receiver.heartbeat, one) for one in beats] if receiver.heartbeat is not None else []
         except BROKEN:
-            return  # a table that somebody made in another way, such as in another character set
+            return  # a table that was created in another way, for example in another character set
         for tell in told:
             tell()
 
 
 def _compared(before: Row, after: Row) -> Generator[None, None, Row]:
-    """The row after, with the very values of the row before where large ones are the same: a format that looks for what
-    has changed need not compare them."""
+    """Returns the row after, with the same objects as the row before where large values are equal: a format that
+    searches for changes need not compare them."""
     values = list(after)
     for i, (a, b) in enumerate(zip(before, after, strict=True)):
         if a is b or a is None or b is None or a is ABSENT or b is ABSENT:
@@ -474,8 +473,8 @@ def _compared(before: Row, after: Row) -> Generator[None, None, Row]:
 
 
 def _own_rows(table: Table, row_schema: RowSchema, kind: RowsKind, data: bytes, at: int, stop: int) -> list[Row]:
-    """The rows after the event. None of an image that lacks columns (binlog_row_image other than FULL). Raises what
-    bytes that are no rows of the table raise."""
+    """Returns the rows after the event. None of an image that lacks columns (binlog_row_image other than FULL). Raises
+    reading errors for invalid bytes."""
     images = 2 if kind.operation is Operation.UPDATE else 1
     p = at + 8 + (_from_bytes(data[at + 8 : at + 10], "little") if kind.extra else 0)
     count = len(row_schema.fields)

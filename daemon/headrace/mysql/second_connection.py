@@ -1,5 +1,5 @@
-"""A destination's second connection to its source: reads and writes its heartbeat row, and asks where the binlog
-ends."""
+"""A destination's second connection to its source: reads and writes its heartbeat row, and queries the end of the
+binlog."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from headrace.ports.source import Heartbeat, Place, SecondConnection
 from headrace.settings.destination import SourceSettings
 
 _ROLE_SECONDS = 4.0
-"""How long an answer about the server's role is taken for true: a switch of servers takes longer."""
+"""Seconds for which a result about the server's role is valid: a switch of servers takes longer."""
 _LOCK_WAIT = 3
 """Seconds that a heartbeat waits for a lock on the server, well below our own limit."""
 
 
 class KnownRoles:
-    """What servers said of their role last, to any destination of the process: the answer is a table of 60 columns, and
-    many destinations may have one server. By server_uuid, because a name may lead to another server meanwhile; and by
+    """A cache of servers' roles for all destinations of the process: the answer is a table of 60 columns, and many
+    destinations may have one server. By server_uuid, because a name may lead to another server meanwhile; and by
     account, because it may not see all."""
 
     def __init__(self) -> None:
         self._roles: dict[tuple[str, str], tuple[Role, float]] = {}
 
     async def of(self, connection: SourceConnection, user: str) -> Role:
-        """The role of the server that the connection is to. Raises as server_role()."""
+        """Returns the role of the connection's server. Raises as server_role()."""
         key = connection.variables.get("server_uuid", ""), user
         role, at = self._roles.get(key, (None, 0.0))
         if role is None or time.monotonic() - at > _ROLE_SECONDS:
@@ -63,7 +63,7 @@ class MysqlSecondConnection(SecondConnection):
         try:
             return await read_heartbeat(await self._connect(), self._destination)
         except HeadraceError as error:
-            await self.close()  # what is really wrong, opening the stream will say
+            await self.close()  # opening the stream will report the cause
             failed = isinstance(error, QueryFailed) and error.errno not in (NO_DATABASE, NO_TABLE)
             if required and (failed or isinstance(error, SourceUnreachable)):
                 raise
@@ -107,7 +107,7 @@ class MysqlSecondConnection(SecondConnection):
         return newer
 
     async def _make_signals(self, connection: SourceConnection) -> None:
-        """Makes the table for operators' commands where the account may; heartbeats need it not."""
+        """Creates the table for operators' commands if the account may; heartbeats do not need it."""
         if self._has_signals:
             return
         try:

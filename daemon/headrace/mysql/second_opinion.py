@@ -1,7 +1,7 @@
-"""A second opinion on rows: the newest rows events of a server as mysql-replication's parser reads them, beside ours.
+"""A second opinion on rows: compares our reading of a server's newest rows events with that of mysql-replication's
+parser.
 
-Only its parser: its stream connects anew in silence, and begins at other positions than it was told to.
-"""
+Only its parser is used: its stream silently reconnects, and begins at other positions than requested."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from headrace.ports.inspection import Opinion
 from headrace.settings.destination import SourceSettings
 
 _BYTES_LIMIT = 64 << 20
-"""Bytes of events kept at once: the older ones go before this is passed."""
+"""Maximum bytes of events kept at once: older ones are dropped."""
 _MAPS_LIMIT = 10_000
 _HEADER = struct.Struct("<IBIIIH")
 _QUERY, _XID = 2, 16
@@ -40,10 +40,10 @@ _NOT_READ = {
     **{number: "partial updates of JSON" for number, kind in _KINDS.items() if kind.diffs},
     ev.TRANSACTION_PAYLOAD: "compressed transactions",
 }
-"""Events that mysql-replication drops in silence, or gives in another form."""
+"""Events that mysql-replication silently drops, or gives in another form."""
 
 Decode = Callable[[Path], Sequence[RowsChange]]
-"""Our own reader: the changes in a binlog file."""
+"""Returns the changes in a binlog file, by our own reader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +52,27 @@ class Sample:
 
     file: str
     offset: int
-    """Of the rows event."""
+    """The offset of the rows event."""
     format: bytes
     table_map: bytes
     rows: bytes
 
     @property
     def position(self) -> str:
-        """`file:offset` of the rows event."""
+        """Returns `file:offset` of the rows event."""
         return f"{self.file}:{self.offset}"
 
 
 async def second_opinion(
     settings: SourceSettings, captures: Callable[[str, str], bool], count: int, decode: Decode, folder: Path
 ) -> Opinion:
-    """Reads the newest `count` rows events of captured tables with both readers, and changes nothing. `folder` takes
-    a file for our reader. Raises SourceError and NotUnderstood."""
+    """Reads the newest `count` rows events of captured tables with both readers, and changes nothing. `folder` takes a
+    file for our reader. Raises SourceError and NotUnderstood."""
     samples, left_out = await _newest(settings, captures, count)
     opinion = Opinion(left_out=left_out)
     for sample in samples:
         compare(sample, opinion, decode, folder)
-        await asyncio.sleep(0)  # a time limit may strike here
+        await asyncio.sleep(0)  # a time limit may take effect here
     return opinion
 
 
@@ -80,7 +80,7 @@ async def second_opinion(
 
 
 class Tail:
-    """Keeps the newest rows events of captured tables out of all events of one binlog file."""
+    """Keeps the newest rows events of captured tables from all events of one binlog file."""
 
     def __init__(self, file: str, captures: Callable[[str, str], bool], count: int) -> None:
         self.kept: deque[Sample] = deque()
@@ -92,7 +92,7 @@ class Tail:
         self._size = 0
 
     def take(self, offset: int, event: bytes) -> None:
-        """The next event of the file."""
+        """Takes the next event of the file."""
         kind = event[4]
         if kind == ev.FORMAT_DESCRIPTION:
             self._format = event
@@ -115,7 +115,7 @@ class Tail:
 async def _newest(
     settings: SourceSettings, captures: Callable[[str, str], bool], count: int
 ) -> tuple[list[Sample], Counter[str]]:
-    """From the newest file back, until there are enough."""
+    """Returns events from the newest file backwards, until there are enough."""
     found: list[Sample] = []
     left_out: Counter[str] = Counter()
     async with await SourceConnection.open(address_of(settings)) as connection:
@@ -140,7 +140,7 @@ async def _read(settings: SourceSettings, file: str, end: int, tail: Tail) -> No
             tail.take(cursor.event_start, data[at - 19 : stop + (4 if cursor.checksums else 0)])
 
     def on_format(data: bytes, at: int, stop: int) -> None:
-        tail.take(cursor.event_start, data[at - 19 : stop + 4])  # which has a checksum in any case
+        tail.take(cursor.event_start, data[at - 19 : stop + 4])  # which always has a checksum
 
     def on_heartbeat(data: bytes, at: int, stop: int) -> None:
         idle.set()
@@ -161,7 +161,7 @@ async def _read(settings: SourceSettings, file: str, end: int, tail: Tail) -> No
 
 
 def compare(sample: Sample, opinion: Opinion, decode: Decode, folder: Path) -> None:
-    """Reads one event with both, and notes what differs."""
+    """Reads one event with both, and records what differs."""
     ours: Sequence[RowsChange] = ()
     try:
         theirs = _their_rows(sample)
@@ -217,7 +217,7 @@ def _short(value: Any) -> str:
 
 
 def _images(changes: Sequence[RowsChange]) -> Iterator[tuple[RowsChange, Sequence[Any]]]:
-    """Each row's image; of an update that before and that after."""
+    """Yields each row's image; for an update the one before and the one after."""
     for change in changes:
         for index, row in enumerate(change.rows):
             if change.before is not None:
@@ -226,7 +226,7 @@ def _images(changes: Sequence[RowsChange]) -> Iterator[tuple[RowsChange, Sequenc
 
 
 def _as_file(sample: Sample, folder: Path) -> Path:
-    """A binlog file with one transaction that has this event alone."""
+    """Writes a binlog file with one transaction that has only this event."""
     path, at = folder / sample.file, 4
     when, _, server_id, *_ = _HEADER.unpack_from(sample.rows)
     checksums = sample.format[-5] == 1
@@ -249,11 +249,11 @@ def _as_file(sample: Sample, folder: Path) -> Path:
 
 
 class _NotDescribed(Exception):
-    """The binlog does not say the names of a table's columns."""
+    """The binlog does not have the names of a table's columns."""
 
 
 class _NoServer:
-    """What mysql-replication's parser wants to know of a server; it has none to ask."""
+    """The server properties that mysql-replication's parser needs, without a server."""
 
     charset = "utf8mb4"
 
@@ -268,7 +268,7 @@ class _NoServer:
 
 
 def _their_rows(sample: Sample) -> list[list[Any]]:
-    """The images of rows as mysql-replication's parser reads them: of an update, before and after in turn."""
+    """Returns the images of rows as mysql-replication's parser reads them: for an update, before and after in turn."""
     from pymysql.connections import MysqlPacket
     from pymysqlreplication.packet import BinLogPacketWrapper
     from pymysqlreplication.row_event import DeleteRowsEvent, TableMapEvent, UpdateRowsEvent, WriteRowsEvent
@@ -306,12 +306,12 @@ def _their_rows(sample: Sample) -> list[list[Any]]:
 
 
 def same_value(column: Column, ours: Any, theirs: Any) -> bool:
-    """Whether two values of a column mean the same, in the types that each reader gives."""
+    """Returns whether two values of a column mean the same, in the types of each reader."""
     if ours is None or theirs is None:
         return ours is theirs
     try:
         return _agree(column, ours, theirs)
-    except (AttributeError, TypeError, ValueError, ArithmeticError):  # a value of another type altogether
+    except (AttributeError, TypeError, ValueError, ArithmeticError):  # a value of a different type
         return False
 
 
@@ -343,7 +343,7 @@ def _agree(column: Column, ours: Any, theirs: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A document with bytes as text: mysql-replication gives keys and strings as bytes."""
+    """Returns a document with bytes as text: mysql-replication gives keys and strings as bytes."""
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, dict):
@@ -354,7 +354,7 @@ def _plain(value: Any) -> Any:
 
 
 def known_error(column: Column, ours: Any, theirs: Any) -> str:
-    """Which of mysql-replication's known errors a difference is, "" for none."""
+    """Returns which of mysql-replication's known errors a difference is, "" for none."""
     kind = column.kind
     if ours is None:
         return ""

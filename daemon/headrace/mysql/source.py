@@ -34,18 +34,17 @@ _Opening = TypeVar("_Opening")
 
 
 def addresses(settings: SourceSettings) -> list[SourceSettings]:
-    """The settings with each of the source's addresses, in the order in which they are tried."""
+    """Returns the settings with each of the source's addresses, in the order in which they are tried."""
     others = [settings.model_copy(update={"host": one.host, "port": one.port}) for one in settings.standby]
     return [settings, *others]
 
 
 class MysqlSource(Source):
-    """See Source. `captures` says of a schema and table whether its rows are wanted. Unless `named`, for a short look,
-    the server id is taken as it is and the source is not told who reads. `ahead` says when a dump begins how many bytes
-    are received ahead of the decoder; `told` hears how far a search for the first start is.
+    """See Source. `captures` returns whether the rows of a schema and table are captured. Unless `named`, for a short
+    check, the server id is used as it is and we do not register under our name. `ahead` returns when a dump begins how
+    many bytes are received ahead of the decoder; the callback receives the progress of a search for the first start.
 
-    `settings` have the address that served last, or is tried first; the others are tried when it can't serve.
-    """
+    `settings` have the address that served last, or is tried first; the others are tried if it can't serve."""
 
     def __init__(
         self,
@@ -63,13 +62,13 @@ class MysqlSource(Source):
         self._schemas = named_schemas(settings.filter.include)
         self.settings = settings.source
         self._server_id = self._taken = 0
-        """Ours at the source, and that for which it has just ended our dump; 0 for none."""
+        """Our server id at the source, and the one for which it has just ended our dump; 0 for none."""
         self._damaged = ""
-        """Where an event with a wrong checksum came last."""
+        """Where an event with a wrong checksum was last received."""
         self._heads: tuple[str, FileHeads] | None = None
         """An address, and the heads of the binlogs there, each read once."""
         self._away: set[str] = set()
-        """Hosts with ports that could not be reached when the source was to be opened last, and was not."""
+        """Hosts with ports that could not be reached when opening the source failed last."""
 
     async def open(
         self,
@@ -109,10 +108,10 @@ class MysqlSource(Source):
 
     async def reachable(self) -> bool:
         known = addresses(self._destination.source)
-        # One that could be reached all the while, and lacks the position, is none that is back.
+        # One that was reachable all the time, and lacks the position, does not count as back.
         for one in [one for one in known if f"{one.host}:{one.port}" in self._away] or known:
             try:
-                # A whole login: MySQL locks out a host whose connections end before it, as those of a mere look do.
+                # A complete login: MySQL locks out a host whose connections end before it.
                 async with await SourceConnection.open(address_of(one)):
                     return True
             except SourceUnreachable:
@@ -188,7 +187,7 @@ class MysqlSource(Source):
         ready = await make_ready(address, stored, self._reader(), last_pos, schemas=self._schemas, told=self._told)
         try:
             start, server = ready.start.position, ready.server
-            # Those of a move that the opening made are stored only once it is open.
+            # Entries of a move by the opening are stored only once it is open.
             ours = list(ready.entries)
             if forget_tables:
                 ours.append(doubt_entry(start.last_pos, str(start), "[source] snapshot is schema_only_recovery"))
@@ -233,13 +232,13 @@ class MysqlSource(Source):
         return MysqlTableReader(settings, server, self._destination.name, self._options, stream_is_here=replica is None)
 
     async def reader_now(self, *, of_snapshots: bool = False) -> TableReader:
-        """A reader beside no stream, for a command: requests are for NOWHERE. It reads the source itself, or with
-        `of_snapshots` what snapshots read. Raises SourceError."""
+        """Returns a reader for commands, which belongs to no stream: requests are for NOWHERE. It reads the source
+        itself, or with `of_snapshots` the server that snapshots read. Raises SourceError."""
         replica = self._destination.source.snapshot_source if of_snapshots else None
         return self._table_reader(await open_any(addresses(self._destination.source), self._server_now), replica)
 
     async def now_ms(self) -> int:
-        """The source's clock, in milliseconds since 1970. Raises SourceError."""
+        """Returns the source's clock, in milliseconds since 1970. Raises SourceError."""
         async with await SourceConnection.open(address_of(self.settings)) as connection:
             rows = await connection.execute("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS UNSIGNED)")
             return int(rows[0][0])
@@ -251,8 +250,8 @@ class MysqlSource(Source):
             return Server(address, variables.get("version", ""), connection.is_mariadb, connection.has_gtids, 0)
 
     async def _reopen(self, position: Position) -> Dump:
-        """Goes on in place: what was read stays read, and the table schemas are known as of there. So at the same
-        address only, and never past a divergence."""
+        """Continues without a restart: what was read stays read, and the table schemas are known as of there. So only
+        at the same address, and never past a divergence."""
         address = self.settings.model_copy(update={"on_diverged": "fail"})
         ready = await make_ready(address, position, self._reader(), schemas=self._schemas)
         try:
@@ -281,8 +280,8 @@ class MysqlSource(Source):
 async def open_any(
     candidates: Sequence[SourceSettings], open_one: Callable[[SourceSettings], Awaitable[_Opening]]
 ) -> _Opening:
-    """The first of the candidates that can be opened; without a divergence when any can, with one when all else fails
-    and `on_diverged` allows it. Raises the most telling of their SourceErrors."""
+    """Returns the first of the candidates that can be opened: one without a divergence if possible, otherwise one with
+    a divergence if `on_diverged` allows it. Raises the most specific of their SourceErrors."""
     failures: list[SourceError] = []
     for one in candidates:
         try:
@@ -296,8 +295,8 @@ async def open_any(
 
 
 def most_telling(failures: list[SourceError]) -> SourceError:
-    """Of several addresses' errors. A position is lost only when every server says so: one that can't be reached now
-    may still have it."""
+    """Returns the most specific of several addresses' errors. A position is lost only if every server says so: one that
+    can't be reached now may still have it."""
     away = [error for error in failures if isinstance(error, SourceUnreachable)]
     lost = [error for error in failures if isinstance(error, PositionLost)]
     other = [error for error in failures if error not in away and error not in lost]

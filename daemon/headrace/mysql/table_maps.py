@@ -1,4 +1,4 @@
-"""The tables that a stream describes before their rows, by the ids that rows events name them with."""
+"""The tables that a stream describes before their rows, by the ids in rows events."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from headrace.ports.source import Unprepared
 log = structlog.get_logger(__name__)
 
 _TOLD = {heartbeat.TABLE: heartbeat.TABLE_SCHEMA, heartbeat.SIGNAL_TABLE: heartbeat.SIGNAL_SCHEMA}
-"""Tables of our own whose rows are told."""
+"""Our own tables whose rows are handled."""
 _MAPS, _NUMBERS = 8_000, 8_000
-"""TABLE_MAPs by their bytes, and table numbers, of one generation; what was not used for as many others is forgotten.
-What is made of a TABLE_MAP takes about 10 kB. The server gives a table another number whenever it opens it again, so
-that there are always new ones, and one statement describes fewer tables."""
+"""TABLE_MAPs by their bytes, and table ids, of one generation; what was not used for as many others is forgotten. The
+objects of a TABLE_MAP take about 10 kB. The server gives a table another id whenever it opens it again, so that there
+are always new ones, and one statement describes fewer tables."""
 
 
 @dataclass(slots=True)
@@ -39,27 +39,27 @@ class Table:
     name: str
     row_schema: RowSchema | None = None
     count: int = 0
-    """Columns."""
+    """Number of columns."""
     decoders: dict[bytes, RowDecoder] = field(default_factory=dict)
-    """By the bitmaps of columns that the images have."""
+    """By the bitmaps of the columns in images."""
     steps: dict[bytes, StepDecoder] = field(default_factory=dict)
     """The same, for one row at a time."""
     partial: set[bytes] | Literal[False] = False
-    """Those bitmaps that lack columns; False while there are none, as is the rule."""
+    """Those bitmaps that lack columns; False while there are none, as is usual."""
     own: bool = False
     """One of headrace's own tables, whose rows are never published."""
     nameless: bool = False
-    """Whether what its columns are is known from the schema history alone."""
+    """Whether its columns are known only from the schema history."""
     told: RowSchema | None = None
-    """Set for those of them whose rows are told: heartbeats and signals."""
+    """Set for own tables whose rows are handled: heartbeats and signals."""
     native: Any = None
-    """What native code makes its rows with; None where it does not know how."""
+    """Native code's converter for its rows; None if it has none."""
     native_made: bool = False
-    """Whether it was asked."""
+    """Whether it was requested."""
 
 
 class KnownTables(Protocol):
-    """What native code is told of tables."""
+    """The tables that native code knows."""
 
     def note(self, number: bytes, body: bytes, table: Table) -> None: ...
 
@@ -70,7 +70,7 @@ class KnownTables(Protocol):
 
 class TableMaps:
     """Handlers of TABLE_MAP and of the event that begins a file. `tables` has the tables by id; it stays the same
-    object. A number that it does not have may be that of an older() one."""
+    object. An id that it does not have may be that of an older() one."""
 
     def __init__(
         self,
@@ -82,40 +82,40 @@ class TableMaps:
         seen: Callable[[str, str], None] | None = None,
         unprepared: Unprepared | None = None,
     ) -> None:
-        """`seen`: see Receiver.table; `unprepared`: see there."""
+        """`seen`: see Receiver.table; `unprepared`: see Receiver.unprepared."""
         self._unprepared = unprepared
         self.awaited: Callable[[], Awaitable[None]] | None = None
-        """Set when something has to be awaited before the event that is next is read."""
+        """Set if something must be awaited before the next event is read."""
         self._cursor, self._transactions, self._described = cursor, transactions, described
         self._captures, self._options, self._seen = captures, options, seen
         self.tables: dict[bytes, Table] = {}
         self._older: dict[bytes, Table] = {}
-        """Those of the generation before. They are forgotten when the next one begins: the rows of a table come before
-        as many other tables are described."""
+        """Those of the previous generation. They are forgotten when the next one begins: a table's rows come before as
+        many other tables are described."""
         self._older_since = -1
         """The number of the transaction in which the present generation began."""
         self._ids: dict[str, bytes] = {}
-        """Of the tables whose rows bring no names: the id that they had when they were last compared."""
+        """For tables whose rows have no column names: the id that they had when they were last compared."""
         self._most_ids = _NUMBERS
-        """Of those; then the names are looked through for those of no table."""
+        """Their maximum number; then names of dropped tables are searched for."""
         self._maps: dict[bytes, Table] = {}
-        """By their bytes without the table id, which changes with every reopening of the table."""
+        """By their bytes without the table id, which changes when the table is reopened."""
         self._older_maps: dict[bytes, Table] = {}
         self.native: KnownTables | None = None
 
     def on_format(self, data: bytes, at: int, stop: int) -> None:
-        """FORMAT_DESCRIPTION."""
-        self.forget_numbers()  # every transaction describes its tables anew
-        self._ids.clear()  # the server may have been started anew, and then ids begin anew
+        """Handles FORMAT_DESCRIPTION."""
+        self.forget_numbers()  # every transaction describes its tables again
+        self._ids.clear()  # the server may have restarted, and then ids begin again
 
     def clear(self) -> None:
-        """Forgets all tables, for good."""
+        """Forgets all tables permanently."""
         self.forget_numbers()
         self._maps.clear()
         self._older_maps.clear()
 
     def forget_numbers(self) -> None:
-        """Rows are taken for no table before it is described anew."""
+        """Forgets table ids: rows belong to no table before it is described again."""
         self.tables.clear()
         self._older.clear()
         if self.native is not None:
@@ -128,7 +128,7 @@ class TableMaps:
             self.native.clear()
 
     def older(self, number: bytes) -> Table | None:
-        """A table of the generation before, which belongs to the present one from here on."""
+        """Returns a table of the previous generation, which now belongs to the present one."""
         table = self._older.pop(number, None)
         if table is not None:
             self.tables[number] = table
@@ -139,7 +139,7 @@ class TableMaps:
         table = self._known(body)
         if table is None:
             if transactions.passing or (transactions.skipping and not transactions.holding):
-                table = Table("")  # its rows are passed over, so its schema may be unknown
+                table = Table("")  # its rows are skipped, so its schema may be unknown
             else:
                 table = self._new(body)
         number = data[at : at + 6]
@@ -152,14 +152,14 @@ class TableMaps:
         if self.native is not None:
             if settled and self._maps.get(body) is table:
                 self.native.note(number, body, table)
-            else:  # it holds for this event alone
+            else:  # it is valid for this event only
                 self.native.forget(number)
         if transactions.holding:
             transactions.hold(ev.TABLE_MAP, data[at:stop])
 
     def again(self, body: bytes, number: bytes) -> bool:
-        """A TABLE_MAP that was there before, by its body without the number that it gives its table. Whether it may
-        have that: not when it has to be looked at once more."""
+        """Handles a TABLE_MAP that came before, by its body without the table id. Returns whether the table may have
+        that id: not if it must be checked again."""
         table = self._known(body)
         if table is None or (table.nameless and self._ids.get(table.name) != number):
             return False
@@ -169,8 +169,8 @@ class TableMaps:
         return True
 
     def _compared(self, table: Table, number: bytes) -> bool:
-        """Whether a table whose rows bring no names may have a new id; until it may, it is asked for again. Raises
-        SchemaNeeded."""
+        """Returns whether a table whose rows have no column names may have a new id; until it may, the question is
+        repeated. Raises SchemaNeeded."""
         assert table.row_schema is not None
         known = table.row_schema.schema
         if not self._described.compared((known.schema, known.table)):
@@ -181,7 +181,7 @@ class TableMaps:
         return True
 
     def forget(self) -> None:
-        """Tables have other schemas now."""
+        """Forgets schemas: tables have changed."""
         self.refresh()
         self._described.forget()
         if len(self._ids) > self._most_ids:
@@ -190,7 +190,7 @@ class TableMaps:
             self._most_ids = _NUMBERS + 2 * len(self._ids)
 
     def refresh(self) -> None:
-        """Takes tables from the history anew. What was described already may have rows yet."""
+        """Takes tables from the history again. Tables that were already described may still have rows."""
         self._maps.clear()
         self._older_maps.clear()
         kept = self._older if self._older_since == self._transactions.count else {}  # tables may be learned one by one
@@ -229,14 +229,14 @@ class TableMaps:
         self._maps[body] = table
 
     def _known(self, body: bytes) -> Table | None:
-        """A table by its TABLE_MAP, when that was there lately."""
+        """Returns a table by its TABLE_MAP, if that came recently."""
         table = self._maps.get(body)
         if table is None and (table := self._older_maps.pop(body, None)) is not None:
             self._keep(body, table)
         return table
 
     def _own(self, body: bytes, known: TableSchema) -> RowSchema | None:
-        """None when the table is not as headrace makes it: then its rows are not seen."""
+        """Returns None if the table is not as headrace creates it: then its rows are ignored."""
         try:
             event = TableMap(body, mariadb=self._cursor.dialect.mariadb)
         except BROKEN:
@@ -244,7 +244,7 @@ class TableMaps:
         return None if misfit(known, event.types, event.nulls) else event.row_schema(known, DEFAULTS)
 
     def _pass_over(self, what: str, error: Exception) -> bool:
-        """Raises unless a table that is not understood is to be passed over; whether that holds for good, rather than
+        """Raises unless a table that is not understood must be skipped; returns whether that is permanent, rather than
         for this one event."""
         cursor = self._cursor
         if not cursor.may_skip and not self._options.skip_broken_tables:

@@ -1,4 +1,5 @@
-"""The schema history of one destination's run: restored from the store, completed from the source when it has gaps."""
+"""The schema history of one destination's run: restored from the store, and completed from the source if it has
+gaps."""
 
 from __future__ import annotations
 
@@ -19,12 +20,12 @@ from headrace.mysql.wire.connection import Server
 log = structlog.get_logger(__name__)
 
 _LOOK_BEHIND = 64 << 20
-"""Bytes of binlog that are looked through for statements before a stream begins whose rows bring their names."""
+"""Maximum bytes of binlog that are searched for statements before a stream begins whose rows have column names."""
 
 
 class TableSchemas:
-    """What is known of table schemas, and where to look for more. `captures` says of a schema and table whether its
-    rows are wanted."""
+    """The known table schemas, and where to read others. `captures` returns whether the rows of a schema and table are
+    captured."""
 
     def __init__(
         self, destination: str, server: Server, captures: Callable[[str, str], bool], history: SchemaHistory
@@ -67,13 +68,13 @@ class TableSchemas:
         return _LOOK_BEHIND if self._server.rows_bring_names else math.inf
 
     async def look_again(self, position: Position) -> None:
-        """Looks for table schemas that were not known so far; that it can't is logged."""
+        """Reads table schemas that are still unknown; logs if it can't."""
         with contextlib.suppress(SourceError):
             await self._look(position, self._look_behind)
 
     async def learn(self, table: tuple[str, str], position: Position) -> str:
-        """Looks for the table schema of a table at `position`, or compares it when it is known; why it can't be known,
-        or "" when the history has it now. Raises SchemaDiffers too."""
+        """Reads the schema of a table at `position`, or compares it if it is known; returns why it can't be known, or
+        "" if the history has it now. Also raises SchemaDiffers."""
         if self.history.table(*table) is not None:
             await self.comparison.run(position, table)
             return ""

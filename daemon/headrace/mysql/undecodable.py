@@ -1,4 +1,4 @@
-"""Texts with codes that have no Unicode character: what is published of them, and how many there were."""
+"""Texts with codes that have no Unicode character: how they are published, and how many there were."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _KEPT = 1_000
 
 class ReplacedText(str):
     """A text with `?` for codes that have no Unicode character. Two are equal only if their bytes are, so that keys
-    which look alike stay apart."""
+    which look alike stay different."""
 
     __slots__ = ("raw",)
     raw: bytes
 
     @classmethod
     def of(cls, text: str, raw: bytes) -> ReplacedText:
-        """The text of these bytes."""
+        """Returns the text of these bytes."""
         made = cls(text)
         made.raw = raw
         return made
@@ -44,7 +44,7 @@ class ReplacedText(str):
 
 
 class Undecodable(ValueError):
-    """A text has codes that have no Unicode character, and is not to be published. `remedy` says what an operator can
+    """A text has codes that have no Unicode character, and must not be published. `remedy` says what an operator can
     do."""
 
     def __init__(self, text: str, *, remedy: str = "") -> None:
@@ -53,17 +53,16 @@ class Undecodable(ValueError):
 
 
 class UndecodableTexts:
-    """Gives such texts as SELECT prints them, with `?` for each of these codes, and counts them in `counts`, by schema,
-    table and column. With `stop`, and for bytes that are no code at all, it raises Undecodable instead, unless
-    `published` says that nobody sees the column.
-    """
+    """Decodes such texts as SELECT prints them, with `?` for each of these codes, and counts them in `counts`, by
+    schema, table and column. With `stop`, and for bytes that are no code at all, it raises Undecodable instead, unless
+    `published` says that the column is not published."""
 
     def __init__(self, *, stop: bool = False, published: Callable[[str, str, str], bool] = lambda *_: True) -> None:
         self._stop, self._published = stop, published
         self.counts: dict[tuple[str, str, str], int] = {}
 
     def fields(self, schema: TableSchema, fields: Sequence[Field]) -> tuple[Field, ...]:
-        """The fields of a table that decode every text. Those behind the schema's columns are hidden ones."""
+        """Returns the fields of a table that decode every text. Those after the schema's columns are hidden ones."""
         hidden = len(fields) - len(schema.columns)
         notes = [*(self.note(schema, i) for i in range(len(schema.columns))), *[_nothing] * hidden]
         return tuple(
@@ -77,7 +76,7 @@ class UndecodableTexts:
         return replace(field, codec="", post=post, large=large)
 
     def text(self, charset: str, note: Note) -> Callable[[bytes], str]:
-        """What decodes the texts of a column."""
+        """Returns the decoder of a column's texts."""
         decode = codec_of(charset).decode
 
         def decoded(raw: bytes) -> str:
@@ -91,7 +90,7 @@ class UndecodableTexts:
         return decoded
 
     def note(self, schema: TableSchema, number: int) -> Note:
-        """To be called for each such text of a column. Raises Undecodable."""
+        """Returns a function to call for each such text of a column. Raises Undecodable."""
         name = schema.schema, schema.table, schema.columns[number].name
         if number not in schema.keys and not self._published(*name):
             return _nothing
@@ -108,7 +107,8 @@ class UndecodableTexts:
 
 
 def noted(make: MakeLarge, note: Note) -> MakeLarge:
-    """Makes the same large values, and calls `note` for each that turns out to be such a text."""
+    """Returns a function that makes the same large values, and calls `note` for each that turns out to be such a
+    text."""
 
     def large(b: bytes, start: int, end: int, least: int) -> LargeValue | None:
         value = make(b, start, end, least)
@@ -120,4 +120,4 @@ def noted(make: MakeLarge, note: Note) -> MakeLarge:
 
 
 def _nothing(well_formed: bool) -> None:
-    """Nobody sees the column."""
+    """Does nothing: the column is not published."""

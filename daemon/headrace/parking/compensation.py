@@ -1,4 +1,4 @@
-"""Sends messages that were parked again: in order, with growing waits, until an operator is needed."""
+"""Redelivers parked messages: in order, with increasing waits, until an operator is needed."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from headrace.settings.adapters import ParkingSettings
 from headrace.tasks import cancel, set_within
 
 _LOOK = 1.0
-"""Seconds between two looks at what is due, and whether an operator has changed something."""
+"""Seconds between two checks of what is due, and whether an operator has changed something."""
 _GROUP = 50
-"""Messages that are under way at the same time; no two of them share a row."""
+"""Messages that are sent at the same time; no two of them share a row."""
 _BREATH = 500
-"""Entries looked through without giving the loop a turn."""
+"""Entries that are processed without a pause for the event loop."""
 
 
 class _SinkEnded(SinkError):
-    """The sink was cut off, as after a lapse of the lease: another one takes its place, or the run ends."""
+    """The sink was aborted, for example after a lapse of the lease: another one replaces it, or the run ends."""
 
 
 class Compensation:
-    """One run's. `sink` gives the sink as of now, which is made anew after a lapse of the lease; None while there is
-    none. `guard` is the run's."""
+    """The redelivery of one run. `sink` returns the present sink, which is replaced after a lapse of the lease; None if
+    there is none. `guard` is the run's."""
 
     def __init__(
         self,
@@ -47,34 +47,34 @@ class Compensation:
         self._changes = -1
         self._ending = False
         self.idle = True
-        """Whether the sink has nothing of ours that is not answered. Not so after run() was cancelled in between."""
+        """Whether the sink has no unanswered message of ours. False if run() was cancelled in between."""
 
     def end(self) -> None:
-        """Nothing more is sent again; run() returns once what is under way is answered."""
+        """Sends no more messages again; run() returns once all that were sent are answered."""
         self._ending = True
         self._parking.changed.set()
 
     async def run(self) -> None:
-        """Until end(), or until it is cancelled. Raises Fenced, and what ended the sink: where the source is quiet,
-        nobody else would notice. Whatever else fails is tried again."""
+        """Runs until end(), or until it is cancelled. Raises Fenced, and what ended the sink: with a quiet source,
+        nothing else would notice. Other errors are retried."""
         while True:
             took = 0.0
             if not self._ending and self._parking.waiting() and self._sink() is not None:
                 began = time.monotonic()
                 try:
                     changes = await self._store.changes()
-                    if self._changes not in (-1, changes):  # an operator discarded some, or asked for others to be sent
+                    if self._changes not in (-1, changes):  # an operator discarded some, or requested to send others
                         await self._parking.reload()
                     self._changes = changes
                     await self._pass()
                 except Fenced:
                     raise
                 except (LeaseLapsed, _SinkEnded):
-                    pass  # nothing may leave now; the lock is being proved
+                    pass  # nothing may be sent now; the lock is being proved
                 except HeadraceError as error:
                     self._log.warning("messages that were parked can't be sent again now", error=error.told())
                 failure = sink.failure if (sink := self._sink()) is not None else None
-                if failure is not None and not isinstance(failure, LeaseLapsed):  # that the sender deals with
+                if failure is not None and not isinstance(failure, LeaseLapsed):  # the publisher handles that
                     raise failure
                 took = time.monotonic() - began
             self._parking.changed.clear()
@@ -83,8 +83,8 @@ class Compensation:
             await set_within(self._parking.changed, max(_LOOK, 4 * took) if self._parking.waiting() else None)
 
     async def _pass(self) -> None:
-        """Sends all that is due and stands behind nothing that is not delivered. What fails at one address holds up
-        none of the others; the first failure is raised in the end."""
+        """Sends all that is due and does not wait for an undelivered message. An error at one address delays none of
+        the others; the first error is raised at the end."""
         stuck, group, busy = Blocks(), list[ParkedEntry](), Blocks()
         failures: dict[tuple[str, int], HeadraceError] = {}
         for number, entry in enumerate(self._parking.waiting()):
@@ -132,14 +132,14 @@ class Compensation:
             raise _SinkEnded("the sink was ended")
 
     async def _send(self, sink: Sink, batches: list[MessageBatch]) -> list[BaseException | None]:
-        """Sends all at the same time; what became of each."""
+        """Sends all at the same time; returns the result of each."""
         self.idle = False
         sendings = [asyncio.ensure_future(sink.resend(batch)) for batch in batches]
         try:
             await asyncio.wait(sendings) if sendings else None
         finally:
             await cancel(*sendings)
-        # A sink that is cut off cancels what waits for its confirmations.
+        # A sink that is aborted cancels its confirmations.
         results = [_SinkEnded("the sink was ended") if one.cancelled() else one.exception() for one in sendings]
         self.idle = all(result is None or isinstance(result, MessageRefused) for result in results)
         return results
@@ -163,7 +163,7 @@ class Compensation:
                 )
 
     def _tried(self, entry: ParkedEntry, reason: str) -> ParkedEntry:
-        """The entry after one more refusal."""
+        """Returns the entry after one more refusal."""
         now, attempts = time.time_ns() // 1000, entry.attempts + 1
         manual = attempts >= self._settings.attempts
         return replace(
@@ -177,7 +177,7 @@ class Compensation:
 
 
 def _batch(entry: ParkedEntry, content: ParkedContent) -> MessageBatch:
-    """The message as it was published at first."""
+    """Returns the message as it was first published."""
     return MessageBatch(
         entry.topic,
         entry.partition,

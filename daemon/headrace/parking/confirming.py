@@ -1,4 +1,4 @@
-"""The base of sinks whose brokers confirm or refuse message by message: many in flight, retries, order kept."""
+"""The base of sinks whose brokers confirm or refuse each message: many in flight, retries, order kept."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ log = structlog.get_logger(__name__)
 class ConfirmingSink(Sink):
     """One connection, from start to its failure. Tags number what is handed over, from 1 on.
 
-    A refused message is sent again up to `retries` times, while others go on: see retries. After the last retry the
-    sink fails or, with a parking, the message is parked with those behind it. What is in flight: see window.
-    """
+    A refused message is sent again up to `retries` times, while others continue: see retries. After the last retry the
+    sink fails or, with a parking, the message is parked with those that wait for it. What is in flight: see window."""
 
     def __init__(self, settings: RetrySettings, lease: Lease, parking: Parking | None = None) -> None:
         super().__init__(lease, parking if settings.capabilities.parks else None)
@@ -35,16 +34,16 @@ class ConfirmingSink(Sink):
         self._window = Window(settings.max_in_flight, settings.max_in_flight_bytes)
         self._retries = Retries(settings, self._window, self._parking, self._scope)
         self._refused: Refusals = {}
-        """Not dealt with yet."""
+        """Not handled yet."""
         self._work, self._room = asyncio.Event(), asyncio.Event()
-        """Set when there may be something to do for the task of retries; and to hand over for publish()."""
+        """Set when the task of retries may have something to do; and when publish() may hand over something."""
         self._turning = asyncio.Lock()
-        """Of whoever hands messages over: what is held back changes under it only."""
+        """Held while messages are handed over: held-back messages change only under it."""
         self._handing: asyncio.Timeout | None = None
         """Set while the client library takes messages."""
         self._tasks: list[asyncio.Task[None]] = []
         self._heard_at = 0.0
-        """When the broker answered last, on the loop's clock."""
+        """When the broker last answered, on the loop's clock."""
 
     # -- what an adapter has to do ----------------------------------------------------------------------------------
 
@@ -55,14 +54,14 @@ class ConfirmingSink(Sink):
 
     @abstractmethod
     def _scope(self, batch: MessageBatch) -> str:
-        """The topic or exchange that the messages go to."""
+        """Returns the topic or exchange that the messages go to."""
 
     def _paused(self) -> bool:
-        """Whether the broker has told us to wait, so that answers may take longer than usual."""
+        """Returns whether the broker has asked us to wait, so that answers may take longer than usual."""
         return False
 
     def _settled(self, low: int, high: int, refusal: str = "") -> None:
-        """The broker's answer to the tags from `low` to `high`: confirmed, or refused with a reason."""
+        """Handles the broker's answer to the tags from `low` to `high`: confirmed, or refused with a reason."""
         if self.failure is not None:
             return
         self._heard_at = asyncio.get_running_loop().time()
@@ -77,7 +76,7 @@ class ConfirmingSink(Sink):
         self._room.set()
 
     def _lost(self, error: HeadraceError) -> None:
-        """The connection is gone, or can't be trusted any more: nothing is confirmed from here on."""
+        """Records that the connection is lost, or not reliable any more: nothing is confirmed from here on."""
         if self.failure is not None:
             return
         self.failure = error
@@ -87,12 +86,12 @@ class ConfirmingSink(Sink):
             self._handing.reschedule(asyncio.get_running_loop().time())
 
     def _begin_tasks(self, name: str) -> None:
-        """To be called at the end of start()."""
+        """Starts the tasks; must be called at the end of start()."""
         works = {"retries": self._work_off, "answers": self._watch}
         self._tasks = [asyncio.create_task(self._guarded(work), name=f"{name}: {what}") for what, work in works.items()]
 
     async def _end_tasks(self) -> None:
-        """To be called by abort() and close(). Whoever still waits, be it for room, is told."""
+        """Ends the tasks; must be called by abort() and close(). All waiting callers are notified."""
         self._lost(SinkError("the sink was ended"))
         tasks, self._tasks = self._tasks, []
         await cancel(*tasks)
@@ -101,7 +100,7 @@ class ConfirmingSink(Sink):
     # -- handing over -----------------------------------------------------------------------------------------------
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
-        """Waits while max_in_flight messages or max_in_flight_bytes are unconfirmed."""
+        """Publishes a batch; waits while max_in_flight messages or max_in_flight_bytes are unconfirmed."""
         self._check()
         entry = Entry(batch, confirmation())
         self._window.entries.append(entry)
@@ -137,7 +136,7 @@ class ConfirmingSink(Sink):
         self._lease.check()
         first = self._window.sent(entry, indexes, asyncio.get_running_loop().time(), again=again)
         try:
-            async with asyncio.timeout(None) as self._handing:  # whose limit is set by _lost()
+            async with asyncio.timeout(None) as self._handing:  # _lost() sets its limit
                 try:
                     await self._transmit(entry.batch, indexes, first)
                 finally:
@@ -151,7 +150,7 @@ class ConfirmingSink(Sink):
         self._check()
 
     def _fitting(self, entry: Entry, at: int) -> int:
-        """Where the messages end, from `at` on, that may go on now."""
+        """Returns where the messages end, from `at` on, that may be sent now."""
         takes = entry.alone or self._retries.takes(entry.batch)
         return self._window.fitting(entry.batch, at) if takes else at
 
@@ -168,7 +167,7 @@ class ConfirmingSink(Sink):
     # -- tasks ------------------------------------------------------------------------------------------------------
 
     async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """A task that ends for whatever reason must not leave others waiting."""
+        """Runs a task so that its end, for whatever reason, does not leave others waiting."""
         try:
             await work()
         except HeadraceError as error:
@@ -178,8 +177,8 @@ class ConfirmingSink(Sink):
             self._lost(SinkError(f"an unexpected error, {type(error).__name__}: {error}"))
 
     async def _watch(self) -> None:
-        """When no answer comes, the connection is dead, whatever the kernel believes. Answers to others count: a sink
-        may have one message at a time under way of the many that it was given."""
+        """Detects a dead connection: no answer comes, whatever the kernel reports. Answers to other messages count: a
+        sink may send one message at a time of the many that it was given."""
         loop = asyncio.get_running_loop()
         quiet_from, runs = loop.time(), self._window.runs
         while self.failure is None:
@@ -190,7 +189,7 @@ class ConfirmingSink(Sink):
                 raise SinkError(f"the broker did not confirm a message within {self._timeout:g} s")
 
     async def _work_off(self) -> None:
-        """Sends again what was refused when it is time, and then what stands behind it."""
+        """Sends refused messages again when they are due, and then those that wait for them."""
         loop = asyncio.get_running_loop()
         while self.failure is None:
             with contextlib.suppress(TimeoutError):

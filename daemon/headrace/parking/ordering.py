@@ -1,4 +1,4 @@
-"""Which messages have to wait behind others: those about the same row, or about a table as a whole."""
+"""Which messages must wait for others: those about the same row, or about a table as a whole."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from headrace.model import Unit
 
 
 class Blocks:
-    """A set of messages by what they are about. The order of two messages holds within one scope: a topic or an
+    """A set of messages by what they are about. The order of two messages is kept within one scope: a topic or an
     exchange."""
 
     def __init__(self) -> None:
         self._keys: Counter[tuple[str, str]] = Counter()
         self._tables: Counter[tuple[str, str]] = Counter()
-        """Of every message."""
+        """The tables of all messages."""
         self._whole: Counter[tuple[str, str]] = Counter()
-        """Of those that are about tables as a whole."""
+        """The tables of messages about tables as a whole."""
         self._count: Counter[str] = Counter()
         self._everything: Counter[str] = Counter()
-        """Messages about no table, such as the begin of a transaction: they wait for each other only."""
+        """Messages about no table, such as the begin of a transaction: they wait only for each other."""
 
     def add(self, scope: str, unit: Unit) -> None:
-        """One message more."""
+        """Adds one message."""
         self._move(scope, unit, 1)
 
     def remove(self, scope: str, unit: Unit) -> None:
-        """One less, that was added."""
+        """Removes one message that was added."""
         self._move(scope, unit, -1)
 
     def blocks(self, scope: str, unit: Unit) -> bool:
-        """Whether a message has to wait behind one of these."""
+        """Returns whether a message must wait for one of these."""
         if not self._count[scope]:
             return False
         if not unit.tables:
@@ -56,7 +56,7 @@ class Blocks:
 
 
 def _database(table: str) -> str:
-    """`schema.*` of `schema.table`."""
+    """Returns `schema.*` of `schema.table`."""
     return f"{table.partition('.')[0]}.*"
 
 

@@ -1,4 +1,4 @@
-"""The stored forms of a parked message: its entry as a row of plain values, its content behind it."""
+"""The stored forms of a parked message: its entry as a row of plain values, followed by its content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENTRY_FIELDS = tuple(ParkedEntry.__slots__)
 
 
 def entry_row(entry: ParkedEntry, time: Time = int) -> list[Any]:
-    """Returns the values of an entry; `time` turns microseconds since 1970 UTC into what the store takes."""
+    """Returns the values of an entry; `time` converts microseconds since 1970 UTC for the store."""
     unit = orjson.dumps([entry.unit.tables, entry.unit.keys]).decode()
     times = map(time, (entry.created_us, entry.tried_us, entry.due_us))
     fixed = [entry.number, entry.id, entry.scope, entry.topic, entry.partition]
@@ -25,7 +25,7 @@ def entry_row(entry: ParkedEntry, time: Time = int) -> list[Any]:
 
 
 def entry_of(row: Sequence[Any], micros: Callable[[Any], int] = int) -> ParkedEntry:
-    """Reads what entry_row() returned; `micros` is the reverse of `time`. Raises ValueError or TypeError."""
+    """Reads what entry_row() returned; `micros` reverses `time`. Raises ValueError or TypeError."""
     tables, keys = orjson.loads(row[5])
     unit, state = Unit(tuple(tables), tuple(keys)), ParkingState(row[8])
     return ParkedEntry(*[*row[:5], unit, row[6], row[7], state, *map(micros, row[9:12]), row[12]])

@@ -1,4 +1,4 @@
-"""The parking of one run: parks messages, says what stands behind them, and has them stored before the position."""
+"""The parking of one run: parks messages, knows which wait for them, and stores them before the position."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _TELL_EVERY = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits to be sent again."""
+    """The messages that wait to be sent again."""
 
     messages: int = 0
     bytes: int = 0
     needs_operator: int = 0
     """Messages that need an operator."""
     oldest_us: int = 0
-    """When the oldest was parked, in microseconds since 1970 UTC; 0 when there is none."""
+    """When the oldest was parked, in microseconds since 1970 UTC; 0 if there is none."""
 
 
 class OrderedParking(Parking):
-    """Opened once the run's epoch is known. What it holds in memory of each message is its entry, not its content.
-    `on_change` is called with what waits whenever that changes."""
+    """The parking, opened once the run's epoch is known. In memory it keeps each message's entry, not its content.
+    `on_change` is called with the waiting messages whenever they change."""
 
     def __init__(
         self, settings: ParkingSettings, store: ParkingStore, destination: str, on_change: Callable[[Waiting], None]
@@ -47,7 +47,7 @@ class OrderedParking(Parking):
         self._entries: dict[int, ParkedEntry] = {}
         """By number, in the order of parking."""
         self._numbers: dict[tuple[str, str, int], int] = {}
-        """By id, topic and partition, which tell a message from all others."""
+        """By id, topic and partition, which identify a message."""
         self._blocks = Blocks()
         self._pending: list[ParkedMessage] = []
         """Not stored yet."""
@@ -59,15 +59,15 @@ class OrderedParking(Parking):
         """Set when something may have to be sent."""
 
     async def open(self, guard: Guard) -> None:
-        """Takes the store over and reads what waits. Raises StateStoreError or Fenced."""
+        """Takes the store over and reads the waiting messages. Raises StateStoreError or Fenced."""
         await self.store.open()
         await self.store.begin(guard)
         await self.reload()
 
     async def reload(self) -> None:
-        """Reads what is stored anew: somebody else has changed it."""
+        """Reads the store again: somebody else has changed it."""
         async with self._storing:
-            # A sink may store them while the others are read, and park more.
+            # A sink may store these while the others are read, and park more.
             before, first = [one.entry for one in self._pending], self._next
             stored = await self.store.entries()
             entries = [*stored, *before, *(entry for number, entry in self._entries.items() if number >= first)]
@@ -82,8 +82,8 @@ class OrderedParking(Parking):
         return bool(self._entries) and self._blocks.blocks(scope, unit)
 
     def park(self, scope: str, batch: MessageBatch, index: int, reason: str, attempts: int) -> None:
-        """One that is parked already, and comes again because the position is before it, goes to the end:
-        what was before it in the binlog may have been parked behind it since."""
+        """Parks a message. If it is already parked, and comes again because the position is before it, it goes to the
+        end: messages before it in the binlog may have been parked after it since."""
         headers = batch.headers[index]
         id_ = headers[0][1].decode("utf-8", "replace") if headers else ""
         known, replaces = self._forget((id_, batch.topic, batch.partition))
@@ -110,7 +110,7 @@ class OrderedParking(Parking):
         if known is not None and known.attempts > attempts:
             entry = replace(
                 known, number=entry.number, unit=entry.unit, scope=scope, size=size
-            )  # what is known of it, with what it is now
+            )  # its history, with its present content
         tag = batch.tags[index] if batch.tags is not None else ""
         content = ParkedContent(body, key, tuple(headers), tag, batch.commit_time_us)
         self._pending.append(ParkedMessage(entry, content, replaces))
@@ -118,7 +118,7 @@ class OrderedParking(Parking):
         self._tell(entry)
 
     def wait_us(self, turn: int) -> int:
-        """Microseconds to wait before a message is sent again for the `turn`-th time."""
+        """Returns the microseconds to wait before a message is sent again for the `turn`-th time."""
         settings = self._settings
         seconds: float = min(settings.max_delay, settings.delay * settings.delay_factor ** min(turn - 1, 200))
         return int(seconds * 1e6)
@@ -135,7 +135,7 @@ class OrderedParking(Parking):
         )
 
     def _forget(self, name: tuple[str, str, int]) -> tuple[ParkedEntry | None, int]:
-        """Takes a message out again, stored or not; the number that it is stored under, or 0."""
+        """Removes a message, stored or not; returns its entry, and the number that it is stored under, or 0."""
         entry = self._entries.get(self._numbers.get(name, 0))
         if entry is None:
             return None, 0
@@ -183,7 +183,7 @@ class OrderedParking(Parking):
         self.changed.set()
 
     async def flush(self, guard: Guard) -> None:
-        """Stores what was parked by now: to be awaited before a position behind it is. Raises StateStoreError or
+        """Stores what was parked by now: must be awaited before a position after it. Raises StateStoreError or
         Fenced."""
         if not self._pending:
             return
@@ -195,18 +195,18 @@ class OrderedParking(Parking):
     # -- for the compensation loop ------------------------------------------------------------------------------------
 
     def waiting(self) -> list[ParkedEntry]:
-        """What waits and is stored, in the order of parking."""
+        """Returns the stored messages, in the order of parking."""
         pending = {message.entry.number for message in self._pending}
         return [entry for entry in self._entries.values() if entry.number not in pending]
 
     def delivered(self, entries: Sequence[ParkedEntry]) -> None:
-        """Those were removed from the store: what stood behind them is free."""
+        """Records that those were removed from the store: messages that waited for them may be sent."""
         for entry in entries:
             self._drop(entry.number)
         self._tell_status()
 
     def tried(self, entries: Sequence[ParkedEntry]) -> None:
-        """Those were refused once more; each is what the store has now."""
+        """Records that those were refused once more; each is as the store has it now."""
         for entry in entries:
             if (known := self._entries.get(entry.number)) is not None:
                 self._needs_operator += (entry.state is ParkingState.NEEDS_OPERATOR) - (
@@ -221,8 +221,8 @@ class OrderedParking(Parking):
 
 
 async def ensure_delivered(destination: str, stores: Sequence[ParkingStore]) -> None:
-    """Raises StateStoreError when messages wait in stores that are not used any more: changes of the same rows would go
-    out ahead of them, and nobody would ever send them."""
+    """Raises StateStoreError if messages wait in stores that are no longer used: changes of the same rows would be
+    published before them, and nobody would ever send them."""
     for store in stores:
         try:
             waiting = await store.entries()

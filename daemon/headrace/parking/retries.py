@@ -1,4 +1,4 @@
-"""Messages that a broker refuses, and those that wait behind them: when each is sent again, or parked."""
+"""Messages that a broker refuses, and those that wait for them: when each is sent again, or parked."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from headrace.ports.sink import Parking
 log = structlog.get_logger(__name__)
 
 _HELD_LIMIT = 10
-"""So many times max_in_flight may be held back, before publishing waits."""
+"""Multiple of max_in_flight that may be held back before publishing waits."""
 _EARLY = 0.001
-"""Seconds that a timer may come too early."""
+"""Seconds that a timer may fire too early."""
 
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A message that waits: it was refused, or stands behind one that was or that is parked."""
+    """A message that waits: it was refused, or must come after one that was refused or is parked."""
 
     entry: Entry
     index: int
     refusals: int = 0
-    """Only those in its own turn: what is refused behind another has to be sent again anyhow."""
+    """Only those in its own turn: a message that was refused while it waits for another must be sent again anyway."""
     reason: str = ""
     due: float = 0.0
     """On the loop's clock."""
     hopeless: bool = False
-    """Whether it is to be parked."""
+    """Whether it must be parked."""
     after: int = 0
     """It may be parked once all is answered that was handed over before this tag; 0: not known yet."""
 
 
 class Retries:
-    """Keeps what is held back in the order it was published. A refused message goes again alone; those behind it that
-    it shares a row or table with follow once it is confirmed, also when they had been confirmed before: so the last
-    word about a row is always the newest. Nothing in here waits."""
+    """Keeps what is held back in the order it was published. A refused message is sent again alone. Those after it that
+    share a row or table with it follow once it is confirmed, even if they had been confirmed before, so that the last
+    message about a row is always the newest. Nothing here waits."""
 
     def __init__(
         self, settings: RetrySettings, window: Window, parking: Parking | None, scope: Callable[[MessageBatch], str]
@@ -50,28 +50,29 @@ class Retries:
         self._settings, self._window, self._parking, self._scope = settings, window, parking, scope
         self._held: list[_Held] = []
         self._blocks = Blocks()
-        """What is held is about."""
+        """What the held messages are about."""
         self._burst, self._burst_end = 1, 0
-        """How many followers may be sent again at a time, and the tag behind those that were: twice as many once all of
-        these are answered, and one after a refusal. A queue that has just had no room may not have it for all."""
+        """How many following messages may be sent again at a time, and the tag after those that were: twice as many
+        once all of these are answered, and one after a refusal. A queue that was just full may not have space for
+        all."""
         self._hopeless: set[str] = set()
-        """Addresses where a message was refused for good and none was confirmed since."""
+        """Addresses where a message was refused permanently and none was confirmed since."""
         self._told: set[str] = set()
-        """Those where one was refused at all, and the log has said so."""
+        """Those where any message was refused, and the log has said so."""
         self.impatient = False
-        """Whether any answer of the broker may let something go on."""
+        """Whether any answer of the broker may allow something to be sent."""
         self.due: float | None = None
-        """When the next refused message is to be sent again, on the loop's clock."""
+        """When the next refused message is sent again, on the loop's clock."""
 
     def takes(self, batch: MessageBatch) -> bool:
-        """Whether a new batch may go on, past what is held or behind it. One whose messages are not told apart would
-        have to wait behind it as a whole."""
+        """Returns whether a new batch may be published, before or after what is held. One whose messages can't be
+        distinguished would have to wait as a whole."""
         if batch.units is None:
             return not self._held
         return len(self._held) < _HELD_LIMIT * self._settings.max_in_flight
 
     def sift(self, entry: Entry, indexes: Sequence[int]) -> Sequence[int]:
-        """Of new messages those that may be sent; the others are held."""
+        """Returns those of the new messages that may be sent; the others are held."""
         parking, blocks = self._parking, self._blocks
         if not self._held and parking is None:
             return indexes
@@ -89,7 +90,7 @@ class Retries:
     # -- refusals --------------------------------------------------------------------------------------------------
 
     def take(self, refused: Refusals, now: float) -> None:
-        """Holds back what was refused, and what stands behind it. Raises SinkRejected after the last retry, when
+        """Holds back what was refused, and what must come after it. Raises SinkRejected after the last retry, if
         nothing may be parked."""
         held = {(one.entry, one.index): one for one in self._held}
         self._held, self._blocks = order, blocks = [], Blocks()
@@ -137,7 +138,7 @@ class Retries:
         self._hopeless.add(batch.topic)
 
     def confirmed(self, topic: str) -> None:
-        """Something was confirmed at an address: the next refusal there may be a passing one."""
+        """Records a confirmation at an address: the next refusal there may be temporary."""
         if self._told or self._hopeless:
             self._hopeless.discard(topic)
             self._told.discard(topic)
@@ -145,8 +146,8 @@ class Retries:
     # -- what goes on ----------------------------------------------------------------------------------------------
 
     def release(self, now: float) -> list[tuple[Entry, list[int]]]:
-        """What is to be sent now, in order, as far as there is room; parks what has to be. Raises SinkRejected
-        when no more may be parked."""
+        """Returns what must be sent now, in order, as far as limits allow; parks what must be parked. Raises
+        SinkRejected if no more may be parked."""
         kept: list[_Held] = []
         blocks, count, size, followers = Blocks(), 0, 0, 0
         ready: list[tuple[Entry, list[int]]] = []
@@ -165,7 +166,7 @@ class Retries:
             elif held.hopeless or (self._parking is not None and self._parking.blocked(scope, unit)):
                 keeps = not self._park(held, scope, self._window.next_tag + count)
             elif held.due <= now + _EARLY:
-                keeps = held.refusals > 0  # it goes alone, and those behind it once it is confirmed
+                keeps = held.refusals > 0  # it is sent alone, and those after it once it is confirmed
                 if (keeps or followers < may) and self._window.takes(count + 1, size + entry.size(index)):
                     count, size, followers = count + 1, size + entry.size(index), followers + (not keeps)
                     if ready and ready[-1][0] is entry:
@@ -185,8 +186,8 @@ class Retries:
         return ready
 
     def _park(self, held: _Held, scope: str, next_tag: int) -> bool:
-        """Parks a message unless one before it, that it shares a row with, may still come to be parked: all
-        that was handed over, and is about to be, up to `next_tag` has to be answered first."""
+        """Parks a message unless an earlier one that shares a row with it may still be parked: all that was handed
+        over, and will be, up to `next_tag` must be answered first."""
         assert self._parking is not None
         held.after = held.after or next_tag
         if held.after > self._window.next_tag or not self._window.answered(held.after):

@@ -1,4 +1,4 @@
-"""What sinks whose brokers confirm message by message have in common: how often a refused one is tried again."""
+"""The common settings of sinks whose brokers confirm each message: how many times a refused one is retried."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A change becomes messages: filter, routing, projection, message builder, byte queue."""
+"""Turns a change into messages: filter, routing, projection, message builder, byte queue."""

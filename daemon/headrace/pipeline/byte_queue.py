@@ -11,47 +11,47 @@ from headrace.pipeline.process_budget import NO_BUDGET, ProcessBudget
 
 
 class ByteQueue:
-    """Batches in order, charged from put() to release(): what waits and what is in flight share one budget, and the
-    process's, once the queue has joined it. `starved` is called when all batches are taken, and another one has to wait
-    until they are released: who gathers them waits for nothing."""
+    """A queue of batches in order. A batch counts from put() to release(): waiting batches and those in flight share
+    one budget, and the process's budget once the queue has joined it. `starved` is called when all batches are taken
+    and another one must wait until they are released: a task that gathers batches then stops waiting for more."""
 
     def __init__(
         self, budget: int, process: ProcessBudget = NO_BUDGET, starved: Callable[[], object] = lambda: None
     ) -> None:
         self._budget, self._process, self._starved = budget, process, starved
         self._held_up = 0
-        """How many wait in put()."""
+        """Number of callers waiting in put()."""
         self.used = self._outstanding = 0
         self._items: deque[MessageBatch] = deque()
         self._filled, self._room, self._emptied = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._emptied.set()
 
     def join(self) -> None:
-        """From here on the queue counts in the process's budget."""
+        """Counts the queue in the process's budget from now on."""
         self._process.join(self)
 
     async def alone(self) -> None:
-        """Waits for the turn to have a large value in memory, which lasts until all in the queue is confirmed and
+        """Waits for the turn to have a large value in memory. The turn lasts until all in the queue is confirmed and
         end_alone() is called."""
         await self._process.alone(self)
 
     def end_alone(self) -> None:
-        """Gives the turn back, once the queue is empty."""
+        """Ends the turn, once the queue is empty."""
         if not self._outstanding:
             self._process.end_alone(self)
 
     def leave(self) -> None:
-        """What is still in the queue counts no more: nobody will take it."""
+        """Stops counting what is still in the queue: nobody will take it."""
         self._process.leave(self)
 
     def fits(self, batch: MessageBatch) -> bool:
-        """Whether put() would not wait."""
+        """Returns whether put() would not wait."""
         used = self.used + batch.size
         return not self.used or (used <= self._budget and self._process.allows(self, used))
 
     async def put(self, *batches: MessageBatch) -> None:
-        """Waits until the batch fits; one that is larger than the budget passes alone. Several that are confirmed only
-        together go in together."""
+        """Waits until the batch fits, and adds it. A batch larger than the budget passes when the queue is empty.
+        Batches that are confirmed only together go in together."""
         if not self.fits(batches[0]):
             self._held_up += 1
             try:
@@ -71,7 +71,7 @@ class ByteQueue:
         self._filled.set()
 
     async def get(self) -> MessageBatch:
-        """The oldest batch that nobody has taken."""
+        """Waits for and returns the oldest batch that nobody has taken."""
         while not self._items:
             if self._held_up:
                 self._starved()
@@ -80,13 +80,13 @@ class ByteQueue:
         return self._items.popleft()
 
     def take_waiting(self) -> list[MessageBatch]:
-        """All batches that nobody has taken, in order."""
+        """Returns all batches that nobody has taken, in order."""
         taken = list(self._items)
         self._items.clear()
         return taken
 
     def release(self, size: int) -> None:
-        """Gives back what a confirmed batch was charged."""
+        """Subtracts a confirmed batch's size."""
         self.used -= size
         self._outstanding -= 1
         if not self._outstanding:
@@ -95,22 +95,22 @@ class ByteQueue:
         self._process.released()
 
     def give_back(self, size: int) -> None:
-        """A batch that is not confirmed takes so many bytes less."""
+        """Subtracts bytes that a batch which is not confirmed no longer needs."""
         if size:
             self.used -= size
             self.look_again()
             self._process.released()
 
     def look_again(self) -> None:
-        """There may be room for what waits in put()."""
+        """Lets waiting put() calls check the budget again."""
         self._room.set()
 
     def clear(self) -> None:
-        """Lets go of what nobody will take any more."""
+        """Drops what nobody will take any more."""
         self._items.clear()
 
     async def empty(self) -> None:
-        """Returns once everything that was put in is released."""
+        """Waits until everything that was put in is released."""
         await self._emptied.wait()
 
     def __len__(self) -> int:

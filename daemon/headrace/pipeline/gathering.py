@@ -1,4 +1,4 @@
-"""Small batches that wait together become one a topic and partition, so that none is a request of its own."""
+"""Joins small waiting batches into one for each topic and partition, so that each is not a request of its own."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from itertools import chain
 from headrace.model import MessageBatch
 
 SMALL = 64 * 1024
-"""Bytes of a batch that others may join; what is larger is worth a request."""
+"""Maximum size in bytes of a batch that may be joined; a larger one is worth a request."""
 _MOST = 4 * SMALL
-"""Bytes that go together."""
+"""Maximum total size in bytes."""
 
 Target = tuple[str, int]
 
 
 def target_of(batch: MessageBatch) -> Target:
-    """Topic and partition."""
+    """Returns topic and partition."""
     return batch.topic, batch.partition
 
 
 def together(waiting: Sequence[MessageBatch], *, one_log: bool = False) -> int:
-    """How many batches, from the first on, may be handed over together; 1 at least. They end with a position, because
-    one without it stands for a part of what follows. Batches of a sink that parks or tags messages stay as they are.
+    """Returns how many batches, from the first on, may be handed over together; at least 1. They end with a position,
+    because a batch without one is part of what follows. Batches of a sink that parks or tags messages are not joined.
     `one_log`: the sink writes all topics into one stream, so only batches of one topic may go together: joined() would
-    put the second one's messages behind all of the first one's."""
+    put all messages of the first topic before those of the second."""
     count, size = 1, 0
     target: Target | None = None
     for number, batch in enumerate(waiting, 1):
@@ -33,7 +33,7 @@ def together(waiting: Sequence[MessageBatch], *, one_log: bool = False) -> int:
         if batch.size > SMALL or size > _MOST or batch.barrier or batch.units is not None or batch.tags is not None:
             break
         if batch.values and not batch.size:
-            break  # a sink has put it on disk, and may be given it again: it can be of any size
+            break  # a sink has put it on disk and may get it again: it can have any size
         if one_log and batch.values:
             if target is not None and target_of(batch) != target:
                 break
@@ -44,7 +44,7 @@ def together(waiting: Sequence[MessageBatch], *, one_log: bool = False) -> int:
 
 
 def joined(batches: Sequence[MessageBatch]) -> list[MessageBatch]:
-    """The same messages in a batch a target, in order within each. The last batch has the position."""
+    """Returns the same messages in one batch for each target, in order within each. The last batch has the position."""
     targets: dict[Target, list[MessageBatch]] = {}
     for batch in batches:
         if batch.values:

@@ -1,4 +1,4 @@
-"""Turns changes into message batches: one for each topic and partition, until somebody takes them."""
+"""Builds message batches from changes: one for each topic and partition, until they are taken."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from headrace.rules.templates import Template
 from headrace.settings.destination import DestinationSettings
 
 _MESSAGE_OVERHEAD = 400
-"""Bytes that a message costs besides its value: headers and the objects that hold it."""
+"""Bytes that a message costs besides its value: headers and the objects for it."""
 _NATIVE_OVERHEAD = 160
-"""The same where native code has written it: headers, as they are mostly sent."""
+"""The same for messages of native code: the headers of most messages."""
 _UNIT_OVERHEAD = 300
 _PARTIAL: Header = ("headrace-image", b"partial")
 _BATCH_BYTES, _NATIVE_BATCH_BYTES = 512 * 1024, 832 * 1024
-"""That are collected before a batch is taken, by Python and by native code, which stops before a rows event that would
-go beyond: with headers it is one record batch of Kafka's, as [sink] batch_bytes is by default, and a second one for the
-rest would cost as much again."""
+"""Bytes that are collected before a batch is taken, by Python and by native code, which stops before a rows event that
+would exceed it. With headers this is one record batch of Kafka's, as [sink] batch_bytes is by default; a second one for
+the rest would cost as much again."""
 _BATCH_MESSAGES = 5_000
 _WIDEST = 8
-"""How many times as much is collected at most, where messages go to many partitions."""
+"""The most that this is multiplied by if messages go to many partitions."""
 _INSERT, _UPDATE = Operation.INSERT, Operation.UPDATE
 _SECOND = 2
 """In the id of the INSERT that half of an update became; the DELETE has none, and its tombstone 1."""
@@ -50,14 +50,13 @@ Change = RowsChange | SchemaChange | TransactionMark
 
 
 class MessageBuilder:
-    """Collects the messages of changes, until somebody takes them.
+    """Collects the messages of changes until they are taken.
 
-    `one_log`: the sink writes all topics into one stream, whose order has to be the binlog's. Otherwise the batches of
-    several topics fill beside each other, so that a topic with a message a transaction does not cut up the others.
-    `native`: headrace-native, which makes what it knows how to make. `marks`: the begin and end of transactions are
-    published. `two_numbers`: an updated row takes two.
-    `largest`: bytes that a message with large values may have.
-    """
+    `one_log`: the sink writes all topics into one stream, whose order must be the binlog's. Otherwise the batches of
+    several topics fill in parallel, so that a topic with one message per transaction does not split the others.
+    `native`: headrace-native, which makes the messages that it can make. `marks`: the begin and end of transactions are
+    published. `two_numbers`: an updated row takes two numbers. `largest`: maximum bytes of a message with large
+    values."""
 
     def __init__(
         self,
@@ -79,13 +78,13 @@ class MessageBuilder:
         self._format, self.projections = fmt, projections
         prepares = type(fmt).prepare is not Format.prepare
         self.preparation = Preparation(fmt, lambda schema: projections.of(schema).schema) if prepares else None
-        """Of the format, where that prepares for table schemas."""
+        """The format's, if it prepares for table schemas."""
         self.captures = projections.captures
-        """Whether rows of a schema and table are published."""
+        """Returns whether rows of a schema and table are published."""
         self._values: ValueFormat
         self._keyed: KeyedFormat
         self._add: Callable[[MessageBatch, RowsChange, bool], Sequence[int]]
-        """Puts a change's messages into a batch; the row that each is about, or begins with."""
+        """Puts a change's messages into a batch; returns the row that each is about, or begins with."""
         if isinstance(fmt, KeyedFormat):
             self._keyed, self._add = fmt, self._add_keyed
         else:
@@ -94,9 +93,9 @@ class MessageBuilder:
         self._server_uuid = server_uuid
         self._one_log, self._units, self._tag = one_log, units, tag
         self._plain = not isinstance(fmt, KeyedFormat) and not units and tag is None
-        """Whether a message has no more than its value and the headers of all."""
+        """Whether a message has only its value and the headers that all have."""
         self._each = rows_per_message == 1 and self._plain
-        """Whether the rows of an event may be formatted together and dealt out one by one."""
+        """Whether the rows of an event may be formatted together and distributed one by one."""
         self._epoch: Header = ("headrace-epoch", b"%d" % epoch)
         # Each partition's part should be worth a request of its own.
         self._full_bytes = (_BATCH_BYTES if native is None else _NATIVE_BATCH_BYTES) * min(projections.widest, _WIDEST)
@@ -119,10 +118,10 @@ class MessageBuilder:
         self.clear()
 
     def clear(self) -> None:
-        """Lets go of what nobody has taken."""
+        """Drops what nobody has taken."""
         self._batches: list[MessageBatch] = []
         self._open: dict[tuple[str, int], MessageBatch] = {}
-        """Those that messages of their topic and partition may still go into."""
+        """Batches that more messages of their topic and partition may go into."""
         self._size = self._count = 0
         """Bytes and messages of all of them."""
         self._counted: dict[tuple[str, str], TableRows] = {}
@@ -131,7 +130,7 @@ class MessageBuilder:
             self.native.clear()
 
     def _room(self) -> tuple[int, int]:
-        """Bytes and messages that go in before the batches should be taken."""
+        """Returns how many bytes and messages still fit before the batches should be taken."""
         return max(1, self._full_bytes - self._size), max(1, _BATCH_MESSAGES - self._count)
 
     def _grew(self, size: int, count: int) -> None:
@@ -139,17 +138,18 @@ class MessageBuilder:
         self._count += count
 
     def full(self) -> bool:
-        """Whether the batches should be taken before more goes in."""
+        """Returns whether the batches should be taken before more is added."""
         return self._size >= self._full_bytes or self._count >= _BATCH_MESSAGES
 
     def tick(self) -> None:
-        """Sets the time that the next messages carry; called a chunk, not a message."""
+        """Sets the time that the next messages carry; called once a chunk, not once a message."""
         self._now_ms = time.time_ns() // 1_000_000
         if self.native is not None:
             self.native.now_ms = self._now_ms
 
     def take(self, position: Position, received: float) -> list[MessageBatch]:
-        """The batches so far, one at least. The last moves the position, so each is to be confirmed in its turn."""
+        """Returns the batches so far, at least one. The last one moves the position, so they must be confirmed in
+        order."""
         batches = self._batches or [MessageBatch("", 0)]
         tables = [*self._counted.values()]
         batches[-1].tables = tables if self.native is None else tables + self.native.settle()
@@ -162,7 +162,7 @@ class MessageBuilder:
     # -- rows ------------------------------------------------------------------------------------------------------
 
     def emit(self, change: RowsChange) -> None:
-        """Formats one change of rows. Raises NotUnderstood when the rules don't fit the table."""
+        """Formats one change of rows. Raises NotUnderstood if the rules don't fit the table."""
         projection = self.projections.of(change.schema)
         if self._each and len(change.rows) > 1 and (each := projection.one_by_one(change)) is not None:
             self._put_each(*each)
@@ -171,8 +171,8 @@ class MessageBuilder:
             self._put_rows(part)
 
     def emit_large(self, change: RowsChange) -> Iterator[None]:
-        """The same for a change with large values, in slices: the messages are made with something that stands in for
-        the values, which are then put in. Raises NotUnderstood also for a message of more than `largest` bytes."""
+        """Does the same for a change with large values, in slices: messages are made with placeholders, which the
+        values then replace. Raises NotUnderstood also for a message of more than `largest` bytes."""
         projection = self.projections.of(change.schema)
         change.settle(projection.looked_at if self._format.takes_large else None)
         if not change.large:
@@ -207,8 +207,8 @@ class MessageBuilder:
             self._rows_of(rows.schema, rows.table).add(rows)
 
     def _append(self, made: MessageBatch) -> None:
-        """Puts messages that were made apart into the open batch of their topic; much is a batch of its own, because
-        native code would copy it."""
+        """Puts messages that were made separately into the open batch of their topic. Many messages are a batch of
+        their own, because native code would copy it."""
         if made.size > self._full_bytes:
             self._close_batches()
             self._batches.append(made)
@@ -235,7 +235,7 @@ class MessageBuilder:
         change = part.change
         batch = self._batch(part.address, part.partition)
         size, count = batch.size, len(batch.values)
-        firsts = self._add(batch, change, part.lone)  # or it raises, and nothing is counted
+        firsts = self._add(batch, change, part.lone)  # if it raises, nothing is counted
         self._count_rows(change, len(change.rows))
         batch.rows += len(change.rows)
         batch.commit_time_us = change.commit_time_us
@@ -249,7 +249,7 @@ class MessageBuilder:
         self._count += len(batch.values) - count
 
     def _put_each(self, partitions: list[int], addresses: dict[int, str], change: RowsChange) -> None:
-        """A message a row, where each row stays what it is and goes to a partition of its own."""
+        """Makes a message for each row, if each row keeps its operation and goes to its own partition."""
         base, where = self._named(change)
         rest = (where, self._epoch, *_of_rows(change))
         values, pos = self._values.encode_each(change, self._now_ms), change.pos
@@ -269,7 +269,7 @@ class MessageBuilder:
         self._count += len(values)
 
     def _rows_of(self, schema: str, table: str) -> TableRows:
-        """The count of a table's rows."""
+        """Returns the count of a table's rows."""
         rows = self._counted.get((schema, table))
         if rows is None:
             rows = self._counted[schema, table] = TableRows(schema, table)
@@ -288,7 +288,7 @@ class MessageBuilder:
             rows.deleted += count
 
     def _named(self, change: Change) -> tuple[bytes, Header]:
-        """The beginning of the ids of a change's messages, and the header that says where it stands."""
+        """Returns the beginning of the ids of a change's messages, and the header with its position."""
         origin = change.origin
         position = f"{origin.file}:{origin.transaction}"
         if type(change) is RowsChange and change.snapshot is not None:
@@ -348,7 +348,7 @@ class MessageBuilder:
     # -- what is not rows ------------------------------------------------------------------------------------------
 
     def emit_schema(self, change: SchemaChange) -> None:
-        """Formats one statement. Statements are not numbered: its id says behind which rows event it stands."""
+        """Formats one statement. Statements are not numbered: the id contains the rows event before it."""
         id_ = self._named(change)[0] + b"q"
         targets, barrier = self.projections.statement_targets(change.schema, change.table)
         for messages in self._format.schema_change(change, self._now_ms):
@@ -356,7 +356,7 @@ class MessageBuilder:
                 target = (messages.topic, 0) if messages.topic else targets[0]
                 self._put_few(target, messages, id_, change, _unit_of(change))
                 continue
-            # All rows before it are confirmed first, and all behind it wait, because they lie in other partitions.
+            # All rows before it are confirmed first, and all after it wait, because they are in other partitions.
             for target in targets:
                 self._close_batches()
                 copy = b"%b.%d" % (id_, target[1]) if len(targets) > 1 else id_
@@ -379,7 +379,7 @@ class MessageBuilder:
         about: SchemaChange | TransactionMark,
         unit: Unit,
     ) -> MessageBatch:
-        """Messages that are not about rows, into a batch of their topic."""
+        """Puts messages that are not about rows into a batch of their topic."""
         batch = self._batch(*target)
         batch.commit_time_us = about.commit_time_us
         size, more = batch.size, len(messages.values)
@@ -395,17 +395,17 @@ class MessageBuilder:
     # -- batches ---------------------------------------------------------------------------------------------------
 
     def _close_batches(self) -> None:
-        """What follows goes into others."""
+        """Starts new batches for what follows."""
         self._open.clear()
         if self.native is not None:
             self.native.close_batches()
 
     def _batch(self, topic: str, partition: int) -> MessageBatch:
-        """The open batch of a topic's partition."""
+        """Returns the open batch of a topic's partition."""
         target = (topic, 0 if self._one_log else partition)
         batch = self._open.get(target)
         if batch is None:
-            if self._one_log:  # what follows has to stand behind what is there, and the next behind it
+            if self._one_log:  # what follows must come after what is there, and the next after that
                 self._close_batches()
             native = self.native
             batch = MessageBatch(topic, partition) if native is None else native.new_batch(topic, partition)
@@ -415,18 +415,19 @@ class MessageBuilder:
 
 
 def _of_rows(change: RowsChange) -> tuple[Header, ...]:
-    """The headers that only some rows have."""
+    """Returns the headers that only some rows have."""
     partial = (_PARTIAL,) if change.partial else ()
     return (*partial, ("headrace-snapshot", change.snapshot.kind.encode())) if change.snapshot is not None else partial
 
 
 def _is_second(change: RowsChange) -> bool:
-    """Whether it is the later half of an update that became two parts."""
+    """Returns whether it is the later half of an update that became two parts."""
     return change.other is not None and change.operation is Operation.INSERT
 
 
 def _unit_of(change: SchemaChange) -> Unit:
-    """What a statement is about: all tables that it changes, by their names before and after; else their database."""
+    """Returns what a statement is about: all tables that it changes, by their names before and after; else their
+    database."""
     names: dict[str, None] = {}
     for table in change.tables:
         if table.renamed_from is not None:
@@ -459,8 +460,8 @@ def _put(
     numbers: Sequence[int] | None,
     again: int = 0,
 ) -> None:
-    """`numbers`: by row, its number in the event, where that belongs to the id. The second message of a row adds /1 to
-    it; `again`: how many there were already."""
+    """Puts messages into a batch. `numbers`: the number of each row in the event, if that is part of the id. The second
+    message of a row adds /1 to the id; `again`: how many messages of the row there were before."""
     if batch.keys is None and any(messages.keys):
         batch.keys = [None] * len(batch.values)
     last, first = -1, again
@@ -488,7 +489,7 @@ def make_builder(
     epoch: int,
     native: Any = None,
 ) -> MessageBuilder:
-    """What turns the destination's changes into messages, with headrace-native where there is one."""
+    """Returns a builder of the destination's messages, with headrace-native if it is available."""
     sink = settings.sink.capabilities
     return MessageBuilder(
         fmt,

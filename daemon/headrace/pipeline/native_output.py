@@ -1,4 +1,4 @@
-"""Messages that native code makes: where they go, and what counts of them."""
+"""Messages that native code makes: where they go, and their counts."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """What a message builder lets native code do with its batches."""
+    """The functions of a message builder that native code uses for its batches."""
 
     open_batch: Callable[[str, int], MessageBatch]
-    """Gives the open batch of a topic's partition."""
+    """Returns the open batch of a topic's partition."""
     room: Callable[[], tuple[int, int]]
-    """After how many more bytes and messages they should be taken."""
+    """Returns after how many more bytes and messages the batches should be taken."""
     grew: Callable[[int, int], None]
-    """So many bytes and messages have come in."""
+    """Adds to the counts of bytes and messages."""
 
 
 _MOST_TABLES = 200
-"""Of which it is remembered whether native code makes their rows."""
+"""For how many tables it is remembered whether native code makes their rows."""
 _MOST_COUNTERS = 6_000
-"""The rows of all tables beyond are counted together, as those of a table without a name."""
+"""Rows of all further tables are counted together, under a table without a name."""
 
 
 @dataclass(slots=True)
@@ -45,12 +45,12 @@ class NativeUse:
     """Whether native code makes the rows of a destination."""
 
     reason: str = ""
-    """Why it makes none, as a clause; "" where it makes those of some tables."""
+    """Why it makes none, as a clause; "" if it makes those of some tables."""
     tables: dict[tuple[str, str], str] = field(default_factory=dict)
-    """By schema and table, why Python makes the rows; "" where native code does. The first that came."""
+    """By schema and table, why Python makes the rows; "" if native code does. Only the first tables that came."""
 
     def note(self, schema: str, table: str, reason: str) -> bool:
-        """A table has come; whether there is anything new about it."""
+        """Records a table; returns whether this is new."""
         name = schema, table
         if self.tables.get(name) == reason or (len(self.tables) >= _MOST_TABLES and name not in self.tables):
             return False
@@ -59,12 +59,13 @@ class NativeUse:
 
     @property
     def of_python(self) -> dict[str, str]:
-        """The tables whose rows Python makes, and why."""
+        """Returns the tables whose rows Python makes, and why."""
         return {".".join(name): reason for name, reason in self.tables.items() if reason}
 
 
 def reason_of_destination(settings: DestinationSettings, fmt: ValueFormat | KeyedFormat, missing: str) -> str:
-    """Why native code makes no rows of a destination, as a clause; "" when it may. `missing`: why there is none."""
+    """Returns why native code makes no rows of a destination, as a clause; "" if it may. `missing`: why native code is
+    not available."""
     sink = settings.sink.capabilities
     if missing:
         return missing
@@ -80,8 +81,8 @@ def reason_of_destination(settings: DestinationSettings, fmt: ValueFormat | Keye
 def reason_of_table(
     projection: TableProjection, fmt: ValueFormat | KeyedFormat, unknown: Sequence[str], *, one_log: bool, several: bool
 ) -> str:
-    """The same of one table. `unknown` are columns whose type or character set it does not know; `several`: messages
-    have more than one row, but not all of an event."""
+    """Returns the same for one table. `unknown` are columns whose type or character set native code does not know;
+    `several`: messages have more than one row, but not all of an event."""
     if unknown:
         return f"it does not know the type of column {', '.join(unknown[:_NAMED])}"
     if projection.kept is None:
@@ -101,7 +102,8 @@ def reason_of_table(
 
 
 class NativeOutput(NativeRows):
-    """Of one message builder. `module` is headrace-native, `overhead` what a message is charged besides its bytes."""
+    """The native output of one message builder. `module` is headrace-native; `overhead` is what a message counts
+    besides its bytes."""
 
     def __init__(
         self,
@@ -127,7 +129,7 @@ class NativeOutput(NativeRows):
         self._targets: list[tuple[str, int]] = []
         self._counters: dict[tuple[str, str], int] = {}
         self._counted: list[tuple[str, str]] = []
-        """The tables by their counters' numbers."""
+        """The tables, by the number of their counter."""
         self._batches: list[tuple[MessageBatch, Any]] = []
         described = fmt.native_marks() if marks else None
         self.marks = described is not None
@@ -138,24 +140,24 @@ class NativeOutput(NativeRows):
         self._runs = False
         self.use = NativeUse()
         self.accepts: Callable[[], bool] = lambda: True
-        """Whether nobody else has to see the rows."""
+        """Whether no Python code needs to see the rows."""
 
     # -- batches --------------------------------------------------------------------------------------------------
 
     def new_batch(self, topic: str, partition: int) -> MessageBatch:
-        """An empty batch whose columns native code can fill."""
+        """Returns an empty batch whose columns native code can fill."""
         made = self._module.Batch()
         batch = MessageBatch(topic, partition, made.values, made.headers, keys=made.keys if self._keyed else None)
         self._batches.append((batch, made))
         return batch
 
     def close_batches(self) -> None:
-        """Those that are open get nothing more. While the reader runs it sees to that itself."""
+        """Stops adding to the open batches. While the reader runs, it does this itself."""
         if not self._runs:
             self.output.close_batches()
 
     def settle(self) -> list[TableRows]:
-        """Adds to the batches what native code knows of them; the rows that it made, by table."""
+        """Adds native code's counts to the batches. Returns the rows that it made, by table."""
         for batch, made in self._batches:
             rows, size, commit_us, last = made.made
             batch.rows += rows
@@ -169,7 +171,7 @@ class NativeOutput(NativeRows):
         return taken
 
     def clear(self) -> None:
-        """Lets go of what nobody has taken."""
+        """Drops what nobody has taken."""
         self.close_batches()
         self.output.take_counters()
         self._batches.clear()
@@ -182,7 +184,7 @@ class NativeOutput(NativeRows):
     def table(self, schema: TableSchema, layouts: Sequence[tuple[Any, ...] | None]) -> Any | None:
         try:
             projection = self._projections.of(schema)
-        except HeadraceError:  # told when rows come by
+        except HeadraceError:  # reported when rows arrive
             return None
         unknown = [column.name for column, one in zip(schema.columns, layouts, strict=False) if one is None]
         several = self._rows_per_message > 1
@@ -207,7 +209,7 @@ class NativeOutput(NativeRows):
                 self._two_numbers,
                 self._counter(projection.schema),
             )
-        except ValueError as error:  # a layout that this version of it does not know
+        except ValueError as error:  # a layout that this version of native code does not know
             self._note(schema, f"native code does not know what describes it: {error}")
             return None
         self._note(schema, "")
@@ -218,7 +220,7 @@ class NativeOutput(NativeRows):
             log.info("Python makes the rows of a table", table=schema.name, reason=reason)
 
     def _counter(self, schema: TableSchema) -> int:
-        """The number of the table's counter, which stays the same in all of its versions."""
+        """Returns the number of the table's counter, which is the same for all versions of the table."""
         name = schema.schema, schema.table
         if len(self._counted) >= _MOST_COUNTERS and name not in self._counters:
             name = "", ""

@@ -1,4 +1,4 @@
-"""Has a format prepare for each table schema before its first row."""
+"""Lets a format prepare for each table schema before its first row."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from headrace.model import TableSchema
 from headrace.ports.format import Format
 
 LIMIT = 30.0
-"""Seconds that a format may take for one table schema."""
+"""Maximum time for one table schema, in seconds."""
 _TABLES = 16_000
-"""Tables of which it is remembered what was prepared."""
+"""For how many tables the prepared schemas are remembered."""
 
 
 class Preparation:
-    """Of one format. `published` says how a table schema is published, and raises HeadraceError where it can't be."""
+    """The preparation of one format. `published` returns the published form of a table schema, and raises HeadraceError
+    if there is none."""
 
     def __init__(self, fmt: Format, published: Callable[[TableSchema], TableSchema]) -> None:
         self._format, self._published = fmt, published
         self._ready: dict[tuple[str, str], tuple[TableSchema, ...]] = {}
-        """The last two of each table: the stream's, and that of a snapshot."""
+        """The last two schemas of each table: the stream's, and that of a snapshot."""
         self._turn = asyncio.Lock()
 
     def unprepared(self, schema: TableSchema) -> Callable[[], Awaitable[None]] | None:
-        """None when rows of this table schema may come; else what has to be awaited first. It raises HeadraceError."""
+        """Returns None if rows of this table schema may come; else a function to await first, which raises
+        HeadraceError."""
         try:
             published = self._published(schema)
-        except HeadraceError:  # raised again when rows come
+        except HeadraceError:  # raised again when rows arrive
             return None
         return None if self._is_ready(published) else partial(self._run, published)
 
@@ -48,13 +50,13 @@ class Preparation:
 
 
 async def prepare(fmt: Format, published: TableSchema) -> None:
-    """Has a format prepare for a table schema as it is published, within the limit. Raises HeadraceError."""
+    """Lets a format prepare for a table schema as it is published, within the limit. Raises HeadraceError."""
     try:
         async with asyncio.timeout(LIMIT) as limit:
             await fmt.prepare(published)
     except HeadraceError:
         raise
-    except Exception as error:  # whatever the code of others raises
+    except Exception as error:  # foreign code may raise anything
         why = f"no answer within {LIMIT:g} s" if limit.expired() else f"{type(error).__name__}: {error}"
         raise FormatError(
             f"[message] format can't prepare for the table {published.name} ({why})",

@@ -1,4 +1,4 @@
-"""The budget that all queues of the process share, so that many destinations that catch up fit into its memory."""
+"""The memory budget that all queues of the process share, so that many destinations that catch up fit into memory."""
 
 from __future__ import annotations
 
@@ -10,58 +10,57 @@ from typing import Protocol
 _AHEAD_MOST = 2 << 20
 _AHEAD_LEAST = 256 << 10
 ALONE = 30.0
-"""Seconds that a large value waits for another destination's."""
+"""Maximum time in seconds that a large value waits for another destination's."""
 
 
 class Queue(Protocol):
-    """What the budget has to know of a queue."""
+    """What the budget needs to know of a queue."""
 
     used: int
-    """Bytes that it holds now."""
+    """Bytes in it now."""
 
     def look_again(self) -> None:
-        """There may be room for what waits."""
+        """Lets waiting callers check the budget again."""
 
 
 class ProcessBudget:
-    """Half of the budget is kept for all queues alike, whatever the others hold: so a destination whose sink is away
-    can't stop another one. The other half goes to whoever comes first. `total` in bytes; 0 for no limit."""
+    """Half of the budget is divided equally among all queues, so that a destination whose sink is unavailable can't
+    stop another one. The other half is first come, first served. `total` is in bytes; 0 for no limit."""
 
     def __init__(self, total: int) -> None:
         self._total = total
         self._queues: dict[Queue, None] = {}
         self._waiting: dict[Queue, None] = {}
-        """Those that have no room, longest first."""
+        """The queues that wait for memory, longest first."""
         self._alone: Queue | None = None
-        """Whose destination has a large value under way."""
+        """The queue whose destination has a large value in memory."""
         self._none_alone = asyncio.Event()
 
     def join(self, queue: Queue) -> None:
-        """Takes a queue in; from here on each has a smaller part."""
+        """Adds a queue; from now on each has a smaller share."""
         self._queues[queue] = None
 
     def leave(self, queue: Queue) -> None:
-        """Takes a queue out, with all that it holds."""
+        """Removes a queue with all its bytes."""
         self._queues.pop(queue, None)
         self.end_alone(queue)
         self.released()
 
     @property
     def _kept(self) -> int:
-        """What each queue may always hold."""
+        """Returns the bytes that each queue may always have."""
         return self._total // (2 * max(1, len(self._queues)))
 
     def allows(self, queue: Queue, used: int) -> bool:
-        """Whether a queue may hold so many bytes."""
+        """Returns whether a queue may have this many bytes."""
         kept = self._kept
         if not self._total or used <= kept:
             return True
         return used + sum(max(one.used, kept) for one in self._queues if one is not queue) <= self._total
 
     async def alone(self, queue: Queue) -> None:
-        """Waits while the destination of another queue has a large value in memory, ALONE seconds for each at most: a
-        sink that takes nothing must not stop other destinations. Then it is the turn of this queue, until
-        end_alone()."""
+        """Waits while the destination of another queue has a large value in memory, at most ALONE seconds for each: a
+        sink that accepts nothing must not stop other destinations. Then it is this queue's turn, until end_alone()."""
         while (other := self._alone) not in (None, queue):
             self._none_alone.clear()
             try:
@@ -73,18 +72,18 @@ class ProcessBudget:
         self._alone = queue
 
     def end_alone(self, queue: Queue) -> None:
-        """What the queue's destination had of large values is confirmed, or given up."""
+        """Ends the turn: the large values of the queue's destination are confirmed or abandoned."""
         if self._alone is queue:
             self._alone = None
             self._none_alone.set()
 
     def ahead(self) -> int:
-        """Bytes that one source may receive ahead of its decoder: fewer where many destinations run."""
+        """Returns the bytes that one source may receive ahead of its decoder: fewer with many destinations."""
         return max(_AHEAD_LEAST, min(_AHEAD_MOST, self._kept // 8)) if self._total else _AHEAD_MOST
 
     @contextlib.contextmanager
     def waiting(self, queue: Queue) -> Iterator[None]:
-        """Within it the queue is told when another one releases something."""
+        """Notifies the queue, while the context lasts, when another one releases something."""
         self._waiting.setdefault(queue)
         try:
             yield
@@ -92,10 +91,10 @@ class ProcessBudget:
             self._waiting.pop(queue, None)
 
     def released(self) -> None:
-        """A queue holds less than before."""
+        """Notifies waiting queues that bytes were released."""
         for queue in self._waiting:
             queue.look_again()
 
 
 NO_BUDGET = ProcessBudget(0)
-"""For a queue that is bounded by itself alone."""
+"""For a queue with only its own limit."""

@@ -1,4 +1,4 @@
-"""The rules of one destination, compiled once: which tables are captured, where their changes go, and what of them."""
+"""The compiled rules of one destination: which tables are captured, where their changes go, and which columns."""
 
 from __future__ import annotations
 
@@ -24,18 +24,17 @@ from headrace.rules.topics import TopicRules, parse_partitions
 from headrace.settings.destination import DestinationSettings
 
 OWN_SCHEMA = "headrace"
-"""headrace's own tables live here and are never published, whatever the filter says."""
+"""The schema of headrace's own tables, which are never published, whatever the filter says."""
 OWN_TABLES = frozenset({"headrace_parked_message", "headrace_parking_owner"})
-"""Nor are these, which live where [parking] says."""
+"""Own tables in the schema that [parking] names. They are never published either."""
 Mapped = Callable[[Any], Any]
 
 
 class Projections:
     """The rules of [filter] and [route], and the projection of each table schema.
 
-    A rule that does not fit a table's columns stops the destination when rows of the table come by: what it was meant
-    to hide or to drop must not go out.
-    """
+    A rule that does not fit a table's columns stops the destination at the first rows of the table: data that it was
+    meant to hide or drop must not be published."""
 
     def __init__(self, settings: DestinationSettings, fmt: ValueFormat | KeyedFormat | None = None) -> None:
         self._format = fmt
@@ -51,7 +50,7 @@ class Projections:
         self._address = settings.sink.capabilities.address
         counts = [route.partitions, *(one.partitions for _, one in self._counts.entries)]
         self.widest = max(counts) if route.partition_hash else 1
-        """Over how many partitions a topic is spread at most."""
+        """The largest number of partitions that a topic is spread over."""
         self.captures = lru_cache(maxsize=10_000)(self._captures)
         self.route = lru_cache(maxsize=10_000)(self._route)
         self._include = parse_columns(wanted.include_columns)
@@ -61,11 +60,11 @@ class Projections:
         self._left_out = frozenset(Operation(one.upper()) for one in wanted.left_out)
         self._skips_unchanged = wanted.unchanged_updates == "skip"
         self._secret = wanted.salts
-        """Makes hashes of hidden keys, where there is one."""
+        """Makes hashes of hidden keys, if configured."""
         self.of = per_schema(self.project)
 
     def project(self, schema: TableSchema) -> TableProjection:
-        """The projection of one schema, made anew. Raises NotUnderstood."""
+        """Returns a new projection of one schema. Raises NotUnderstood."""
         try:
             route = self.route(schema.schema, schema.table)
             published, project, masked = self._projection(schema)
@@ -99,18 +98,18 @@ class Projections:
             ) from error
 
     def _record_key(self, schema: TableSchema, route: Route) -> KeyBytes | None:
-        """Where messages have a record's key of their own, that is what Kafka's partitioner would hash."""
+        """Returns what Kafka's partitioner would hash, if messages have a record key of their own."""
         by_primary_key = route.key is None or route.key.kind == "primary_key"
         if isinstance(self._format, KeyedFormat) and schema.keys and by_primary_key:
             return self._format.record_key(schema)
         return None
 
     def _compared(self, schema: TableSchema, condition: Node | None) -> list[int]:
-        """The columns whose values a condition looks at."""
+        """Returns the columns whose values a condition reads."""
         return [_index_of(schema, name) for name in compared_columns(condition)] if condition is not None else []
 
     def _read_by_masks(self, schema: TableSchema, masked: Iterable[int]) -> list[int]:
-        """The masked columns whose values say what is published."""
+        """Returns the masked columns whose values determine what is published."""
         masks = [(i, self._mask(schema, schema.columns[i])) for i in masked]
         return [i for i, mask in masks if mask is not None and mask.reads]
 
@@ -118,7 +117,7 @@ class Projections:
         return next((one for tables, one in self._where if _names(tables, schema)), None)
 
     def _projection(self, schema: TableSchema) -> tuple[TableSchema, Callable[[Row], Row] | None, set[int]]:
-        """The published table schema, what makes its rows, and which columns are masked."""
+        """Returns the published table schema, the function that makes its rows, and the masked columns."""
         kept = self._kept(schema)
         columns, maps = list(schema.columns), dict[int, Mapped]()
         for i, column in enumerate(schema.columns):
@@ -156,7 +155,7 @@ class Projections:
     # -- where it goes ----------------------------------------------------------------------------------------------
 
     def _captures(self, schema: str, table: str) -> bool:
-        """Whether rows of the table are published."""
+        """Returns whether rows of the table are published."""
         if schema == OWN_SCHEMA or table in OWN_TABLES:
             return False
         name = f"{schema}.{table}"
@@ -165,7 +164,7 @@ class Projections:
         return not any(pattern.fullmatch(name) for pattern in self._not_tables)
 
     def _route(self, schema: str, table: str) -> Route:
-        """Of a table, or with "" of what is about the whole schema, or about none."""
+        """Returns the route of a table; with "" that of what is about the whole schema, or about none."""
         topic, rule = self._topics.choose(schema, table) or (self._default.topic, "")
         count, name = self._counts.first(topic.removeprefix(self._default.topic_prefix)), f"{schema}.{table}"
         partitions = count.partitions if count is not None else self._default.partitions
@@ -179,26 +178,27 @@ class Projections:
         return Route(schema, table, topic, rule, partition, partitions, key)
 
     def address(self, route: Route, partition: int) -> str:
-        """What a sink takes for a topic: the topic, or the routing key that is made of it."""
+        """Returns the topic that the sink receives, or the routing key that is made of it."""
         return self._address.render(topic=route.topic, schema=route.schema, table=route.table, partition=str(partition))
 
     def topic_of(self, schema: str, table: str) -> str:
-        """The address that the rows of a table go to."""
+        """Returns the address that the rows of a table go to."""
         route = self.route(schema, table)
         return self.address(route, route.partition)
 
     def shows(self, schema: TableSchema) -> Callable[[Row], bool] | None:
-        """What says of a row whether it is published; None where all of the table are. Raises NotUnderstood."""
+        """Returns a function that says whether a row is published; None if all rows of the table are. Raises
+        NotUnderstood."""
         projection = self.of(schema)
         return projection.shows if projection.conditional else None
 
     def decides(self, schema: TableSchema) -> frozenset[str]:
-        """The columns, in lower case, that say whether and where a row of the table is published. Raises
+        """Returns the columns, in lower case, that decide whether and where a row of the table is published. Raises
         NotUnderstood."""
         return self.of(schema).decides
 
     def published(self, change: RowsChange) -> Sequence[RowsChange]:
-        """What of a change says anything of its rows, where the operations of [filter] decide on that. Raises
+        """Returns the published parts of a change, if the operations of [filter] decide on them. Raises
         NotUnderstood."""
         projection = self.of(change.schema)
         if not projection.selective:
@@ -207,8 +207,8 @@ class Projections:
         return [part for _, part in projection.slice(change)]
 
     def statement_targets(self, schema: str, table: str) -> tuple[list[tuple[str, int]], bool]:
-        """Address and partition of each copy of a statement; and whether rows of its topic go to several partitions,
-        so that it has to wait for them, and they for it."""
+        """Returns address and partition of each copy of a statement; and whether rows of its topic go to several
+        partitions, so that it must wait for them, and they for it."""
         route = self.route(schema, table)
         spreads = route.partitions > 1 and bool(self._keys.rules)
         everywhere = spreads and self._default.ddl_partition == "all"
@@ -221,7 +221,7 @@ def _names(tables: Sequence[Pattern], schema: TableSchema) -> bool:
 
 
 def _key_columns(schema: TableSchema, route: Route) -> tuple[int, ...]:
-    """The columns that tell which rows have to stay in order."""
+    """Returns the columns that determine which rows must stay in order."""
     if route.key is not None and route.key.kind == "columns":
         return tuple(_index_of(schema, name) for name in route.key.columns)
     return schema.keys
@@ -236,7 +236,7 @@ def _index_of(schema: TableSchema, name: str) -> int:
 
 
 def _projector(kept: Sequence[int], maps: dict[int, Mapped]) -> Callable[[Row], Row]:
-    """A function generated for the table schema; its source holds only numbers and identifiers made here."""
+    """Returns a function generated for the table schema; its source has only numbers and identifiers made here."""
     constants: dict[str, Any] = {f"f{i}": function for i, function in maps.items()}
     cells = [f"f{i}(r[{i}])" if i in maps else f"r[{i}]" for i in kept]
     exec(

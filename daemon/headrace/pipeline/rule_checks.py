@@ -1,4 +1,4 @@
-"""Looks at a destination's rules beside the tables that there are: which fit none, which not their columns."""
+"""Checks a destination's rules against the existing tables: rules that match no table, or not its columns."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Tables = Mapping[tuple[str, str], TableSchema]
 
 
 def check_rules(settings: DestinationSettings, fmt: ValueFormat | KeyedFormat, tables: Tables) -> list[Finding]:
-    """`tables`: all of the source, by schema and table. A rule that fits nothing today may fit a table of tomorrow, so
-    that is a warning; one that does not fit a table that is there would stop the destination."""
+    """Checks the rules against `tables`: all of the source, by schema and table. A rule that matches no table is a
+    warning, because it may match a later one; a rule that does not fit an existing table would stop the destination."""
     projections = Projections(settings, fmt)
     captured = {name: schema for name, schema in tables.items() if projections.captures(*name)}
     found = _misfits(projections, captured)

@@ -1,4 +1,4 @@
-"""What becomes of a table's changes on their way out: rows dropped, columns left out or masked, parts by partition."""
+"""Projects a table's changes for publishing: drops rows, omits or masks columns, splits by partition."""
 
 from __future__ import annotations
 
@@ -25,46 +25,46 @@ KeyBytes = Callable[[Row], bytes]
 Slice = tuple[int, RowsChange]
 """A partition, and the rows of a change that go there."""
 _KEY_LIMIT = 64
-"""Bytes of a key that are kept as they are in what tells messages apart."""
+"""Maximum bytes of a key that are kept unhashed to identify messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where the changes of one table go, and which rules said so ("" for a default)."""
+    """The route of one table's changes, and the rules that decided on it ("" for a default)."""
 
     schema: str
     table: str
     topic: str
     topic_rule: str
     partition: int
-    """Of all its messages, unless `key` spreads them."""
+    """The partition of all its messages, unless `key` spreads them."""
     partitions: int
-    """Of the topic, as far as [route] spreads over them."""
+    """The topic's partitions, as far as [route] spreads over them."""
     key: KeyRule | None
-    """What decides on the partition; None: `partition` does."""
+    """The rule that chooses the partition; None: `partition`."""
 
     @property
     def spreads(self) -> bool:
-        """Whether rows of the table go to several partitions."""
+        """Returns whether rows of the table go to several partitions."""
         return self.key is not None and self.key.kind != "table" and self.partitions > 1
 
 
 @dataclass(slots=True)
 class Part:
-    """Rows of a change that go to one partition, as they are published."""
+    """The rows of a change that go to one partition, as they are published."""
 
     address: str
     partition: int
     change: RowsChange
     lone: bool
-    """Whether one message for them says all of the event, so that its id needs no row's number."""
+    """Whether one message has all of the event, so that its id needs no row number."""
     keys: list[tuple[str, ...]]
-    """The keys of each row; see TableProjection.keys(). Empty unless they are asked for."""
+    """The keys of each row; see TableProjection.keys(). Empty unless requested."""
 
 
 class TableProjection:
-    """One table schema's: `source` is the table schema of the rows that come in, `schema` that of those that are
-    published. `simple` says that a change goes out as a whole."""
+    """The projection of one table schema: `source` is the table schema of incoming rows, `schema` that of published
+    ones. `simple` means that a change is published as a whole."""
 
     def __init__(
         self,
@@ -87,26 +87,26 @@ class TableProjection:
         left_out: frozenset[Operation] = frozenset(),
         skips_unchanged: bool = False,
     ) -> None:
-        """`kept`: the columns of `source` that are published as they are, by number; None where values are changed.
-        `condition`: those that `keeps` looks at, by name in lower case. `looked_at`: those whose values a condition or
-        a mask needs. `left_out`: the operations that are not published. `skips_unchanged`: nor are updates that change
-        no published column."""
+        """`kept`: numbers of the columns of `source` that are published unchanged; None if values are changed.
+        `condition`: the columns that `keeps` reads, by name in lower case. `looked_at`: columns whose values a
+        condition or a mask needs. `left_out`: operations that are not published. `skips_unchanged`: updates that change
+        no published column are not published either."""
         self.route, self.source, self.schema, self.kept = route, source, schema, kept
         self.partition, self.address = route.partition, lru_cache(maxsize=None)(address)
         self.tables = (f"{route.schema}.{route.table}",)
         self._project, self._keeps = project, keeps
         self._columns = tuple(key_columns)
         self.decides = condition.union(source.columns[i].name.lower() for i in self.deciding_columns)
-        """The columns that say whether and where a row is published, and which it is, by name in lower case."""
+        """The columns that decide whether and where a row is published, and that identify it, by name in lower case."""
         self._key_columns, self._primary_key = _getter(key_columns), _getter(source.keys)
         self._key = key_bytes or key_of(source, key_columns)
         self._identity = source.keys if self._columns != source.keys else ()
-        """The columns of the primary key, where others decide on the partition."""
+        """The columns of the primary key, if other columns choose the partition."""
         self._identity_key = key_of(source, self._identity)
         self._hidden, self._secret = hidden_key, blake2b(secret).digest()
         self.family = family(route)
         self._spread: Callable[[Sequence[Row]], list[int]] | None = None
-        """The partitions of rows."""
+        """Returns the partitions of rows."""
         self._named_key, self._canal_hash = key_bytes is not None, canal_hash
         if route.spreads:
             n, key = route.partitions, self._key
@@ -117,15 +117,15 @@ class TableProjection:
                 self._spread = lambda rows: kafka_partitions(map(key, rows), n)
         self.left_out, self.skips_unchanged = left_out, skips_unchanged
         self.selective = bool(left_out or skips_unchanged)
-        """Whether what a change does decides if it is published."""
+        """Whether a change's operation can prevent its publication."""
         self.spreads = self._spread is not None
         self.simple = not self.spreads and keeps is None and not self.selective
         self.looked_at = frozenset((*self.deciding_columns, *looked_at))
-        """The columns of `source` whose values are looked at: large ones of them are decoded as a whole."""
+        """The columns of `source` whose values are read: large values in them are decoded completely."""
 
     def native_key(self) -> tuple[Any, ...] | None:
-        """What native code hashes to find a row's partition: the name of the way, and its columns in `source`; None
-        when it can't, or partitions depend on more."""
+        """Returns what native code hashes to find a row's partition: the name of the method, and its columns in
+        `source`; None if it can't, or if partitions depend on more."""
         if self._keeps is not None or self._canal_hash:
             return None
         if self._named_key:
@@ -134,27 +134,27 @@ class TableProjection:
 
     @property
     def deciding_columns(self) -> list[int]:
-        """Those of `source` that say where a row goes and which it is."""
+        """Returns the columns of `source` that choose the partition and identify a row."""
         return sorted({*self._columns, *self.source.keys})
 
     @property
     def hides_key(self) -> bool:
-        """Whether the key is not published as it is, so that nobody who reads messages may see it."""
+        """Returns whether the key is not published unchanged, so that no reader of messages may see it."""
         return self._hidden
 
     @property
     def conditional(self) -> bool:
-        """Whether a condition of the filter decides on rows."""
+        """Returns whether a condition of the filter decides on rows."""
         return self._keeps is not None
 
     def shows(self, row: Row) -> bool:
-        """Whether the condition is met by a row, as far as it has the columns."""
-        with suppress(ColumnAbsent, ValueError, LookupError, struct.error):  # which are told as the row goes out
+        """Returns whether a row meets the condition, as far as it has the columns."""
+        with suppress(ColumnAbsent, ValueError, LookupError, struct.error):  # reported when the row is published
             return self._keeps is None or bool(self._keeps(settled([row])[0]))
         return False
 
     def whole(self, change: RowsChange) -> RowsChange:
-        """A change that is not cut, or a part of one, as it is published."""
+        """Returns an unsplit change, or a part of one, as it is published."""
         project, before, other = self._project, change.before, change.other
         if project is None:
             return change
@@ -175,8 +175,8 @@ class TableProjection:
         )
 
     def parts(self, change: RowsChange, *, keys: bool) -> list[Part]:
-        """What is published of a change, in the order of its rows. Raises NotUnderstood when a row lacks a column that
-        decides."""
+        """Returns the published parts of a change, in the order of its rows. Raises NotUnderstood if a row lacks a
+        column that decides."""
         lone = change.row_indexes is None
         if self.simple:
             slices: list[Slice] = [(self.partition, change)]
@@ -188,8 +188,8 @@ class TableProjection:
         ]
 
     def one_by_one(self, change: RowsChange) -> tuple[list[int], dict[int, str], RowsChange] | None:
-        """The partition of each row, the address of each partition, and the change as it is published, where every row
-        is published and stays what it is; None elsewhere. Raises NotUnderstood."""
+        """Returns the partition of each row, the address of each partition, and the change as it is published, if every
+        row is published and keeps its operation; else None. Raises NotUnderstood."""
         partitions = self._spread_evenly(change)
         if partitions is None:
             return None
@@ -209,14 +209,13 @@ class TableProjection:
             raise self._absent(error.name) from error
 
     def slice(self, change: RowsChange) -> list[Slice]:
-        """The parts of a change, for each partition in the order of its rows.
+        """Returns the parts of a change, for each partition in the order of its rows.
 
-        A row whose key is another one afterwards, and whose partition is, becomes a DELETE there and an INSERT here;
-        one that comes under the filter's condition an INSERT, one that leaves it a DELETE. Operations that are left out
-        are looked for behind the condition, and before partitions. `pos` of a part is its
-        first row's; a row that becomes two parts takes two numbers, the DELETE the lower one. Raises NotUnderstood
-        when a row lacks a column that decides.
-        """
+        A row whose new key belongs to another partition becomes a DELETE in the old one and an INSERT in the new one. A
+        row that begins to meet the filter's condition becomes an INSERT, one that no longer meets it a DELETE.
+        Operations that are not published are dropped after the condition is applied and before partitions are chosen.
+        `pos` of a part is its first row's; a row that becomes two parts takes two numbers, the DELETE the lower one.
+        Raises NotUnderstood if a row lacks a column that decides."""
         try:
             if change.before is None or not (self.spreads or self.conditional or self.skips_unchanged):
                 return self._slice_plain(change)
@@ -225,8 +224,8 @@ class TableProjection:
             raise self._absent(error.name) from error
 
     def keys(self, change: RowsChange) -> list[tuple[str, ...]]:
-        """The keys of each row of a part or a whole change, before it is projected; empty without a key. An update that
-        changes the key has both. A key begins with whose it is: see family."""
+        """Returns the keys of each row of a part or a whole change, before it is projected; empty without a key. An
+        update that changes the key has both. A key begins with its family: see family()."""
         new = [self._names(row) for row in change.rows]
         if change.before is None:
             return new
@@ -240,8 +239,8 @@ class TableProjection:
     # -- how -------------------------------------------------------------------------------------------------------
 
     def _names(self, row: Row) -> tuple[str, ...]:
-        """By the columns that decide on the partition, and by the primary key where that is another: the halves of an
-        update that moves a row share the latter."""
+        """Returns a row's keys: of the columns that choose the partition and, if it is another, of the primary key. The
+        halves of an update that moves a row share the latter."""
         names: tuple[str, ...] = (self._name(self.family, self._key(row)),) if self._columns else ()
         return (*names, self._name(self.tables[0], self._identity_key(row))) if self._identity else names
 
@@ -278,8 +277,8 @@ class TableProjection:
         selective = self.selective
         parts: list[tuple[int, Operation, list[int], int]] = []
         runs: dict[int, list[int]] = {}
-        """By partition: the rows of the last part there, as long as it is one of updates. Row i of a part counts as
-        `pos` + i, which may be less than its own number: that does no harm while nobody else has the row."""
+        """By partition: the rows of the last part there, while it is one of updates. Row i of a part counts as `pos` +
+        i, which may be less than its own number; that is harmless while no other part has the row."""
         number = change.pos
         for i, (old, new) in enumerate(zip(before, change.rows, strict=True)):
             was, now = keeps is None or bool(keeps(old)), keeps is None or bool(keeps(new))
@@ -313,12 +312,13 @@ class TableProjection:
         ]
 
     def _drops(self, old: Row, new: Row, was: bool, now: bool) -> bool:
-        """Whether an update is not published for what it does; `was` and `now`: whether the condition is met."""
+        """Returns whether an update is not published because of its effect; `was` and `now`: whether the condition is
+        met."""
         operation = Operation.UPDATE if was and now else Operation.INSERT if now else Operation.DELETE
         return operation in self.left_out or (self.skips_unchanged and was and now and self._unchanged(old, new))
 
     def _unchanged(self, old: Row, new: Row) -> bool:
-        """Whether an update changes no published column, as far as the images show, and no partition."""
+        """Returns whether an update changes no published column, as far as the images show, and no partition."""
         if self.spreads and self._key_columns(old) != self._key_columns(new):
             return False
         if self._project is not None:
@@ -326,7 +326,7 @@ class TableProjection:
         return old == new and ABSENT not in new
 
     def _made(self, change: RowsChange, operation: Operation, row_indexes: Sequence[int], pos: int) -> RowsChange:
-        """Some rows of a change; or, with another operation than its own, half of what one row's update became."""
+        """Returns some rows of a change; or, with an operation other than its own, half of one row's update."""
         rows, before, other = change.rows, change.before, None
         if operation is not change.operation:
             assert before is not None
@@ -362,8 +362,8 @@ class TableProjection:
 
 
 def family(route: Route) -> str:
-    """Whose keys are the same: of tables that a rule spreads by a column, that a rule brings together in one topic, or
-    of one table."""
+    """Returns the group of tables that share keys: those that a rule spreads by a column, those that a rule puts into
+    one topic, or one table."""
     if route.key is not None and route.key.kind == "columns":
         return route.key.rule
     return route.topic_rule or f"{route.schema}.{route.table}"
@@ -374,8 +374,8 @@ def _getter(columns: Sequence[int]) -> Callable[[Row], Any]:
 
 
 def key_of(schema: TableSchema, columns: Sequence[int]) -> KeyBytes:
-    """Prints the key of a row: one column's text as it is, of several a JSON list; NULL is empty in the first case.
-    The function raises ColumnAbsent."""
+    """Returns a function that prints the key of a row: one column's text unchanged, several as a JSON list; a NULL
+    alone is empty. The function raises ColumnAbsent."""
     if len(columns) != 1:
         text = text_of(schema, columns)
         return lambda row: orjson.dumps(text(row))
@@ -394,8 +394,8 @@ def key_of(schema: TableSchema, columns: Sequence[int]) -> KeyBytes:
 
 
 def text_of(schema: TableSchema, columns: Sequence[int]) -> Callable[[Row], list[str | None]]:
-    """Prints values of a row as text: binary strings byte by byte, as Canal shows them. The function raises
-    ColumnAbsent."""
+    """Returns a function that prints values of a row as text: binary strings byte by byte, as Canal does. The function
+    raises ColumnAbsent."""
 
     def text(row: Row) -> list[str | None]:
         texts: list[str | None] = []

@@ -1,4 +1,4 @@
-"""The base of what reads the documents that consumers have written."""
+"""The base of readers of the documents that consumers have written."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class IndexAccess:
-    """Where the index is, and who we are there: an account, or an API key, or nobody."""
+    """Where the index is, and the credentials: an account, an API key, or none."""
 
     server: str
-    """https://host:9200, perhaps with a path before the names of indexes."""
+    """`https://host:9200`, optionally with a path before the names of indexes."""
     index: str
     user: str = ""
     password: str = field(default="", repr=False)
@@ -27,19 +27,19 @@ class Document(NamedTuple):
 
     id: str
     body: dict[str, Any] | None
-    """None: there is none with this id."""
+    """None if no document has this id."""
 
 
 class DocumentIndex(ABC):
-    """One index, which others write to meanwhile."""
+    """One index, which others may write to at the same time."""
 
     @abstractmethod
     def all(self) -> AsyncIterator[Sequence[Document]]:
-        """All documents as they are at one moment. Raises SinkError."""
+        """Yields all documents as they are at one moment. Raises SinkError."""
 
     @abstractmethod
     def some(self, ids: Sequence[str]) -> AsyncIterator[Sequence[Document]]:
-        """Those with these ids as they are now, one for each id. Raises SinkError."""
+        """Yields the documents with these ids as they are now, one for each id. Raises SinkError."""
 
     @abstractmethod
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What `headrace check` finds of a source, a sink, a store or a rule."""
+"""What `headrace check` reports of a source, a sink, a store or a rule."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["Finding", "Level", "failed", "ok", "problem", "warning", "wrong"]
 
 
 def failed(name: str, error: HeadraceError) -> Finding:
-    """A look that ended in an error."""
+    """Returns the finding for a check that ended in an error."""
     return wrong(name, str(error.args[0]), guided(error.remedy, error.section or error.reason))
 
 
 def problem(name: str, text: str) -> Finding:
-    """A thing that is wrong by a text of an error: behind an arrow stands what mends it."""
+    """Returns the finding for an error text. The part after an arrow is the remedy."""
     sentence, _, remedy = text.partition(" -> ")
     return wrong(name, sentence, remedy)

@@ -1,4 +1,4 @@
-"""The base of message formats: changes of rows and schemas, and transaction marks, into keys and values of messages."""
+"""The base of message formats: they turn row changes, schema changes and transaction marks into keys and values."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _Made = TypeVar("_Made")
 
 @dataclass(slots=True)
 class Messages:
-    """What a format makes of one change: lists that run beside each other, so that a row costs no object here."""
+    """The messages that a format makes of one change. The lists are parallel, so that a row needs no object here."""
 
     values: list[bytes | None] = field(default_factory=list)
     """None is a tombstone."""
     keys: list[bytes | None] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
-    """Which row of the change each message is about; never falls."""
+    """The row of the change that each message is about; never decreases."""
     headers: dict[int, Header] = field(default_factory=dict)
-    """By the message's index: a header of its own."""
+    """A header of a message of its own, by the message's index."""
     topic: str = ""
-    """Where they go; "" is the route's topic."""
+    """Their topic; "" is the route's topic."""
 
     def add(self, value: bytes | None, key: bytes | None = None, row: int = 0) -> None:
-        """One message more."""
+        """Adds one message."""
         self.values.append(value)
         self.keys.append(key)
         self.rows.append(row)
@@ -41,26 +41,26 @@ class NativeTable:
     """How native code prints the rows of a table schema. The tuples begin with a name: see `native/src/specs.rs`."""
 
     columns: Sequence[tuple[str, tuple[Any, ...]]]
-    """Of each: its name as JSON with a colon, and the style of its values."""
+    """For each column: its name as JSON with a colon, and the style of its values."""
     format: tuple[Any, ...]
 
 
 class Format(ABC):
-    """One message format: a ValueFormat or a KeyedFormat. It may keep what it works out a table schema; it keeps
-    nothing a row."""
+    """One message format: a ValueFormat or a KeyedFormat. It may keep state for each table schema, and none for a
+    row."""
 
     number: int = 0
-    """Of the last message, in a format that numbers them. Native code counts on from it."""
+    """The number of the last message, in a format that numbers them. Native code continues from it."""
     takes_large: bool = True
-    """Whether it prints what stands in for a large value; else it gets such values as ordinary ones."""
+    """Whether it prints placeholders of large values; otherwise it gets such values as ordinary ones."""
 
     def native(self, schema: TableSchema) -> NativeTable | None:
-        """How native code makes the messages about a table's rows; None when it can't."""
+        """Returns how native code makes the messages about a table's rows; None if it can't."""
         return None
 
     def native_marks(self) -> tuple[Any, ...] | None:
-        """How native code makes the messages about the begin and end of transactions, as arguments of `set_marks` of
-        `native/src/output.rs`; None when it can't."""
+        """Returns how native code makes the messages about the begin and end of transactions, as arguments of
+        `set_marks` of `native/src/output.rs`; None if it can't."""
         return None
 
     def check(self, schema: TableSchema) -> None:
@@ -68,36 +68,37 @@ class Format(ABC):
         return
 
     async def prepare(self, schema: TableSchema) -> None:
-        """Awaited before the first row of a table schema, as it is published, reaches the format, so that it can ask a
-        schema registry. Rows wait meanwhile, 30 s at most. An error ends the run: it is tried again, and nothing is
-        lost. After a restart, and perhaps later, it is called again; the rows' own table schema is equal to this one,
-        and need not be the same object."""
+        """Prepares for a table schema, for example by asking a schema registry. Awaited before the first row of the
+        schema, as it is published, reaches the format; rows wait for it, at most 30 s. An error ends the run, which is
+        retried; nothing is lost. It is called again after a restart and may be called again at other times. The rows'
+        own table schema is equal to this one, but need not be the same object."""
         return
 
     @abstractmethod
     def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
-        """The messages of a statement, by topic; none when the format has no place for it."""
+        """Returns the messages of a statement, by topic; none if the format does not publish it."""
 
     @abstractmethod
     def mark(self, mark: TransactionMark, now_ms: int) -> list[Messages]:
-        """The messages of a transaction's begin or end."""
+        """Returns the messages of a transaction's begin or end."""
 
     def split(self, value: bytes, room: int) -> list[tuple[int, bytes]]:
-        """A finished message as messages of fewer rows, each with the number of its first row, and of `room` bytes at
-        most unless it has one row only; none when it can't be cut. Slow: for the few that are too large."""
+        """Splits a finished message into messages of fewer rows. Returns each with the number of its first row; each
+        has at most `room` bytes unless it has only one row. Returns none if the message can't be split. Slow: meant for
+        the few messages that are too large."""
         return []
 
 
 class ValueFormat(Format):
-    """A format whose messages have values only, of one row or many."""
+    """A format whose messages have values only, of one or more rows."""
 
     @abstractmethod
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
-        """All rows of the change in one message."""
+        """Returns all rows of the change in one message."""
 
     @abstractmethod
     def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
-        """One message a row, in order."""
+        """Returns one message a row, in order."""
 
 
 class KeyedFormat(Format):
@@ -105,38 +106,37 @@ class KeyedFormat(Format):
 
     @abstractmethod
     def rows(self, change: RowsChange, now_ms: int) -> Messages:
-        """The messages of a change of rows."""
+        """Returns the messages of a change of rows."""
 
     @abstractmethod
     def record_key(self, schema: TableSchema) -> Callable[[Row], bytes] | None:
-        """Prints the key of the messages about a row, for a table with a primary key; None where partitions do not go
-        by that key."""
+        """Returns a function that prints the key of the messages about a row, for a table with a primary key; None if
+        partitions are not chosen by that key."""
 
 
 class FormatAdapter(ABC):
-    """A kind of message: its section of the configuration, and the format that is made of it. Registered under its
-    name."""
+    """A kind of message: its section of the configuration and its format. Registered under its name."""
 
     section: ClassVar[type[MessageSettings]]
 
     @abstractmethod
     def format(self, settings: Any, destination: str) -> ValueFormat | KeyedFormat:
-        """A new format. `settings` are of `section`."""
+        """Returns a new format. `settings` are of type `section`."""
 
     def reader(self, schema: str, table: str, keys: Sequence[str]) -> MessageReader:
-        """What understands the messages about a table, whose key are these columns. Raises LookupError for a format
-        that is not read back."""
+        """Returns a reader of the messages about a table with these key columns. Raises LookupError for a format that
+        can't be read back."""
         raise LookupError("messages in this format can't be read back")
 
 
 _TABLES = 16_000
-"""Tables of which anything is kept."""
+"""For how many tables results are kept."""
 
 
 def per_schema(make: Callable[[TableSchema], _Made]) -> Callable[[TableSchema], _Made]:
-    """What `make` works out, once a table schema. It is found by identity, which is quick: an entry holds its schema,
-    so the id can't be used again. The last two schemas of a table are kept, that of the stream and that of a snapshot:
-    a table that is dropped and created again for ever takes no more."""
+    """Caches what `make` returns for a table schema. An entry is found by identity, which is fast; it refers to its
+    schema, so that the id can't be reused. The last two schemas of a table are kept, one for the stream and one for a
+    snapshot, so that a table that is dropped and created again and again takes no more memory."""
     known: dict[int, tuple[TableSchema, _Made]] = {}
     last: dict[tuple[str, str], list[int]] = {}
 

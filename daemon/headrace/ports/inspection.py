@@ -1,4 +1,4 @@
-"""The bases of what commands ask of a source, beside the streams of its changes. Nothing is changed there."""
+"""The bases of what commands ask of a source, apart from its change stream. Nothing is changed on the source."""
 
 from __future__ import annotations
 
@@ -18,62 +18,63 @@ from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
 
 _MOST_TOLD = 200
-"""Differences of two readers that are listed."""
+"""How many differences of two readers are listed."""
 Captures = Callable[[str, str], bool]
-"""Says of a schema and table whether its rows are wanted."""
+"""Returns whether the rows of a schema and table are captured."""
 Schemas = Mapping[tuple[str, str], TableSchema]
-"""By schema and table."""
+"""Table schemas by schema and table."""
 
 
 def short(text: str, limit: int = 200) -> str:
-    """A GTID set for a table, where one of thousands of intervals would hide everything else."""
+    """Returns a GTID set short enough for a table: one with thousands of intervals would hide all else."""
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters, --json has all)"
 
 
 class Output:
-    """Takes the changes that are read. What is left to this base does nothing."""
+    """Takes the changes that are read. Methods that are not overridden do nothing."""
 
     done = False
-    """Whether nothing more is wanted."""
+    """Whether no more changes are wanted."""
 
     def emit(self, change: RowsChange) -> None:
-        """Changes of rows."""
+        """Takes changes of rows."""
 
     def emit_schema(self, change: SchemaChange) -> None:
-        """A statement."""
+        """Takes a statement."""
 
     def full(self) -> bool:
-        """Whether write() should be called before more comes."""
+        """Returns whether write() should be called before the next change."""
         return False
 
     def write(self, transactions: int, events: int) -> None:
-        """Called from time to time, and also before an error is raised; the counts are of all that was read."""
+        """Writes what was taken. Called from time to time, and before an error is raised; the counts are of all that
+        was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """How the source writes down which rows are meant, in SQL."""
+    """How the source writes a selection of rows in SQL."""
 
     among: Callable[[TableSchema, Sequence[Key]], str]
-    """Those with these keys."""
+    """The rows with these keys."""
     between: Callable[[TableSchema, Key, Key], str]
-    """Those from one key to another, both included."""
+    """The rows from one key to another, both included."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTables:
-    """What stored entries of the schema history say of tables."""
+    """What stored entries of the schema history say about tables."""
 
     tables: Schemas
     unknown_because: Callable[[str, str], str]
-    """Why nothing is known of a schema and table, as a clause; "" when it was never met."""
+    """Returns why nothing is known of a schema and table, as a clause; "" if it was never met."""
 
 
 @dataclass(frozen=True, slots=True)
 class PositionReport:
-    """Whether the source can serve a position. `facts` are JSON types only, each key always there; `rows` are names and
-    values for people. `state` is `ok`, `unknown`, or the state that the destination would take, `text` a sentence about
-    it."""
+    """Whether the source can serve a position. `state` is `ok`, `unknown`, or the state that the destination would
+    take; `text` is a sentence about it. `facts` has JSON types only, and every key is always present; `rows` are names
+    and values for people."""
 
     state: str
     text: str
@@ -83,27 +84,27 @@ class PositionReport:
 
 @dataclass(slots=True)
 class Opinion:
-    """What a comparison of two readers has found. `told` are the differences that are not known, a line each, and at
-    most 200."""
+    """The result of a comparison of two readers. The listed differences are those without a known cause, one line each,
+    at most 200."""
 
     events: int = 0
     values: int = 0
     differences: int = 0
     told: list[str] = field(default_factory=list)
     known: Counter[str] = field(default_factory=Counter)
-    """Values that differ by a known error of the other reader, by that error."""
+    """Number of values that differ because of a known error of the other reader, by that error."""
     left_out: Counter[str] = field(default_factory=Counter)
-    """Events that were not compared, by why."""
+    """Number of events that were not compared, by reason."""
 
     def differs(self, what: str) -> None:
-        """Notes a difference that is not known."""
+        """Records a difference without a known cause."""
         self.differences += 1
         if len(self.told) < _MOST_TOLD:
             self.told.append(what)
 
 
 class Inspection(ABC):
-    """The source of one destination, as commands look at it."""
+    """The source of one destination, for commands."""
 
     addresses: Sequence[str]
     """`host:port` of each of its servers, in the order in which they are tried."""
@@ -112,45 +113,46 @@ class Inspection(ABC):
     async def check(
         self, number: int, stored: Stored | None, entries: Sequence[dict[str, Any]], *, reads_rows: bool
     ) -> list[Finding]:
-        """Looks at one of its addresses by its number; the first finding is about the connection. `reads_rows`: a start
-        now would read the rows that tables have. Never raises for what it finds."""
+        """Checks one of the addresses, given by its number; the first finding is about the connection. `reads_rows`: a
+        start now would read the existing rows of tables. A problem is a finding and never raises."""
 
     @abstractmethod
     async def tables(self, wanted: Captures) -> Schemas:
-        """The tables as they are now, without those that the account may not read whole. Raises SourceError."""
+        """Returns the current tables, without those that the account may not read in full. Raises SourceError."""
 
     @abstractmethod
     async def unreadable(self, wanted: Captures, entries: Sequence[dict[str, Any]]) -> Mapping[tuple[str, str], str]:
-        """Tables that the account may not read whole rows of, each with the statement that grants the right. Raises
-        SourceError or StateStoreError."""
+        """Returns the tables that the account may not read in full, each with the statement that grants the right.
+        Raises SourceError or StateStoreError."""
 
     @abstractmethod
     async def reader(self, *, of_snapshots: bool = False) -> TableReader:
-        """A reader beside no stream: its requests are for NOWHERE. It reads the source itself, or with `of_snapshots`
-        what snapshots read. Raises SourceError."""
+        """Returns a reader that belongs to no stream: its requests are for NOWHERE. It reads the source itself, or with
+        `of_snapshots` the server that snapshots read. Raises SourceError."""
 
     @abstractmethod
     async def now_ms(self) -> int:
-        """The source's clock, in milliseconds since 1970. Raises SourceError."""
+        """Returns the source's clock, in milliseconds since 1970. Raises SourceError."""
 
     @abstractmethod
     async def position(self, position: Position | None) -> PositionReport:
-        """Whether the source can serve a stored position; never raises for what goes wrong there."""
+        """Returns whether the source can serve a stored position. Never raises for errors of the source."""
 
     @abstractmethod
     async def second_opinion(self, count: int, plain: DestinationSettings, folder: Path) -> Opinion:
-        """Reads the newest `count` rows events of captured tables with two readers. `plain` are settings that change no
-        value; `folder` takes files. Raises SourceError and NotUnderstood."""
+        """Reads the newest `count` rows events of captured tables with two readers and compares them. `plain` are
+        settings that change no value; `folder` takes files. Raises SourceError and NotUnderstood."""
 
     @abstractmethod
     def unknown_to_native_code(self, schema: TableSchema) -> Sequence[str]:
-        """Columns that native code does not decode."""
+        """Returns the columns that native code does not decode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Which transactions are wanted, by where they begin, or when they were committed in microseconds since 1970.
-    `files` is the order of files; when it is empty they are ordered by their numbers."""
+    """Which transactions are wanted: from `first` to `last`, each the position where a transaction begins, or its
+    commit time in microseconds since 1970. `files` is the order of files; if empty, files are ordered by their
+    numbers."""
 
     files: Sequence[str] = ()
     first: tuple[str, int] | int | None = None
@@ -166,25 +168,25 @@ class SourceAdapter(ABC):
     def source(
         self, settings: DestinationSettings, daemon: DaemonSettings, captures: Captures, ahead: Callable[[], int]
     ) -> Source:
-        """A destination's source, which nothing was asked of yet. `ahead` says when a stream begins how many bytes it
-        may receive ahead of its decoder."""
+        """Returns a destination's source, without connecting. `ahead` is called when a stream begins, and returns how
+        many bytes it may receive ahead of its decoder."""
 
     @abstractmethod
     def inspection(self, settings: DestinationSettings, daemon: DaemonSettings, captures: Captures) -> Inspection:
-        """What commands ask a destination's source."""
+        """Returns what commands ask of a destination's source."""
 
     @abstractmethod
     def check_place(self, text: str) -> None:
-        """Raises ValueError, with a clause for people, for what no position can be moved to; see
+        """Raises ValueError, with a clause for people, for a text that no position can be moved to; see
         Source.move_by_hand()."""
 
     @abstractmethod
     async def schemas(self, source: SourceSettings) -> dict[str, int]:
-        """The schemas that the account sees, with the number of their tables. Raises SourceError."""
+        """Returns the schemas that the account can see, with the number of their tables. Raises SourceError."""
 
     @abstractmethod
     def stored_tables(self, entries: Sequence[dict[str, Any]], last_pos: int) -> StoredTables:
-        """What the stored entries say of tables, as of `last_pos`."""
+        """Returns what the stored entries say about tables, as of `last_pos`."""
 
     @abstractmethod
     def read_files(
@@ -200,9 +202,10 @@ class SourceAdapter(ABC):
         script: Path | None = None,
         positional: bool = False,
     ) -> None:
-        """Reads recorded files in order, as one stream; `told` hears how many bytes of them are done. The SQL file
-        `script` says what tables are before them; with `positional` tables of which nothing is known have columns by
-        position. Raises OSError, NotUnderstood with the position, and Refusal for a script that is not understood."""
+        """Reads recorded files in order, as one stream; the progress callback receives the number of bytes done. The
+        SQL file `script` defines the tables as they were before the files; with `positional`, the columns of unknown
+        tables are named by position. Raises OSError, NotUnderstood with the position, and Refusal for a script that is
+        not understood."""
 
     @abstractmethod
     async def read_server(
@@ -217,6 +220,6 @@ class SourceAdapter(ABC):
         told: Callable[[int, int | None], object] = lambda *_: None,
         searching: Told = lambda *_: None,
     ) -> None:
-        """Reads a server's changes from [source] start up to the end that it has now, or with `follow` without end.
-        `told` hears how many bytes are done, and of how many as far as that is known, and `searching` how far the
-        search is for where a time is. Raises SourceError and NotUnderstood."""
+        """Reads a server's changes from [source] start up to its present end, or with `follow` without end. The
+        progress callback receives the bytes done and, if known, the total; `searching` receives the progress of the
+        search for a start time. Raises SourceError and NotUnderstood."""

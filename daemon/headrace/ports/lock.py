@@ -17,90 +17,91 @@ class Hang:
     place: str
     """`file:offset` of the event, or of one shortly before it."""
     position: str
-    """The stored position of that time."""
+    """The position that was stored at that time."""
     program: str
-    """Version and kind of the code that hung: other code may not."""
+    """Version and kind of the code that hung: other code may not hang."""
     times: int = 1
-    """How often in a row, by whatever daemon."""
+    """How many times in a row, on any daemon."""
 
 
 class Lock(ABC):
-    """Exclusive right to run one destination. An object may be acquired again after it was released."""
+    """The exclusive right to run one destination. An object may be acquired again after it was released."""
 
     shared: bool = False
     """Whether daemons of other machines take part, so that a successor may be waiting for it."""
     term: Term = NO_TERM
-    """Of the present holding; NO_TERM while it isn't held, and when the state store counts the epochs."""
+    """The present term; NO_TERM while the lock isn't held, and if the state store counts the epochs."""
     lease: Lease
-    """Of the present holding; one that can be lost is new with each."""
+    """The present lease. A lease that can be lost is replaced at each acquire()."""
 
     @abstractmethod
     async def acquire(self, known_epoch: KnownEpoch) -> None:
-        """Returns once the lock is held, under an epoch above `known_epoch`; waits as long as another daemon holds it,
-        or is preferred. Raises LockServiceError or StateStoreError."""
+        """Waits until the lock is held, under an epoch above `known_epoch`: while another daemon holds it, or is
+        preferred. Raises LockServiceError or StateStoreError."""
 
     @abstractmethod
     async def try_acquire(self, known_epoch: KnownEpoch) -> bool:
-        """Takes the lock when it is free and nobody is preferred; never waits for another holder."""
+        """Takes the lock if it is free and no other daemon is preferred; never waits for another holder."""
 
     @abstractmethod
     async def look(self) -> str:
-        """The present holder, "" without one; nothing is changed."""
+        """Returns the present holder, "" if there is none. Changes nothing."""
 
     @abstractmethod
     async def release(self) -> None:
-        """Gives the lock back; safe when it isn't held. Never raises: a lock that can't be given back now, because its
-        service is away, is given back as soon as it can, or ends with the session."""
+        """Releases the lock; safe if it isn't held. Never raises: if the lock service is unavailable, the lock is
+        released as soon as it can be, or ends with the session."""
 
     async def hand_over_asked(self) -> str:
-        """Returns once the holder is to give the destination away in order, with the reason as a sentence. Never, for a
-        lock that nobody else waits for."""
+        """Waits until the holder is asked to hand over the destination, and returns the reason as a sentence. Never
+        returns for a lock that no other daemon waits for."""
         await asyncio.Event().wait()
         raise AssertionError
 
     async def set_ready(self, ready: bool) -> None:  # noqa: B027  (nobody to tell is no fault)
-        """Tells the others, while waiting in acquire(), whether our source and sink answer: those that are ready come
-        first."""
+        """Publishes, while acquire() waits, whether our source and sink answer. Daemons that are ready are
+        preferred."""
 
     async def recovered(self) -> None:
-        """Returns once the lock service, which could not be reached, can be again; never otherwise."""
+        """Waits until a lock service that was unreachable can be reached again; otherwise never returns."""
         await asyncio.Event().wait()
 
     def note_hang(self, hang: Hang) -> None:  # noqa: B027  (a lock that is not shared has no successor to tell)
-        """Called in another thread while the event loop hangs, right before the process ends: leaves word for whoever
-        runs the destination next. Waits for nothing and never raises."""
+        """Records a hang for the next holder. Called in another thread while the event loop hangs, right before the
+        process ends. Waits for nothing and never raises."""
 
     async def hang(self) -> Hang | None:
-        """What note_hang() of a former holder has left. Raises LockServiceError."""
+        """Returns the hang that note_hang() of a former holder has recorded. Raises LockServiceError."""
         return None
 
     def nodes(self) -> LockedNodes | None:
-        """What the holder may write for the clients of other systems, while it is the holder; None for a service that
-        they do not read."""
+        """Returns the nodes that the holder may write for clients of other systems while it is the holder; None for a
+        service that such clients do not read."""
         return None
 
     @property
     def declined(self) -> str:
-        """Why this daemon would not take the lock although it is free, as a part of a sentence; "" when it would."""
+        """Returns why this daemon would not take the lock although it is free, as part of a sentence; "" if it
+        would."""
         return ""
 
     @property
     @abstractmethod
     def holder(self) -> str:
-        """The holder as far as it is known; empty without one."""
+        """Returns the holder as far as it is known; "" if there is none."""
 
 
 @dataclass(slots=True)
 class ClusterCounts:
-    """What a process has come to with its cluster service since it began, for /metrics."""
+    """Counters of a process about its cluster service, since the process began, for /metrics."""
 
     service: str
-    """Its name, as in `ClusterSettings.service`."""
+    """The service's name, as in `ClusterSettings.service`."""
     sessions: int = 0
-    """The first, and one for each that was lost."""
+    """Sessions opened: the first, and one after each that was lost."""
     suspensions: int = 0
     """Connections that broke."""
     attempts: int = 0
-    """To take a lock that looked free."""
+    """Attempts to take a lock that looked free."""
     fenced_writes: dict[str, int] = field(default_factory=dict)
-    """By destination: writes of the state store that were refused because the destination is somebody else's."""
+    """Writes of the state store that were refused because another daemon holds the destination, by destination."""

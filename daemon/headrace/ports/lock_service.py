@@ -1,7 +1,6 @@
-"""The base of lock services: a session, and nodes by path that are read, watched and written under conditions.
+"""The base of lock services: a session, and nodes by path that are read, watched and written conditionally.
 
-What is made of it, locks, leases and the state store, is in `cluster`.
-"""
+Locks, leases and the state store are built on it in `cluster`."""
 
 from __future__ import annotations
 
@@ -17,7 +16,8 @@ from headrace.settings.adapters import ClusterSettings
 
 Why = Literal["no_node", "node_exists", "bad_version", "not_empty", "no_auth", "other"]
 Link = Literal["connected", "suspended", "lost"]
-"""Lost: the session is over, and the next `connected` is that of another. Suspended: nobody knows."""
+"""`lost`: the session is over, and the next `connected` is that of another. `suspended`: the state of the session is
+unknown."""
 
 
 class ServiceError(LockServiceError):
@@ -27,7 +27,7 @@ class ServiceError(LockServiceError):
 
 
 class Refused(ServiceError):
-    """The servers answered, and nothing was done. `index` is the operation of a multi that did not fit."""
+    """The servers answered, and nothing was done. `index` is the operation of a multi whose condition failed."""
 
     def __init__(self, message: str, why: Why, index: int = 0, *, remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
@@ -36,21 +36,22 @@ class Refused(ServiceError):
 
 
 class Disconnected(ServiceError):
-    """There is no connection at present; nothing was asked for."""
+    """There is no connection at present; no request was sent."""
 
 
 class OutcomeUnknown(ServiceError):
-    """The connection broke, or the time was over, before the answer came: what was asked for may be done or not."""
+    """The connection broke, or the time limit passed, before the answer came. The request may or may not have been
+    executed."""
 
 
 class SessionOver(ServiceError):
-    """The session that this was meant for has ended, and with it every ephemeral node."""
+    """The session of this call has ended, and with it every ephemeral node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """A node that must not exist yet; the nodes above it are made when they are missing. An ephemeral one ends with the
-    session. `public`: anybody may read and change it, where the service gives nodes to accounts."""
+    """Creates a node that must not exist; missing parents are created too. An ephemeral node ends with the session.
+    `public`: anybody may read and change it, if the service restricts nodes to accounts."""
 
     path: str
     data: bytes
@@ -60,7 +61,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """New data for a node that has this version; -1: any."""
+    """Writes new data to a node that has this version; -1: any version."""
 
     path: str
     data: bytes
@@ -69,7 +70,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The node has this version."""
+    """Requires a node to have this version."""
 
     path: str
     version: int
@@ -77,7 +78,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Removes a node that has this version; -1: any."""
+    """Deletes a node that has this version; -1: any version."""
 
     path: str
     version: int = -1
@@ -88,8 +89,8 @@ Op = Create | Set | Check | Delete
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a node holds. Each write gives it another `version`. `owner` is the session of an ephemeral node, 0 for
-    others. `created` grows with every node that is made, whatever its path."""
+    """The data of a node. Each write changes its `version`. `owner` is the session of an ephemeral node, 0 for others.
+    `created` increases with every node that is created, at any path."""
 
     data: bytes
     version: int
@@ -98,7 +99,7 @@ class Node:
 
 
 def read_json(data: bytes) -> dict[str, Any]:
-    """An object that some daemon wrote; empty when it is none."""
+    """Returns a JSON object that some daemon wrote; {} if the data is not one."""
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -109,82 +110,81 @@ def read_json(data: bytes) -> dict[str, Any]:
 class LockService(ABC):
     """One session, and after its end the next. All calls but write_soon() are made in the event loop.
 
-    `limit` is in seconds; a call raises OutcomeUnknown when the answer has not come by then, Disconnected, SessionOver
-    or Refused. Reads show all that was written before the last sync() and all that this session wrote.
-    """
+    `limit` is in seconds. A call raises OutcomeUnknown if the answer has not come by then, or Disconnected, SessionOver
+    or Refused. Reads show everything that was written before the last sync() and everything that this session wrote."""
 
     title: ClassVar[str]
     """The service's name for people."""
     name: str
-    """That of its section, as in `ClusterSettings.service`."""
+    """The name of its section, as in `ClusterSettings.service`."""
     address: str
-    """Where its servers are, as the configuration says."""
+    """The addresses of its servers, as configured."""
     root: str
-    """The path that everything of headrace's lies below."""
+    """The path that all of headrace's nodes are below."""
     timeout: float
-    """The session timeout that is asked for, in seconds."""
+    """The requested session timeout, in seconds."""
     last_problem: str = ""
-    """What the last attempt to connect failed with."""
+    """The error of the last attempt to connect."""
     refusal: Refused | None = None
-    """The error of the last attempt to connect, if a server rejected it. Attempts go on."""
+    """The error of the last attempt to connect, if a server rejected it. Attempts continue."""
     serves_others: bool = False
     """Whether clients of other systems read nodes of this service."""
 
     @abstractmethod
     def open(self, on_link: Callable[[Link, int, float], None]) -> None:
-        """Begins to connect, and goes on until close(), with a new session after a lost one. `on_link` is called in the
+        """Starts to connect, and continues until close(), with a new session after a lost one. Calls `on_link` in the
         loop for each change, in order, with the session's number (0: none) and the timeout in seconds that the servers
-        granted it. Raises LockServiceError when the settings can't be used."""
+        granted. Raises LockServiceError if the settings can't be used."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Ends the session, within a limit of its own. Never raises."""
+        """Ends the session, within a time limit of its own. Never raises."""
 
     @property
     @abstractmethod
     def connected(self) -> bool:
-        """Whether a call can be made, as of now: ahead of `on_link`."""
+        """Returns whether a call can be made now. May change before `on_link` is called."""
 
     @abstractmethod
     async def get(self, path: str, limit: float, watch: Callable[[], None] | None = None) -> Node | None:
-        """A node, or None. `watch` is called once, in the loop: when the node changes or goes, or comes when it is not
-        there, and when the connection breaks."""
+        """Returns a node; None if it does not exist. Calls `watch` once, in the loop: when the node is changed, deleted
+        or created, or when the connection breaks."""
 
     @abstractmethod
     async def children(self, path: str, limit: float) -> list[str]:
-        """Names below a node; none when it is not there."""
+        """Returns the names below a node; none if it does not exist."""
 
     @abstractmethod
     async def sync(self, limit: float) -> None:
-        """Reads after it see all that was written before, by whomever. What a multi() of unknown outcome has not done
-        by now, it never will."""
+        """Makes later reads see everything that anybody wrote before. A multi() of unknown outcome that has not been
+        executed by now never will be."""
 
     @abstractmethod
     async def multi(self, operations: Sequence[Op], limit: float) -> list[int]:
-        """All or nothing, within the present session. Returns the new version for each Create and Set, 0 for the
-        others."""
+        """Executes all operations or none, within the present session. Returns the new version for each Create and Set,
+        0 for the others."""
 
     @abstractmethod
     async def prove(self, operations: Sequence[Op], limit: float) -> float:
-        """As multi(), and what is more: once it has returned, the servers let the session live for the timeout at
-        least, counted from the moment (monotonic clock, seconds) that this returns. A server that is cut off from the
+        """Does what multi() does, and proves the session: when it returns, the servers keep the session alive at least
+        for the timeout, counted from the returned moment (monotonic clock, seconds). A server that is cut off from the
         others can't make it return. Checks may be spread over several requests."""
 
     @abstractmethod
     def write_soon(self, path: str, data: bytes) -> None:
-        """Writes a node, which is made when it is not there. May be called in any thread, also while the loop hangs: it
-        waits for nothing, never raises, and what becomes of it nobody learns."""
+        """Writes a node, which is created if it does not exist. May be called in any thread, also while the loop hangs:
+        it waits for nothing, never raises, and does not report the outcome."""
 
     @abstractmethod
     async def problem(self, path: str, limit: float) -> str:
-        """Why nodes below `path` can't be made, "" when they can. Makes nothing."""
+        """Returns why nodes below `path` can't be created, "" if they can. Creates nothing."""
 
 
 class ClusterAdapter(ABC):
-    """A lock service: its section of headrace.toml, and what is made of it. Registered under the section's name."""
+    """A lock service: its section of headrace.toml and its client. Registered under the section's name."""
 
     section: ClassVar[type[ClusterSettings]]
 
     @abstractmethod
     def service(self, settings: Any) -> LockService:
-        """A new one, not open. `settings` are of `section`."""
+        """Returns a new service, not open. `settings` are of type `section`."""

@@ -1,4 +1,4 @@
-"""Figures that adapters publish of themselves."""
+"""Metrics that adapters publish about themselves."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One figure of a source or a sink, shown in /metrics as `headrace_<name>` with the destination as its label; the
-    name of a counter gets `_total`. All measures of one name have the same text and kind; one with a name of headrace's
-    own is left out."""
+    """One metric of a source or a sink, shown in /metrics as `headrace_<name>` with the destination as its label; the
+    name of a counter gets `_total`. All measures of one name must have the same text and kind. One that has the name of
+    a metric of headrace is left out."""
 
     name: str
     text: str

@@ -1,4 +1,4 @@
-"""The base of what a destination's holder writes into the cluster service for the clients of another system."""
+"""The base of what a destination's holder writes to the cluster service for clients of another system."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Callable
 
 
 class LockedNodes(ABC):
-    """Nodes by their paths, outside of headrace's own. They are written under the lock of one holding of a destination:
-    once that is lost a write does nothing and raises. Every call has a time limit and raises LockServiceError."""
+    """Nodes by path, outside of headrace's own. They are written under the lock that the destination is held with: once
+    it is lost, a write does nothing and raises. Every call has a time limit and raises LockServiceError."""
 
     @abstractmethod
     async def get(self, path: str, watch: Callable[[], None] | None = None) -> bytes | None:
-        """What a node holds; None when it is not there. `watch` is called once: when it changes, comes or goes, and
-        when that can't be seen any more because the connection is lost."""
+        """Returns the data of a node; None if it does not exist. Calls `watch` once: when the node is changed, created
+        or deleted, or when the connection is lost so that a change can't be seen."""
 
     @abstractmethod
     async def put(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
-        """Makes a node, with those above it, or gives it other data. An ephemeral one goes when this process does, and
-        takes the place of one of another process."""
+        """Creates a node and its missing parents, or replaces its data. An ephemeral node ends with this process, and
+        replaces one of another process."""
 
     @abstractmethod
     async def remove(self, path: str) -> None:
-        """Takes away an ephemeral node of this process; another's stays."""
+        """Deletes an ephemeral node of this process. One of another process stays."""

@@ -14,38 +14,38 @@ from headrace.settings.adapters import ParkingSettings
 
 
 class ParkingState(StrEnum):
-    """Who is to send a parked message again."""
+    """Who sends a parked message again."""
 
     PENDING = "PENDING"
-    """The compensation loop, once it is due and first of its unit."""
+    """The redelivery loop, once the message is due and the first of its unit."""
     NEEDS_OPERATOR = "NEEDS_OPERATOR"
-    """Nobody, until an operator says so."""
+    """Nobody, until an operator requests it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParkedEntry:
-    """What is known of a parked message besides its content. Times are microseconds since 1970 UTC."""
+    """The facts of a parked message, without its content. Times are microseconds since 1970 UTC."""
 
     number: int
-    """Grows in the order of parking, within a destination; 0 before it is stored."""
+    """Increases in the order of parking, within a destination; 0 before it is stored."""
     id: str
-    """Its headrace-id. With `topic` and `partition` it tells the message from all others."""
+    """Its headrace-id. `id`, `topic` and `partition` identify the message."""
     scope: str
-    """The topic or exchange within which its order holds."""
+    """The topic or exchange within which order is kept."""
     topic: str
     """The topic, or the routing key."""
     partition: int
     unit: Unit
     reason: str
-    """Why the broker refuses it, or what it stands behind."""
+    """Why the broker refuses it, or which message it waits for."""
     attempts: int
-    """How often it was sent, the first time included; 0 while it only stands behind others."""
+    """How many times it was sent, the first time included; 0 while it only waits for earlier messages."""
     state: ParkingState
     created_us: int
     tried_us: int
     """When it was last sent; 0 for never."""
     due_us: int
-    """When it is to be sent again, if it is first of its unit by then."""
+    """When it is sent again, if it is the first of its unit by then."""
     size: int
     """Bytes of body, key and headers."""
 
@@ -69,60 +69,61 @@ class ParkedMessage:
     entry: ParkedEntry
     content: ParkedContent
     replaces: int = 0
-    """The number under which the same message is stored already; 0: none."""
+    """The number under which the same message is already stored; 0: none."""
 
 
 class ParkingStore(ABC):
-    """The parked messages of one destination. Every call has a time limit and raises StateStoreError; those with a
-    guard raise Fenced when a later epoch has begun."""
+    """The parked messages of one destination. Every call has a time limit and raises StateStoreError. Calls with a
+    guard raise Fenced if a later epoch has begun."""
 
     @abstractmethod
     async def open(self) -> None:
-        """Opens it, and makes what is missing. May be called again."""
+        """Opens the store, and creates what is missing. May be called again."""
 
     @abstractmethod
     async def begin(self, guard: Guard) -> None:
-        """Takes it over: nothing under an earlier epoch is written from here on."""
+        """Takes the store over: from now on nothing can be written under an earlier epoch."""
 
     @abstractmethod
     async def entries(self) -> list[ParkedEntry]:
-        """All of them, in the order they were parked."""
+        """Returns all entries, in the order they were parked."""
 
     @abstractmethod
     async def contents(self, numbers: Sequence[int]) -> dict[int, ParkedContent]:
-        """The content by number; what is gone meanwhile is left out."""
+        """Returns the content by number, without messages that were removed meanwhile."""
 
     @abstractmethod
     async def add(self, guard: Guard, messages: Sequence[ParkedMessage]) -> None:
-        """Stores messages, durably when it returns, which is before the position moves past them; one that is stored
-        already, by id, topic and partition, is replaced, number included."""
+        """Stores messages. They are durable when it returns, which is before the position moves past them. A message
+        that is already stored, by id, topic and partition, is replaced, number included."""
 
     @abstractmethod
     async def remove(self, guard: Guard | None, numbers: Sequence[int]) -> int:
-        """Removes delivered messages or, for an operator (without a guard), discarded ones; how many there were."""
+        """Removes delivered messages or, for an operator (without a guard), discarded ones. Returns how many were
+        removed."""
 
     @abstractmethod
     async def update(self, guard: Guard | None, entries: Sequence[ParkedEntry]) -> int:
-        """Stores reason, attempts, state and times of entries that are still there; how many there were."""
+        """Stores reason, attempts, state and times of entries that still exist. Returns how many there were."""
 
     @abstractmethod
     async def changes(self) -> int:
-        """A number that grows whenever somebody without a guard has changed something."""
+        """Returns a number that increases whenever somebody without a guard has changed something."""
 
     @abstractmethod
     async def problems(self) -> list[str]:
-        """What stands in the way of using it, a sentence each; nothing is made or changed."""
+        """Returns why the store can't be used, a sentence each. Creates and changes nothing."""
 
     async def close(self) -> None:  # noqa: B027 - some hold nothing open
-        """Gives everything back; safe to call twice."""
+        """Releases all resources; safe to call twice."""
 
 
 class ParkingAdapter:
-    """A kind of parking store: its section of the configuration, and the store that is made of it. Registered under its
-    name; the base itself is for store = "state", whose store comes from the state store."""
+    """A kind of parking store: its section of the configuration and its store. Registered under its name. The base
+    class itself serves store = "state", whose store comes from the state store."""
 
     section: ClassVar[type[ParkingSettings]] = ParkingSettings
 
     def store(self, settings: Any, destination: str) -> ParkingStore:
-        """A new store, not opened. `settings` are of `section`."""
+        """Returns a new store, not opened. `settings` are of type `section`."""
         raise LookupError(f"[parking] store = {settings.store!r} is no store of its own")

@@ -1,4 +1,4 @@
-"""Adapters by the names that the configuration knows them by, each imported when it is asked for."""
+"""Adapters by their names in the configuration. Each is imported when it is first used."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from headrace.settings.daemon import StateSettings
 from headrace_common.section import Section
 
 GROUP = "headrace.adapters"
-"""The group of entry points by which other distributions bring adapters along. An entry's name is the kind and the
-name of an adapter, as "sink.pulsar"; its object is the adapter's class."""
+"""The group of entry points by which other distributions provide adapters. An entry's name is the kind and the name of
+an adapter, as "sink.pulsar"; its object is the adapter's class."""
 KINDS: dict[str, tuple[type, type[Section]]] = {
     "sink": (SinkAdapter, SinkSettings),
     "message": (FormatAdapter, MessageSettings),
@@ -33,23 +33,24 @@ KINDS: dict[str, tuple[type, type[Section]]] = {
 
 
 class NoAdapter(Refusal, LookupError):
-    """Nobody has an adapter of a name, or the one that has it can't be used."""
+    """No adapter of this name is installed, or the one that has it can't be used."""
 
 
 def outside() -> list[EntryPoint]:
-    """The adapters of other distributions that are installed, none of them imported."""
+    """Returns the adapters of other installed distributions, without importing them."""
     return sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
 
 
 def origin(entry: EntryPoint) -> str:
-    """Name and version of the distribution that has an entry point."""
+    """Returns name and version of the distribution that provides an entry point."""
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "an unknown distribution"
 
 
 class Registry:
-    """`adapters` has `module:class` of each adapter, by kind (source, sink, message, parking, cluster, state) and name.
-    With `outside` those of other distributions are found too. Every method raises NoAdapter for a name that is not
-    registered, or whose adapter can't be used. It is also the `Sections` that the configuration is read with."""
+    """Finds adapters. `adapters` has `module:class` of each adapter, by kind (source, sink, message, parking, cluster,
+    state) and name. With `outside`, those of other distributions are found too. Every method raises NoAdapter for a
+    name that is not registered, or whose adapter can't be used. It is also the `Sections` that the configuration is
+    read with."""
 
     def __init__(self, adapters: Mapping[str, Mapping[str, str]], *, outside: bool = False) -> None:
         self.adapters = adapters
@@ -58,7 +59,7 @@ class Registry:
 
     @cached_property
     def _outside(self) -> dict[str, list[EntryPoint]]:
-        """By the name of the entry point."""
+        """Returns other distributions' adapters, by the name of the entry point."""
         found = dict[str, list[EntryPoint]]()
         for entry in outside() if self._looks_outside else ():
             found.setdefault(entry.name, []).append(entry)
@@ -89,7 +90,7 @@ class Registry:
         (entry,) = theirs
         try:
             made = entry.load()()
-        except (Exception, SystemExit) as error:  # whatever the code of others raises
+        except (Exception, SystemExit) as error:  # foreign code may raise anything
             why = f"{entry.value} can't be loaded ({type(error).__name__}: {error})"
             raise _unusable(kind, name, entry, why) from error
         base, section = KINDS[kind]
@@ -100,27 +101,27 @@ class Registry:
         return made
 
     def source_adapter(self, type: str = "mysql") -> SourceAdapter:
-        """The adapter of a kind of source."""
+        """Returns the adapter of a kind of source."""
         return cast(SourceAdapter, self._find("source", type))
 
     def sink_adapter(self, type: str) -> SinkAdapter:
-        """The adapter of [sink] type."""
+        """Returns the adapter of [sink] type."""
         return cast(SinkAdapter, self._find("sink", type))
 
     def format_adapter(self, format: str) -> FormatAdapter:
-        """The adapter of [message] format."""
+        """Returns the adapter of [message] format."""
         return cast(FormatAdapter, self._find("message", format))
 
     def parking_adapter(self, store: str) -> ParkingAdapter:
-        """The adapter of [parking] store."""
+        """Returns the adapter of [parking] store."""
         return cast(ParkingAdapter, self._find("parking", store))
 
     def cluster_adapter(self, service: str) -> ClusterAdapter:
-        """The adapter of a lock service, by the name of its section."""
+        """Returns the adapter of a lock service, by the name of its section."""
         return cast(ClusterAdapter, self._find("cluster", service))
 
     def state_adapter(self, store: str) -> StateAdapter:
-        """The adapter of [state] store."""
+        """Returns the adapter of [state] store."""
         return cast(StateAdapter, self._find("state", store))
 
     def section(self, kind: str, name: str) -> type[Section]:

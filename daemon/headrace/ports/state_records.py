@@ -1,4 +1,4 @@
-"""The stored form of a destination's state, for the stores that keep it as records: its head, its past, its pieces."""
+"""The stored form of a destination's state, for stores that keep records: its head, its history, its pieces."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from headrace.model import Position
 from headrace.ports.state import HistoryEntry, StateChange
 
 LAYOUT = 2
-"""The version of what is written here. Up to 1 the schema history began with piece 0; such a head is still written as
-long as that is so, for a daemon of that version."""
+"""The version of this form. Up to 1 the schema history began with piece 0; such a head is still written while that is
+true, so that a daemon of that version can read it."""
 CHECKPOINT_US = 60_000_000
-"""Checkpoints enter the history once in so many microseconds; large ones less often, see Head.history_due()."""
+"""Minimum interval between checkpoints in the history, in microseconds; large ones come less often, see
+Head.history_due()."""
 _PLAIN = 4_000
-"""Up to so many bytes a value is left as it is, for people who look into the store."""
+"""Values of up to this many bytes are not compressed, so that people can read them in the store."""
 
 
 class BrokenRecord(StateStoreError):
-    """A record does not hold what was written there."""
+    """A record does not contain what was written to it."""
 
     retriable = False
 
@@ -39,7 +40,7 @@ class BrokenRecord(StateStoreError):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the next change of a destination builds on."""
+    """The record that the next change of a destination builds on."""
 
     position: Position | None = None
     epoch: int = 0
@@ -47,13 +48,13 @@ class Head:
     """0: nothing was written yet."""
     last_pos: int = 0
     owner: str = ""
-    """The process that took the destination over under `epoch`, where the store can't tell it otherwise."""
+    """The process that took the destination over under `epoch`, if the store has no other way to know it."""
     first_piece: int = 0
-    """Of the schema history. Those before are void, and are being removed."""
+    """The first valid piece of the schema history. Earlier ones are void, and are being removed."""
     pieces: int = 0
-    """The number after its last piece. Those beyond are what a write left behind that did not get through."""
+    """The number after its last piece. Later ones are left over from a write that failed."""
     rings: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """By actor: entries that the history was given so far."""
+    """By actor: number of entries that were added to the history so far."""
     noted_us: int = 0
     """When a checkpoint last entered the history."""
     actor: str = ""
@@ -93,8 +94,8 @@ class Head:
             raise BrokenRecord(name, repr(error)) from error
 
     def moved(self, change: StateChange, pieces: int, now_us: int, *, void: bool = False) -> Head:
-        """Returns the head after `change`, which adds `pieces` to the schema history; `void`: to none of those
-        before."""
+        """Returns the head after `change`, which adds `pieces` to the schema history; with `void` earlier pieces become
+        void."""
         return replace(
             self,
             position=change.position,
@@ -108,22 +109,22 @@ class Head:
         )
 
     def history_due(self) -> bool:
-        """Whether this change enters the history. Every one of a person or a policy does; checkpoints come each second,
-        and may have large GTID sets."""
+        """Returns whether this change enters the history. Every change by a person or a policy does; checkpoints come
+        each second, and may have large GTID sets."""
         size = self.position.size if self.position is not None else 0
         due = self.changed_us - self.noted_us >= CHECKPOINT_US * (1 + size // 16_000)
         return due or self.actor != "checkpoint" or self.actor not in self.rings
 
     def noted(self, ring: int) -> tuple[Head, str]:
-        """Returns the head with the change in the history, and the name of the entry's slot: an actor has a ring of so
-        many and, beside it, its very first, as from that on the schema history is known."""
+        """Returns the head with the change in the history, and the name of the entry's slot. An actor has a ring of
+        slots and one more for its first entry, because the schema history is known from there on."""
         count = self.rings.get(self.actor, 0)
         slot = f"{self.actor}-{count % ring:03d}" if count else f"{self.actor}-first"
         noted_us = self.changed_us if self.actor == "checkpoint" else self.noted_us
         return replace(self, rings=MappingProxyType({**self.rings, self.actor: count + 1}), noted_us=noted_us), slot
 
     def entry(self) -> HistoryEntry:
-        """Returns the change as the history has it."""
+        """Returns the change as an entry of the history."""
         return HistoryEntry(self.actor, self.epoch, self.version, self.position, self.details, self.changed_us)
 
     def encode_entry(self) -> bytes:
@@ -152,8 +153,9 @@ def read_entry(data: bytes, name: str) -> HistoryEntry:
 
 
 def encoded(value: Any) -> bytes:
-    """Returns the JSON of what is stored, with `?` for halves of surrogate pairs, which UTF-8 lacks. Any text can be
-    stored: a checkpoint that fails for what it holds would fail for ever, and rows would come again and again."""
+    """Returns the JSON of a value, with `?` for halves of surrogate pairs, which UTF-8 lacks. Any text must be
+    storable: a checkpoint that failed because of its content would fail on every retry, and rows would be published
+    again and again."""
     try:
         return orjson.dumps(value)
     except TypeError:
@@ -161,8 +163,8 @@ def encoded(value: Any) -> bytes:
 
 
 def split(entries: Sequence[dict[str, Any]], size: int) -> list[bytes]:
-    """Returns schema entries of one write as pieces of up to `size` bytes and a label: they are compressed together.
-    The first line of a piece says which of how many it is."""
+    """Packs the schema entries of one write into compressed pieces of up to `size` bytes and a label. The first line of
+    a piece is its number and the number of pieces."""
     if not entries:
         return []
     whole = zstandard.compress(encoded(list(entries)))
@@ -171,7 +173,8 @@ def split(entries: Sequence[dict[str, Any]], size: int) -> list[bytes]:
 
 
 def join(pieces: Iterable[tuple[str, bytes]]) -> list[dict[str, Any]]:
-    """Returns what split() was given, write after write. `pieces` are (name, data) in order. Raises BrokenRecord."""
+    """Returns the entries that split() was given, write after write. `pieces` are (name, data) in order. Raises
+    BrokenRecord."""
     entries: list[dict[str, Any]] = []
     parts: list[bytes] = []
     for name, data in pieces:

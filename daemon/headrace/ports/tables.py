@@ -1,4 +1,4 @@
-"""The base of what reads the rows that tables have now, chunk by chunk, beside the stream of their changes."""
+"""The base of readers of the present rows of tables, chunk by chunk, alongside the stream of their changes."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from dataclasses import dataclass
 from headrace.model import Position, Row, TableSchema
 
 Key = tuple[str, ...]
-"""The key of a row as a source writes it down, a text a key column: made and understood by its reader alone, stored by
-others."""
+"""The key of a row in the source's form, one text a key column. Only its reader interprets it; others store it."""
 Lacks = Callable[[str, str], str]
-"""Says of a schema and table whether the account may not read whole rows of it: the statement that grants the right, ""
-where the account has it. Rights on single columns are not enough."""
+"""Returns the statement that grants the account the right to read whole rows of a schema and table, "" if it has the
+right. Rights on single columns are not enough."""
 
 _NAMED = 5
 
 
 def in_short(names: Sequence[tuple[str, str]]) -> str:
-    """Some names of tables, and how many more there are."""
+    """Returns some of the names of tables, and how many more there are."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(map(".".join, names[:_NAMED])) + more
 
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """A table that a source has, with its own estimates of rows and bytes."""
+    """A table of the source, with the source's own estimates of rows and bytes."""
 
     schema: str
     table: str
@@ -36,8 +35,8 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """Up to where in the binlog a stream has to have come, so that it has given all that a chunk may show. Either
-    `file` and `offset`, or `gtid_set` where another server than the stream's was read."""
+    """The position in the binlog that a stream must reach to have given everything that a chunk may show. Either `file`
+    and `offset`, or `gtid_set` if another server than the stream's was read."""
 
     file: str = ""
     offset: int = 0
@@ -46,121 +45,121 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class TableList:
-    """All base tables that the account may see, system schemas left out, by name."""
+    """All base tables that the account may see, without system schemas, by name."""
 
     tables: Sequence[TableFacts]
     high: Watermark
-    """What statements did to tables behind it, the list may lack."""
+    """The list may lack the effects of statements after this."""
     clock_us: int
-    """Microseconds since 1970 UTC, as the server has them."""
+    """The server's clock, in microseconds since 1970 UTC."""
 
 
 NOWHERE = Position("", "", 0)
-"""Stands for no stream: any state of a table will do, and nothing is written on the source."""
+"""Used without a stream: any state of a table will do, and nothing is written on the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkRequest:
-    """The next rows of a table in the order of its key: those of TableSchema.keys. A table without a key is read as a
-    whole, in one statement, and its chunks follow each other out of that."""
+    """A request for the next rows of a table in the order of its key: TableSchema.keys. A table without a key is read
+    as a whole by one statement, whose result is given in consecutive chunks."""
 
     table: TableSchema
-    """As the stream knows it; what it can't be read as raises TableChanged."""
+    """As the stream knows it; TableChanged is raised if it can't be read so."""
     seen: Position
-    """Every transaction before it, which the stream has given, is to be seen by the read. NOWHERE: beside no stream."""
+    """The read must see every transaction before this, which the stream has given. NOWHERE: no stream."""
     after: Key | None = None
     """The key of the last row that was read; None: from the first row on."""
     again: bool = False
-    """Of a table without a key: from the first row on, rather than behind the chunk before."""
+    """For a table without a key: from the first row on, rather than after the previous chunk."""
     rows: int = 1_000
-    """Rows at most, with a condition also of those that are looked at, where a server takes long to find so many; 0 to
-    find out whether the source takes the request."""
+    """Maximum number of rows. With a condition, it also limits the rows examined, if a server takes long to find that
+    many; 0 checks whether the source accepts the request."""
     size: int = 8 << 20
-    """Bytes, as they come from the source, behind which the chunk ends; by one row more at most."""
+    """Size in bytes, as they come from the source, after which the chunk ends; exceeded by one row at most."""
     where: str = ""
-    """A condition in SQL that rows have to meet, as an operator gave it."""
+    """An operator's condition in SQL that rows must meet."""
     columns: frozenset[str] = frozenset()
-    """Names of the columns to read, in lower case; those of the key always are. Others are ABSENT. Empty: all."""
+    """Names of the columns to read, in lower case; key columns are always read. Others are ABSENT. Empty: all."""
 
 
 class Chunk(ABC):
-    """Rows that were read and not yet decoded. Between two of its rows the reader may be asked for further chunks."""
+    """Rows that were read and not yet decoded. The reader may be asked for further chunks between two of its rows."""
 
     rows: int
-    """Left in it."""
+    """Number of rows left."""
     size: int
-    """Bytes of all of it as it came."""
+    """Bytes of the whole chunk as received."""
     last: bool
-    """Whether the table had no rows behind it."""
+    """Whether the table had no rows after it."""
     high: Watermark
-    """What the rows show was committed before it."""
+    """Everything that the rows show was committed before this."""
     continues: bool
-    """Whether it belongs to the same read as the chunk before it: a table without a key."""
+    """Whether it belongs to the same read as the previous chunk: for a table without a key."""
     seconds: float
-    """How long the source took to give it."""
+    """How long the source took to return it."""
     end: Key | None
-    """Where the next chunk begins: the key of its last row, or of the last one that did not meet the condition; that
-    which the request began after, when there is none."""
+    """Where the next chunk begins: the key of its last row, or of the last one that did not meet the condition; if
+    there is none, the key that the request began after."""
     order: str
-    """What the order of the keys hangs on, such as the collations of their columns."""
+    """What the order of the keys depends on, such as the collations of their columns."""
 
     @abstractmethod
     def take(self, count: int) -> list[Row]:
-        """Decodes the next `count` rows, or those that are left, with values as the stream's, large ones as LargeValue.
-        Raises NotUnderstood."""
+        """Decodes the next `count` rows, or those that are left, to the same values as the stream's, large ones as
+        LargeValue. Raises NotUnderstood."""
 
     @property
     @abstractmethod
     def key(self) -> Key | None:
-        """Of the last row taken, or that the request began after; `end` when no row is left. None for a table without a
-        key."""
+        """Returns the key of the last row taken, or the key that the request began after; `end` if no row is left. None
+        for a table without a key."""
 
     @abstractmethod
     def key_at(self, number: int) -> Key | None:
-        """Of a row by its number among those that take() gave last. None for a table without a key."""
+        """Returns the key of a row by its index in the last result of take(). None for a table without a key."""
 
 
 class TableChanged(Exception):
-    """The table is not any more as the stream knows it: a statement has changed or dropped it. The stream will come to
-    that."""
+    """A statement has changed or dropped the table since the stream's version of it. The stream will reach that
+    statement."""
 
 
 class KeyOutdated(Exception):
-    """The key that a request begins after is none of the table's: its key has other columns or types now."""
+    """The key that a request begins after does not match the table: its key now has other columns or types."""
 
 
 class TableReader(ABC):
-    """Reads chunks, one at a time, over connections of its own that are made when they are needed. After an error it
-    may be used again. No lock is taken, and no transaction is older than a chunk, except of a table without a key."""
+    """Reads chunks, one at a time, over its own connections, which are opened when needed. After an error it may be
+    used again. It takes no lock, and no transaction is older than a chunk, except for a table without a key."""
 
     @abstractmethod
     async def tables(self) -> TableList:
-        """The tables of the stream's server, whichever is read. Raises SourceError."""
+        """Returns the tables of the stream's server, whichever server is read. Raises SourceError."""
 
     @abstractmethod
     async def why_unlisted(self, schema: str, table: str) -> tuple[str, str]:
-        """Why tables() lacks a table: a view, one that the account may not read, or none at all; and a remedy. Raises
-        SourceError."""
+        """Returns why tables() lacks a table (a view, one that the account may not read, or none at all) and a remedy.
+        Raises SourceError."""
 
     @abstractmethod
     async def lacks(self) -> Lacks:
-        """Asks what the account may not read on the server that is read. Raises SourceError."""
+        """Returns a function that says what the account may not read on the server that is read. Raises SourceError."""
 
     @abstractmethod
     async def read(self, request: ChunkRequest) -> Chunk:
-        """Reads one chunk whole into memory. Raises TableChanged, KeyOutdated, SourceError, and NotUnderstood when a
-        value can't be what the column says. Cancelled, it may be called again."""
+        """Reads one chunk into memory. Raises TableChanged, KeyOutdated, SourceError, and NotUnderstood if a value does
+        not fit its column. If cancelled, it may be called again."""
 
     @abstractmethod
     async def require(self) -> None:
-        """Nothing is read or written. Raises SourceMisconfigured where the server can't be read beside a stream, and
-        other SourceErrors."""
+        """Checks that the server can be read alongside a stream. Raises SourceMisconfigured if it can't, and other
+        SourceErrors. Reads no rows and writes nothing."""
 
     @abstractmethod
     async def load(self) -> tuple[float, int]:
-        """What a throttle goes by: the replication lag of the server that is read in seconds (0 for no replica), and
-        its running threads. Raises SourceError."""
+        """Returns the load for a throttle: the replication lag in seconds of the server that is read (0 if it is no
+        replica), and its running threads. Raises SourceError."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Gives the connections back. Safe to call twice."""
+        """Closes the connections. Safe to call twice."""

@@ -1,9 +1,8 @@
 """Which columns of a table are published, in the grammar of Canal's `canal.instance.filter.field` and `.black.field`.
 
 The grammar comes from `AbstractEventParser.parseFieldFilterMap` and `LogEventConvert.needField`: entries
-`schema.table:column/column` with commas between, names in any case. Here the table may also be a regex, as in the table
-filter, and the first entry that matches counts.
-"""
+`schema.table:column/column` separated by commas, names in any case. Here the table may also be a regex, as in the table
+filter, and the first entry that matches counts."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ class ColumnRule:
 
 
 def parse_columns(text: str, key: str = "filter.include_columns") -> Rules[ColumnRule]:
-    """The entries of a column filter. Raises ValueError with the rule's number and position."""
+    """Returns the entries of a column filter. Raises ValueError with the rule's number and position."""
     entries = []
     plain_names: set[str] = set()
     for number, (at, part) in enumerate(split_patterns(text), 1):

@@ -1,4 +1,4 @@
-"""Partitions out of keys: Canal's hash for those who have to keep their partitions, and that of Kafka's own clients."""
+"""Partitions from keys: Canal's hash for users who must keep their partitions, and that of Kafka's own clients."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from struct import Struct
 _LIMIT = 1 << 31
 _MASK = 0xFFFFFFFF
 _SHORT = 24
-"""Up to so many characters a number that grows costs less than cutting it to 32 bits at each step."""
+"""Characters up to which a growing number costs less than truncating it to 32 bits at each step."""
 
 
 def java_string_hash(text: str) -> int:
-    """`String.hashCode` of Java: the sum of unit * 31**(units behind it) over the UTF-16 units, signed 32 bits."""
+    """Returns `String.hashCode` of Java: the sum of unit * 31**(units after it) over the UTF-16 units, signed 32
+    bits."""
     value = 0
     if text.isascii():
         units: Iterable[int] = text.encode()
@@ -34,12 +35,12 @@ _name_hash = lru_cache(maxsize=10_000)(java_string_hash)
 
 
 def canal_partition(values: Sequence[str | None], partitions: int, *, database: str | None = None) -> int:
-    """The partition of a row by the texts of its key columns, as Canal's `MQMessageUtils.messagePartition` has it.
+    """Returns the partition of a row by the texts of its key columns, as Canal's `MQMessageUtils.messagePartition`
+    does.
 
-    The hashes of the texts are put together by exclusive or, so their order does not matter; NULL counts as the empty
-    text, which hashes to 0. `database` is the schema's name, which takes part unless `canal.mq.database.hash` is false
-    (None here).
-    """
+    The hashes of the texts are combined by exclusive or, so their order does not matter; NULL counts as the empty text,
+    which hashes to 0. `database` is the schema's name, which is included unless `canal.mq.database.hash` is false (None
+    here)."""
     value = 0 if database is None else _name_hash(database)
     for text in values:
         if text:
@@ -50,16 +51,18 @@ def canal_partition(values: Sequence[str | None], partitions: int, *, database: 
 
 
 def canal_table_partition(table: str, partitions: int) -> int:
-    """The partition of a whole table in Canal: by its bare name, in the case that MySQL has it, without the schema."""
+    """Returns the partition of a whole table in Canal: by its bare name, in MySQL's case, without the schema."""
     return abs(_name_hash(table)) % partitions
 
 
 _FEW = 32
-"""Bytes of a key that one number may hold: with more the multiplications would grow with the square of its length."""
+"""Bytes of a key that one number may contain: with more, the cost of the multiplications would grow with the square of
+its length."""
 
 
 def murmur2(keys: Iterable[bytes]) -> list[int]:
-    """Murmur 2 with Kafka's seed of each key, unsigned 32 bits (`org.apache.kafka.common.utils.Utils.murmur2`)."""
+    """Returns Murmur 2 with Kafka's seed of each key, unsigned 32 bits
+    (`org.apache.kafka.common.utils.Utils.murmur2`)."""
     hashes = []
     for data in keys:
         length = len(data)
@@ -73,7 +76,7 @@ def murmur2(keys: Iterable[bytes]) -> list[int]:
         else:
             rest = int.from_bytes(data, "little")
             while length > 3:
-                word = rest * 0x5BD1E995 & 0xFFFFFFFF  # the lowest four bytes decide on the product's lowest four
+                word = rest * 0x5BD1E995 & 0xFFFFFFFF  # the lowest four bytes determine the product's lowest four
                 value = (value * 0x5BD1E995 ^ (word ^ word >> 24) * 0x5BD1E995) & 0xFFFFFFFF
                 rest >>= 32
                 length -= 4
@@ -85,10 +88,11 @@ def murmur2(keys: Iterable[bytes]) -> list[int]:
 
 
 def kafka_partitions(keys: Iterable[bytes], partitions: int) -> list[int]:
-    """The partition that Kafka's default partitioner gives to each key: `toPositive(murmur2(key)) % partitions`."""
+    """Returns the partition that Kafka's default partitioner assigns to each key: `toPositive(murmur2(key)) %
+    partitions`."""
     return [(value & 0x7FFFFFFF) % partitions for value in murmur2(keys)]
 
 
 def kafka_partition(key: bytes, partitions: int) -> int:
-    """The same for one key."""
+    """Returns the same for one key."""
     return kafka_partitions((key,), partitions)[0]

@@ -1,15 +1,14 @@
-"""What decides on a change's partition, in the grammar of Canal's `canal.mq.partitionHash`.
+"""What chooses a change's partition, in the grammar of Canal's `canal.mq.partitionHash`.
 
-The grammar comes from `MQMessageUtils` (getPartitionHashColumns, HashMode). Entries have commas or semicolons between;
-the first whose pattern matches `schema.table` counts:
+The grammar comes from `MQMessageUtils` (getPartitionHashColumns, HashMode). Entries are separated by commas or
+semicolons; the first whose pattern matches `schema.table` counts:
 
 - `schema.table:id^name`: the hash of these columns;
 - `schema.table:$pk$`: the hash of the primary key's columns;
 - `schema.table`: the hash of the table's name, so that a table stays together.
 
-A pattern is a plain name, compared as it is, or a regex. A table that no entry names goes whole to one partition (in
-Canal 0).
-"""
+A pattern is a plain name, which must be equal, or a regex. A table that no entry names goes completely to one partition
+(in Canal 0)."""
 
 from __future__ import annotations
 
@@ -23,8 +22,8 @@ KeyKind = Literal["columns", "primary_key", "table"]
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """What a table's changes are spread by; `columns` as the rule names them, for kind "columns" only; `rule` is its
-    text."""
+    """The rule by which a table's changes are spread; `columns` as the rule names them, for kind "columns" only; `rule`
+    is its text."""
 
     kind: KeyKind
     columns: tuple[str, ...]
@@ -32,7 +31,7 @@ class KeyRule:
 
 
 def parse_keys(text: str, key: str = "route.partition_hash") -> Rules[KeyRule]:
-    """The entries of a partition hash. Raises ValueError with the rule's number and position."""
+    """Returns the entries of a partition hash. Raises ValueError with the rule's number and position."""
     parts = split_patterns(text, ",;")
     return Rules(tuple(_entry(part, at, f"rule {number}", key) for number, (at, part) in enumerate(parts, 1)))
 

@@ -1,4 +1,4 @@
-"""LIKE without backtracking: each piece between two `%` is looked for once, from the left."""
+"""LIKE without backtracking: each piece between two `%` is searched once, from the left."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _Piece = tuple[str | None, ...]
 
 
 def like(pattern: str) -> Callable[[str], bool]:
-    """Whether a whole text is like the pattern: `%` any characters, `_` any one, a backslash takes the next as it is.
+    """Returns whether a whole text is like the pattern: `%` any characters, `_` any one, a backslash makes the next
+    literal.
 
-    As in MySQL a backslash at the end stands for itself. The case of letters counts, and so do spaces at the end.
-    """
+    As in MySQL a backslash at the end is literal. The case of letters counts, and so do spaces at the end."""
     pieces = _pieces(pattern)
     if all(None not in piece for piece in pieces) and (simple := _simple(["".join(map(str, p)) for p in pieces])):
         return simple
@@ -39,7 +39,7 @@ def like(pattern: str) -> Callable[[str], bool]:
 
 
 def _pieces(pattern: str) -> list[_Piece]:
-    """The pattern cut at its `%`; pieces in the middle are not empty."""
+    """Returns the pattern split at its `%`; pieces in the middle are not empty."""
     pieces: list[list[str | None]] = [[]]
     chars = iter(pattern)
     for char in chars:
@@ -54,7 +54,7 @@ def _pieces(pattern: str) -> list[_Piece]:
 
 
 def _simple(texts: list[str]) -> Callable[[str], bool] | None:
-    """The usual patterns without `_` by a single call."""
+    """Returns a single call for the usual patterns without `_`."""
     if len(texts) == 1:
         return texts[0].__eq__
     if len(texts) == 2 and not texts[1]:
@@ -70,11 +70,11 @@ def _simple(texts: list[str]) -> Callable[[str], bool] | None:
 
 
 def _finder(piece: _Piece) -> Callable[[str, int, int], int]:
-    """Where the piece stands first in text[start:end], or -1."""
+    """Returns a function that finds the first position of the piece in text[start:end], or -1."""
     if None not in piece:
         plain = "".join(map(str, piece))
         return lambda text, start, end: text.find(plain, start, end)
-    # a regex of fixed length without repeats: there is nothing to backtrack into
+    # a regex of fixed length without repeats: it can't backtrack
     search = re.compile("".join("." if char is None else re.escape(char) for char in piece), re.DOTALL).search
 
     def find(text: str, start: int, end: int) -> int:

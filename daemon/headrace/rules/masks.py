@@ -1,4 +1,4 @@
-"""Masks: columns whose values are not published as they are."""
+"""Masks: columns whose values are not published unchanged."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ _MAX_FLOAT = 3.4028234663852886e38
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """What is done to a column: `value` for fixed, `salt` for hash, `length` for truncate.
+    """The mask of a column: `value` for fixed, `salt` for hash, `length` for truncate.
 
-    The value comes as text, also for a column of numbers. A hash is HMAC-SHA-256 under the salt, in 64 hexadecimal
-    digits, over the value's text in UTF-8 (a binary string's bytes as they are), so that equal values stay equal.
-    """
+    The value is text, also for a column of numbers. A hash is HMAC-SHA-256 under the salt, in 64 hexadecimal digits,
+    over the value's text in UTF-8 (a binary string's bytes unchanged), so that equal values stay equal."""
 
     kind: MaskKind
     value: str = ""
@@ -38,12 +37,13 @@ class Mask:
 
     @property
     def reads(self) -> bool:
-        """Whether what is published follows from the value."""
+        """Returns whether the published value depends on the original."""
         return self.kind in ("hash", "truncate")
 
     def bind(self, column: Column, *, key: bool) -> tuple[Column, Change]:
-        """The column as it is published, and what turns its values. NULL stays NULL, and ABSENT stays ABSENT. `key`:
-        whether it is part of the primary key. Raises ValueError when the column can't have this mask."""
+        """Returns the column as it is published, and a function that converts its values. NULL stays NULL, and ABSENT
+        stays ABSENT. `key`: whether it is part of the primary key. Raises ValueError if the column can't have this
+        mask."""
         if key and self.kind != "hash":
             raise ValueError(
                 f'{column.name} is part of the primary key and can only be masked with "hash": rows that differ have '
@@ -83,7 +83,8 @@ def _hashed(column: Column) -> Column:
 
 
 def _hash(salt: bytes) -> Change:
-    """HMAC (RFC 2104) with the two inner states made once: less than half the time of hmac.digest for a short value."""
+    """Returns HMAC (RFC 2104) with the two inner states computed once: less than half the time of hmac.digest for a
+    short value."""
     block = (hashlib.sha256(salt).digest() if len(salt) > 64 else salt).ljust(64, b"\0")
     inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block)).copy
     outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block)).copy
@@ -118,7 +119,7 @@ def _fixed(column: Column, text: str) -> Change:
 
 
 def _fixed_enum(column: Column, text: str) -> Change:
-    """The rows have the label, or its number when that is asked for."""
+    """Returns a function for the label, or its number if rows have numbers."""
     if text not in column.labels:
         raise ValueError(f"should be one of {', '.join(column.labels[:20])}")
     number = column.labels.index(text) + 1
@@ -132,7 +133,7 @@ def _fixed_enum(column: Column, text: str) -> Change:
 
 
 def _fixed_value(column: Column, text: str) -> Any:
-    """The value as rows have it. Raises ValueError with the sentence's end."""
+    """Returns the value in the form of rows. Raises ValueError with the end of the sentence."""
     kind = column.kind
     if kind in TEXTS and kind not in ("uuid", "inet4", "inet6") and column.charset != "binary":
         return _fixed_text(column, text)

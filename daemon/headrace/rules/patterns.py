@@ -1,10 +1,9 @@
-"""Regexes for `schema.table` in Canal's grammar, with a bound on the time that one match may take.
+"""Regexes for `schema.table` in Canal's grammar, with a limit on the time of one match.
 
-The grammar is that of Canal's `AviaterRegexFilter`: regexes with commas between, one of which has to match the whole
-name, whatever the case of its letters. Canal's regexes are Perl 5's (jakarta-oro, with `.` for every character); the
-`regex` package takes the same notation. What that package reads otherwise than Perl, a brace that is no repeat, is
-refused. A plain name in a rule is what `MQMessageUtils.isWildCard` says: it has none of `*?+|(){}[]\\$^`.
-"""
+The grammar is that of Canal's `AviaterRegexFilter`: regexes separated by commas, one of which must match the whole
+name, in any case. Canal's regexes are Perl 5's (jakarta-oro, with `.` for every character); the `regex` package uses
+the same notation. A brace that is no repeat, which that package reads otherwise than Perl, is refused. A plain name in
+a rule is defined by `MQMessageUtils.isWildCard`: it has none of `*?+|(){}[]\\$^`."""
 
 from __future__ import annotations
 
@@ -22,10 +21,11 @@ import regex
 from headrace.errors import HeadraceError
 
 MATCH_LIMIT = 0.05
-"""Seconds of CPU time that one match may take: the event loop stands still meanwhile. The `regex` package goes by the
-process's CPU time, so that a process that was stopped, or waited for a processor, is not taken for a bad pattern."""
+"""Maximum seconds of CPU time of one match, which blocks the event loop. The `regex` package uses the process's CPU
+time, so that a process that was stopped, or waited for a processor, is not mistaken for a bad pattern."""
 ALL_LIMIT = 4 * MATCH_LIMIT
-"""The same for a match on each of some hundred names. A collection of garbage that falls into it is no bad pattern."""
+"""The same for a match on each of several hundred names. A garbage collection during it does not indicate a bad
+pattern."""
 _MS = round(MATCH_LIMIT * 1000)
 MAX_PATTERN = 20_000
 """Characters of one regex."""
@@ -33,30 +33,30 @@ _WILD = frozenset("*?+|(){}[]\\$^")
 _REPEAT = re.compile(r"\{(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)\}")
 _SCHEMA = re.compile(r"([\w$-]+)(?:\\\.|\[\.\])")
 _NAME_LENGTH = 64
-"""Characters of a schema's or table's name in MySQL, at most."""
+"""Maximum characters of a schema's or table's name in MySQL."""
 
 
 class PatternTooSlow(HeadraceError):
-    """A regex of the configuration took longer on a name than the loop may stand still."""
+    """A regex of the configuration took longer on a name than the loop may be blocked."""
 
     reason = "config"
     retriable = False
 
 
 class Pattern:
-    """A compiled regex; `pattern` is its text, `key` the setting that it stands in."""
+    """A compiled regex; `pattern` is its text, `key` the setting that has it."""
 
     __slots__ = ("_fullmatch", "key", "pattern")
 
     def __init__(self, pattern: str, key: str = "", *, plain: bool = False) -> None:
         """`plain`: the text is a name and no regex. Raises ValueError that says what is wrong, with the character's
-        place as its second argument (counted from 0, -1 when there is none)."""
+        index as its second argument (from 0; -1 if there is none)."""
         self.pattern = pattern
         self.key = key
         self._fullmatch = _compile(re.escape(pattern) if plain else pattern).fullmatch
 
     def fullmatch(self, name: str) -> bool:
-        """Whether the regex matches the whole name, whatever its case. Raises PatternTooSlow."""
+        """Returns whether the regex matches the whole name, in any case. Raises PatternTooSlow."""
         found = _timed(self._fullmatch, name)
         if found is None:
             where = f" of {self.key}" if self.key else ""
@@ -69,7 +69,7 @@ class Pattern:
 
 
 def _timed(fullmatch: Any, name: str) -> bool | None:
-    """Whether it matches; None when it took too long."""
+    """Returns whether it matches; None if it took too long."""
     try:
         return fullmatch(name, timeout=MATCH_LIMIT) is not None
     except TimeoutError:
@@ -77,12 +77,12 @@ def _timed(fullmatch: Any, name: str) -> bool | None:
 
 
 class _Invalid(ValueError):
-    """What is wrong with a regex, and where: (sentence, index of the character or -1)."""
+    """The error of a regex, and where: (sentence, index of the character or -1)."""
 
 
 @lru_cache(maxsize=4096)
 def _compile(text: str) -> Any:
-    """The compiled regex, tried on names on which bad ones take for ever. Raises _Invalid."""
+    """Returns the compiled regex, after a test with names on which bad ones take very long. Raises _Invalid."""
     if len(text) > MAX_PATTERN:
         raise _Invalid(f"it has more than {MAX_PATTERN:,} characters", -1)
     _refuse_fuzzy(text)
@@ -108,7 +108,8 @@ def _compile(text: str) -> Any:
 
 
 def _refuse_fuzzy(text: str) -> None:
-    r"""`x{e<=1}` and `x{s}` are approximate matches to the `regex` package, and plain characters to Perl: say `\{`."""
+    r"""Refuses `x{e<=1}` and `x{s}`, which are approximate matches to the `regex` package, and plain characters to
+    Perl: the user must write `\{`."""
     for index, char in _outside_classes(text):
         named = re.search(r"\\[pPN]$", text[max(0, index - 2) : index])
         if char == "{" and not _REPEAT.match(text, index) and not named:
@@ -116,7 +117,7 @@ def _refuse_fuzzy(text: str) -> None:
 
 
 def _outside_classes(text: str) -> Iterator[tuple[int, str]]:
-    """The characters of a regex that are neither behind a backslash nor within [], with their indexes."""
+    """Yields the characters of a regex that are neither after a backslash nor within [], with their indexes."""
     in_class = escaped = False
     for index, char in enumerate(text):
         if escaped:
@@ -132,7 +133,7 @@ def _outside_classes(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _nasty_names(text: str) -> Iterator[str]:
-    """Names as long as MySQL allows, of characters that the regex speaks of, with one at the end that it may not."""
+    """Yields names as long as MySQL allows, of characters in the regex, with one at the end that may not match."""
     chars = dict.fromkeys([*"a0_-中", *(char.lower() for char in text if char.isalnum())])
     words = [word for word in dict.fromkeys(re.findall(r"[\w-]+", text)) if 1 < len(word) <= _NAME_LENGTH]
     for part in [
@@ -144,17 +145,17 @@ def _nasty_names(text: str) -> Iterator[str]:
         yield f"{name}.{name}"
         yield f"{name}.{name[:-1]}!"
         yield f"{name[:-1]}!.{name}"
-        for word in words[:3]:  # a regex that is slow only behind its schema
+        for word in words[:3]:  # a regex that is slow only after its schema
             yield f"{word}.{name[:-1]}!"
 
 
 def is_plain(text: str) -> bool:
-    """Whether a rule's text is a name as it stands; Canal does not read such a text as a regex."""
+    """Returns whether a rule's text is a literal name; Canal does not read such a text as a regex."""
     return _WILD.isdisjoint(text)
 
 
 def top_level(text: str, marks: str) -> Iterator[int]:
-    """The indexes of those characters of `marks` that stand outside of (), [] and {} and not after a backslash."""
+    """Yields the indexes of those characters of `marks` that are outside of (), [] and {} and not after a backslash."""
     depth = 0
     for index, char in _outside_classes(text):
         if char in "({":
@@ -166,11 +167,10 @@ def top_level(text: str, marks: str) -> Iterator[int]:
 
 
 def split_patterns(text: str, marks: str = ",") -> list[tuple[int, str]]:
-    """Cuts a filter in Canal's grammar at its commas: (index of the first character, regex) for each part.
+    """Splits a filter in Canal's grammar at its commas: (index of the first character, regex) for each part.
 
     A comma inside (), [] or {} and one after a backslash belong to the regex. Empty parts are dropped. `marks` are the
-    characters that cut.
-    """
+    separators."""
     parts: list[tuple[int, str]] = []
     start = 0
     for end in [*top_level(text, marks), len(text)]:
@@ -182,11 +182,11 @@ def split_patterns(text: str, marks: str = ",") -> list[tuple[int, str]]:
 
 
 def compile_filter(text: str, key: str = "", limit: float = math.inf) -> tuple[Pattern, ...]:
-    """The regexes of a filter in Canal's grammar, for use with `fullmatch` on `schema.table`; `key` is the setting.
+    """Returns the regexes of a filter in Canal's grammar, for use with `fullmatch` on `schema.table`; `key` is the
+    setting.
 
-    As in Canal the case of letters does not count. Raises ValueError that names the pattern and the character, also
-    when reading them takes longer than `limit`, in seconds of CPU time.
-    """
+    As in Canal the case of letters does not count. Raises ValueError that names the pattern and the character, also if
+    reading them takes longer than `limit`, in seconds of CPU time."""
     began, patterns = time.thread_time(), list[Pattern]()
     for number, (at, part) in enumerate(split_patterns(text), 1):
         if time.thread_time() - began > limit:
@@ -196,7 +196,7 @@ def compile_filter(text: str, key: str = "", limit: float = math.inf) -> tuple[P
 
 
 def compile_part(part: str, at: int, what: str, key: str = "", *, plain: bool = False) -> Pattern:
-    """One regex that begins at index `at` of a setting. Raises ValueError that begins with `what` and has the
+    """Returns one regex that begins at index `at` of a setting. Raises ValueError that begins with `what` and has the
     position."""
     try:
         return Pattern(part, key, plain=plain)
@@ -208,7 +208,7 @@ def compile_part(part: str, at: int, what: str, key: str = "", *, plain: bool = 
 
 
 def compile_table(part: str, at: int, what: str, key: str) -> Pattern:
-    """As compile_part(); a plain name has to be a table's, with its schema."""
+    """Does what compile_part() does; a plain name must be a table's, with its schema."""
     plain = is_plain(part)
     if plain and "." not in part:
         raise ValueError(f"{what}, from character {at + 1}, should name a table, as in schema.{part} or {part}\\..*")
@@ -216,7 +216,7 @@ def compile_table(part: str, at: int, what: str, key: str) -> Pattern:
 
 
 def named_schemas(text: str) -> tuple[str, ...]:
-    r"""The schemas that a filter is about, when each of its regexes begins with a schema's name as it stands, as in
+    r"""Returns the schemas that a filter is about, if each of its regexes begins with a literal schema name, as in
     `shop\..*`; else none."""
     names = []
     for _, part in split_patterns(text):
@@ -231,14 +231,14 @@ def named_schemas(text: str) -> tuple[str, ...]:
 
 
 def named_tables(text: str) -> tuple[list[tuple[str, str]], bool]:
-    """The tables that a filter names as they stand, and whether it names no others."""
+    """Returns the tables that a filter names literally, and whether it selects no others."""
     parts = [part for _, part in split_patterns(text)]
     names = [(schema, table) for schema, dot, table in (p.partition(".") for p in parts if is_plain(p)) if dot]
     return names, len(names) == len(parts)
 
 
 def only_colon(text: str, at: int, where: str) -> int | None:
-    """The index of a rule's colon; None without one. Raises ValueError for a second one."""
+    """Returns the index of a rule's colon; None without one. Raises ValueError for a second one."""
     colons = list(top_level(text, ":"))
     if len(colons) > 1:
         raise ValueError(f"{where} has a second colon at character {at + colons[1] + 1} (write `\\:` within a regex)")
@@ -248,7 +248,7 @@ def only_colon(text: str, at: int, where: str) -> int | None:
 class _Rule(Protocol):
     @property
     def rule(self) -> str:
-        """Its text."""
+        """Returns its text."""
 
 
 _RuleT = TypeVar("_RuleT", bound=_Rule)
@@ -256,16 +256,16 @@ _RuleT = TypeVar("_RuleT", bound=_Rule)
 
 @dataclass(frozen=True, slots=True)
 class Rules(Generic[_RuleT]):
-    """Rules in order, each behind the pattern that it is for."""
+    """Rules in order, each with the pattern that selects it."""
 
     entries: tuple[tuple[Pattern, _RuleT], ...]
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The text of each rule, in order."""
+        """Returns the text of each rule, in order."""
         return tuple(rule.rule for _, rule in self.entries)
 
     def first(self, name: str) -> _RuleT | None:
-        """The first rule whose pattern matches the whole name; None when none does. Not cached. Raises
+        """Returns the first rule whose pattern matches the whole name; None if none does. Not cached. Raises
         PatternTooSlow."""
         return next((rule for pattern, rule in self.entries if pattern.fullmatch(name)), None)

@@ -54,7 +54,7 @@ _AMISS = {
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A value as written; `at` is the index of its first character."""
+    """A literal; `at` is the index of its first character."""
 
     value: str | int | Decimal | bool
     text: str
@@ -73,7 +73,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite."""
+    """The negation."""
 
     part: Node
 
@@ -97,7 +97,7 @@ class _Token:
 
     @property
     def word(self) -> str:
-        """The keyword or mark that it is, "" for anything else."""
+        """Returns the keyword or mark that it is, "" for anything else."""
         if self.kind == "mark":
             return self.text
         lowered = self.text.lower() if self.kind == "name" else ""
@@ -105,7 +105,7 @@ class _Token:
 
 
 def parse_condition(text: str) -> Node:
-    """The tree of a condition. Raises ValueError with the character's position and what was expected there."""
+    """Returns the tree of a condition. Raises ValueError with the character's position and what was expected there."""
     if len(text) > MAX_LENGTH:
         raise ValueError(f"should have at most {MAX_LENGTH:,} characters")
     return _Parser(_tokens(text)).whole()
@@ -129,7 +129,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 class _Parser:
-    """Recursive descent, as deep as brackets go."""
+    """Recursive descent, as deep as parentheses."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens
@@ -274,7 +274,7 @@ def _number(text: str, at: int) -> int | Decimal:
 
 
 def _unquoted(text: str) -> str:
-    """A text's characters. As in MySQL `\\%` and `\\_` keep their backslash, which LIKE reads."""
+    """Returns a text's characters. As in MySQL `\\%` and `\\_` keep their backslash, which LIKE reads."""
     quote = text[0]
     return re.sub(
         rf"\\(.)|{quote}{quote}",

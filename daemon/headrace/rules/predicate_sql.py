@@ -1,4 +1,4 @@
-"""A condition on rows as SQL, for the source to choose by. It can ask for nothing but columns of the table."""
+"""Prints a condition on rows as SQL, for the source. It can refer only to columns of the table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _OPERATORS = {"==": "=", "!=": "<>"}
 
 
 def to_sql(node: Node) -> str:
-    """The condition for MySQL and MariaDB. Columns compare by their own collations there."""
+    """Returns the condition for MySQL and MariaDB. Columns compare by their own collations there."""
     if isinstance(node, Many):
         return f"({(' AND ' if node.every else ' OR ').join(map(to_sql, node.parts))})"
     if not isinstance(node, Comparison):
@@ -25,7 +25,7 @@ def to_sql(node: Node) -> str:
 
 
 def columns_of(node: Node) -> set[str]:
-    """The columns that it names, in lower case."""
+    """Returns the columns that it names, in lower case."""
     if isinstance(node, Comparison):
         return {node.column.lower()}
     return set[str]().union(*map(columns_of, node.parts if isinstance(node, Many) else (node.part,)))
@@ -33,7 +33,7 @@ def columns_of(node: Node) -> set[str]:
 
 def _literal(literal: Literal) -> str:
     value = literal.value
-    if isinstance(value, str):  # as hex digits, whatever the session's escapes are
+    if isinstance(value, str):  # as hex digits, independent of the session's escapes
         return f"_utf8mb4 0x{value.encode().hex()}" if value else "''"
     if isinstance(value, Decimal):
         return f"({value:f})"

@@ -1,4 +1,4 @@
-"""How values of each column type compare with literals: what a row's value and a literal are turned into."""
+"""How values of each column type compare with literals: the forms that a row's value and a literal are converted to."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtex
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Column types that compare in the same way. `value` turns a row's value (None: it stays), `literal` a literal's,
-    raising ValueError with a sentence; `likes` tells whether LIKE is for them."""
+    """Column types that compare in the same way. `value` converts a row's value (None: unchanged), `literal` a
+    literal's, and raises ValueError with a sentence; `likes` is whether LIKE is allowed."""
 
     said: str
     value: Callable[[Any], Any] | None
@@ -95,8 +95,8 @@ _SIMPLE = {
 
 
 def family_of(column: Column) -> Family | None:
-    """How the column compares; None: it can't be compared at all, only be NULL or not (JSON, binary strings,
-    geometries, vectors, and types that are not known)."""
+    """Returns how the column compares; None: it can't be compared, only be NULL or not (JSON, binary strings,
+    geometries, vectors, and unknown types)."""
     if column.charset == "binary":
         return None
     if column.kind == "enum":

@@ -1,15 +1,14 @@
 """Conditions on rows: which rows of a table are published.
 
-The language is in predicate_parser.py. Comparisons are SQL's, with three values: what is compared with NULL is neither
+predicate_parser.py defines the language. Comparisons are SQL's, with three values: a comparison with NULL is neither
 true nor false but None, and only True counts as a match. How types compare:
 
 - numbers and DECIMAL exactly; FLOAT and DOUBLE as numbers;
 - DATE, DATETIME, TIMESTAMP, TIME and YEAR as times; `"2026-01-31"` is that day's midnight. A TIMESTAMP has the time
-  zone that messages have;
+  zone of messages;
 - CHAR, VARCHAR, TEXT, ENUM and SET as texts, character by character: unlike in most of MySQL's collations the case of
   letters counts, and so do spaces at the end;
-- JSON, binary strings and geometries can only be asked for `is null`.
-"""
+- JSON, binary strings and geometries allow only `is null`."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ _TRUTH = (False, None, None, True)
 
 
 class ColumnAbsent(HeadraceError):
-    """The row image lacks a column of the condition, so nobody can say whether the row is wanted."""
+    """The row image lacks a column of the condition, so it is unknown whether the row is wanted."""
 
     reason = "row_image"
     retriable = False
@@ -44,16 +43,15 @@ class ColumnAbsent(HeadraceError):
 
 
 def bind(condition: Node, columns: Sequence[Column]) -> Match:
-    """The condition for rows with these columns: True, False or None (unknown).
+    """Returns the condition for rows with these columns: True, False or None (unknown).
 
-    Raises ValueError when it does not fit them. The function raises ColumnAbsent for a row that lacks one of the
-    condition's columns, whatever the others hold.
-    """
+    Raises ValueError if it does not fit them. The function raises ColumnAbsent for a row that lacks one of the
+    condition's columns, whatever the others contain."""
     return _Binder(columns).bind(condition)
 
 
 def compared_columns(condition: Node) -> set[str]:
-    """The columns whose values a condition looks at, beyond whether they are NULL."""
+    """Returns the columns whose values a condition reads, beyond whether they are NULL."""
     if isinstance(condition, Many):
         return {name for part in condition.parts for name in compared_columns(part)}
     if isinstance(condition, Not):
@@ -62,8 +60,8 @@ def compared_columns(condition: Node) -> set[str]:
 
 
 class _Binder:
-    """Writes one Python function for a condition. Its source holds numbers and names of our own; what the user wrote
-    and the columns' names come in as bound values."""
+    """Writes one Python function for a condition. Its source has numbers and names of our own; the user's texts and the
+    columns' names come in as bound values."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self._columns = columns
@@ -90,7 +88,7 @@ class _Binder:
         return match
 
     def _code(self, node: Node) -> str:
-        """An expression for 0, 1 or 3, in brackets of its own."""
+        """Returns an expression for 0, 1 or 3, in parentheses."""
         if isinstance(node, Many):
             return self._many(node)
         if isinstance(node, Not):
@@ -120,7 +118,7 @@ class _Binder:
         return f"(1 if v{index} is None else {yes} if {self._test(node, index)} else {no})"
 
     def _test(self, node: Comparison, index: int) -> str:
-        """What is asked of a value that is not NULL."""
+        """Returns the test of a value that is not NULL."""
         column, literal = self._columns[index], node.literals[0]
         family = family_of(column)
         if family is None:

@@ -17,12 +17,12 @@ class Template:
 
     @property
     def names(self) -> frozenset[str]:
-        """The placeholders that it has."""
+        """Returns the names of the placeholders."""
         return frozenset(self.parts[1::2])
 
     @classmethod
     def parse(cls, text: str, allowed: Collection[str]) -> Template:
-        """Reads `{name}`; `{{` and `}}` stand for a brace. Raises ValueError with the character's position."""
+        """Reads `{name}`; `{{` and `}}` are literal braces. Raises ValueError with the character's position."""
         if len(text) > MAX_LENGTH:
             raise ValueError(f"should have at most {MAX_LENGTH} characters")
         parts, literal, index = [], "", 0
@@ -47,7 +47,7 @@ class Template:
         return cls(text, (*parts, literal))
 
     def render(self, **names: str) -> str:
-        """The text with each placeholder's value in its place. A value is taken as it is: braces in it mean nothing."""
+        """Returns the text with each placeholder's value. Braces in a value have no meaning."""
         parts = self.parts
         if len(parts) == 1:
             return parts[0]

@@ -1,4 +1,4 @@
-"""Dates and times that people write in rules, brought to the form in which MySQL prints them."""
+"""Dates and times in rules, converted to the form in which MySQL prints them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _DATETIME = re.compile(
 )
 _TIME = re.compile(r"(-?)([0-9]{1,3}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,6}))?)?")
 _DAYS = (31, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-"""Days of each month at most; of month 0, which MySQL has in zero dates, too."""
+"""Maximum days of each month, including month 0 of MySQL's zero dates."""
 _MAX_TIME = (838 * 3600 + 59 * 60 + 59) * 1_000_000
 
 
 def datetime_parts(text: str) -> tuple[str, str, str]:
-    """`YYYY-MM-DD`, `HH:MM:SS` and the fraction's digits without zeros at its end, out of a date or a date and time.
+    """Returns `YYYY-MM-DD`, `HH:MM:SS` and the fraction's digits without trailing zeros, from a date or a date and
+    time.
 
-    Without a time it is midnight. Dates with zeros are MySQL's. Raises ValueError.
-    """
+    Without a time it is midnight. Dates with zeros are MySQL's. Raises ValueError."""
     found = _DATETIME.fullmatch(text)
     if found is None:
         raise ValueError('should be a date such as "2026-01-31", or with a time, "2026-01-31 12:30:00", without a zone')
@@ -33,8 +33,8 @@ def datetime_parts(text: str) -> tuple[str, str, str]:
 
 
 def date_key(text: str) -> str:
-    """A literal as it compares with a DATE's text: the date alone at midnight, otherwise with the time behind it, which
-    puts it after that date and before the next."""
+    """Returns a literal for comparison with a DATE's text: the date alone at midnight, otherwise with the time after
+    it, which sorts it after that date and before the next."""
     date, time, fraction = datetime_parts(text)
     if time == "00:00:00" and not fraction:
         return date
@@ -42,19 +42,19 @@ def date_key(text: str) -> str:
 
 
 def datetime_key(text: str) -> str:
-    """A literal as it compares with what datetime_value() makes of a DATETIME's or TIMESTAMP's text."""
+    """Returns a literal for comparison with what datetime_value() makes of a DATETIME's or TIMESTAMP's text."""
     date, time, fraction = datetime_parts(text)
     return f"{date} {time}" + (f".{fraction}" if fraction else "")
 
 
 def datetime_value(text: str) -> str:
-    """A DATETIME's text without the zeros at its fraction's end, so that texts are in the order of times."""
+    """Returns a DATETIME's text without trailing zeros of the fraction, so that texts are in the order of times."""
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 @lru_cache(maxsize=4096)
 def time_micros(text: str) -> int:
-    """A TIME in microseconds: below zero and over 24 hours, too. Raises ValueError."""
+    """Returns a TIME in microseconds; it may be negative or above 24 hours. Raises ValueError."""
     found = _TIME.fullmatch(text)
     if found is None:
         raise ValueError('should be a time such as "12:30:00" or "-01:00:00.5"')
@@ -66,8 +66,8 @@ def time_micros(text: str) -> int:
 
 
 def print_temporal(text: str, kind: str, digits: int) -> str:
-    """A literal as MySQL prints it in a DATE, DATETIME, TIMESTAMP or TIME column whose fraction has `digits` digits.
-    Raises ValueError, also when something would be lost."""
+    """Returns a literal as MySQL prints it in a DATE, DATETIME, TIMESTAMP or TIME column whose fraction has `digits`
+    digits. Raises ValueError, also if something would be lost."""
     if kind == "time":
         micros = time_micros(text)
         seconds, rest = divmod(abs(micros), 1_000_000)

@@ -1,14 +1,13 @@
 """Topics by table, in the grammar of Canal's `canal.mq.dynamicTopic` and `canal.mq.dynamicTopicPartitionNum`.
 
 The grammar comes from `MQMessageUtils` (messageTopics, matchTopics, matchDynamicTopic, parseDynamicTopicPartition).
-Entries have commas or semicolons between; each is a pattern, or a topic, a colon and a pattern:
+Entries are separated by commas or semicolons; each is a pattern, or a topic, a colon and a pattern:
 
-- a plain name (none of `*?+|(){}[]\\$^`) is compared as it is, with `schema.table` or with the schema;
+- a plain name (none of `*?+|(){}[]\\$^`) must be equal to `schema.table` or to the schema;
 - a regex with `\\.` in it is for `schema.table`, one without it for the schema alone.
 
 First the entries are tried in order on `schema.table`, then all again on the schema; without a match the table goes to
-the default topic. Without a topic in the entry the topic is the matched name in lower case with `_` for each `.`.
-"""
+the default topic. Without a topic in the entry the topic is the matched name in lower case with `_` for each `.`."""
 
 from __future__ import annotations
 
@@ -24,14 +23,14 @@ PLACEHOLDERS = ("schema", "table")
 
 @dataclass(frozen=True, slots=True)
 class TopicNames:
-    """Which names a sink takes for a topic; `system` is its name for people."""
+    """The names that a sink accepts for a topic; `system` is its name for people."""
 
     system: str
     pattern: re.Pattern[str]
     said: str
 
     def fault(self, topic: str) -> str:
-        """Why the name can't be a topic's, "" when it can."""
+        """Returns why the name can't be a topic's, "" if it can."""
         if self.pattern.fullmatch(topic) and topic not in (".", ".."):
             return ""
         return f"{self.system} takes no topic {topic!r}: it should have {self.said}"
@@ -51,7 +50,7 @@ ANY_NAME = TopicNames("the sink", re.compile(r"[^\0]{1,1000}", re.DOTALL), "1 to
 
 
 class TopicNotAllowed(HeadraceError):
-    """A rule makes a topic's name out of a table's that the sink does not take."""
+    """A rule makes a topic name from a table's name that the sink does not accept."""
 
     reason = "config"
     retriable = False
@@ -78,26 +77,26 @@ class TopicRules:
     def parse(
         cls, text: str, key: str = "route.dynamic_topic", names: TopicNames = KAFKA, *, prefix: str = ""
     ) -> TopicRules:
-        """`names` are those that the sink takes; each topic begins with `prefix`. Raises ValueError with the rule's
-        number and position."""
+        """Reads the entries. `names` are those that the sink accepts; each topic begins with `prefix`. Raises
+        ValueError with the rule's number and position."""
         parts = split_patterns(text, ",;")
         entries = tuple(_entry(part, at, f"rule {n}", key, names) for n, (at, part) in enumerate(parts, 1))
         return cls(entries, names, prefix)
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The text of each entry, in order."""
+        """Returns the text of each entry, in order."""
         return tuple(entry.rule for entry in self._entries)
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Those that are named as a whole, in order."""
+        """Returns those that are named completely, in order."""
         templates = [entry.template for entry in self._entries if entry.template is not None]
         return tuple(self._prefix + template.render() for template in templates if not template.names)
 
     def choose(self, schema: str, table: str) -> tuple[str, str] | None:
-        """The topic of a table, and the text of the rule that says so; None: the default topic, as also without a
-        schema or table. Not cached. Raises TopicNotAllowed and PatternTooSlow."""
+        """Returns the topic of a table, and the text of the rule that names it; None: the default topic, as also
+        without a schema or table. Not cached. Raises TopicNotAllowed and PatternTooSlow."""
         if not schema or not table:
             return None
         name = f"{schema}.{table}"
@@ -143,7 +142,7 @@ def _entry(text: str, at: int, what: str, key: str, names: TopicNames) -> _Entry
 
 
 def _split(text: str, at: int, where: str) -> tuple[str | None, str, int]:
-    """The topic (None without one), the pattern, and the index of the pattern's first character."""
+    """Returns the topic (None without one), the pattern, and the index of the pattern's first character."""
     colon = only_colon(text, at, where)
     if colon is None:
         return None, text, at
@@ -164,7 +163,8 @@ class TopicPartitions:
 
 
 def parse_partitions(text: str, key: str = "route.dynamic_topic_partitions") -> Rules[TopicPartitions]:
-    """Entries `topic:number`, the topic a name or a regex. Raises ValueError with the rule's number and position."""
+    """Returns entries `topic:number`; the topic is a name or a regex. Raises ValueError with the rule's number and
+    position."""
     entries = []
     for number, (at, part) in enumerate(split_patterns(text, ",;"), 1):
         topic, colon, count = part.rpartition(":")

@@ -1,4 +1,4 @@
-"""The sections whose keys belong to adapters: what all of a kind have in common, and what each says of itself."""
+"""The sections whose keys belong to adapters: what all of a kind share, and their capabilities."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from headrace.rules.topics import ANY_NAME, TopicNames
 from headrace_common.section import MIB, Int, Number, Seconds, Section, Size
 
 MORE = "others come with packages of their own: pip install PACKAGE (docs/adapters.md)"
-"""Where a name leads that nobody has."""
+"""The remedy for a name that no adapter has."""
 TOPIC = Template.parse("{topic}", ("topic",))
 
 
 @dataclass(frozen=True, slots=True)
 class Exclusive:
-    """Something that one destination alone may use. Two with an equal `identity` can't run in one daemon."""
+    """A resource that only one destination may use. Two with an equal `identity` can't run in one daemon."""
 
     key: str
     """The key of [sink] that names it."""
@@ -30,22 +30,22 @@ class Exclusive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkCapabilities:
-    """What a sink is capable of under its settings: routing, checks and the message builder go by it."""
+    """The capabilities of a sink under its settings, for routing, checks and the message builder."""
 
     has_topics: bool = True
     """Whether topics and partitions have a meaning; if not, their keys in [route] are refused."""
     topic_names: TopicNames = ANY_NAME
-    """Which names it takes for topics."""
+    """The names that it accepts for topics."""
     needs_topic: bool = False
-    """Whether [route] topic has to be given."""
+    """Whether [route] topic is required."""
     one_log: bool = False
-    """Whether all topics go into one stream, whose order has to be the binlog's."""
+    """Whether all topics go into one stream, whose order must be the binlog's."""
     address: Template = TOPIC
-    """What it takes for a topic: the topic itself, or a name made of {topic}, {schema}, {table} and {partition}."""
+    """What it receives as a topic: the topic itself, or a name made of {topic}, {schema}, {table} and {partition}."""
     tag: Template | None = None
     """The tag of a message, made of {schema}, {table} and {type}; None for a sink without tags."""
     retries: bool = False
-    """Whether it sends single messages again, and so has to know which of them are about the same row."""
+    """Whether it sends single messages again, and so must know which of them are about the same row."""
     parks: bool = False
     """Whether it parks messages that are refused."""
     parks_by: str = ""
@@ -53,12 +53,12 @@ class SinkCapabilities:
     exactly_once: bool = False
     """Whether it keeps the position itself, in one transaction with the messages."""
     gathers: int = 0
-    """Bytes that it takes before it confirms the first of them; 0 for a sink that confirms each as soon as it can."""
+    """Bytes that it takes before it confirms the first of them; 0 for a sink that confirms each as soon as possible."""
     exclusive: Exclusive | None = None
     message_format: str = ""
-    """The only format that it takes, and then the default; "" for a sink that takes any."""
+    """The only format that it accepts, and then the default; "" for a sink that accepts any."""
     shares_by: str = ""
-    """The key of [sink] by which it needs a service that daemons share; "" for a sink that needs none."""
+    """The key of [sink] that makes it need a service that daemons share; "" for a sink that needs none."""
 
 
 class SinkSettings(Section):
@@ -69,25 +69,25 @@ class SinkSettings(Section):
     @property
     @abstractmethod
     def capabilities(self) -> SinkCapabilities:
-        """What the sink is capable of under these settings."""
+        """Returns the sink's capabilities under these settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatCapabilities:
-    """What a format asks of those before and after it."""
+    """What a format requires from source and sink."""
 
     topics: frozenset[str] = frozenset()
-    """Topics of its own, for messages that are not about rows."""
+    """Its own topics, for messages that are not about rows."""
     marks: bool | None = None
-    """Whether it has messages for the begin and end of transactions; None: as [filter] transactions says."""
+    """Whether it has messages for the begin and end of transactions; None: according to [filter] transactions."""
     enum_index: bool = False
-    """Whether ENUM and SET come as numbers."""
+    """Whether ENUM and SET are given as numbers."""
     time_zone: str = "UTC"
     """The zone of TIMESTAMP values."""
     queries: bool = False
-    """Whether changes of rows say which statement made them."""
+    """Whether changes of rows have the statement that made them."""
     readable: bool = True
-    """Whether the messages say enough to be read back."""
+    """Whether the messages have enough to be read back."""
 
 
 class MessageSettings(Section):
@@ -101,10 +101,10 @@ class MessageSettings(Section):
     @property
     @abstractmethod
     def capabilities(self) -> FormatCapabilities:
-        """What the format asks of others under these settings."""
+        """Returns what the format requires under these settings."""
 
     def with_topic_prefix(self, prefix: str) -> Self:
-        """The same with `prefix` before each topic that the section itself names."""
+        """Returns the same with `prefix` before each topic that the section itself names."""
         return self
 
 
@@ -138,10 +138,10 @@ class ClusterSettings(Section):
 
 
 class Sections(Protocol):
-    """The sections that adapters bring along, found by the name under which each is registered."""
+    """The sections of adapters, by the name under which each is registered."""
 
     def section(self, kind: str, name: str) -> type[Section]:
-        """The section of an adapter. Raises LookupError."""
+        """Returns the section of an adapter. Raises LookupError."""
 
     def names(self, kind: str) -> Sequence[str]:
-        """What is registered under a kind: sink, message, parking, cluster or state."""
+        """Returns the registered names of a kind: sink, message, parking, cluster or state."""

@@ -1,4 +1,4 @@
-"""What has to fit between the sections of the configuration, and between destinations."""
+"""Checks between the sections of the configuration, and between destinations."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ _OF_TOPICS = frozenset(
 
 
 def clashing(destinations: Iterable[DestinationSettings], folder: Path) -> dict[str, str]:
-    """Returns by name a sentence for each destination that uses what one before it has for itself.
+    """Returns by name a sentence for each destination that uses a resource of an earlier one.
 
-    That is a file, in which their lines would mix, or a server id: a source disconnects the older of two replicas with
-    one id, in silence.
-    """
+    That is a file, in which their lines would mix, or a server id: a source silently disconnects the older of two
+    replicas with one id."""
     first: dict[tuple[str, str], str] = {}
     problems: dict[str, str] = {}
     for destination in destinations:
@@ -39,7 +38,7 @@ def clashing(destinations: Iterable[DestinationSettings], folder: Path) -> dict[
 
 
 def destination_problems(destination: DestinationSettings, folder: Path, service: str, sections: Sections) -> list[str]:
-    """What does not fit between the sections of a destination's file, a sentence each; `service` is the name of the
+    """Returns conflicts between the sections of a destination's file, a sentence each; `service` is the name of the
     cluster service, "" without one."""
     file = folder / f"{destination.name}.toml"
     found = [
@@ -81,7 +80,7 @@ def _parking_problems(destination: DestinationSettings, service: str) -> list[st
             return [f'parking.store: delivery = "exactly_once" keeps parked messages in {destination.sink.type}']
         return []
     if service and parking.store == "state":
-        # Whoever takes over on another machine has to know what stands behind what.
+        # A successor on another machine must know which messages wait for which.
         return [f'parking.store: with [{service}] parked messages are kept in MySQL: store = "mysql"']
     return []
 
@@ -120,7 +119,7 @@ def _route_problems(destination: DestinationSettings) -> list[str]:
 
 
 def store_problems(state: StateSettings, service: str, sections: Sections) -> list[str]:
-    """What is wrong with a section [state], a sentence each."""
+    """Returns what is wrong with a section [state], a sentence each."""
     store, services, alone = state.store, sections.names("cluster"), sections.names("state")
     if store == "auto" or (service and store == service):
         return []
@@ -129,7 +128,7 @@ def store_problems(state: StateSettings, service: str, sections: Sections) -> li
     if store in alone:
         if not service:
             return []
-        # The successor on another machine would not see the position, and begin somewhere else.
+        # A successor on another machine would not see the position, and begin at another one.
         return [f"state.store: {store} can't be shared by daemons of several machines, as [{service}] asks for"]
     if store in sections.names("sink"):
         return [f'state.store: {store} is the store of destinations with delivery = "exactly_once", and theirs only']

@@ -1,4 +1,4 @@
-"""The sections of headrace.toml as models: every key with its type, its default and what it means."""
+"""The sections of headrace.toml as models: every key with its type, default and description."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class HttpSettings(Section):
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Host and port, or None when HTTP is off."""
+        """Returns host and port, or None if HTTP is off."""
         return parse_host_port(self.listen) if self.listen else None
 
 

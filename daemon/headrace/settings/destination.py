@@ -125,14 +125,14 @@ class SourceSettings(SnapshotSettings):
 
     @property
     def snapshot_mode(self) -> str:
-        """`snapshot`, with auto resolved."""
+        """Returns `snapshot`, with auto resolved."""
         if self.snapshot != "auto":
             return self.snapshot
         return "initial" if isinstance(self.start, StartLatest) else "never"
 
     @property
     def lost_policy(self) -> str:
-        """`on_position_lost`, as `snapshot` says it where it is not given."""
+        """Returns `on_position_lost`, by default derived from `snapshot`."""
         given = "on_position_lost" in self.model_fields_set
         return "resnapshot" if self.snapshot == "when_needed" and not given else self.on_position_lost
 
@@ -165,7 +165,7 @@ class QueueSettings(Section):
 
 
 _QUEUE_BYTES = 8 * MIB
-"""160 MB/s where a broker takes 50 ms to confirm. More is no faster here, and leaves the processor's caches."""
+"""160 MB/s if a broker takes 50 ms to confirm. More is no faster here, and exceeds the processor's caches."""
 
 
 class DestinationSettings(Section):
@@ -187,22 +187,22 @@ class DestinationSettings(Section):
 
     @property
     def exactly_once(self) -> bool:
-        """Whether messages and position are written in transactions of the sink."""
+        """Returns whether messages and position are written in transactions of the sink."""
         return self.sink.capabilities.exactly_once
 
     @property
     def queue_bytes(self) -> int:
-        """The budget for bytes that are not confirmed."""
+        """Returns the budget for unconfirmed bytes."""
         return self.queue.bytes or max(_QUEUE_BYTES, self.sink.capabilities.gathers * 3 // 2)
 
     @property
     def parks(self) -> bool:
-        """Whether messages that the sink refuses are parked, so that others go on."""
+        """Returns whether messages that the sink refuses are parked, so that others can continue."""
         return self.sink.capabilities.parks
 
     @property
     def wants_marks(self) -> bool:
-        """Whether anything is published at the begin and end of transactions."""
+        """Returns whether anything is published at the begin and end of transactions."""
         marks = self.message.capabilities.marks
         return self.filter.transactions if marks is None else marks
 
@@ -220,7 +220,7 @@ class MainSettings(Section):
 
     @property
     def service(self) -> str:
-        """The name of the cluster service, and of its section; "" without one."""
+        """Returns the name of the cluster service, and of its section; "" without one."""
         return self.cluster.service if self.cluster is not None else ""
 
 
@@ -231,7 +231,7 @@ class Settings(MainSettings):
     destinations: dict[str, DestinationSettings]
 
     def state_of(self, destination: DestinationSettings) -> StateSettings:
-        """Which store a destination's position is kept in, "auto" resolved."""
+        """Returns the store of a destination's position, "auto" resolved."""
         state = destination.state or self.state
         if destination.exactly_once:
             kind = destination.sink.type

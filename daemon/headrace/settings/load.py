@@ -1,4 +1,5 @@
-"""Reads the configuration: headrace.toml and the destinations beside it, checked as a whole, all problems at once."""
+"""Reads the configuration: headrace.toml and its destinations, checked as a whole; all problems are reported at
+once."""
 
 from __future__ import annotations
 
@@ -27,16 +28,15 @@ another one. A section's name is also the kind of the adapters."""
 
 
 def derive_server_id(node: str, destination: str) -> int:
-    """A replica's server id that stays the same for a node and a destination, from 2^31 to 2^32 - 1.
+    """Returns a replica's server id that is always the same for a node and a destination, from 2^31 to 2^32 - 1.
 
-    The upper half keeps clear of the small numbers that people give to their servers.
-    """
+    The upper half avoids the small numbers that people give to their servers."""
     digest = hashlib.sha256(f"{node}\0{destination}".encode()).digest()
     return (1 << 31) | (int.from_bytes(digest[:4], "big") & 0x7FFF_FFFF)
 
 
 class Loader:
-    """Reads files into settings. `sections` are those that adapters bring along; `env` is what `${NAME}` refers to."""
+    """Reads files into settings. `sections` are those of adapters; `env` has the values for `${NAME}`."""
 
     def __init__(self, sections: Sections, env: Mapping[str, str]) -> None:
         self._sections, self._env = sections, env
@@ -49,7 +49,7 @@ class Loader:
         """
         problems: list[str] = []
         main = self._read_main(path, problems)
-        # A broken headrace.toml mostly still names the folder, so that the destinations' problems show in the same run.
+        # A broken headrace.toml usually still names the folder, so that the destinations' problems are reported too.
         daemon = main.daemon if main else DaemonSettings()
         folder = path.parent / daemon.destinations
         files = _destination_files(folder, path, problems if main is not None else [])
@@ -68,7 +68,7 @@ class Loader:
         return _complete(path, _sound(main, problems), {})
 
     def load_destination(self, file: Path, main: Path, node: str, service: str) -> DestinationSettings:
-        """Reads one destination, as load() gives it; `main` is headrace.toml, `service` is the name of the cluster
+        """Reads one destination, as load() returns it; `main` is headrace.toml, `service` is the name of the cluster
         service, "" without one. Raises ConfigError with every problem of the file."""
         problems: list[str] = []
         destination = self._read_destination(file, main, node, problems)
@@ -77,7 +77,8 @@ class Loader:
         return _sound(destination, problems)
 
     def make_destination(self, raw: dict[str, Any]) -> DestinationSettings:
-        """Makes a destination of what a file would hold, and its `name`; nothing is filled in. Raises ConfigError."""
+        """Returns a destination made from a file's content, and its `name`; nothing is filled in. Raises
+        ConfigError."""
         problems: list[str] = []
         made = self._model(raw, DestinationSettings, lambda key, sentence: problems.append(f"{key}: {sentence}"))
         return _sound(made, problems)
@@ -117,8 +118,8 @@ class Loader:
     def _read(
         self, file: Path, main: Path, model: type[ModelT], problems: list[str], reserved: Sequence[str], **more: Any
     ) -> ModelT | None:
-        """One file as a model; None when it has problems, which are added to `problems`. `reserved` keys are ours, and
-        secrets lie beside `main`."""
+        """Returns one file as a model; None if it has problems, which are added to `problems`. `reserved` keys are
+        ours, and secrets are next to `main`."""
         raw, before = read_toml(file, problems), len(problems)
         if raw is None:
             return None
@@ -132,7 +133,7 @@ class Loader:
     # -- models ---------------------------------------------------------------------------------------------------
 
     def _model(self, raw: dict[str, Any], model: type[ModelT], tell: Tell) -> ModelT | None:
-        """`raw` as a model, its adapters' sections first; tells every problem."""
+        """Returns `raw` as a model, its adapters' sections first; reports every problem."""
         raw, found = dict(raw), list[tuple[str, str]]()
         late: Tell = lambda key, sentence: found.append((key, sentence))  # noqa: E731
         self._add_store(raw, late)
@@ -143,7 +144,7 @@ class Loader:
                 if section == "message" and isinstance(raw["sink"], SinkSettings):
                     default = raw["sink"].capabilities.message_format or default
                 self._add_chosen(raw, section, key, default, late)
-        # What is wrong with a chosen section as a whole is told by its own reading.
+        # A chosen section that is wrong as a whole is reported when it is read itself.
         why = self._why_no_section(raw) if issubclass(model, MainSettings) else None
         made = validated(raw, model, lambda key, sentence: key in _CHOICES or tell(key, sentence), why)
         for key, sentence in found:
@@ -151,7 +152,7 @@ class Loader:
         return made if not found else None
 
     def _add_cluster(self, raw: dict[str, Any], tell: Tell) -> None:
-        """The section of a cluster service goes into `cluster`."""
+        """Moves the section of a cluster service to `cluster`."""
         names = [one for one in self._sections.names("cluster") if one in raw and one not in MainSettings.model_fields]
         for name in names:
             section = self._section(raw.pop(name), "cluster", name, name, tell)
@@ -161,7 +162,8 @@ class Loader:
             tell(names[1], f"there is a section [{names[0]}] already: destinations are shared by one service")
 
     def _why_no_section(self, raw: dict[str, Any]) -> Siblings:
-        """What to say of a section of headrace.toml that nobody knows, unless it is a known one with a typing error."""
+        """Returns what to say about an unknown section of headrace.toml, unless it is a known one with a typing
+        error."""
         names = [*MainSettings.model_fields, *self._sections.names("cluster")]
 
         def why(key: str) -> str:
@@ -172,7 +174,7 @@ class Loader:
         return why
 
     def _add_store(self, raw: dict[str, Any], tell: Tell) -> None:
-        """The section of a state store, where that has keys of its own."""
+        """Adds the section of a state store, if that has its own keys."""
         given = raw.get("state")
         store = given.get("store") if isinstance(given, dict) else None
         if isinstance(store, str) and store in self._sections.names("state"):
@@ -181,7 +183,7 @@ class Loader:
                 raw["state"] = section
 
     def _add_chosen(self, raw: dict[str, Any], section: str, key: str, default: str, tell: Tell) -> None:
-        """A section whose keys depend on `key`."""
+        """Adds a section whose keys depend on `key`."""
         given, names = raw.get(section, {}), self._sections.names(section)
         made: Section | None = None
         if not isinstance(given, dict):
@@ -195,9 +197,9 @@ class Loader:
         else:
 
             def why(unknown: str) -> str:
-                """Why a key is not known, where another choice would know it."""
+                """Returns why a key is unknown, if another choice would know it."""
                 for one in names:
-                    with suppress(LookupError):  # which is told where that one is chosen
+                    with suppress(LookupError):  # reported where that one is chosen
                         if unknown in self._sections.section(section, one).model_fields:
                             return f'has no meaning with {key} = "{name}"'
                 return ""
@@ -208,7 +210,7 @@ class Loader:
     def _section(
         self, raw: Any, kind: str, name: str, place: str, tell: Tell, why: Siblings | None = None, key: str = ""
     ) -> Section | None:
-        """One section that an adapter brings along; `place` is its name in the file, `key` the one that chooses it."""
+        """Returns one section of an adapter; `place` is its name in the file, `key` the one that chooses it."""
         if not isinstance(raw, dict):
             tell(place, f"should be a section, [{place}]")
             return None
@@ -220,13 +222,13 @@ class Loader:
         below: Tell = lambda inner, sentence: tell(f"{place}.{inner}" if inner else place, sentence)  # noqa: E731
         try:
             return validated(raw, model, below, why)
-        except Exception as error:  # whatever the code of others raises
+        except Exception as error:  # foreign code may raise anything
             tell(place, f"can't be read by {model.__module__}.{model.__name__} ({type(error).__name__}: {error})")
             return None
 
 
 def destination_files(folder: Path) -> list[Path]:
-    """The destinations' files, sorted by name. Raises OSError."""
+    """Returns the destinations' files, sorted by name. Raises OSError."""
     return sorted(file for file in folder.iterdir() if file.suffix == ".toml" and not file.name.startswith("."))
 
 

@@ -1,4 +1,4 @@
-"""The sections [filter] and [route]: what is published, with which columns, and where within the sink it goes."""
+"""The sections [filter] and [route]: what is published, with which columns, and where in the sink it goes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class MaskSettings(Section):
 
     @property
     def rule(self) -> Mask:
-        """As the rules take it."""
+        """Returns the rule."""
         return Mask(self.mask, value=self.value, salt=self.salt.get_secret_value(), length=self.length)
 
 
@@ -152,12 +152,12 @@ class FilterSettings(Section):
 
     @property
     def salts(self) -> bytes:
-        """Those of all masks: a secret of the destination, where it has any."""
+        """Returns the salts of all masks: a secret of the destination, if it has any."""
         return "".join(one.salt.get_secret_value() for one in self.mask).encode()
 
     @property
     def left_out(self) -> frozenset[str]:
-        """The operations that are not published."""
+        """Returns the operations that are not published."""
         return frozenset(("insert", "update", "delete")) - set(self.operations)
 
     @cached_property
@@ -165,14 +165,14 @@ class FilterSettings(Section):
         return parse_columns(self.include_columns), parse_columns(self.exclude_columns)
 
     def publishes(self, schema: str, table: str, column: str) -> bool:
-        """Whether the column rules let a column through that is not of the primary key."""
+        """Returns whether the column rules publish a column that is not part of the primary key."""
         include, exclude = (rules.first(f"{schema}.{table}") for rules in self._columns)
         name = column.lower()
         return (include is None or name in include.columns) and (exclude is None or name not in exclude.columns)
 
     def hides(self, column: str, table: str = "") -> bool:
-        """Whether a rule may hide a column of this name: in the table `schema.table`, or without one in any. Names are
-        compared as loosely as any server does it. Raises PatternTooSlow."""
+        """Returns whether a rule may hide a column of this name: in the table `schema.table`, or without one in any.
+        Names are compared as loosely as on any server. Raises PatternTooSlow."""
         masks = [one.columns for one in self.mask if not table or _names(compile_filter(one.tables), table)]
         excluded, included = _rules(self.exclude_columns, table), _rules(self.include_columns, table)
         hidden = {_loose(name) for names in (*masks, *excluded) for name in names}
@@ -180,7 +180,7 @@ class FilterSettings(Section):
 
 
 def _rules(text: str, table: str) -> list[frozenset[str]]:
-    """The columns of each rule, or of the one for the table."""
+    """Returns the columns of each rule, or of the one for the table."""
     rules = parse_columns(text)
     if not table:
         return [rule.columns for _, rule in rules.entries]
@@ -193,7 +193,7 @@ def _names(tables: Iterable[Pattern], table: str) -> bool:
 
 
 def _loose(name: str) -> str:
-    """One text for names that a server may take for the same: it compares a letter at a time, by tables of its own."""
+    """Returns one text for names that a server may treat as equal: it compares letter by letter, by its own tables."""
     return "".join(one for one in normalize("NFKD", name.casefold()) if not combining(one))
 
 
@@ -208,7 +208,7 @@ class RouteSettings(Section):
         description="Comes before the name of every topic, also of those in [message.debezium]: for topics of one's "
         "own while another system still publishes (`headrace shadow`). Rules and patterns are for names without it.",
     )
-    # Which names the sink takes is looked at with the sink.
+    # The names that the sink accepts are checked with the sink.
     dynamic_topic: Annotated[str, readable(partial(TopicRules.parse, names=ANY_NAME))] = Field(
         default="",
         description="Topics by table, in Canal's grammar (canal.mq.dynamicTopic): `topic:schema\\\\.table`, a bare "

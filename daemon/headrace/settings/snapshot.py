@@ -1,4 +1,4 @@
-"""The keys of [source] about the rows that tables have already."""
+"""The keys of [source] about the existing rows of tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field
 from headrace_common.section import HostName, Int, Number, OptionalTls, Seconds, SecondsOrOff, Section
 
 READS_ROWS = frozenset({"initial", "when_needed"})
-"""Modes in which a first start publishes the rows that the tables have."""
+"""Modes in which a first start publishes the existing rows of tables."""
 
 
 class SnapshotSourceSettings(Section):

@@ -1,4 +1,4 @@
-"""Types of values, where a destination begins, and binlog positions, as the configuration writes them."""
+"""Types of values, where a destination begins, and binlog positions, as written in the configuration."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _GTID_MYSQL = re.compile(rf"{_UUID}(?::(?:{_TAG}:)?{_INTERVAL})+")
 _GTID_MARIADB = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
 _FILE_OFFSET = re.compile(r"([^\s:/]+\.[0-9]{6,}):([0-9]+)")
 _ANY_FILE_OFFSET = re.compile(r"([^\s:/]+):([0-9]+)")
-"""The same for a file that need not be a server's own, such as one that is decoded."""
+"""The same for a file that need not be a server's own, such as a decoded one."""
 
 
 def readable(read: Callable[[str], object]) -> AfterValidator:
-    """Returns the check of a text that stays a text: that `read`, which raises ValueError, can read it."""
+    """Returns a validator for a text that stays a text: `read`, which raises ValueError, must be able to read it."""
 
     def check(value: str) -> str:
         read(value)
@@ -67,7 +67,7 @@ Start = StartEarliest | StartLatest | StartAt | StartGtid | StartTime
 
 
 def parse_start(value: Any) -> Start:
-    """Where to begin, from its text (or a TOML time). Raises ValueError."""
+    """Reads where to begin, from its text (or a TOML time). Raises ValueError."""
     if isinstance(value, datetime):
         return _start_time(value)
     if isinstance(value, StartEarliest | StartLatest | StartAt | StartGtid | StartTime):
@@ -95,7 +95,7 @@ def parse_start(value: Any) -> Start:
 
 
 def parse_file_position(value: Any) -> str:
-    """A file and the offset of an event in it, from "mysql-bin.000003:1234". Raises ValueError."""
+    """Reads a file and the offset of an event in it, from "mysql-bin.000003:1234". Raises ValueError."""
     found = _ANY_FILE_OFFSET.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None or not 4 <= int(found[2]) < 1 << 63:
         raise ValueError('should be a file and the offset of an event, such as "mysql-bin.000003:1234"')
@@ -109,7 +109,7 @@ def _start_time(time: datetime) -> StartTime:
 
 
 def start_text(start: Start) -> str:
-    """[source] start as it is written."""
+    """Returns [source] start as it is written."""
     if isinstance(start, StartEarliest):
         return "earliest"
     if isinstance(start, StartLatest):

@@ -1,1 +1,1 @@
-"""Rows that tables have already, given out between the transactions of the stream."""
+"""Publishes the existing rows of tables, between the transactions of the stream."""

@@ -1,4 +1,4 @@
-"""What operators ask of snapshots: resync, pause, resume and cancel, as data that has been looked through."""
+"""Operators' commands about snapshots: resync, pause, resume and cancel, as validated data."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from headrace.snapshots import Snapshot
 
 COMMANDS = ("resync", "pause", "resume", "cancel")
 _WAITING = 50
-"""Snapshots that may wait, the present one included."""
+"""Maximum number of waiting snapshots, the present one included."""
 _LONGEST = 4_000
-"""Characters of a filter or a condition."""
+"""Maximum characters of a filter or a condition."""
 _READ_LIMIT = 0.1
-"""Seconds of CPU time for the regexes of a command, which are read within a turn of the event loop."""
+"""Maximum seconds of CPU time to compile the regexes of a command, within a turn of the event loop."""
 _STORED_BYTES = 300_000
-"""Of all snapshots as they are stored with each position: a node of ZooKeeper takes no more than 1 MB."""
+"""Maximum bytes of all snapshots as they are stored with each position: a node of ZooKeeper has at most 1 MB."""
 
 
 class SnapshotRefused(Refusal):
-    """A command about snapshots can't be done; the text says why."""
+    """A command about snapshots can't be executed; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCommand:
-    """One command. `tables` is a filter like [filter] include, "" for all captured tables; `id` names the snapshot that
-    is meant, "" the one under way, and for cancel too."""
+    """One command. `tables` is a filter like [filter] include, "" for all captured tables; `id` names the snapshot, ""
+    the running one, and for cancel also that."""
 
     command: str
     tables: str = ""
@@ -71,7 +71,7 @@ class SnapshotCommand:
         return cls(str(command), columns=tuple(one.lower() for one in columns), **texts)
 
     def apply(self, snapshots: Sequence[Snapshot]) -> tuple[Snapshot, ...]:
-        """The snapshots behind the command. Raises SnapshotRefused."""
+        """Returns the snapshots after the command. Raises SnapshotRefused."""
         if self.command == "resync":
             if any(one.id == self.id for one in snapshots):
                 raise SnapshotRefused(f"there is a snapshot {self.id} already")

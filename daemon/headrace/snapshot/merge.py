@@ -1,8 +1,9 @@
-"""The snapshots of one run: takes what was read of tables into the stream, row by row in the order that holds for keys.
+"""The snapshots of one run: merges the rows that were read from tables into the stream, in the correct order for each
+key.
 
-A chunk goes out between two transactions, once the stream has come to the chunk's high watermark. Every row that the
-stream has touched since the chunk was asked for is left out. So what is left was true at the watermark and still is.
-"""
+A chunk is published between two transactions, once the stream has reached the chunk's high watermark. Every row that
+the stream has changed since the chunk was requested is left out. So the remaining rows were valid at the watermark and
+still are."""
 
 from __future__ import annotations
 
@@ -38,27 +39,27 @@ from headrace.snapshots import Snapshot, TableName, TableProgress
 log = structlog.get_logger(__name__)
 
 _MESSAGE_BYTES = 8192
-"""Bytes of rows in one change, as they came from the source: what a rows event of the binlog has by default."""
+"""Bytes of rows in one change, as received from the source: the default of a rows event of the binlog."""
 _MOST_TOUCHED = 1_000_000
-"""Rows of one table that the stream may touch while a chunk waits; beyond it the chunk is read again."""
+"""Rows of one table that the stream may change while a chunk waits; beyond it the chunk is read again."""
 
 Emit = Callable[[RowsChange], None]
 Shows = Callable[[TableSchema], Callable[[Row], bool] | None]
-"""Of a table, what says of a row whether it is published; None where all are."""
+"""Returns for a table a function that says whether a row is published; None if all rows are."""
 Published = Callable[[RowsChange], Sequence[RowsChange]]
-"""What of a change goes out as rows that are newer than those that were read."""
+"""Returns the parts of a change that are published as rows newer than those that were read."""
 Decides = Callable[[TableSchema], frozenset[str]]
-"""The columns of a table, in lower case, that say whether and where a row is published: no row may be read without."""
+"""Returns the columns of a table, in lower case, that decide whether and where a row is published: every read must have
+them."""
 
 
 class SnapshotMerge:
-    """The first of `snapshots` is under way, the others wait. `emit` takes what goes out, `emit_large` the same with
-    large values, in slices; `full` says when it should be taken from there first; `epoch` makes ids unique.
-    `snapshot_pos`: see Position. Without `rows`, because none are published, all wait.
+    """The first of `snapshots` is running, the others wait. `emit` takes what is published, `emit_large` the same with
+    large values, in slices; `full` says when that must be taken first; `epoch` makes ids unique. `snapshot_pos`: see
+    Position. Without `rows`, because none are published, all wait.
 
-    The reader's tasks add tables and chunks; the task that reads the stream calls all else. rows() and altered() are
-    called from within the stream's read().
-    """
+    The reader's tasks add tables and chunks; the task that reads the stream calls all other methods. rows() and
+    altered() are called from within the stream's read()."""
 
     def __init__(
         self,
@@ -79,50 +80,50 @@ class SnapshotMerge:
         self._keys, self._shows, self._decides = keys or StoredKeys(), shows, decides
         self._published = published
         self.snapshots = tuple(snapshots)
-        """As they are stored with what was given so far."""
+        """As stored with what was published so far."""
         self.snapshot_pos, self._rows = snapshot_pos, rows
         self.clock_pos = 0
-        """What the source's clock says of numbers: where the position or the state was lost, no row that was given
-        before has a higher one."""
+        """The number for the source's clock: if the position or the state was lost, no row that was published before
+        has a higher one."""
         self.wanted_pos = 0
-        """Where not 0: ChangeStream.pass_numbers() has to pass those up to here, and numbered() to be called, before a
-        row is given."""
+        """If not 0: ChangeStream.pass_numbers() must pass the numbers up to here, and numbered() be called, before a
+        row is published."""
         self._numbered = ""
         """The snapshot for which that was done."""
         self.captures, self._emit, self._full, self._epoch = captures, emit, full, epoch
         self._emit_large = emit_large or self._settled
         self.tables: dict[TableName, TableRead] = {}
-        """Those under way."""
+        """The tables that are being read."""
         self.left = 0
-        """Tables that are not begun."""
+        """Number of tables that were not begun."""
         self.changed = asyncio.Event()
-        """Set when there is another snapshot to read than before, or none."""
+        """Set when another snapshot must be read than before, or none."""
         self.ended: Callable[[Snapshot, str], None] = lambda snapshot, outcome: None
-        """Is told of each snapshot that ends: done, cancelled, or given up and why."""
+        """Called for each snapshot that ends: done, cancelled, or abandoned and why."""
         self.wake: Callable[[], None] = lambda: None
-        """Has the task that reads the stream look here."""
+        """Wakes the task that reads the stream."""
         self._asked: list[tuple[TableRead, TableSchema, asyncio.Future[tuple[Position, int]]]] = []
         self._marks: list[tuple[Watermark, asyncio.Future[None]]] = []
         self._number = 0
         self._new = False
         self._unfinished: deque[Iterator[None]] = deque()
-        """Changes with large values, and those behind them, in order."""
+        """Changes with large values, and those after them, in order."""
 
     @property
     def current(self) -> Snapshot | None:
-        """The one under way; None while there is none, or it has to wait."""
+        """Returns the running snapshot; None if there is none, or if it must wait."""
         return self.snapshots[0] if self.snapshots and not self.snapshots[0].paused and self._rows else None
 
     # -- the stream's ---------------------------------------------------------------------------------------------
 
     def rows(self, change: RowsChange) -> None:
-        """Rows of the stream, on their way out."""
+        """Handles rows of the stream before they are published."""
         if self.tables:
             self._note(change)
         self._emit(change)
 
     def large(self, change: RowsChange) -> Iterator[None]:
-        """The same with large values, in slices."""
+        """Does the same with large values, in slices."""
         if self.tables:
             self._note(change)
         return self._emit_large(change)
@@ -138,7 +139,7 @@ class SnapshotMerge:
                 change.settle(change.schema.keys)
                 for part in self._published(change):
                     table.touched.note(part)
-                if change.large and not change.schema.keys:  # a row is told by all of it, which is not decoded
+                if change.large and not change.schema.keys:  # a row is identified by all of its values
                     table.forget()
             except LookupError:
                 table.forget()
@@ -149,7 +150,7 @@ class SnapshotMerge:
                 table.forget()
 
     def altered(self, names: frozenset[TableName] | None, changes: tuple[TableChange, ...]) -> None:
-        """Statements have changed tables: what was read of them is void."""
+        """Handles statements that changed tables: what was read of them is void."""
         for name, table in self.tables.items():
             if names is None or name in names:
                 table.forget()
@@ -159,7 +160,7 @@ class SnapshotMerge:
         for one in before:
             try:
                 after += (plan.altered(one, changes, plan.matching(one.tables, self.captures), self.captures),)
-            except PatternTooSlow as error:  # an operator's, of a resync: the stream goes on without it
+            except PatternTooSlow as error:  # an operator's regex, of a resync: the stream continues without it
                 log.error("the resync is given up", id=one.id, only=one.tables, error=error.told())
                 self.ended(one, f"given up: {error}")
         if after != before:
@@ -170,38 +171,38 @@ class SnapshotMerge:
             else:
                 for name in self.tables.keys() - {one.name for one in current.open}:
                     del self.tables[name]
-            self.changed.set()  # what is to be read now is another set of tables
+            self.changed.set()  # the set of tables to read has changed
 
     # -- the readers' ---------------------------------------------------------------------------------------------
 
     async def window(self, table: TableRead, schema: TableSchema) -> tuple[Position, int]:
-        """Opens a window between two transactions, for a chunk that is read by this schema; the position there, and the
-        window."""
+        """Opens a window between two transactions, for a chunk that is read by this schema; returns the position there,
+        and the window."""
         asked: asyncio.Future[tuple[Position, int]] = asyncio.get_running_loop().create_future()
         self._asked.append((table, schema, asked))
         self.wake()
         return await asked
 
     async def passed(self, high: Watermark) -> None:
-        """Returns once the stream has come to a watermark, between two transactions."""
+        """Waits until the stream has reached a watermark, between two transactions."""
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._marks.append((high, reached))
         self.wake()
         await reached
 
     def add(self, table: TableRead, chunk: Chunk, window: int, schema: TableSchema) -> None:
-        """A chunk was read."""
+        """Adds a chunk that was read."""
         together = _MESSAGE_BYTES * chunk.rows // max(1, chunk.size)
         table.chunks.append(Waiting(chunk, window, schema, max(1, min(POS_ROOM, together))))
         table.changed.clear()
         self.wake()
 
     def columns_of(self, wanted: Sequence[str], schema: TableSchema) -> frozenset[str]:
-        """The columns to be read of a table where a resync wants these; none for all. Raises NotUnderstood."""
+        """Returns the columns to read from a table for a resync of these; none for all. Raises NotUnderstood."""
         return frozenset(wanted) | self._decides(schema) if wanted else frozenset()
 
     def leave(self, snapshot: Snapshot, wanted: plan.Captures) -> list[TableProgress]:
-        """Tables of the snapshot under way that are not wanted any more are not gone on with; returns those."""
+        """Stops reading tables of the running snapshot that are no longer wanted; returns those."""
         gone = [one for one in snapshot.open if not wanted(*one.name)]
         for one in gone:
             snapshot = plan.end_table(snapshot, one.name)
@@ -210,7 +211,7 @@ class SnapshotMerge:
         return gone
 
     def begin(self, snapshot: Snapshot, name: TableName) -> TableRead:
-        """The reading of a table begins, or goes on."""
+        """Begins or continues to read a table."""
         if plan.progress_of(snapshot, name) is None:
             self._set(plan.begin_table(snapshot, name))
         current = self.snapshots[0]
@@ -223,28 +224,28 @@ class SnapshotMerge:
         return table
 
     def restart(self, table: TableRead) -> None:
-        """All of a table has to be read again, because its keys are in another order now, or it has none."""
+        """Makes all of a table be read again, because its keys now have another order, or it has none."""
         table.forget()
         if self.tables.get(table.name) is not table:
             return
         table.key, table.shown, table.progress = None, None, replace(table.progress, key=None, order="", rows=0)
-        self._numbered = ""  # its rows come again, perhaps at other places of their messages
+        self._numbered = ""  # its rows come again, possibly at other positions of their messages
         self._set(plan.advance(self.snapshots[0], table.progress))
 
     def end(self, table: TableRead) -> None:
-        """Nothing of a table is left."""
+        """Ends the reading of a table."""
         self.tables.pop(table.name, None)
         self._set(plan.end_table(self.snapshots[0], table.name))
         self.wake()
 
     def finish(self, snapshot: Snapshot, outcome: str = "done") -> None:
-        """This snapshot is done, or given up."""
+        """Ends this snapshot as done, or abandoned."""
         self.ended(snapshot, outcome)
         self._update(*(one for one in self.snapshots if one.id != snapshot.id))
 
     def stop(self) -> None:
-        """The reading of the present snapshot ends here, be it paused, cancelled or failed: nothing that was read
-        waits. What has asked for a window waits until it is cancelled."""
+        """Stops reading the present snapshot, because it is paused, cancelled or failed: drops what was read. Callers
+        that wait for a window wait until they are cancelled."""
         for table in self.tables.values():
             table.forget()
         self.tables.clear()
@@ -254,14 +255,14 @@ class SnapshotMerge:
     # -- operators' -----------------------------------------------------------------------------------------------
 
     def put(self, *snapshots: Snapshot) -> None:
-        """Other snapshots than before, as a command wants them."""
+        """Replaces the snapshots, after a command."""
         left = {one.id for one in snapshots}
         for one in self.snapshots:
             if one.id not in left:
                 self.ended(one, "cancelled")
         before, self.snapshots = self.current, snapshots
         if before is None or self.current is None or self.current.id != before.id:
-            self.stop()  # at once: what was read belongs to the one that was under way until now
+            self.stop()  # at once: what was read belongs to the snapshot that was running until now
             self.changed.set()
         self._update(*snapshots)
 
@@ -269,13 +270,13 @@ class SnapshotMerge:
 
     @property
     def busy(self) -> bool:
-        """Whether turn() has anything to do."""
+        """Returns whether turn() has anything to do."""
         return bool(self._asked or self._marks or self.tables or self._new)
 
     def turn(self, stream: ChangeStream, seconds: float) -> bool:
-        """Between two transactions: opens the windows that are asked for, and gives out rows for so long at most.
-        Whether progress was made, or a snapshot was added or ended, so that what is given out, and the position, are to
-        be taken; rows that can go out at once may be left. Raises NotUnderstood."""
+        """Runs between two transactions: opens requested windows, and publishes rows for at most this time. Returns
+        whether progress was made, or a snapshot was added or ended, so that the published rows and the position must be
+        taken; rows that can be published at once may be left. Raises NotUnderstood."""
         position = stream.position()
         marks, self._marks = self._marks, []
         for high, reached in marks:
@@ -291,12 +292,12 @@ class SnapshotMerge:
         return (seconds > 0 and self._give(stream, position, time.perf_counter() + seconds)) or new
 
     def numbered(self) -> None:
-        """The numbers up to `wanted_pos` are passed, and the position that says so is stored: no row that was given
-        before has any of those that follow."""
+        """Records that the numbers up to `wanted_pos` are passed, and that the position with them is stored: no row
+        that was published before has any of the following numbers."""
         self.wanted_pos, self._numbered = 0, self.snapshots[0].id if self.snapshots else ""
 
     def wants(self, stream: ChangeStream, *, rows: bool) -> bool:
-        """Whether turn() has something to do at once: windows to open, or, with `rows`, rows to give out."""
+        """Returns whether turn() has something to do at once: windows to open or, with `rows`, rows to publish."""
         return (
             any(stream.passed(high) for high, _ in self._marks)
             or bool(self._asked)
@@ -311,7 +312,7 @@ class SnapshotMerge:
                 if not stream.passed(first.chunk.high):
                     break
                 if stream.table(*table.name) != first.schema:
-                    table.forget()  # what the stream knows of it was put right meanwhile
+                    table.forget()  # what the stream knows of it was corrected meanwhile
                     break
                 if first.chunk.order != table.progress.order and table.key is not None:
                     self.restart(table)
@@ -327,7 +328,7 @@ class SnapshotMerge:
 
     def _give_chunk(self, table: TableRead, first: Waiting, position: Position, end: float) -> None:
         chunk, passed = first.chunk, 0
-        # What is stored as it is may be read by others: it is no key of a row that nobody is to see.
+        # Keys that are stored unencrypted may be read by others: they must not be those of hidden rows.
         shows = self._shows(first.schema) if self._keys.plain else None
         while chunk.rows and not self._full() and not self._unfinished:
             before = chunk.rows
@@ -385,17 +386,18 @@ class SnapshotMerge:
             self._emit(change)
 
     def _later(self, change: RowsChange) -> Iterator[None]:
-        """Behind large ones that go out in slices."""
+        """Waits for large changes that are published in slices."""
         self._emit(change)
         yield
 
     @property
     def unfinished(self) -> bool:
-        """Whether go_on() has to be called until turn() counts as done: rows with large values are on their way out."""
+        """Returns whether go_on() must be called until turn() counts as done: rows with large values are being
+        published."""
         return bool(self._unfinished)
 
     def go_on(self, seconds: float) -> None:
-        """Works on them for so long. Raises NotUnderstood."""
+        """Continues with them for this time. Raises NotUnderstood."""
         end = time.perf_counter() + seconds
         while self._unfinished:
             try:
@@ -417,7 +419,7 @@ class SnapshotMerge:
         self.wake()
 
     def stamped(self, position: Position) -> Position:
-        """A position of the stream, with what was given of snapshots before it."""
+        """Returns a position of the stream, with what was published of snapshots before it."""
         if (position.snapshots, position.snapshot_pos) == (self.snapshots, self.snapshot_pos):
             return position
         return replace(position, snapshots=self.snapshots, snapshot_pos=self.snapshot_pos)

@@ -1,4 +1,4 @@
-"""What a snapshot has to read, and what becomes of its progress: functions of what is stored, without any waiting."""
+"""What a snapshot must read, and its progress: functions of what is stored, which wait for nothing."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from headrace.rules.patterns import ALL_LIMIT, PatternTooSlow, compile_filter
 from headrace.snapshots import Snapshot, TableName, TableProgress
 
 _USUAL = 20e-6
-"""Seconds of CPU time that a regex may take on a name, on average: many times what one does that is written well."""
+"""Seconds of CPU time that a regex may take on a name, on average: many times the cost of a well-written one."""
 Captures = Callable[[str, str], bool]
 
 
 def first_snapshot() -> Snapshot:
-    """Of a destination that begins, or begins anew: all captured tables."""
+    """Returns the snapshot of a destination that begins, or begins again: all captured tables."""
     return Snapshot(uuid4().hex[:12], "initial", asked_us=time.time_ns() // 1000)
 
 
 def matching(tables: str, captures: Captures) -> Captures:
-    """Whether a captured table is one that a filter means; "" means all. Raises ValueError for what is no filter, and
-    when it is asked PatternTooSlow, also for one that takes too long on many names: whoever writes a signal may ask
-    for anything."""
+    """Returns a function that says whether a filter selects a captured table; "" selects all. Raises ValueError for an
+    invalid filter. The function raises PatternTooSlow, also for a regex that takes too long on many names: a signal may
+    contain any regex."""
     if not tables:
         return captures
     patterns, left = compile_filter(tables, "tables"), ALL_LIMIT
@@ -50,30 +50,30 @@ def matching(tables: str, captures: Captures) -> Captures:
 
 
 def name_of(tables: str) -> TableName | None:
-    """The one table that a filter names; None for a filter that may mean several, or is no table's whole name."""
+    """Returns the one table that a filter names; None for a filter that may select several, or is not a full name."""
     found = re.fullmatch(r"(\w+)\\?\.(\w+)", tables)
     return (found[1], found[2]) if found else None
 
 
 def following(snapshot: Snapshot, tables: Iterable[TableFacts]) -> list[TableName]:
-    """The tables that are not begun yet, in the order in which they will be."""
+    """Returns the tables that are not begun yet, in their order."""
     begun = {one.name for one in snapshot.open}
     return sorted(name for one in tables if (name := (one.schema, one.table)) > snapshot.begun and name not in begun)
 
 
 def may_not_read(tables: Sequence[TableName], lacks: Lacks) -> GrantMissing:
-    """Of a resync that is about such tables alone."""
+    """Returns the error for a resync of such tables only."""
     text = f"the account may not read whole rows of {in_short(tables)}"
     return GrantMissing(text, retriable=False, remedy=" ".join(lacks(*name) for name in tables[:5]))
 
 
 def begin_table(snapshot: Snapshot, name: TableName) -> Snapshot:
-    """Its reading begins; that of all before it has begun already."""
+    """Begins to read a table; all before it have begun."""
     return replace(snapshot, begun=max(snapshot.begun, name), open=(*snapshot.open, TableProgress(*name)))
 
 
 def advance(snapshot: Snapshot, progress: TableProgress) -> Snapshot:
-    """The progress of an open table."""
+    """Sets the progress of an open table."""
     before = progress_of(snapshot, progress.name)
     more = progress.rows - (before.rows if before is not None else 0)
     tables = tuple(progress if one.name == progress.name else one for one in snapshot.open)
@@ -81,20 +81,20 @@ def advance(snapshot: Snapshot, progress: TableProgress) -> Snapshot:
 
 
 def end_table(snapshot: Snapshot, name: TableName) -> Snapshot:
-    """All rows of an open table are passed, or it is gone."""
+    """Ends an open table: all of its rows are passed, or it was dropped."""
     rest = tuple(one for one in snapshot.open if one.name != name)
     return replace(snapshot, open=rest, tables_done=snapshot.tables_done + 1)
 
 
 def progress_of(snapshot: Snapshot, name: TableName) -> TableProgress | None:
-    """Of an open table."""
+    """Returns the progress of an open table."""
     return next((one for one in snapshot.open if one.name == name), None)
 
 
 def altered(snapshot: Snapshot, changes: Sequence[TableChange], wants: Captures, captures: Captures) -> Snapshot:
-    """The snapshot behind statements that dropped tables, or gave them other names: a table that is not done goes on,
-    or begins, under its new name, which no list of tables may have. What has the name of one that was dropped is
-    another table. A table that a resync is about stays that under any captured name."""
+    """Returns the snapshot after statements that dropped or renamed tables: a table that is not done continues, or
+    begins, under its new name, which no list of tables may have. A table with the name of a dropped one is a new table.
+    A table that a resync is about stays so under any captured name."""
     for change in changes:
         if change.kind is DdlKind.ERASE and progress_of(snapshot, (change.schema, change.table)) is not None:
             snapshot = end_table(snapshot, (change.schema, change.table))

@@ -1,4 +1,4 @@
-"""How far a snapshot has come, how fast, and how long it will take."""
+"""The progress of a snapshot, its rate, and its remaining time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SPAN = 15.0
 
 
 class SnapshotRate:
-    """Of the snapshot under way. Numbers of rows to come are the source's estimates."""
+    """The rate of the running snapshot. Numbers of remaining rows are the source's estimates."""
 
     def __init__(self) -> None:
         self._id = ""
@@ -23,15 +23,15 @@ class SnapshotRate:
         self._seen: deque[tuple[float, int]] = deque()
 
     def begin(self, snapshot: Snapshot, facts: Sequence[TableFacts]) -> None:
-        """A snapshot is read from here on; `facts` are of all its tables."""
+        """Starts to measure a snapshot; `facts` are of all its tables."""
         self._estimates = {(one.schema, one.table): one.rows for one in facts}
         if snapshot.id != self._id:
             self._id = snapshot.id
             self._seen.clear()
 
     def facts(self, snapshots: Sequence[Snapshot], waits: str = "") -> dict[str, Any] | None:
-        """What people are told of the first snapshot, JSON types only; None without one. `waits`: why reading is held
-        back."""
+        """Returns the facts of the first snapshot for people, JSON types only; None without one. `waits`: why reading
+        waits."""
         if not snapshots:
             return None
         snapshot, now = snapshots[0], time.monotonic()
@@ -47,7 +47,7 @@ class SnapshotRate:
             for name, rows in self._estimates.items()
             if name > snapshot.begun or name in open_tables
         )
-        # Nobody knows how many rows meet a condition, or are left of a table that has more than was estimated.
+        # It is unknown how many rows meet a condition, or are left in a table that has more than estimated.
         more = any(rows and rows >= self._estimates.get(name, 0) for name, rows in open_tables.items())
         known = snapshot.id == self._id and not snapshot.where and not more
         total = snapshot.rows + left

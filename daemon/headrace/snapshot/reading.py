@@ -1,4 +1,4 @@
-"""Reads the tables of a snapshot chunk by chunk, beside the stream: how many at a time, how large, and how fast."""
+"""Reads the tables of a snapshot chunk by chunk, alongside the stream: how many at a time, how large, and how fast."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _FIRST_ROWS, _FEWEST, _MOST = 1_000, 10, 200_000
 _GROWTH = 4
 _CHUNK_BYTES = 8 << 20
 _AHEAD = 2
-"""Chunks of one table that are read and not given out."""
+"""Chunks of one table that are read and not published."""
 _WORTH_A_LINE = 1.0
-"""Seconds that a table has to take for a line of the log: there may be thousands."""
+"""Seconds that a table must take for a log line: there may be thousands."""
 _CHANGED_TRIES = 5
-"""Reads of a table that the stream knows otherwise, before that is an error."""
+"""Reads of a table whose schema differs from the stream's, before that is an error."""
 _CHANGED_WAIT = 1.0
-"""Seconds between those, unless the stream comes by the statement first."""
+"""Seconds between those, unless the stream reaches the statement first."""
 
 
 class SnapshotReading:
-    """Reads for one run of a destination. `new_reader` gives readers, one for each table that is read at a time;
-    `seconds` is how long the source should take for one chunk. `left_out` is told what the account lacks, and which
-    tables are not read for that; `unprepared` is asked before rows of a table schema are read."""
+    """The reading for one run of a destination. `new_reader` returns readers, one for each table that is read at a
+    time; `seconds` is the target time of the source for one chunk. `left_out` receives the account's missing rights,
+    and the tables that are not read because of them; `unprepared` is called before rows of a table schema are read."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class SnapshotReading:
         self._id = ""
 
     async def run(self, snapshot: Snapshot) -> Snapshot:
-        """Reads the snapshot under way to its end, and returns it as it is then; or until another one is under way.
-        Raises SourceError or NotUnderstood; cancelled, or after an error, it may be called again."""
+        """Reads the running snapshot to its end, and returns its final state; or until another one is running. Raises
+        SourceError or NotUnderstood. If cancelled, or after an error, it may be called again."""
         self._id = snapshot.id
         readers = [self._new_reader() for _ in range(self._parallel)]
         try:
@@ -82,7 +82,7 @@ class SnapshotReading:
     async def _find_tables(self, snapshot: Snapshot, reader: TableReader) -> None:
         listed = await reader.tables()
         self._merge.clock_pos = listed.clock_us << POS_SHIFT
-        # A statement before the list that the stream has yet to come to would give a listed table another name.
+        # A statement before the list that the stream has not reached yet could rename a listed table.
         await self._merge.passed(listed.high)
         lacks = await reader.lacks()
         wanted = await chosen(listed.tables, plan.matching(snapshot.tables, self._merge.captures))
@@ -114,7 +114,7 @@ class SnapshotReading:
         self._rate.begin(snapshot, facts)
 
     def _next(self) -> TableRead | None:
-        """The next table; None when none is left, or another snapshot is under way by now."""
+        """Returns the next table; None if none is left, or another snapshot is running by now."""
         names, snapshot = self._resumed or self._todo, self._merge.current
         if not names or snapshot is None or snapshot.id != self._id:
             return None
@@ -133,7 +133,7 @@ class SnapshotReading:
                 tell("table read", table=".".join(table.name), rows=table.progress.rows, seconds=round(took, 1))
 
     async def _read_table(self, reader: TableReader, table: TableRead) -> None:
-        """Until its last chunk is given out, or it is gone."""
+        """Reads a table until its last chunk is published, or it is dropped."""
         rows, changes = self._allowed(_FIRST_ROWS), 0
         while not table.ended and self._merge.tables.get(table.name) is table:
             table.changed.clear()
@@ -152,14 +152,14 @@ class SnapshotReading:
                     raise SourceError(f"the table {'.'.join(table.name)} can't be read: {error}") from error
                 await set_within(table.changed, _CHANGED_WAIT)
                 continue
-            if chunk is None:  # it does not exist where the stream is: all of its rows come by there
+            if chunk is None:  # it does not exist at the stream's position: all of its rows come in the stream
                 return
             if generation == table.generation:
                 changes = 0
                 rows = self._allowed(_rows_of_next(chunk, rows, self._seconds))
 
     def _allowed(self, rows: int) -> int:
-        """What the limit of rows a second leaves of a chunk."""
+        """Returns how many rows of a chunk the limit of rows per second allows."""
         return int(min(rows, max(_FEWEST, self._throttle.largest)))
 
     async def _read_chunk(self, reader: TableReader, table: TableRead, rows: int) -> Chunk | None:
@@ -172,7 +172,7 @@ class SnapshotReading:
             )
         if self._unprepared is not None and (awaited := self._unprepared(schema)) is not None:
             await awaited()
-            return await self._read_chunk(reader, table, rows)  # the stream may have come by another one
+            return await self._read_chunk(reader, table, rows)  # the stream may have reached another one
         again = not schema.keys and table.scanned != table.generation
         if again and table.progress.rows:
             self._merge.restart(table)
@@ -205,15 +205,15 @@ class SnapshotReading:
 
 
 async def chosen(listed: Sequence[TableFacts], wants: plan.Captures) -> list[TableFacts]:
-    """Those that are wanted. In a thread, because an operator's regexes may take a second for all names. Raises
-    PatternTooSlow."""
+    """Returns the selected tables. Runs in a thread, because an operator's regexes may take a second for all names.
+    Raises PatternTooSlow."""
     return await asyncio.to_thread(lambda: [one for one in listed if wants(one.schema, one.table)])
 
 
 async def why_none(
     reader: TableReader, listed: Sequence[TableFacts], tables: str, captures: plan.Captures
 ) -> tuple[str, str]:
-    """Why a filter of a resync means no table of those that the source lists, and a remedy. Raises SourceError."""
+    """Returns why a resync's filter matches no listed table, and a remedy. Raises SourceError."""
     name = plan.name_of(tables)
     if name is None:
         return (
@@ -227,10 +227,10 @@ async def why_none(
 
 
 def _rows_of_next(chunk: Chunk, rows: int, seconds: float) -> int:
-    """How many rows the next chunk is to have, so that the source takes `seconds` for it."""
+    """Returns how many rows the next chunk must have so that the source takes `seconds` for it."""
     if chunk.last:
         return rows
     fit = rows * seconds / max(chunk.seconds, seconds / 100)
-    # With a condition more rows were looked at than came. A chunk that its bytes have ended has the next one be less.
+    # With a condition more rows were examined than returned. If a chunk ended by its bytes, the next one is smaller.
     fit = min(fit, 0.9 * rows * _CHUNK_BYTES / max(1, chunk.size))
     return int(max(_FEWEST, min(_MOST, fit, rows * _GROWTH)))

@@ -1,4 +1,4 @@
-"""The form in which the key of a row is stored with a snapshot's progress: unreadable where keys may be masked."""
+"""The stored form of a row's key in a snapshot's progress: encrypted if keys may be masked."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import orjson
 from headrace.ports.tables import Key
 
 _MARK = "aes-gcm:"
-"""Before what is encrypted. No reader's keys begin so (ports/tables.py)."""
+"""Precedes encrypted keys. No reader's keys begin with it (ports/tables.py)."""
 _NONCE = 12
 
 
 class StoredKeys:
-    """With a secret keys are encrypted, for whoever knows it: every daemon of the destination. A secret of no more
-    entropy than the masks' salts protects them as well as those protect what is published."""
+    """Encrypts keys if there is a secret, which every daemon of the destination has. A secret with no more entropy than
+    the masks' salts protects them as well as those protect what is published."""
 
     def __init__(self, secret: bytes = b"") -> None:
         self._cipher: Any = None
@@ -29,11 +29,11 @@ class StoredKeys:
 
     @property
     def plain(self) -> bool:
-        """Whether keys are stored as they are."""
+        """Returns whether keys are stored unencrypted."""
         return self._cipher is None
 
     def seal(self, key: Key | None) -> Key | None:
-        """What is stored of a key."""
+        """Returns the stored form of a key."""
         if self._cipher is None or key is None:
             return key
         nonce = os.urandom(_NONCE)
@@ -41,7 +41,8 @@ class StoredKeys:
         return (_MARK + b64encode(sealed).decode(),)
 
     def open(self, stored: Key | None) -> Key | None:
-        """The key again; None where the secret is another one by now. A key that was stored as it is comes as it is."""
+        """Returns the key; None if the secret has changed since. A key that was stored unencrypted is returned
+        unchanged."""
         if stored is None or len(stored) != 1 or not stored[0].startswith(_MARK):
             return stored
         if self._cipher is None:

@@ -1,4 +1,4 @@
-"""One table under way: the chunks of it that are read and not given out, and what the stream has changed meanwhile."""
+"""One table that is being read: its unpublished chunks, and what the stream has changed meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.snapshots import TableName, TableProgress
 
 @dataclass(slots=True)
 class Waiting:
-    """A chunk, the window that was opened before it was asked for, the schema that it was read by, and how many of its
+    """A chunk, the window that was opened before it was requested, the schema that it was read by, and how many of its
     rows make one change."""
 
     chunk: Chunk
@@ -27,24 +27,24 @@ class Waiting:
 
 @dataclass(slots=True)
 class TableRead:
-    """`progress` is what is stored, and `key` the key in it as its reader knows it; `generation` grows when a statement
-    has made void all that was read and not given."""
+    """The reading of a table. `progress` is what is stored, `key` its key as the reader knows it; `generation`
+    increases when a statement has voided all that was read and not published."""
 
     progress: TableProgress
     key: Key | None = None
     shown: Key | None = None
-    """The key of the last row taken that is published, where not all are."""
+    """The key of the last taken row that is published, if not all rows are."""
     touched: Touched = field(default_factory=Touched)
     chunks: deque[Waiting] = field(default_factory=deque)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when a chunk was given out whole, or all are void."""
+    """Set when a chunk was completely published, or all are void."""
     generation: int = 0
     read_window: int = 0
-    """Of the chunk that was read last."""
+    """That of the chunk that was read last."""
     scanned: int = -1
-    """Of a table without a key: the generation that the read under way belongs to."""
+    """For a table without a key: the generation of the present read."""
     ended: bool = False
-    """Whether its last chunk was given."""
+    """Whether its last chunk was published."""
 
     @property
     def name(self) -> TableName:
@@ -52,18 +52,18 @@ class TableRead:
 
     @property
     def after(self) -> Key | None:
-        """Behind which row the next chunk begins."""
+        """Returns the key after which the next chunk begins."""
         return self.chunks[-1].chunk.end if self.chunks else self.key
 
     def forget(self) -> None:
-        """What was read is void: a statement has changed the table, or it has to be read again."""
+        """Drops what was read: a statement has changed the table, or it must be read again."""
         self.generation += 1
         self.chunks.clear()
         self.touched.clear()
         self.changed.set()
 
     def given(self) -> None:
-        """The first of the chunks has no row left."""
+        """Removes the first chunk, which has no row left."""
         first = self.chunks.popleft()
         if first.schema.keys or first.chunk.last:  # without a key all chunks share a window
             self.touched.close(first.window)
@@ -71,12 +71,12 @@ class TableRead:
         self.changed.set()
 
     def take(self, count: int, shows: Callable[[Row], bool] | None = None) -> list[Row]:
-        """The next rows of the first chunk that are still to be given out. Where not all rows are published, `shows`
-        says which are, and `shown` is kept. Raises NotUnderstood."""
+        """Returns the next rows of the first chunk to publish. If not all rows are published, `shows` says which are,
+        and `shown` is kept. Raises NotUnderstood."""
         first = self.chunks[0]
         rows = first.chunk.take(count)
         if shows is not None and (at := next((i for i in range(len(rows))[::-1] if shows(rows[i])), None)) is not None:
             self.shown = first.chunk.key_at(at)
-        # Without a key they are told by all of their values.
+        # Without a key they are identified by all of their values.
         rows = settled(rows, first.schema.keys or None)
         return self.touched.left(first.schema, rows, first.window)

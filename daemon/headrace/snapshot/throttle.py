@@ -1,4 +1,4 @@
-"""Holds the reading of tables back while the server that is read has enough to do."""
+"""Delays the reading of tables while the server that is read is busy."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from headrace.ports.tables import TableReader
 from headrace.settings.snapshot import SnapshotSettings
 
 _LOOK = 1.0
-"""Seconds between two looks at a server that is busy, or may be."""
+"""Seconds between two checks of a server that is busy, or may be."""
 
 
 class Throttle:
-    """One for all tables of a run. `reason` says why reading waits; "" while it does not."""
+    """The throttle for all tables of a run. `reason` says why reading waits; "" while it does not."""
 
     def __init__(self, settings: SnapshotSettings) -> None:
         self._settings = settings
@@ -21,7 +21,7 @@ class Throttle:
         self.reason = ""
 
     async def wait(self, reader: TableReader) -> None:
-        """Returns when the next chunk may be read. Raises SourceError."""
+        """Waits until the next chunk may be read. Raises SourceError."""
         loop = asyncio.get_running_loop()
         while loop.time() < self._free_at:
             self.reason = "rows a second"
@@ -38,11 +38,11 @@ class Throttle:
 
     @property
     def largest(self) -> float:
-        """Rows of a chunk at most, so that the limit holds for each second."""
+        """Returns the maximum rows of a chunk, so that the limit is kept in each second."""
         return self._settings.snapshot_max_rows_per_second or math.inf
 
     def note(self, rows: int) -> None:
-        """Rows were read."""
+        """Records rows that were read."""
         most = self._settings.snapshot_max_rows_per_second
         if most:
             self._free_at = max(self._free_at, asyncio.get_running_loop().time()) + rows / most

@@ -1,4 +1,5 @@
-"""Which rows of a table the stream has changed while chunks of it were read: of those the stream knows better."""
+"""The rows of a table that the stream has changed while chunks of it were read: for them the stream has the newer
+state."""
 
 from __future__ import annotations
 
@@ -11,30 +12,28 @@ from headrace.model import ABSENT, Row, RowsChange, TableSchema
 
 
 class Touched:
-    """The rows that the stream has given of one table, by key, as long as chunks are under way that may show them in an
-    earlier state.
+    """The rows of one table in the stream, by key, while chunks are being read that may have them in an earlier state.
 
-    A window is a number that open() gives: from then on, until close(), rows that come by count as touched for the
-    chunk that was asked for behind it. A row of the chunk that was touched is left out, because all of it has been
-    given in its newer state; where the stream's row lacks columns (binlog_row_image other than FULL), the chunk's row
-    goes out with those that it has.
-    """
+    A window is a number that open() returns: from then on, until close(), rows in the stream count as touched for the
+    chunk that was requested after it. A touched row of the chunk is left out, because all of it has been published in
+    its newer state; if the stream's row lacks columns (binlog_row_image other than FULL), the chunk's row is published
+    with those columns."""
 
     def __init__(self) -> None:
         self._number = 0
         self._open: set[int] = set()
         self._rows: dict[Any, tuple[int, Row | None]] = {}
-        """By key: the newest window that was open when it was touched, and what is known of the row when that is not
+        """By key: the newest window that was open when it was touched, and the known values of the row if these are not
         all."""
         self._columns: tuple[str, ...] = ()
-        """Names of the key's columns; none: a row is told by all of it."""
+        """Names of the key's columns; none: a row is identified by all of its values."""
         self._getters: dict[int, tuple[TableSchema, Callable[[Row], Any]]] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def open(self, schema: TableSchema) -> int:
-        """Opens a window for a chunk that is read by this schema, whose key is that of the windows that are open."""
+        """Opens a window for a chunk that is read by this schema, whose key is that of the open windows."""
         columns = tuple(schema.columns[i].name for i in schema.keys)
         if columns != self._columns:
             self._columns = columns
@@ -44,7 +43,7 @@ class Touched:
         return self._number
 
     def close(self, window: int) -> None:
-        """No row of its chunk is left."""
+        """Closes a window: no row of its chunk is left."""
         self._open.discard(window)
         if not self._open:
             self._rows.clear()
@@ -52,13 +51,13 @@ class Touched:
             self._rows = {key: entry for key, entry in self._rows.items() if entry[0] >= oldest}
 
     def clear(self) -> None:
-        """No chunk is under way any more."""
+        """Forgets all: no chunk is being read any more."""
         self._open.clear()
         self._rows.clear()
 
     def note(self, change: RowsChange) -> None:
-        """Rows of the table came by. Raises LookupError when they lack a column of the key: then the table has
-        changed."""
+        """Records rows of the table in the stream. Raises LookupError if they lack a column of the key: then the table
+        has changed."""
         if not self._open:
             return
         key, rows, whole = self._getter(change.schema), self._rows, (self._number, None)
@@ -75,11 +74,11 @@ class Touched:
             known = rows.get(new)
             if known is None:
                 rows[new] = self._number, after
-            else:  # what was given whole once needs nothing of the chunk any more
+            else:  # a row that was once published completely needs nothing of the chunk any more
                 rows[new] = self._number, None if known[1] is None else _filled(after, known[1])
 
     def left(self, schema: TableSchema, read: Sequence[Row], window: int) -> list[Row]:
-        """The rows of a chunk that are still to be given out, as they are now."""
+        """Returns the rows of a chunk that must still be published, in their present state."""
         rows = self._rows
         if not rows:
             return list(read)
@@ -93,7 +92,7 @@ class Touched:
         return kept
 
     def _getter(self, schema: TableSchema) -> Callable[[Row], Any]:
-        """What gives a row's key; the whole row of a table without one."""
+        """Returns a function for a row's key; the whole row of a table without one."""
         known = self._getters.get(id(schema))
         if known is None:
             if len(self._getters) > 100:
@@ -107,10 +106,10 @@ class Touched:
 
 
 def _digest(row: Row) -> bytes:
-    """Stands for a whole row, however long it is."""
+    """Returns a digest of a whole row, however long it is."""
     return blake2b(repr(row).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _filled(newer: Row, older: Row) -> Row:
-    """The newer row, with the older one's values where it has none."""
+    """Returns the newer row, with the older one's values for missing ones."""
     return tuple(b if a is ABSENT else a for a, b in zip(newer, older, strict=True))

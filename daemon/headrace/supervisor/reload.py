@@ -1,4 +1,5 @@
-"""New settings while the daemon runs: watches the destinations folder, reads what changed, refuses what is wrong."""
+"""Applies new settings while the daemon runs: watches the destinations folder, reads what changed, refuses what is
+wrong."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _NOT_READABLE: Stamp = (0, 0, 0)
 
 @dataclass(slots=True)
 class _File:
-    """One file as it was read last: its settings, or what is wrong with it."""
+    """The last read of one file: its settings, or its errors."""
 
     stamp: Stamp | None
     settings: DestinationSettings | None = None
@@ -32,13 +33,12 @@ class _File:
 
 
 class Reloader:
-    """Looks at the folder every `[daemon] watch` seconds, and reads a file when two looks in a row found it new and
-    equal, so that one that is being written is left alone. SIGHUP reads every file at once, and with them the files
-    that references name.
+    """Checks the folder every `[daemon] watch` seconds, and reads a file when two checks in a row found it changed and
+    equal, so that a file that is being written is not read. SIGHUP reads every file at once, and the files that
+    references name.
 
-    `errors` is live: a sentence for each problem of the files as they are now. What a refused file says is not taken
-    over; its destination goes on with the settings that it has, or is not started.
-    """
+    `errors` is live: a sentence for each problem of the present files. A refused file is not applied; its destination
+    keeps its present settings, or is not started."""
 
     def __init__(self, settings: Settings, loader: Loader) -> None:
         self._settings, self._loader = settings, loader
@@ -48,13 +48,13 @@ class Reloader:
         }
         self._looked: dict[Path, Stamp] | None = None
         self._due: dict[Path, Stamp | None] = {}
-        """What watch() has found: the files to read, as they were at both looks."""
+        """The files that watch() has found to read, as they were at both checks."""
         self._main_problems: list[str] = []
         self._folder_problems: list[str] = []
         self.errors: list[str] = []
 
     async def watch(self) -> None:
-        """Returns once files were added, changed or removed, and are complete; never when watching is off."""
+        """Waits until files were added, changed or removed, and are complete; never returns if watching is off."""
         interval = self._settings.daemon.watch
         if not interval:
             await asyncio.Event().wait()
@@ -69,7 +69,8 @@ class Reloader:
                 return
 
     def _settled(self, before: dict[Path, Stamp], now: dict[Path, Stamp]) -> dict[Path, Stamp | None]:
-        """The files that are not as they were read, and the same at two looks; None for those that are gone."""
+        """Returns the files that differ from the last read, and were the same at two checks; None for those that are
+        gone."""
         return {
             file: now.get(file)
             for file in self._files.keys() | now.keys()
@@ -80,17 +81,16 @@ class Reloader:
     async def read(
         self, running: Mapping[str, DestinationSettings], *, everything: bool
     ) -> Mapping[str, DestinationSettings]:
-        """The destinations that are to run from now on; `running` are those that do.
+        """Returns the destinations that must run from now on; `running` are those that run.
 
-        Reads what watch() has found, or everything. A file that is refused leaves its destination as it is.
-        """
+        Reads what watch() has found, or everything. A refused file leaves its destination as it is."""
         if (now := await self._look()) is None:
             return running
         self._folder_problems = []
         due = {file: now.get(file) for file in self._files.keys() | now.keys()} if everything else self._due
         for file, stamp in due.items():
             if now.get(file) != stamp:
-                continue  # it has changed again since the looks that agreed
+                continue  # it has changed again since the two equal checks
             if stamp is not None:
                 self._files[file] = await asyncio.to_thread(self._read, file, stamp)
             else:
@@ -109,12 +109,12 @@ class Reloader:
         except ConfigError as error:
             return _File(stamp, None, error.problems)
         except Exception as error:
-            # A fault of ours: no other file waits for it.
+            # A bug of ours: other files must not wait for it.
             log.exception("a file can't be read", file=str(file))
             return _File(stamp, None, [f"{file}: can't be read: {type(error).__name__}"])
 
     def _read_main(self) -> list[str]:
-        """The problems of headrace.toml; what is new in it is told, because it needs a restart."""
+        """Returns the problems of headrace.toml. A change of it is reported, because it needs a restart."""
         try:
             new = self._loader.load_main(self._settings.file)
         except ConfigError as error:
@@ -135,7 +135,8 @@ class Reloader:
         return []
 
     def _decide(self, running: Mapping[str, DestinationSettings]) -> tuple[dict[str, DestinationSettings], list[str]]:
-        """What is to run: of each file its settings, or what runs when it is refused; and the server ids that clash."""
+        """Returns what must run: the settings of each file, or the running ones if it is refused; and the server ids
+        that clash."""
         wanted: dict[str, DestinationSettings] = {}
         for file in sorted(self._files):
             settings = self._files[file].settings or running.get(file.stem)
@@ -143,8 +144,8 @@ class Reloader:
                 wanted[file.stem] = settings
         clashes: dict[str, str] = {}
         while True:
-            # Those that run already come first, so that a newcomer is refused and not they. What is refused falls back
-            # to the settings that run, so another pass may find a newcomer that wanted its id.
+            # Running destinations come first, so that a new one is refused and not they. A refused one keeps its
+            # running settings, so another pass may find a new one that wanted its id.
             kept = [one for name, one in wanted.items() if running.get(name) == one]
             new = [one for name, one in wanted.items() if running.get(name) != one]
             found = clashing([*kept, *new], self._folder)
@@ -157,7 +158,7 @@ class Reloader:
                     wanted[name] = running[name]
 
     def _tell(self, clashes: list[str]) -> None:
-        """Brings `errors` up to date; a problem is logged when it appears, and when the last has gone."""
+        """Updates `errors`; a problem is logged when it appears, and the end is logged when the last one is gone."""
         now = [*self._main_problems, *self._folder_problems]
         now += [problem for file in sorted(self._files) for problem in self._files[file].problems]
         now += clashes
@@ -173,8 +174,8 @@ class Reloader:
         self.errors[:] = now
 
     async def _look(self) -> dict[Path, Stamp] | None:
-        """The stamp of each destination's file. None, which is told, when the folder can't be listed: not the same as
-        an empty one, because a mount that is away must not end every destination."""
+        """Returns the stamp of each destination's file. Returns None and logs it if the folder can't be listed: this is
+        not an empty folder, because a missing mount must not end every destination."""
         try:
             return await asyncio.to_thread(lambda: {file: _stamp(file) for file in destination_files(self._folder)})
         except OSError as error:
@@ -185,7 +186,8 @@ class Reloader:
 
 
 def _stamp(file: Path) -> Stamp:
-    """Of a symbolic link's target; a file that can't be looked at is there all the same, and its reading says why."""
+    """Returns the stamp of a symbolic link's target. A file that can't be read gets one too; reading it reports the
+    cause."""
     try:
         info = file.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""One destination under supervision: its actor runs, fails, waits and runs again, until it is asked to stop."""
+"""Supervises one destination: it runs, fails, waits and runs again, until it is asked to stop."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from headrace.model import State
 from headrace.settings.destination import DestinationSettings
 
 END_LIMIT = 5.0
-"""Seconds that a cancelled task has; one that ignores it ends with the process."""
+"""Seconds that a cancelled task has to end; one that ignores it ends with the process."""
 
 _SERVER_ID = "server_id"
-"""The reason under which failures count of which the source disconnected us for another replica."""
+"""The reason for counting failures in which the source disconnected us because of another replica."""
 
 _TELL_AGAIN = 60.0
 """Seconds after which the same error is logged again."""
@@ -38,32 +38,32 @@ ActorFactory = Callable[[DestinationSettings, DestinationStatus], Destination]
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """When a failed destination starts again; all in seconds."""
+    """When a failed destination starts again; all values in seconds."""
 
     base: float = 1.0
-    """The longest wait after the first failure for a reason; doubled by each one after it."""
+    """The longest wait after the first failure for a reason; doubled by each further one."""
     cap: float = 60.0
-    """The longest wait of all."""
+    """The maximum of all waits."""
     healthy_after: float = 60.0
-    """After this long in healthy states without a break the failures are forgotten."""
+    """Failures are forgotten after this long in healthy states without interruption."""
     not_retriable: float = 60.0
-    """The wait after an error that trying again can't mend: only somebody's change outside can."""
+    """The wait after an error that a retry can't fix: only a change from outside can."""
     taken_cap: float = 3600.0
-    """The longest wait after ServerIdTaken, whose waits begin at `not_retriable` and double; also how long we have to
-    be well until they begin anew."""
+    """The longest wait after ServerIdTaken, whose waits begin at `not_retriable` and double; also how long the
+    destination must be healthy until they begin again from there."""
     floor: float = 0.5
-    """The shortest wait that something from outside can end: whatever says so again and again makes no hot loop. A
-    delay that is shorter stays so."""
+    """The minimum of a wait that an event from outside can end, so that a repeated event makes no busy loop. A shorter
+    delay is not extended."""
     observe_again: float = 10.0
     """The wait until observe() is started again after it failed."""
 
     def delay(self, failures: int, error: HeadraceError) -> float:
-        """The wait after the `failures`-th failure for the same reason, with full jitter, so that many don't come back
-        at once.
+        """Returns the wait after the `failures`-th failure for the same reason, with full jitter, so that many
+        destinations don't return at once.
 
-        When the source disconnected us for another replica (ServerIdTaken), each attempt disconnects the other, or is
-        disconnected by it: two that come back at the same pace would do so for ever, so ours grows without jitter.
-        """
+        If the source disconnected us because of another replica (ServerIdTaken), each attempt disconnects the other
+        one, or is disconnected by it. Two that return at the same pace would do so forever, so our wait grows without
+        jitter."""
         power = 2.0 ** min(failures - 1, 30)
         if _reason(error) == _SERVER_ID:
             return min(self.taken_cap, self.not_retriable * power)
@@ -73,8 +73,8 @@ class RestartPolicy:
 
 
 def _let_go(error: BaseException | None) -> None:
-    """Empties the frames that an error came through, and those of its causes: they and the error hold each other, and
-    all that a run had. Errors may be each other's causes: each is visited once."""
+    """Clears the frames of an error and of its causes: frames and error refer to each other, and to everything that a
+    run had. Errors may be each other's causes, so each is visited once."""
     seen: list[BaseException] = []
     while error is not None and error not in seen:
         seen.append(error)
@@ -83,45 +83,46 @@ def _let_go(error: BaseException | None) -> None:
 
 
 def _reason(error: HeadraceError) -> str:
-    """Under which the failure counts: an outage of the one must not make the waits for another long."""
+    """Returns the reason that the failure counts under: an outage of one service must not make the waits for another
+    long."""
     return _SERVER_ID if isinstance(error, ServerIdTaken) and error.disconnected else error.reason
 
 
 class Supervised:
-    """One destination's tasks: its actor's run(), again and again, and its observe() beside it."""
+    """The tasks of one destination: run(), again and again, and observe() alongside it."""
 
     def __init__(
         self, settings: DestinationSettings, handle: DestinationHandle, factory: ActorFactory, policy: RestartPolicy
     ) -> None:
         self.settings, self.handle, self.status = settings, handle, handle.status
         self.failures: Counter[str] = Counter()
-        """By reason, since the destination was well for long enough."""
+        """By reason, since the destination was last healthy for long enough."""
         self.gave_up = False
-        """Whether it has ended with an error that this process can't get over."""
+        """Whether it has ended with an error that this process can't recover from."""
         self._factory, self._policy = factory, policy
         self._actor: Destination | None = None
         self._observer: asyncio.Task[None] | None = None
         self.stop = asyncio.Event()
         """Asks it to drain and stop."""
         self._told, self._told_at = "", 0.0
-        """The error that was logged last."""
+        """The last error that was logged, and when."""
         self._try_now = asyncio.Event()
         self._healthy_since: float | None = None
         self._log = log.bind(destination=settings.name)
         self.task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begins; the task ends after `stop` only."""
+        """Starts the task, which ends only after `stop`."""
         self.task = asyncio.create_task(self._run(), name=f"destination {self.settings.name}")
 
     def try_now(self) -> None:
-        """Ends a wait for the next attempt: an operator says that something was mended. After a run that shows its
-        failure and still drains, the next attempt begins at once."""
+        """Ends a wait for the next attempt: an operator reports that something was fixed. If a failed run still drains,
+        the next attempt begins right after it."""
         if not self.status.state.healthy:
             self._try_now.set()
 
     def look(self, now: float) -> None:
-        """Forgives failures when the destination was well for long enough; `now` is on the monotonic clock."""
+        """Forgets failures if the destination was healthy for long enough; `now` is on the monotonic clock."""
         if not self.status.state.healthy:
             self._healthy_since = None
             return
@@ -132,7 +133,7 @@ class Supervised:
             self.failures = Counter({_SERVER_ID: taken} if (taken := self.failures[_SERVER_ID]) else {})
 
     async def _run(self) -> None:
-        # For what libraries say in tasks that begin in this one.
+        # For log lines of libraries in tasks that begin in this one.
         structlog.contextvars.bind_contextvars(destination=self.settings.name)
         try:
             while not self.stop.is_set():
@@ -145,7 +146,7 @@ class Supervised:
                     break
                 delay = self._note(error)
                 _let_go(error)
-                gc.collect(1)  # runs that fail soon one after the other leave cycles, and the collector comes seldom
+                gc.collect(1)  # runs that fail in quick succession leave cycles, and the collector runs rarely
                 if error.final:
                     self.gave_up = True
                     break
@@ -155,11 +156,11 @@ class Supervised:
             await tasks.cancel(self._observer, limit=END_LIMIT)
             if self._actor is not None:
                 self._actor.requests.refuse(f"{self.settings.name} is stopped")
-            if self.status.state is not State.STOPPED and not self.gave_up:  # the actor's own words are better
+            if self.status.state is not State.STOPPED and not self.gave_up:  # the destination's own words are better
                 self.status.enter(State.STOPPED)
 
     async def _attempt(self) -> HeadraceError | None:
-        """One run of the actor; None after a stop that was asked for, else why it ended."""
+        """Runs the destination once. Returns None after a requested stop, else the error that ended it."""
         self._try_now.clear()
         try:
             if self._actor is None:
@@ -184,7 +185,7 @@ class Supervised:
             )
 
     def _note(self, error: HeadraceError) -> float:
-        """Tells the error everywhere; the seconds to wait."""
+        """Reports the error in log and status. Returns the seconds to wait."""
         status = self.status
         self.failures[_reason(error)] += 1
         delay = self._policy.delay(self.failures[_reason(error)], error)
@@ -193,7 +194,7 @@ class Supervised:
         return delay
 
     def _tell(self, error: HeadraceError, delay: float) -> None:
-        """The same error again is told once a minute."""
+        """Logs an error; a repeated one once a minute."""
         now = time.monotonic()
         if self.status.last_error == self._told and now - self._told_at < _TELL_AGAIN:
             return
@@ -207,7 +208,8 @@ class Supervised:
         )
 
     async def _wait(self, delay: float) -> None:
-        """Until the next attempt: after `delay`, when told to, once the actor says it is worth it, or at a stop."""
+        """Waits for the next attempt: for `delay`, until try_now(), until the destination says that a retry makes
+        sense, or until a stop."""
         works: dict[str, tasks.Work] = {"stop": self.stop.wait(), "try now": self._try_now.wait()}
         if self._actor is not None:
             works["changed"] = self._changed(self._actor)
@@ -228,7 +230,7 @@ class Supervised:
         await asyncio.Event().wait()  # so the delay alone counts
 
     async def _observe(self, actor: Destination) -> None:
-        """Keeps observe() running: whatever goes wrong there, the destination itself goes on."""
+        """Keeps observe() running: its errors do not affect the destination."""
         while True:
             try:
                 await actor.observe()
@@ -245,6 +247,6 @@ class Supervised:
 
 
 def _is_cancelled() -> bool:
-    """Whether it is the present task itself that was cancelled, and not one that it awaited."""
+    """Returns whether the present task was cancelled, and not one that it awaited."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""Runs the destinations, each for itself: starts and stops them, also while running, and tells systemd how it goes."""
+"""Runs the destinations independently: starts and stops them, also while running, and reports to systemd."""
 
 from __future__ import annotations
 
@@ -46,13 +46,14 @@ class Supervisor:
         self._policy = policy or RestartPolicy()
         watchdog = self._notifier.watchdog_seconds
         self._tick = min(tick, watchdog / 3) if watchdog else tick
-        # Beyond drain_timeout, which the actors keep themselves: the last checkpoint and the closing of connections.
+        # Added to drain_timeout, which the destinations keep themselves, for the last checkpoint and the closing of
+        # connections.
         self._grace = grace
         self._reloading = reloading
         self._stop, self._now, self._hangup = asyncio.Event(), asyncio.Event(), asyncio.Event()
         """Set at the first signal that ends the process, at the second, and at SIGHUP."""
         self._ready = False
-        """Whether systemd knows that the start is complete."""
+        """Whether systemd was notified that the start is complete."""
         self.handles: dict[str, DestinationHandle] = {}
         self.running: dict[str, Supervised] = {}
         for destination in settings.destinations.values():
@@ -66,7 +67,7 @@ class Supervisor:
         return made
 
     def request_stop(self) -> None:
-        """The first call asks every destination to drain and stop, the second ends them at once."""
+        """Asks every destination to drain and stop; a second call ends them at once."""
         if self._stop.is_set():
             self._now.set()
         self._stop.set()
@@ -75,7 +76,8 @@ class Supervisor:
 
     @contextlib.contextmanager
     def handling_signals(self) -> Iterator[None]:
-        """Within it SIGTERM and SIGINT request a stop, also before run() is called, and SIGHUP new settings."""
+        """Handles signals within the context: SIGTERM and SIGINT request a stop, also before run() is called, and
+        SIGHUP new settings."""
         loop = asyncio.get_running_loop()
         handled = [signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if self._reloading else [])]
         for number in handled:
@@ -96,12 +98,11 @@ class Supervisor:
         self.request_stop()
 
     async def run(self) -> int:
-        """Runs all destinations until `request_stop`, which a signal calls too (see handling_signals); the process's
-        exit status.
+        """Runs all destinations until `request_stop`, which a signal calls too (see handling_signals). Returns the
+        process's exit status.
 
-        0 after a stop, drained or cut at the limit; 1 when a second request ended it at once, or when all destinations
-        have ended with errors that only another process can get over.
-        """
+        It is 0 after a stop, drained or ended at the limit; 1 if a second request ended it at once, or if all
+        destinations have ended with errors that need a new process."""
         heartbeat = asyncio.create_task(self._heartbeat(), name="supervisor")
         reload = asyncio.create_task(self._reload(), name="reload")
         for one in self.running.values():
@@ -127,13 +128,13 @@ class Supervisor:
 
     @property
     def _limit(self) -> float:
-        """Seconds that a destination has to drain and close."""
+        """Returns the seconds that a destination has to drain and close."""
         return self._settings.daemon.drain_timeout + self._grace
 
     # -- new settings ---------------------------------------------------------------------------------------------
 
     async def _reload(self) -> None:
-        """Takes over new settings, when the files change and at SIGHUP, one change at a time, until cancelled."""
+        """Applies new settings, when the files change and at SIGHUP, one change at a time, until cancelled."""
         reloading = self._reloading
         if reloading is None:
             return
@@ -142,7 +143,7 @@ class Supervisor:
                 await first({"watch the configuration": reloading.watch(), "SIGHUP": self._hangup.wait()})
                 asked = self._hangup.is_set()
                 self._hangup.clear()
-                if asked and self._ready:  # before that systemd would take the READY below for the end of the start
+                if asked and self._ready:  # before that, systemd would take the READY below for the end of the start
                     self._notifier.reloading()
                 now = {name: one.settings for name, one in self.running.items()}
                 await self.apply(await reloading.read(now, everything=asked))
@@ -156,11 +157,10 @@ class Supervisor:
                 self._notifier.ready()
 
     async def apply(self, wanted: Wanted) -> None:
-        """Stops, starts and replaces destinations so that exactly `wanted` run; those that are equal go on untouched.
+        """Stops, starts and replaces destinations so that exactly `wanted` run; unchanged ones are not touched.
 
-        All that are to end have ended before the first new one starts: a server id or a topic may pass from one to
-        another. Cancelled in the middle it starts nothing, and what was told to stop goes on stopping.
-        """
+        All destinations that must end have ended before the first new one starts: a server id or a topic may pass from
+        one to another. If cancelled in the middle, it starts nothing, and stops that were requested continue."""
         old = {name: one for name, one in self.running.items() if one.stop.is_set() or wanted.get(name) != one.settings}
         new = [settings for name, settings in wanted.items() if name in old or name not in self.running]
         changed = sorted(settings.name for settings in new if settings.name in self.handles)
@@ -195,13 +195,13 @@ class Supervisor:
             await cancel(one.task, limit=END_LIMIT)
 
     async def _heartbeat(self) -> None:
-        """Every tick: forgives destinations that are well, and tells systemd."""
+        """Forgets failures of healthy destinations, and notifies systemd, at every tick."""
         while True:
             self.observe(time.monotonic())
             await asyncio.sleep(self._tick)
 
     def observe(self, now: float) -> None:
-        """Looks at all states once; `now` is on the monotonic clock."""
+        """Reads all states once; `now` is on the monotonic clock."""
         self._notifier.watchdog()
         for one in self.running.values():
             one.look(now)
@@ -212,14 +212,14 @@ class Supervisor:
             self.request_stop()
         counts = Counter(handle.status.state.value for handle in self.handles.values())
         self._notifier.status(", ".join(f"{count} {state}" for state, count in sorted(counts.items())))
-        if not self._ready:  # the daemon is up; one of its sources may be away for hours, and nobody is to wait for it
+        if not self._ready:  # the daemon is up; a source may be unavailable for hours: the start must not wait
             self._ready = True
             self._notifier.ready()
             log.info("ready", destinations=dict(counts))
 
 
 async def all_done(tasks: list[asyncio.Task[None]]) -> bool:
-    """Ends when all do; being cancelled does not touch them."""
+    """Waits until all tasks end; cancelling it does not cancel them."""
     if tasks:
         await asyncio.wait(tasks)
     return True

@@ -1,4 +1,4 @@
-"""The comparison of one table with one consumer, from the first look to what is found."""
+"""Compares one table with one consumer, from the first look to the result."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from headrace.verify.table import TableNow
 from headrace.verify.views import TopicView, View
 
 Tell = Callable[[str, int, int | None], None]
-"""Is told of what (messages, documents or rows) how many more were read; and of about how many, as far as that is
-known."""
+"""Receives what was read (messages, documents or rows), how many more, and the approximate total, if known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an operator may choose."""
+    """The limits that an operator may set."""
 
     max_rows: int = 5_000_000
-    """Rows of a consumer that are kept in memory, and rows that may differ."""
+    """Maximum rows of a consumer that are kept in memory, and maximum rows that may differ."""
     range_rows: int = 10_000
     """Rows of a range."""
     settle: float = 10.0
@@ -69,6 +68,7 @@ async def compare(
 
 
 def resync_command(destination: str, table: str, where: str) -> str:
-    """What has rows published again, for a shell. A name with a dot or a star is written for a regex."""
+    """Returns the command that publishes rows again, for a shell. A name with a dot or a star is escaped for a
+    regex."""
     words = ["headrace", "resync", destination, table]
     return shlex.join([*words, "--where", where] if where else words)

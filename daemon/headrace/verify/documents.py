@@ -1,4 +1,4 @@
-"""Rows as the consumers' documents: their ids, and the types that their values may have there."""
+"""Rows as the consumers' documents: their ids, and the types that values may have there."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ KEY = "{key}"
 
 
 class DocumentNames:
-    """`template` is how ids are made of keys: `{key}`, with a text before and behind it."""
+    """How ids are made from keys: `template` is `{key}`, with text before and after it."""
 
     def __init__(self, template: str) -> None:
         self._before, _, self._behind = template.partition(KEY)
 
     def id_of(self, key: bytes) -> str:
-        """The id of a row's document."""
+        """Returns the id of a row's document."""
         return f"{self._before}{key.decode()}{self._behind}"
 
     def key_of(self, name: str) -> bytes | None:
-        """The key of a document's row; None for an id that is not made so."""
+        """Returns the key of a document's row; None for an id of another form."""
         size = len(self._before) + len(self._behind)
         if len(name) <= size or not name.startswith(self._before) or not name.endswith(self._behind):
             return None
@@ -33,8 +33,8 @@ class DocumentNames:
 
 
 def document_forms(columns: Sequence[Column]) -> Callable[[PublishedRow], tuple[int, ...]]:
-    """What makes the hashes of a row's document under each of the consumers' settings `types` and `decimals`: whole
-    numbers and floats as numbers, decimals as text or as numbers, or everything as text."""
+    """Returns a function for the hashes of a row's document under each of the consumers' settings `types` and
+    `decimals`: integers and floats as numbers, decimals as text or as numbers, or everything as text."""
     whole = [column.name for column in columns if column.kind in _WHOLE]
     floats = [column.name for column in columns if column.kind in _FLOATS]
     decimals = [column.name for column in columns if column.kind == "decimal"]
@@ -60,7 +60,7 @@ def _integer(value: object) -> object:
 
 
 def _float(value: object) -> object:
-    """JSON has no infinity: it stays a text."""
+    """Keeps infinity as a text, because JSON has none."""
     try:
         number = float(value) if isinstance(value, str) else value
     except ValueError:

@@ -1,4 +1,4 @@
-"""The first look: every row of the table against what the consumer had when the look began."""
+"""The first look: compares every row of the table with what the consumer had when the look began."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from headrace.verify.ranges import Ranges
 from headrace.verify.table import TableNow
 
 _RAW_KEPT = 20_000
-"""Rows whose keys are kept as the source writes them down, to be read again by key. Beyond it the table is read again
+"""Number of rows whose keys are kept in the source's form, to be read again by key. Beyond it the table is read again
 as a whole."""
 
 
 @dataclass(slots=True)
 class FirstLook:
-    """What the first look has found."""
+    """The result of the first look."""
 
     ranges: Ranges
     rows: int = 0
-    """That the table has, filtered ones left out."""
+    """Rows of the table, without filtered ones."""
     pending: dict[bytes, Pending] = field(default_factory=dict)
-    """What differs so far."""
+    """The differences so far."""
 
 
 async def first_look(
     table: TableNow, image: Image, ranges: Ranges, limit: int, tell: Callable[[int], None]
 ) -> FirstLook:
-    """Compares, and empties the image meanwhile. Raises SourceError, NotUnderstood, and TooManyRows when more than
+    """Compares, and empties the image meanwhile. Raises SourceError, NotUnderstood, and TooManyRows if more than
     `limit` rows differ."""
     look = FirstLook(ranges)
     pending = look.pending
@@ -46,6 +46,6 @@ async def first_look(
                 pending[row.key] = Pending(row.forms, held, version, range_, number, raw)
         tell(len(rows))
     for key, held, version in image.drain():
-        # A key that moved while the table was read may be met twice: what is known of it stays.
+        # A key that moved while the table was read may come twice: the first result stays.
         pending.setdefault(key, Pending(ABSENT_FORMS, held, version))
     return look

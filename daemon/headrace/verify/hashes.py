@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 
 GONE, INCOMPLETE = 0, 1
-"""Stand for a row that is not there, and for one that lacks columns, which nobody can compare."""
+"""For a row that does not exist, and for one that lacks columns, which can't be compared."""
 
 
 def row_hash(row: dict[str, Any]) -> int:
-    """Of a row's columns and their JSON values, whatever their order; never GONE or INCOMPLETE."""
+    """Returns the hash of a row's columns and their JSON values, in any order; never GONE or INCOMPLETE."""
     data = orjson.dumps(row, option=orjson.OPT_SORT_KEYS)
     return max(2, int.from_bytes(blake2b(data, digest_size=8).digest(), "big"))

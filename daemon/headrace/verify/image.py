@@ -1,4 +1,4 @@
-"""What a consumer has of one table: for each key the hash of its row, and the version of its newest change."""
+"""A consumer's rows of one table: for each key the hash of its row, and the version of its newest change."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class TooManyRows(Refusal):
 
 
 class Image:
-    """One whole number a row, version and hash together, so that a row costs no object besides its key and that.
+    """One integer for each row, version and hash together, so that a row costs no object besides its key and that.
 
-    A deleted row is kept as well: from another partition an older change of it may still come. It counts as a row.
-    """
+    A deleted row is kept too, because an older change of it may still come from another partition. It counts as a
+    row."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -36,8 +36,8 @@ class Image:
         return len(self._rows)
 
     def put(self, key: bytes, hashed: int, version: int | None) -> None:
-        """Takes the newest word about a row. An older version than the one known changes nothing; of equal ones the
-        later counts, and one that is not known counts as equal. Raises TooManyRows."""
+        """Takes the newest message about a row. A version older than the known one changes nothing; of equal ones the
+        later counts, and an unknown one counts as equal. Raises TooManyRows."""
         known = self._rows.get(key)
         if known is None:
             if len(self._rows) >= self._limit:
@@ -50,16 +50,16 @@ class Image:
             self._rows[key] = version << _HASH_BITS | hashed
 
     def pop(self, key: bytes) -> tuple[int, int]:
-        """Takes a row out: its hash, or GONE, and its version."""
+        """Removes a row; returns its hash, or GONE, and its version."""
         known = self._rows.pop(key, 0)
         return known & _HASH, known >> _HASH_BITS
 
     def count(self) -> int:
-        """How many rows are there, deleted ones left out."""
+        """Returns how many rows there are, without deleted ones."""
         return sum(1 for known in self._rows.values() if known & _HASH)
 
     def drain(self) -> Iterator[tuple[bytes, int, int]]:
-        """Takes all rows out that are left: key, hash and version. Deleted ones are passed over."""
+        """Removes and yields all remaining rows: key, hash and version; skips deleted ones."""
         rows = self._rows
         while rows:
             key, known = rows.popitem()

@@ -1,4 +1,5 @@
-"""A table without a key: how many rows there are, and one checksum over all, which does not depend on their order."""
+"""Compares a table without a key: the number of rows, and one checksum over all, which does not depend on their
+order."""
 
 from __future__ import annotations
 
@@ -15,18 +16,18 @@ from headrace.verify.views import Tell, TopicView, hash_of
 
 _POLL = 0.25
 _ROUNDS = 5
-"""How often a table is read again that is another one each time."""
+"""How many times a table that keeps changing is read again."""
 
 
 @dataclass(slots=True)
 class Bag:
-    """Rows that can't be told apart: their number, and the sum of their hashes."""
+    """Rows that can't be distinguished: their number, and the sum of their hashes."""
 
     rows: int = 0
     checksum: int = 0
 
     def add(self, hashed: int, count: int = 1) -> None:
-        """One row more, or with -1 one less."""
+        """Adds one row, or with -1 removes one."""
         self.rows += count
         self.checksum = (self.checksum + count * hashed) % (1 << 64)
 
@@ -73,7 +74,7 @@ async def _read(table: TableNow, tell: Callable[[int], None]) -> Bag:
 
 
 async def _read_on(view: TopicView, bag: Bag, tell: Tell) -> bool:
-    """Takes what came; whether anything did."""
+    """Takes new messages; returns whether there were any."""
     came = False
     async for block in view.told(tell):
         for one in block:

@@ -8,37 +8,38 @@ from headrace.ports.tables import Key
 from headrace.verify.hashes import GONE
 
 ABSENT_FORMS = (GONE,)
-"""What a consumer has of a row that the source does not have."""
+"""The form of a row that the source does not have."""
 
 
 @dataclass(slots=True)
 class Pending:
-    """`wanted` are the hashes of the source's row, of which the consumer should have one; `held` is what it has."""
+    """A row that differs. `wanted` are the hashes of the source's row, one of which the consumer should have; `held` is
+    what it has."""
 
     wanted: tuple[int, ...]
     held: int
     version: int
-    """Of what the consumer has; older news of it mean nothing."""
+    """Version of the consumer's row; older messages about it are ignored."""
     range: int = -1
     number: int = -1
-    """The row's place in the order of the key; -1 for one that only the consumer has."""
+    """The row's index in the order of the key; -1 for one that only the consumer has."""
     raw: Key | None = None
-    """As the source writes it down, where it is kept."""
+    """The key in the source's form, if it is kept."""
     since: float = 0.0
-    """When the consumer got something of it last, or the row was read last: on a clock that only grows."""
+    """When the consumer last got a message about it, or the row was last read: on a monotonic clock."""
     began: float = 0.0
-    """When the row was read last."""
+    """When the row was last read."""
     rounds: int = 0
-    """How often it was read again."""
+    """How many times it was read again."""
     touched: bool = False
-    """Whether the consumer got something of it since it was read last."""
+    """Whether the consumer got a message about it since it was last read."""
 
     @property
     def extra(self) -> bool:
-        """Whether only the consumer has it."""
+        """Returns whether only the consumer has it."""
         return self.number < 0
 
     @property
     def agrees(self) -> bool:
-        """Whether both sides have the same."""
+        """Returns whether both sides have the same."""
         return self.held in self.wanted

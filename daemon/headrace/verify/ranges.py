@@ -1,4 +1,4 @@
-"""Ranges of keys: which rows of the source belong together, and what is found of each."""
+"""Ranges of keys: which rows of the source belong together, and the result for each."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from headrace.verify.result import SHOWN, RangeFound
 
 
 class Ranges:
-    """The rows of a table in the order of its key, `size` in a range. Of each range the bounds are kept, of a row
-    nothing."""
+    """The rows of a table in the order of its key, `size` in a range. The bounds of each range are kept, and nothing of
+    a row."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -23,7 +23,7 @@ class Ranges:
         self._counts = array("Q")
 
     def note(self, key: bytes, raw: Key | None) -> int:
-        """Takes the next row; the number of its range."""
+        """Takes the next row; returns the number of its range."""
         if not self._counts or self._counts[-1] >= self._size:
             self.note_alone(key, raw)
             return len(self._counts) - 1
@@ -33,7 +33,7 @@ class Ranges:
         return len(self._counts) - 1
 
     def note_alone(self, key: bytes, raw: Key | None) -> None:
-        """A range of one row."""
+        """Adds a range of one row."""
         self._counts.append(1)
         self._bounds.append((key, key))
         self._raw_bounds.append((raw, raw))
@@ -41,10 +41,10 @@ class Ranges:
     def found(
         self, lost: Iterable[tuple[bytes, Pending]], between: Callable[[Key, Key], str] | None
     ) -> list[RangeFound]:
-        """The ranges that these rows lie in. `between` writes a condition; None: none may be shown."""
+        """Returns the ranges of these rows. `between` writes a condition; None: none may be shown."""
         by_range: dict[int, list[tuple[bytes, Pending]]] = {}
         for key, one in lost:
-            if one.range < 0:  # it came to the source behind the first look, where it has no place yet
+            if one.range < 0:  # it was inserted after the first look, where it has no index yet
                 one.range = len(self._counts)
                 self.note_alone(key, one.raw)
             by_range.setdefault(one.range, []).append((key, one))
@@ -72,5 +72,5 @@ class Ranges:
 
 
 def text(key: bytes) -> str:
-    """A key for people and JSON."""
+    """Returns a key for people and JSON."""
     return key.decode("utf-8", "replace")

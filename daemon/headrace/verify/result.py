@@ -1,4 +1,4 @@
-"""What a comparison has found: of a table, and of each range of its keys that differs."""
+"""The result of a comparison: for a table, and for each range of its keys that differs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHOWN = 5
 
 @dataclass(slots=True)
 class RangeFound:
-    """Rows that follow each other in the order of the key, some of which the consumer has otherwise, or not."""
+    """Consecutive rows in the order of the key, some of which are different or missing at the consumer."""
 
     first: str
     last: str
@@ -21,13 +21,13 @@ class RangeFound:
     """Rows that the consumer does not have."""
     different: int = 0
     incomplete: int = 0
-    """Rows of which the consumer's last message lacks columns."""
+    """Rows for which the consumer's last message lacks columns."""
     keys: list[str] = field(default_factory=list)
-    """Of some of them."""
+    """Keys of some of them."""
     where: str = ""
-    """A condition in SQL that they meet; "" where it would show what is masked."""
+    """A condition in SQL that they meet; "" if it would show what is masked."""
     command: str = ""
-    """What has them published again."""
+    """The command that publishes them again."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class TableFound:
 
     table: str
     source_rows: int = 0
-    """Rows that the source has, filtered ones left out."""
+    """Rows of the source, without filtered ones."""
     consumer_rows: int = 0
     """Rows that the consumer had when the comparison began."""
     looked_again: int = 0
@@ -45,16 +45,16 @@ class TableFound:
     extra: int = 0
     """Rows that only the consumer has."""
     extra_keys: list[str] = field(default_factory=list)
-    """Of all of them."""
+    """Keys of all of them."""
     keyless_differs: bool = False
-    """Of a table without a key: whether count or checksum differ."""
+    """For a table without a key: whether count or checksum differ."""
     notes: list[str] = field(default_factory=list)
     unreadable: str = ""
-    """Why the table could not be compared, and what helps."""
+    """Why the table could not be compared, and the remedy."""
 
     @property
     def equal(self) -> bool:
-        """Whether the consumer has exactly the table's rows."""
+        """Returns whether the consumer has exactly the table's rows."""
         return not (self.ranges or self.extra or self.keyless_differs or self.unreadable)
 
     @property
@@ -70,7 +70,7 @@ class TableFound:
         return sum(one.incomplete for one in self.ranges)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types only."""
+        """Returns JSON types only."""
         sums = {"missing": self.missing, "different": self.different, "incomplete": self.incomplete}
         raw = asdict(self)
         return {"table": raw.pop("table"), "equal": self.equal, **sums, **raw}

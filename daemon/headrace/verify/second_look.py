@@ -1,8 +1,7 @@
-"""The second look: what differed is compared again while changes flow on, so that a consumer's lag is no difference.
+"""The second look: compares differing rows again while changes continue, so that a consumer's lag is no difference.
 
-The row that was read was true at its moment, and a consumer that misses nothing gets that very row sooner or later. So
-a row agrees once the consumer has it, or passes through it; also one that changes all the time.
-"""
+The row that was read was valid at that moment, and a consumer that misses nothing gets exactly that row sooner or
+later. So a row agrees once the consumer has it, or has had it; also one that changes all the time."""
 
 from __future__ import annotations
 
@@ -14,16 +13,16 @@ from headrace.verify.table import SourceRow, TableNow
 from headrace.verify.views import View
 
 _POLL = 0.25
-"""Seconds between two looks at the consumer."""
+"""Seconds between two checks of the consumer."""
 _ROUNDS = 5
-"""How often a row is read again that is another one each time."""
+"""How many times a row that keeps changing is read again."""
 _OVERDUE = 3
-"""A row that the consumer keeps getting, and never as it was read, is read again after so many times `seconds`."""
+"""A row that the consumer keeps getting, and never as it was read, is read again after this many times `seconds`."""
 
 
 class SecondLook:
-    """`pending` is what differed at the first look, which ended at `read_ms` by the source's clock: a consumer that
-    gets changes from before that is behind, and nothing counts until it is not."""
+    """Compares `pending`, the rows that differed at the first look, which ended at `read_ms` by the source's clock.
+    While a consumer gets changes from before that, it is behind, and nothing counts."""
 
     def __init__(
         self, table: TableNow, view: View, pending: dict[bytes, Pending], read_ms: int, seconds: float
@@ -32,10 +31,10 @@ class SecondLook:
         self._read_ms, self._seconds = read_ms, seconds
         self._lost: dict[bytes, Pending] = {}
         self._floor = monotonic()
-        """Since when the consumer is not seen to be behind."""
+        """Since when the consumer is not behind."""
 
     async def run(self) -> dict[bytes, Pending]:
-        """Waits, and returns what differs still. Raises what table and view raise."""
+        """Waits, and returns the remaining differences. Raises what table and view raise."""
         for one in self._pending.values():
             one.since = one.began = self._floor
         took = await self._take_news()
@@ -49,7 +48,7 @@ class SecondLook:
         return self._lost
 
     async def _take_news(self) -> float:
-        """How many seconds it took."""
+        """Takes new messages; returns how many seconds it took."""
         pending, began = self._pending, monotonic()
         news, behind = await self._view.news(pending.keys(), self._read_ms)
         now = monotonic()
@@ -67,7 +66,7 @@ class SecondLook:
         return now - began
 
     def _due(self) -> dict[bytes, Pending]:
-        """Those of which no news came for long enough; or none that fit, for longer."""
+        """Returns the rows without messages for long enough; or without matching ones, for longer."""
         now, quiet = monotonic(), self._seconds
         if now - self._floor < quiet:
             return {}
@@ -78,7 +77,7 @@ class SecondLook:
         }
 
     async def _judge(self, due: dict[bytes, Pending]) -> None:
-        """Reads them once more: what the source has otherwise by now gets another chance, the others count."""
+        """Reads them once more: rows that have changed at the source get another chance, the others count."""
         again = {key: one for key, one in due.items() if not one.extra or one.touched}
         rows = await self._read(again) if again else {}
         changed = set[bytes]()
@@ -103,7 +102,7 @@ class SecondLook:
                 self._lost[key] = self._pending.pop(key)
 
     async def _read(self, due: dict[bytes, Pending]) -> dict[bytes, SourceRow]:
-        """The rows that the source has of these keys."""
+        """Returns the rows that the source has for these keys."""
         known = [one.raw for one in due.values() if one.raw is not None]
         # Else there are too many of them, or keys that only the consumer had at the first look.
         rows = self._table.with_keys(known) if len(known) == len(due) else self._table.rows()

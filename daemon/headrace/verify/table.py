@@ -1,4 +1,4 @@
-"""The rows of a table as they would be published now: through the destination's own rules and format."""
+"""The rows of a table as they would be published now, by the destination's own rules and format."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ _CHUNK_ROWS = 5_000
 _TOGETHER = 250
 """Rows that are formatted as one change."""
 _KEYS_TOGETHER = 200
-"""Keys that are asked for in one statement."""
+"""Keys in one statement."""
 
 Forms = Callable[[PublishedRow], tuple[int, ...]]
-"""The hashes of which a consumer's row may have any, to be equal to this one."""
+"""Returns the hashes of which a consumer's row may have any, to be equal to this one."""
 
 
 class SourceRow(NamedTuple):
-    """A row that the table has."""
+    """A row of the table."""
 
     key: bytes
     """As published; see RowTold."""
     forms: tuple[int, ...]
     raw: Key | None
-    """As the source writes it down."""
+    """In the source's form."""
 
 
 class TableNow:
-    """`source` is the table as the source describes it, `projection` what the destination makes of it. `messages`
-    reads what `fmt` writes, by the same code as what was published, so that both sides have one form."""
+    """The present rows of a table. `source` is its schema on the source, `projection` the destination's. `messages`
+    reads what `fmt` writes, by the same code as for published messages, so that both sides have one form."""
 
     def __init__(
         self,
@@ -55,11 +55,12 @@ class TableNow:
 
     @property
     def keyed(self) -> bool:
-        """Whether rows can be told apart."""
+        """Returns whether rows can be distinguished."""
         return bool(self.source.keys)
 
     async def rows(self, where: str = "") -> AsyncIterator[list[SourceRow]]:
-        """All rows, or those that meet a condition, in the order of the key. Raises SourceError and NotUnderstood."""
+        """Yields all rows, or those that meet a condition, in the order of the key. Raises SourceError and
+        NotUnderstood."""
         after: Key | None = None
         again = True
         while True:
@@ -88,18 +89,17 @@ class TableNow:
             after = chunk.end
 
     async def with_keys(self, keys: Sequence[Key]) -> AsyncIterator[list[SourceRow]]:
-        """The rows that are there of those with these keys. Raises as rows() does."""
+        """Yields the existing rows with these keys. Raises as rows() does."""
         for i in range(0, len(keys), _KEYS_TOGETHER):
             async for rows in self.rows(self._conditions.among(self.source, keys[i : i + _KEYS_TOGETHER])):
                 yield rows
 
     def between(self, first: Key, last: Key) -> str:
-        """A condition in SQL that the rows from one key to another meet."""
+        """Returns a condition in SQL for the rows from one key to another."""
         return self._conditions.between(self.source, first, last)
 
     def _published(self, rows: list[Row]) -> list[tuple[int, RowTold]]:
-        """What the messages about these rows say of them, with each row's number; rows that are filtered are left
-        out."""
+        """Returns the content of the messages about these rows, with each row's number; without filtered rows."""
         found: list[tuple[int, RowTold]] = []
         change = RowsChange(self.source, Operation.INSERT, rows, None, 1, 0, "")
         for part in (one.change for one in self.projection.parts(change, keys=False)):
@@ -117,5 +117,5 @@ class TableNow:
         return [Published(self._format.encode(change, 0))]
 
     async def close(self) -> None:
-        """Gives the connections to the source back."""
+        """Closes the connections to the source."""
         await self._reader.close()

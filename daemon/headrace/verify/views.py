@@ -1,4 +1,4 @@
-"""What a consumer has of one table, seen in the messages that it gets, or in the documents that it has written."""
+"""A consumer's side of one table: the messages that it gets, or the documents that it has written."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headrace.verify.hashes import GONE, INCOMPLETE, row_hash
 from headrace.verify.image import Image
 
 Tell = Callable[[int, int | None], None]
-"""Is told how many more messages or documents were read; and of about how many, as far as that is known."""
+"""Receives how many more messages or documents were read, and the approximate total, if known."""
 
 
 class News(NamedTuple):
-    """What a consumer has of a row by now."""
+    """The present state of a row at the consumer."""
 
     key: bytes
     hashed: int
@@ -29,31 +29,31 @@ class View(ABC):
 
     @abstractmethod
     async def load(self, image: Image, tell: Tell) -> None:
-        """Puts all rows that the consumer has into the image. Raises SinkError, NotUnderstood and TooManyRows."""
+        """Puts all rows of the consumer into the image. Raises SinkError, NotUnderstood and TooManyRows."""
 
     @abstractmethod
     async def news(self, watched: Collection[bytes], before_ms: int) -> tuple[list[News], bool]:
-        """What has become of the watched rows since the last call, in order; and whether the consumer is seen to be
-        behind: it got something since then that was committed before `before_ms`. Raises as load() does."""
+        """Returns the changes of the watched rows since the last call, in order; and whether the consumer is behind: it
+        got something since then that was committed before `before_ms`. Raises as load() does."""
 
     @abstractmethod
     def notes(self) -> list[str]:
-        """What has to be known to judge the result, a sentence each."""
+        """Returns what one must know to judge the result, a sentence each."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Gives everything back. Safe to call twice."""
+        """Releases all resources. Safe to call twice."""
 
 
 class TopicView(View):
-    """The newest change of each row in the messages of a sink. Statements are passed over, as consumers do."""
+    """The newest change of each row in the messages of a sink. Statements are skipped, as by consumers."""
 
     def __init__(self, replay: Replay, messages: MessageReader) -> None:
         self._replay, self._messages = replay, messages
         self._without_key = 0
 
     async def told(self, tell: Tell = lambda *_: None) -> AsyncIterator[list[RowTold]]:
-        """What the messages say that came since the last call, in order."""
+        """Yields the content of messages since the last call, in order."""
         given = 0
         async for block in self._replay.read():
             yield [one for message in block for one in self._messages.read(message)]
@@ -119,14 +119,14 @@ class IndexView(View):
 
 
 def hash_of(one: RowTold) -> int:
-    """The hash of the row that a message tells of."""
+    """Returns the hash of a message's row."""
     if one.row is None:
         return GONE
     return INCOMPLETE if one.partial else row_hash(one.row)
 
 
 def _hash_of_document(one: Document) -> int:
-    """A document that says of its row that it was deleted counts as none."""
+    """Returns the hash; a document that marks its row as deleted counts as none."""
     if one.body is None or one.body == {"headrace_deleted": True}:
         return GONE
     return row_hash(one.body)

@@ -1,4 +1,4 @@
-"""Bulk writes to Elasticsearch: what is done, what is tried again, and which document is to blame."""
+"""Bulk writes to Elasticsearch: what is done, what is retried, and which document is the cause of an error."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 MAX_WAIT = 10.0
-# The state of an index or a missing right, not the document: putting the documents aside would help nobody.
+# Errors about the state of an index or a missing right, not the document: a dead letter would help nobody.
 _OPERATOR = frozenset({"cluster_block_exception", "index_closed_exception", "security_exception"})
-# What a shard that has as many documents as Lucene takes answers with 400, to whatever document.
+# Error texts, with status 400 for any document, of a shard that has as many documents as Lucene allows.
 _FULL = ("documents per shard", "number of documents in the index cannot exceed")
-# What only the content of a document brings about, also where Elasticsearch answers with 500. All other errors of the
-# server may be a shard's, and would put every document aside that comes to it.
+# Errors that only the content of a document causes, also if Elasticsearch answers with 500. All other errors of the
+# server may be a shard's, and would make a dead letter of every document that comes to it.
 _CONTENT = frozenset(
     {
         "document_parsing_exception", "mapper_parsing_exception", "strict_dynamic_mapping_exception",
@@ -45,7 +45,7 @@ _FILTER = "items.*.status,items.*.error.type,items.*.error.reason,items.*.error.
 
 
 class Rejected(NamedTuple):
-    """A document that Elasticsearch will never take: the place of its action in the batch, and why."""
+    """A document that Elasticsearch will never accept: the index of its action in the batch, and why."""
 
     number: int
     reason: str
@@ -53,7 +53,7 @@ class Rejected(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the actions of one writer; `indexes` says it by index and by the names of the other fields."""
+    """The results of one writer's actions; `indexes` has them by index and by the names of the other fields."""
 
     indexed: int = 0
     deleted: int = 0
@@ -63,8 +63,8 @@ class Tally:
 
 
 class Swap(NamedTuple):
-    """A document that is written only while the last write of it is the one that `where` names, or there is none;
-    `where` has the index and id besides. `body` is None for a delete."""
+    """A document that is written only if its last write is the one that `where` names, or if it does not exist; `where`
+    also has the index and id. `body` is None for a delete."""
 
     where: dict[str, Any]
     body: dict[str, Any] | None
@@ -78,8 +78,8 @@ class _Line(NamedTuple):
 
 
 def check(settings: ElasticsearchSettings, indexes: Sequence[IndexSettings] = (), *, timeout: float = 10.0) -> None:
-    """Asks Elasticsearch for a sign of life, and whether it has the mapping types of the indexes that are declared;
-    raises UnreachableError and SettingsError with what to do."""
+    """Checks that Elasticsearch answers, and has the mapping types of the declared indexes. Raises UnreachableError and
+    SettingsError with the remedy."""
     where = ", ".join(settings.hosts)
     try:
         with Cluster(settings) as cluster:
@@ -99,7 +99,8 @@ def check(settings: ElasticsearchSettings, indexes: Sequence[IndexSettings] = ()
 
 
 class BulkWriter:
-    """Writes actions to Elasticsearch with their versions. One writer a Spark task, not shared between threads."""
+    """Writes actions to Elasticsearch with their versions. One writer for each Spark task, not shared between
+    threads."""
 
     def __init__(
         self, settings: ElasticsearchSettings, cluster: Cluster, sleep: Callable[[float], None] = time.sleep
@@ -108,20 +109,20 @@ class BulkWriter:
         self.cluster = cluster
         self._sleep = sleep
         self._conflicts: dict[int, int] = {}
-        """Of the request: what was refused for its version, with the version that is there; 0 where it is not told."""
+        """For the request: what was refused for its version, with the existing version; 0 if the answer does not have
+        it."""
         self.newer: dict[int, int] = {}
-        """Of the last write(): the places of the actions that were older than what is there, with its version. That may
-        be the version of a delete."""
+        """For the last write(): the indexes of the actions that were older than the existing document, with its
+        version. That may be the version of a delete."""
         self.indexes = IndexSetup(settings, cluster)
         self.tally = Tally()
 
     def write(self, actions: Sequence[Action]) -> list[Rejected]:
         """Applies the actions; returns those that were rejected.
 
-        Older than what is there (409) and already gone (404 of a delete) count as done. An index that can't be used
-        has all of its actions rejected, and the others go on. Raises BulkError when Elasticsearch could not be moved to
-        take the rest within `retries`, and IndexRefused.
-        """
+        Older than the existing document (409) and already gone (404 of a delete) count as done. An index that can't be
+        used has all of its actions rejected, and the others continue. Raises BulkError if Elasticsearch did not accept
+        the rest within `retries`, and IndexRefused."""
         self._conflicts.clear()
         unfit = {key: why for key in {(one.target, one.owner) for one in actions} if (why := self.indexes.unfit(*key))}
         rejected: list[Rejected] = []
@@ -139,8 +140,8 @@ class BulkWriter:
         return rejected
 
     def swap(self, swaps: Sequence[Swap]) -> tuple[list[int], list[Rejected]]:
-        """Writes documents; the places of those that somebody else has written meanwhile, and those that were rejected.
-        Raises BulkError."""
+        """Writes documents; returns the indexes of those that others have written meanwhile, and those that were
+        rejected. Raises BulkError."""
         rejected: list[Rejected] = []
         for chunk in self._chunks(
             _Line(n, encode_swap(one), one.body is None, one.where["_index"]) for n, one in enumerate(swaps)
@@ -196,7 +197,7 @@ class BulkWriter:
         )
 
     def ask(self, index: str, request: Callable[[], T]) -> T:
-        """What a request about an index gives. Raises BulkError."""
+        """Returns the result of a request about an index. Raises BulkError."""
         return ask(index, request)
 
     def _bulk(self, lines: list[_Line]) -> list[dict[str, Any]]:
@@ -204,13 +205,13 @@ class BulkWriter:
         return self.cluster.bulk((line.data for line in lines), _FILTER)
 
     def _again(self, attempt: int, actions: int, seconds: float, why: str) -> None:
-        """A request is tried again after so many seconds."""
+        """Waits this many seconds before a request is retried."""
         log.warning(
             "bulk request is tried again", attempt=attempt, actions=actions, seconds=round(seconds, 2), reason=why
         )
 
     def _wrote(self) -> None:
-        """A request was answered, and nothing of it has to be sent again."""
+        """Records that a request was answered, and nothing of it must be sent again."""
 
     def _halve(self, lines: list[_Line], why: str) -> list[Rejected]:
         if len(lines) == 1:
@@ -258,7 +259,7 @@ def _version_there(result: dict[str, Any]) -> int:
 
 
 def encode(action: Action) -> bytes:
-    """The lines of one action in a bulk request."""
+    """Returns the lines of one action in a bulk request."""
     kind = "delete" if action.body is None else "index"
     meta = {"_index": action.target, "_id": action.id, "version": action.version, "version_type": "external_gte"}
     if action.routing:
@@ -267,7 +268,7 @@ def encode(action: Action) -> bytes:
 
 
 def encode_swap(swap: Swap) -> bytes:
-    """The same of a swap."""
+    """Returns the same for a swap."""
     if swap.body is None:
         return _lines({"delete": swap.where}, None)
     return _lines({"index" if "if_seq_no" in swap.where else "create": swap.where}, swap.body)
@@ -280,7 +281,7 @@ def _lines(head: dict[str, Any], body: dict[str, Any] | None) -> bytes:
     try:
         return first + orjson.dumps(body, option=orjson.OPT_APPEND_NEWLINE)
     except orjson.JSONEncodeError:
-        # An integer of more than 64 bits can't be a number in Elasticsearch either.
+        # Elasticsearch does not accept an integer of more than 64 bits as a number either.
         return first + orjson.dumps(_with_texts(body), option=orjson.OPT_APPEND_NEWLINE)
 
 

@@ -1,7 +1,6 @@
-"""All that the consumers know of HTTP: requests to Elasticsearch or OpenSearch, by the transport of Elastic's clients.
+"""The consumers' only HTTP client: requests to Elasticsearch or OpenSearch, by the transport of Elastic's clients.
 
-The transport knows nodes, TLS and time limits, and no product. Nothing is tried again here: callers decide that.
-"""
+The transport handles nodes, TLS and time limits, and no product. Nothing is retried here: callers decide that."""
 
 from __future__ import annotations
 
@@ -29,22 +28,22 @@ _LINES = "application/x-ndjson"
 _PRODUCT = "x-elastic-product"
 
 Path = str | Sequence[str]
-"""A path as it is written, such as "_cluster/health?timeout=10s", or its parts, which are quoted."""
+"""A path as text, such as "_cluster/health?timeout=10s", or its parts, which are quoted."""
 Source = bool | Sequence[str]
-"""Whether documents come with their bodies, or the fields that they come with."""
+"""Whether documents have their bodies, or which fields they have."""
 
 
 class Cluster:
-    """The servers of [elasticsearch]. Its methods raise ApiError for an answer that is an error, and TransportError
-    when there is none. Threads may share it."""
+    """The servers of [elasticsearch]. Its methods raise ApiError for an answer that is an error, and TransportError if
+    there is none. Threads may share it."""
 
     def __init__(self, settings: ElasticsearchSettings) -> None:
-        """Opens no connection yet. Raises UnreachableError for a file of certificates that can't be used."""
+        """Opens no connection yet. Raises UnreachableError for a certificate file that can't be used."""
         self._timeout = settings.request_timeout
         self._transport = Transport(
             list(dict.fromkeys(_node(url, settings) for url in settings.hosts)),
             node_class=_Node,
-            # A node that failed is asked again at once: with a single host the pool would have no other anyway.
+            # A node that failed is tried again at once: with a single host the pool would have no other anyway.
             dead_node_backoff_factor=0.1,
             max_dead_node_backoff=1.0,
             max_retries=0,
@@ -74,8 +73,8 @@ class Cluster:
         missing: Any = ...,
         **params: Any,
     ) -> Any:
-        """The decoded answer. `body` is an object, or bytes of JSON; `timeout` is in seconds, `request_timeout` when it
-        is None; `missing` is returned where there is no such thing (404); `params` become the query string."""
+        """Returns the decoded answer. `body` is an object, or bytes of JSON; `timeout` is in seconds, `request_timeout`
+        if it is None; `missing` is returned if the object does not exist (404); `params` become the query string."""
         try:
             return self._request(method, path, body, timeout, params)[1]
         except ApiError as error:
@@ -85,26 +84,26 @@ class Cluster:
 
     @cached_property
     def product(self) -> Product:
-        """Asked for once."""
+        """Returns the product; requested once."""
         header = ""
         for path in ("", "_nodes/_local?filter_path=nodes.*.version,nodes.*.build_flavor"):
             try:
                 meta, answer = self._request("GET", path, None, None, {})
             except ApiError as error:
-                if error.status not in (400, 403, 404, 405):  # which a right, or a part of the server, may lack
+                if error.status not in (400, 403, 404, 405):  # a right, or a part of the server, may be missing
                     raise
                 header = header or error.product
                 continue
             header = header or meta.headers.get(_PRODUCT) or ""
             if found := product_of(answer, header=header):
                 return found
-        # Every Elasticsearch since 7.14 names itself in each answer.
+        # every Elasticsearch since 7.14 names itself in each answer
         return Elasticsearch(()) if header else OpenSearch(())
 
     # -- documents ----------------------------------------------------------------------------------------------------
 
     def bulk(self, lines: Iterable[bytes], filter_path: str) -> list[dict[str, Any]]:
-        """Sends the lines of a bulk request; what became of each action, in their order, as far as `filter_path`."""
+        """Sends the lines of a bulk request; returns the result of each action, in order, limited by `filter_path`."""
         answer = self._request("POST", "_bulk", b"".join(lines), None, {"filter_path": filter_path}, _LINES)[1]
         items: list[dict[str, Any]] = answer.get("items", [])
         return items
@@ -112,9 +111,9 @@ class Cluster:
     def get_many(
         self, index: str, ids: Sequence[str], source: Source = True, routings: Sequence[str] | None = None
     ) -> list[dict[str, Any]]:
-        """The documents of the ids, in their order, as they are now, also those that no search finds yet: `_id`,
-        `found`, and of those that were found `_version`, `_seq_no`, `_primary_term` and `_source`. `routings` are those
-        of the ids, "" for none."""
+        """Returns the documents of the ids, in order, as they are now, also those that no search finds yet: `_id`,
+        `found`, and for existing ones `_version`, `_seq_no`, `_primary_term` and `_source`. `routings` are those of the
+        ids, "" for none."""
         if not ids:
             return []
         wanted: list[dict[str, Any]] = [{"_id": one, "_source": source} for one in ids]
@@ -140,9 +139,9 @@ class Cluster:
         part: tuple[int, int] = (0, 1),
         moment: str = "",
     ) -> Generator[Hits, None, None]:
-        """Yields the hits of a query, at most `size` at a time, as of the moment of the first page; in no order when
-        `sort` is None, which is the fastest. `part` is the number of a part, from 0 on, and how many there are: each
-        document is in one of the parts that have a `moment` in common. Close it (contextlib.closing) when it is left
+        """Yields the hits of a query, at most `size` at a time, as of the moment of the first page; in no order if
+        `sort` is None, which is the fastest. `part` is the number of a part, from 0 on, and the number of parts: each
+        document is in one of the parts that have a `moment` in common. Close it (contextlib.closing) if it is left
         before its end."""
         search: dict[str, Any] = {"size": size, "_source": source, "version": version, "seq_no_primary_term": seq_no}
         search["query"] = query or {"match_all": {}}
@@ -152,31 +151,31 @@ class Cluster:
             yield from pages
 
     def moment(self, index: str) -> AbstractContextManager[str]:
-        """What `search_pages` of several processes need to read the parts of an index at once. It ends by itself when
-        none of them asks for five minutes."""
+        """Yields what `search_pages` of several processes need to read the parts of an index at once. It expires if
+        none of them uses it for five minutes."""
         return self.product.moment(self.call, index)
 
     # -- indexes ------------------------------------------------------------------------------------------------------
 
     def refresh(self, index: str) -> None:
-        """Lets searches see what was written."""
+        """Makes writes visible to searches."""
         self.call("POST", (index, "_refresh"))
 
     def exists(self, index: str) -> bool:
-        """Whether there is an index, or an alias."""
+        """Returns whether an index, or an alias, exists."""
         return self.call("HEAD", (index,), missing=False) is not False
 
     def index_settings(self, index: str) -> dict[str, dict[str, Any]]:
-        """The flat settings of each index behind a name."""
+        """Returns the flat settings of each index of a name."""
         found = self.call("GET", (index, "_settings"), flat_settings="true")
         return {name: one["settings"] for name, one in found.items()}
 
     def mappings(self, index: str) -> dict[str, dict[str, Any]]:
-        """The mappings of each index behind a name. Raises ApiError with status 404 where there is none."""
+        """Returns the mappings of each index of a name. Raises ApiError with status 404 if it does not exist."""
         return {name: one["mappings"] for name, one in self.call("GET", (index, "_mapping")).items()}
 
     def create_index(self, index: str, body: dict[str, Any]) -> bool:
-        """Makes an index with the settings, mappings and aliases in `body`; false where there is one already."""
+        """Creates an index with the settings, mappings and aliases in `body`; returns false if it already exists."""
         try:
             self.call("PUT", (index,), body)
         except ApiError as error:
@@ -186,11 +185,11 @@ class Cluster:
         return True
 
     def delete_index(self, index: str) -> None:
-        """Deletes an index, if it is there."""
+        """Deletes an index, if it exists."""
         self.call("DELETE", (index,), missing=None)
 
     def put_mapping(self, index: str, mapping: dict[str, Any]) -> None:
-        """Adds to the mappings, of which `_meta` is replaced as a whole."""
+        """Adds to the mappings; `_meta` is replaced as a whole."""
         self.call("PUT", (index, "_mapping"), mapping)
 
     def put_settings(self, index: str, settings: dict[str, Any]) -> None:
@@ -225,12 +224,12 @@ class Cluster:
 
 
 class _Node(Urllib3HttpNode):
-    """One of the servers: it says of each failure which of them it was."""
+    """One of the servers: its errors have its address."""
 
     def __init__(self, config: NodeConfig) -> None:
         super().__init__(config)
         if config.ssl_context is not None:
-            # Else the authorities of the package certifi were trusted beside those of `tls_ca`.
+            # Else the CAs of the package certifi would be trusted in addition to `tls_ca`.
             cast(Any, self.pool).ca_certs = None
 
     def perform_request(self, *given: Any, **named: Any) -> Any:
@@ -241,8 +240,8 @@ class _Node(Urllib3HttpNode):
 
 
 class _Json(JsonSerializer):
-    """Reads fast what is sound, and all else as Python's own reader does: half of a surrogate pair stands in documents
-    of other writers."""
+    """Reads valid JSON fast, and all else as Python's own reader does: documents of other writers may have half of a
+    surrogate pair."""
 
     def json_loads(self, data: bytes) -> Any:
         try:
@@ -269,7 +268,7 @@ def _node(url: str, settings: ElasticsearchSettings) -> NodeConfig:
 
 
 def _reason(error: BaseException | None, limit: float) -> str:
-    """What went wrong below, in few words."""
+    """Returns the cause of an error, in few words."""
     if isinstance(error, elastic_transport.ConnectionTimeout):
         return f"no answer within {limit:g} s"
     inner: BaseException | None = error

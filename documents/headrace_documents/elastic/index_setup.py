@@ -1,4 +1,5 @@
-"""Indexes before they are written to: made, or looked at whether they are fit, and their mappings extended."""
+"""Prepares indexes before they are written to: creates them, or checks that they are fit, and extends their
+mappings."""
 
 from __future__ import annotations
 
@@ -23,69 +24,69 @@ from headrace_documents.settings import ElasticsearchSettings
 log = structlog.get_logger(__name__)
 
 _LOOK_AGAIN = 2.0
-"""Seconds until an index that could not be used is looked at again."""
-# With these the request as a whole may succeed later; anything else needs a change by somebody.
+"""Seconds until an index that could not be used is checked again."""
+# With these the request as a whole may succeed later; any other needs a change by somebody.
 RETRY = frozenset({408, 429, 500, 502, 503, 504})
 _DURATION = re.compile(r"(\d+)(nanos|micros|ms|s|m|h|d)")
 _SECONDS = {"nanos": 1e-9, "micros": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _SIZES = frozenset({"number_of_shards", "number_of_replicas", "auto_expand_replicas"})
 _META = "headrace"
-"""Where the owner of an index is noted in its mappings' `_meta`."""
+"""Key of the owner of an index, in its mappings' `_meta`."""
 _JOINS = "headrace_joins"
-"""Where is noted for which joins an index keeps rows."""
+"""Key of the joins for which an index keeps rows."""
 _NONE = "-"
-"""Noted there of an index that has some rows only, because another one takes its place."""
+"""Value for an index that has only some rows, because another one replaces it."""
 _TRUNCATED = "headrace_truncated"
-"""Where is noted which tables were truncated or dropped, and at which version."""
+"""Key of the tables that were truncated or dropped, with the version."""
 
 
 _NAMES = frozenset({"invalid_index_name_exception", "invalid_alias_name_exception"})
-"""Errors that blame the name of an index, which comes of the message's table."""
+"""Errors about the name of an index, which is made from the message's table."""
 
 
 class IndexRefused(ConsumerError):
-    """Elasticsearch does not take an index as the config has it, a misspelt analyzer say. No message is to blame:
-    nothing is written until one of the two is put right."""
+    """Elasticsearch refuses an index as configured, for example because of a misspelt analyzer. No message is the
+    cause: nothing is written until this is fixed."""
 
 
 @dataclass(slots=True)
 class _Declared:
-    """What [[index]] says of an index, and the mappings of all fields that were asked for so far."""
+    """The content of [[index]] about an index, and the mappings of all fields that were requested so far."""
 
     settings: IndexSettings
     properties: Properties = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
     rows_of: JoinTree | None = None
-    """It keeps the rows of these joins, and nobody but us searches it."""
+    """It keeps the rows of these joins, and only we search it."""
 
 
 class IndexSetup:
-    """Of one writer, which asks before it writes to an index."""
+    """The setup of one writer, which is called before it writes to an index."""
 
     def __init__(self, settings: ElasticsearchSettings, cluster: Cluster) -> None:
         self._settings, self._cluster = settings, cluster
         self._owners: dict[str, tuple[str, ...]] = {}
-        """Of the indexes that are fit to be written to."""
+        """Owners of the indexes that are fit for writing."""
         self._refused: dict[tuple[str, tuple[str, ...]], tuple[str, float]] = {}
-        """By index and owner: why it could not be used the last time, and when that was found; "" when it could."""
+        """By index and owner: why it could not be used the last time, and when that was found; "" if it could."""
         self._declared: dict[str, _Declared] = {}
         self._truncated: dict[str, dict[str, int]] = {}
-        """By index: the version at which all rows of a table went."""
+        """By index: the version at which all rows of a table were removed."""
 
     def declare(self, index: str, settings: IndexSettings, properties: Properties) -> None:
-        """Documents with these fields will come: the index has to have the mappings of them first."""
+        """Declares fields of later documents: the index must have their mappings first."""
         known = self._declared.setdefault(index, _Declared(settings))
         if missing(properties, known.properties):
             known.properties = merged(known.properties, properties)
             self._owners.pop(index, None)
 
     def declare_rows(self, index: str, tree: JoinTree) -> None:
-        """Rows of joins will come."""
+        """Declares rows of joins."""
         self._declared.setdefault(index, _Declared(tree.settings, rows_of=tree))
 
     def unfit(self, index: str, owner: tuple[str, ...]) -> str:
-        """Why the documents of `owner` can't be written into the index; "" when they can. Raises BulkError when
-        Elasticsearch does not say, UnfitTable when it keeps the rows of other joins, and IndexRefused."""
+        """Returns why the documents of `owner` can't be written to the index; "" if they can. Raises BulkError if
+        Elasticsearch does not answer, UnfitTable if it keeps the rows of other joins, and IndexRefused."""
         before, at = self._refused.get((index, owner), ("", 0.0))
         if before and time.monotonic() - at < _LOOK_AGAIN:
             return before
@@ -113,8 +114,8 @@ class IndexSetup:
         return why
 
     def _require_taken(self, index: str, error: ApiError) -> None:
-        """Raises IndexRefused when it is the config that Elasticsearch refuses, and BulkError when another task has
-        given a field its mapping at the same moment."""
+        """Raises IndexRefused if Elasticsearch refuses the configuration, and BulkError if another task has given a
+        field its mapping at the same moment."""
         if error.status != 400 or error.type in _NAMES:
             return
         if "cannot be changed from type" in error.reason:
@@ -128,8 +129,8 @@ class IndexSetup:
         raise IndexRefused(f"index {index} can't be made as {where} has it: {error}")
 
     def _prepare(self, index: str, owner: tuple[str, ...]) -> tuple[str, ...]:
-        """Makes the index when it is missing, else looks whether it is fit; its owner. Raises _UnfitIndex, ApiError and
-        TransportError."""
+        """Creates the index if it is missing, else checks that it is fit; returns its owner. Raises _UnfitIndex,
+        ApiError and TransportError."""
         settings = self._settings
         try:
             found = self._cluster.index_settings(index)
@@ -138,7 +139,7 @@ class IndexSetup:
                 return self._create(index, owner)
             if error.status != 403:
                 raise
-            if settings.create_index:  # as for a write: no document is to blame
+            if settings.create_index:  # as for a write: no document is the cause
                 raise BulkError(f"Elasticsearch refuses access to index {index}: {error.reason}") from None
             log.warning("the index can't be looked at: it may forget deletes too early", index=index)
             return owner
@@ -159,12 +160,12 @@ class IndexSetup:
         return self._claim(index, owner, metas)
 
     def truncated(self, index: str) -> dict[str, int] | None:
-        """The version at which all rows of a table went, by `database.table`: older ones that come now are gone
-        already. None of an index that unfit() has not looked at."""
+        """Returns the version at which all rows of a table were removed, by `database.table`: older ones that come now
+        are already gone. None for an index that unfit() has not checked."""
         return self._truncated.get(index)
 
     def note_truncated(self, index: str, table: str, version: int) -> None:
-        """Notes in the index that all rows of a table that are older than the version are gone. Raises BulkError."""
+        """Records in the index that all rows of a table that are older than the version are gone. Raises BulkError."""
         try:
             for name, one in self._mappings(index).items():
                 meta = one.get("_meta") or {}
@@ -193,14 +194,14 @@ class IndexSetup:
         return owner
 
     def _body(self, index: str) -> dict[str, Any]:
-        """Settings and mappings of an index that is made."""
+        """Returns settings and mappings for a new index."""
         body, declared = self._settings.index_body(), self._declared.get(index)
         if declared is None:
             return body
         own = declared.settings
         if declared.rows_of is not None:
             given = {**body["settings"], **own.settings}
-            # What is written is found when the batch asks for it.
+            # Writes become visible when the batch requests it.
             wanted = {"index.refresh_interval": "-1", "index.gc_deletes": body["settings"]["index.gc_deletes"]}
             wanted |= {name: value for name, value in given.items() if name.removeprefix("index.") in _SIZES}
             return {"settings": wanted, "mappings": ROWS_MAPPING}
@@ -213,12 +214,12 @@ class IndexSetup:
         return body
 
     def _extend(self, index: str, declared: _Declared, there: list[Properties]) -> None:
-        """Gives an index the mappings of fields that it has not yet. What it has already stays: a field of another type
-        is somebody's choice, and what does not fit it is refused one by one."""
+        """Adds the mappings of missing fields to an index. Existing ones stay: a field of another type is somebody's
+        choice, and values that do not fit are refused one by one."""
         reindex = (declared.settings.on_mapping_conflict or self._settings.on_mapping_conflict) == "reindex"
         for properties in there:
             for name, has, wants in differing(declared.properties, properties):
-                if name not in declared.told and not reindex:  # of which the consumer says more
+                if name not in declared.told and not reindex:  # the consumer has more facts about it
                     declared.told.add(name)
                     log.warning(
                         "a field has another type than its column asks for; documents that do not fit become dead "
@@ -241,7 +242,7 @@ class IndexSetup:
         log.info("fields were added to the mapping", index=index, fields=fields)
 
     def _require_structure(self, index: str, declared: _Declared, metas: list[dict[str, Any]]) -> None:
-        """Of joins: rows that are kept for others are found by nobody. Raises UnfitTable."""
+        """Checks the joins: rows that are kept for others would not be found. Raises UnfitTable."""
         if (tree := declared.rows_of) is None or not tree.structure:
             return
         known = next((meta[_JOINS] for meta in metas if meta.get(_JOINS)), "")
@@ -251,7 +252,7 @@ class IndexSetup:
             self._cluster.put_mapping(index, {"_meta": {**metas[0], _JOINS: tree.structure}})
 
     def _has_documents(self, index: str) -> bool:
-        with suppress(ApiError):  # shards of an index that was just made can't be asked yet
+        with suppress(ApiError):  # the shards of a new index can't be queried yet
             self._cluster.call("GET", f"_cluster/health/{quote(index, safe='')}?wait_for_status=yellow&timeout=1s")
         return bool(self._cluster.call("GET", (index, "_count"), missing={"count": 0})["count"])
 
@@ -260,7 +261,7 @@ class IndexSetup:
             raise _UnfitIndex(f"index {index} can't be made as it is declared: {'; '.join(found)}")
 
     def _require_memory(self, index: str, found: dict[str, Any]) -> None:
-        """Of deletes: at least as long as configured, in all indexes behind the name."""
+        """Checks that deletes are remembered at least as long as configured, in all indexes of the name."""
         wanted = self._settings.gc_deletes
         texts = [str(one.get("index.gc_deletes", "60s")) for one in found.values()]
         if all(_seconds(text) >= _seconds(wanted) for text in texts):
@@ -281,13 +282,14 @@ class IndexSetup:
         )
 
     def _claim(self, index: str, owner: tuple[str, ...], metas: list[dict[str, Any]]) -> tuple[str, ...]:
-        """The owner that the index was made for; it is noted there when it is not yet, so that other processes know."""
+        """Returns the owner that the index was made for; records it there if necessary, so that other processes
+        know."""
         if not owner:
             return owner
         try:
             if not any(meta.get(_META) for meta in metas) and self._settings.create_index:
                 self._cluster.put_mapping(index, {"_meta": _with_owner(metas[0], owner)})
-                # Somebody else may have claimed it at the same time.
+                # Another process may have claimed it at the same time.
                 metas = [one.get("_meta") or {} for one in self._mappings(index).values()]
         except ApiError as error:
             if error.status != 403 or "cluster_block" in str(error.body):
@@ -306,7 +308,7 @@ class IndexSetup:
 
 
 class _UnfitIndex(Exception):
-    """The text says why."""
+    """An index can't be used; the text says why."""
 
 
 def _other_joins(tree: JoinTree) -> UnfitTable:
@@ -318,7 +320,7 @@ def _other_joins(tree: JoinTree) -> UnfitTable:
 
 
 def truncated_of(metas: Iterable[dict[str, Any]]) -> dict[str, int]:
-    """What the `_meta` of the indexes behind a name say of tables that were emptied: the newest version of each."""
+    """Returns from the `_meta` of the indexes of a name the newest version of each truncated table."""
     made: dict[str, int] = {}
     for meta in metas:
         for table, version in (meta.get(_TRUNCATED) or {}).items():
@@ -331,6 +333,6 @@ def _with_owner(meta: Any, owner: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _seconds(text: str) -> float:
-    """A duration as Elasticsearch writes it; "-1" and "0" are none."""
+    """Returns a duration in Elasticsearch's form; "-1" and "0" are none."""
     found = _DURATION.fullmatch(text)
     return int(found[1]) * _SECONDS[found[2]] if found else 0.0

@@ -15,13 +15,13 @@ from headrace_documents.joins.composing import DocumentStore, Outcome, RowStore,
 from headrace_documents.joins.tree import ROOT, WITHOUT_FIELDS, Document, JoinTree, MemberRow, stored_row
 
 _TOKENS = 1000
-"""Of one search."""
+"""Tokens of one search."""
 _HITS = 2000
-"""Of one page."""
+"""Hits of one page."""
 
 
 class ElasticRows(RowStore):
-    """The index of rows of one index with joins. It has to be there."""
+    """The index of rows of one index with joins. It must exist."""
 
     def __init__(self, tree: JoinTree, writer: BulkWriter) -> None:
         self._index, self._writer, self._cluster = tree.rows_index, writer, writer.cluster
@@ -48,7 +48,7 @@ class ElasticRows(RowStore):
                     yield [stored_row(one["_id"], one["_source"]) for one in page]
 
     def _search(self, search: dict[str, Any]) -> Any:
-        # A shard that does not answer is an error: documents without its rows would look whole.
+        # A shard that does not answer is an error: documents without its rows would look complete.
         path = (self._index, "_search")
         return self._cluster.call("POST", path, search, allow_partial_search_results="false")
 
@@ -57,12 +57,12 @@ class ElasticRows(RowStore):
 
 
 def root_documents(cluster: Cluster, tree: JoinTree) -> Generator[Document, None, None]:
-    """The documents that rows of the index's own tables are kept for, as of one moment. Close it when it is left before
-    its end. Raises ApiError and TransportError."""
+    """Yields the documents that rows of the index's own tables are kept for, as of one moment. Close it if it is left
+    before its end. Raises ApiError and TransportError."""
     with closing(cluster.search_pages(tree.rows_index, {"term": {"n": ROOT}}, size=_HITS, source=["o"])) as pages:
         for page in pages:
             for hit in page:
-                if document := hit["_source"].get("o"):  # none of the mark of a row that went
+                if document := hit["_source"].get("o"):  # a row that was removed has none
                     yield Document(*document)
 
 

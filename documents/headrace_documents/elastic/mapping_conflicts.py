@@ -1,4 +1,5 @@
-"""Where the types that columns ask for are not those that an index has: Elasticsearch can't change a field's type."""
+"""Finds fields of an index whose types differ from those that columns need: Elasticsearch can't change a field's
+type."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from headrace_documents.settings import ElasticsearchSettings
 
 
 class Conflict(NamedTuple):
-    """A field of an index that has another type than is wanted."""
+    """A field of an index with another type than wanted."""
 
     target: str
     field: str
@@ -23,17 +24,17 @@ class Conflict(NamedTuple):
 
 
 class Wanted:
-    """What the configuration says of the fields of one declared index."""
+    """The configuration of the fields of one declared index."""
 
     def __init__(self, elastic: ElasticsearchSettings, index: IndexSettings) -> None:
         self._given = merged(
             index.mappings.get("properties", {}), elastic.index_body()["mappings"].get("properties", {})
         )
         self.chosen = frozenset(names(self._given)) | _typed(index)
-        """Fields whose type the configuration says: no change of a column changes it."""
+        """Fields with a configured type: no change of a column changes it."""
 
     def properties(self, of_columns: Iterable[Properties]) -> Properties:
-        """The mapping of an index that is made now, of fields with these mappings by their columns."""
+        """Returns the mapping for a new index, for fields with these mappings by their columns."""
         made = self._given
         for one in of_columns:
             made = merged(made, one)
@@ -42,7 +43,7 @@ class Wanted:
     def conflicts(
         self, name: str, of_columns: Iterable[Properties], mappings: Iterable[dict[str, Any]]
     ) -> frozenset[Conflict]:
-        """What another type has in any of the mappings, those of the indexes behind `name`."""
+        """Returns the fields with another type in any of the mappings, those of the indexes of `name`."""
         wanted = self.properties(of_columns)
         return frozenset(
             Conflict(name, *found) for mapping in mappings for found in differing(wanted, mapping.get("properties", {}))
@@ -50,7 +51,7 @@ class Wanted:
 
 
 def _typed(index: IndexSettings) -> frozenset[str]:
-    """The fields that have a type of their own, as their documents have them."""
+    """Returns the fields that have their own type, as their documents have them."""
     before = {"": ""}
     found = _typed_fields(index, "")
     for join in index.join:

@@ -1,4 +1,4 @@
-"""The `properties` of mappings, which fields with `properties` of their own make a tree."""
+"""The `properties` of mappings, a tree of fields with their own `properties`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Properties = dict[str, Property]
 
 
 def merged(known: Mapping[str, Property], more: Mapping[str, Property]) -> Properties:
-    """All fields of both; of a field that both have the parameters of `known` count, and the fields in it of both."""
+    """Returns all fields of both; a field in both has the parameters of `known`, and the fields of both."""
     made = dict(known)
     for name, one in more.items():
         there = made.get(name)
@@ -28,7 +28,7 @@ def merged(known: Mapping[str, Property], more: Mapping[str, Property]) -> Prope
 
 
 def missing(wanted: Mapping[str, Property], there: Mapping[str, Property]) -> Properties:
-    """The fields that are wanted and not there."""
+    """Returns the wanted fields that are missing."""
     made: Properties = {}
     for name, one in wanted.items():
         known = there.get(name)
@@ -42,7 +42,7 @@ def missing(wanted: Mapping[str, Property], there: Mapping[str, Property]) -> Pr
 def differing(
     wanted: Mapping[str, Property], there: Mapping[str, Property], path: str = ""
 ) -> Iterator[tuple[str, str, str]]:
-    """Fields that are of another type than wanted: their names, their types, and those wanted."""
+    """Yields fields of another type than wanted: their names, their types, and those wanted."""
     for name, one in wanted.items():
         known = there.get(name)
         if known is None:
@@ -55,7 +55,7 @@ def differing(
 
 
 def names(properties: Mapping[str, Any], path: str = "") -> list[str]:
-    """Of all fields, those in others with the names of these before them."""
+    """Returns the names of all fields; nested ones have the names of the fields above them first."""
     made: list[str] = []
     for name, one in properties.items():
         made += names(one["properties"], f"{path}{name}.") if "properties" in one else [path + name]
@@ -70,8 +70,8 @@ _NOT_EVERYWHERE = Elasticsearch.since.keys() | OpenSearch.since.keys()
 
 
 def lacking(cluster: Cluster, mappings: dict[str, Any]) -> list[str]:
-    """Fields whose type the product lacks, a sentence each. The product is asked for only when there are types that not
-    every version has. Raises ApiError and TransportError."""
+    """Returns fields whose type the product lacks, a sentence each. The product is requested only if there are types
+    that not every version has. Raises ApiError and TransportError."""
     found = []
     for name, mapping_type in types_in(mappings):
         if mapping_type in _NOT_EVERYWHERE and (why := cluster.product.lacks(mapping_type)):
@@ -80,7 +80,7 @@ def lacking(cluster: Cluster, mappings: dict[str, Any]) -> list[str]:
 
 
 def types_in(mapping: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    """Names of fields with their types, at any depth."""
+    """Yields names of fields with their types, at any depth."""
     for part in ("properties", "fields"):
         for name, one in (mapping.get(part) or {}).items():
             if isinstance(one, dict):

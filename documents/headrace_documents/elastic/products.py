@@ -1,4 +1,4 @@
-"""The products that speak Elasticsearch's protocol: what each has, and how all documents of one moment are read."""
+"""The products with Elasticsearch's protocol: their features, and how all documents of one moment are read."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Call = Callable[..., Any]
 Hits = list[dict[str, Any]]
 
 _KEEP = "5m"
-"""How long a server keeps the moment that is read, behind each page."""
+"""How long a server keeps the point in time that is read, after each page."""
 _NEVER: Version = (1_000_000,)
 
 
 class Product(ABC):
-    """One of the products, in one version; () where the version is not told."""
+    """One of the products, in one version; () if the version is unknown."""
 
     name: ClassVar[str]
     since: ClassVar[Mapping[str, Version]]
-    """Mapping types that not every version has: the first that has them."""
+    """Mapping types that not every version has: the first version that has them."""
     instead: ClassVar[Mapping[str, str]]
-    """Types of the other product, and what this one has for the same purpose."""
+    """Types of the other product, and the equivalents of this one."""
 
     def __init__(self, version: Version) -> None:
         self.version = version
@@ -35,7 +35,7 @@ class Product(ABC):
         return " ".join([self.name, ".".join(map(str, self.version))]).strip()
 
     def lacks(self, mapping_type: str) -> str:
-        """Says that this version has no such mapping type, and what to take; "" when it has it."""
+        """Returns a sentence if this version has no such mapping type, with an alternative; "" if it has."""
         first = self.since.get(mapping_type, ())
         if first == _NEVER or (self.version and self.version < first):
             more = f"; it has {other}" if (other := self.instead.get(mapping_type)) else ""
@@ -45,19 +45,19 @@ class Product(ABC):
 
     @abstractmethod
     def moment(self, call: Call, index: str) -> AbstractContextManager[str]:
-        """What the parts of a search need in common; see `pages`."""
+        """Yields what the parts of a search have in common; see `pages`."""
 
     @abstractmethod
     def pages(
         self, call: Call, index: str, search: dict[str, Any], part: tuple[int, int], moment: str
     ) -> Generator[Hits, None, None]:
-        """Yields the hits of a search page by page, as of the moment when it begins, and frees what the server keeps
-        for it at the end. Of several parts each document is in one, if they have the `moment` in common. Raises
-        ApiError, also when a shard does not answer, and TransportError."""
+        """Yields the hits of a search page by page, as of the moment when it begins, and frees the server's resources
+        at the end. With several parts each document is in one, if they have the `moment` in common. Raises ApiError,
+        also if a shard does not answer, and TransportError."""
 
 
 class Elasticsearch(Product):
-    """Elasticsearch: a point in time, and the next page behind the last hit of the one before."""
+    """Elasticsearch: a point in time, and the next page after the last hit of the one before."""
 
     name = "Elasticsearch"
     since: ClassVar[Mapping[str, Version]] = {
@@ -79,7 +79,7 @@ class Elasticsearch(Product):
         self, call: Call, index: str, search: dict[str, Any], part: tuple[int, int], moment: str
     ) -> Generator[Hits, None, None]:
         body = {"sort": ["_shard_doc"], "track_total_hits": False, **search}
-        if part[1] > 1:  # by the place in the index, which is the same at one moment
+        if part[1] > 1:  # by the position in the index, which is the same at one moment
             body["slice"] = {"id": part[0], "max": part[1]}
         used = moment or self._begin(call, index)
         try:
@@ -98,13 +98,13 @@ class Elasticsearch(Product):
         return str(call("POST", (index, "_pit"), keep_alive=_KEEP)["id"])
 
     def _end(self, call: Call, moment: str) -> None:
-        with suppress(ApiError, TransportError):  # it ends by itself after a while
+        with suppress(ApiError, TransportError):  # it expires after a while
             call("DELETE", "_pit", {"id": moment})
 
 
 class OpenSearch(Product):
-    """OpenSearch: a scroll. Its points in time have no order that tells apart documents of several shards: a page would
-    lose those that share their place in the order with the last hit of the page before."""
+    """OpenSearch: a scroll. Its points in time have no order that distinguishes documents of several shards: a page
+    would lose those that have the same position as the last hit of the page before."""
 
     name = "OpenSearch"
     since: ClassVar[Mapping[str, Version]] = {
@@ -143,7 +143,7 @@ class OpenSearch(Product):
 
 
 def _whole(answer: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a search. Raises ApiError when it is not that of all shards: documents would be missing."""
+    """Returns the answer to a search. Raises ApiError if it is not that of all shards: documents would be missing."""
     shards = answer["_shards"]
     if answer.get("timed_out") or shards["failed"]:
         causes = [failure.get("reason") for failure in shards.get("failures", ())]
@@ -154,15 +154,15 @@ def _whole(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def product_of(answer: Any, *, header: str) -> Product | None:
-    """The product that answered to `GET /` or to `GET /_nodes/_local`; `header` is the answer's x-elastic-product. None
-    when the answer does not tell."""
+    """Returns the product that answered to `GET /` or to `GET /_nodes/_local`; `header` is the answer's
+    x-elastic-product. None if the answer does not show it."""
     answer = answer if isinstance(answer, dict) else {}
     version = answer.get("version")
     if isinstance(version, dict) and "number" in version:
         if version.get("distribution") == "opensearch":
             return OpenSearch(_numbers(version["number"]))
         if "OpenSearch" in str(answer.get("tagline")):
-            return None  # it says the version of an Elasticsearch, for the sake of old clients; its nodes say their own
+            return None  # for old clients it reports an Elasticsearch version; its nodes report their own
         return Elasticsearch(_numbers(version["number"]))
     nodes = answer.get("nodes")
     for node in nodes.values() if isinstance(nodes, dict) else ():
@@ -172,6 +172,6 @@ def product_of(answer: Any, *, header: str) -> Product | None:
 
 
 def _numbers(text: str) -> Version:
-    """The numbers of a version such as 2.19.1 or 9.0.0-rc1."""
+    """Returns the numbers of a version such as 2.19.1 or 9.0.0-rc1."""
     parts = text.partition("-")[0].split(".")
     return tuple(int(part) for part in parts if part.isdigit())

@@ -1,1 +1,1 @@
-"""What messages say: Canal, Debezium, and statements that empty tables."""
+"""Message formats: Canal, Debezium, and statements that truncate tables."""

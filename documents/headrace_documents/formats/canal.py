@@ -1,4 +1,4 @@
-"""Canal's flat JSON (com.alibaba.otter.canal.protocol.FlatMessage), with headrace's `_pos` or without it."""
+"""Canal's flat JSON (com.alibaba.otter.canal.protocol.FlatMessage), with or without headrace's `_pos`."""
 
 from __future__ import annotations
 
@@ -25,21 +25,20 @@ _SQL_TYPES = {
     **dict.fromkeys((6, 7, 8), "double"),
     **dict.fromkeys((2, 3), "decimal"),
 }
-"""java.sql.Types, asked only where mysqlType is silent: Canal calls a BIGINT UNSIGNED a DECIMAL there."""
+"""java.sql.Types, used only if mysqlType is missing: Canal calls a BIGINT UNSIGNED a DECIMAL there."""
 
 
 def is_canal(message: dict[str, Any]) -> bool:
-    """Whether an object may be a message of Canal."""
+    """Returns whether an object may be a message of Canal."""
     return "database" in message and "type" in message
 
 
 def read_canal(message: dict[str, Any], headers: Headers) -> Message:
     """Reads a message. Raises MessageError, and then nothing of it may be applied.
 
-    Row i has the version `_pos` + i, from the message or from the header `headrace-pos`. Canal itself gives neither:
-    there it is the time of the commit in seconds and the number of Canal's batch behind it, one for all rows, so that
-    of two changes within a batch the one that is read later counts.
-    """
+    Row i has the version `_pos` + i, from the message or from the header `headrace-pos`. Canal itself has neither: then
+    it is the time of the commit in seconds followed by the number of Canal's batch, one for all rows, so that of two
+    changes within a batch the one that is read later counts."""
     database, table, kind = message.get("database"), message.get("table"), message.get("type")
     if not (isinstance(database, str) and isinstance(table, str) and isinstance(kind, str)):
         wrong = next(name for name in ("database", "table", "type") if not isinstance(message.get(name), str))
@@ -93,7 +92,7 @@ def _version(message: dict[str, Any], headers: Headers) -> tuple[int, int]:
 
 
 def _pos(message: dict[str, Any], headers: Headers) -> int:
-    """0 where there is none."""
+    """Returns the position; 0 if there is none."""
     text = message.get("_pos")
     return header_position(headers) if text is None else position_of(text, "_pos")
 

@@ -1,4 +1,4 @@
-"""What a message says, whatever its format: rows of one table that were changed by one operation, or a statement."""
+"""The content of a message, in any format: rows of one table that were changed by one operation, or a statement."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Literal, NamedTuple
 from headrace_documents.errors import MessageError
 
 Row = dict[str, Any]
-"""Values by column as Canal's messages have them: texts and None. Where a message does not say the types of columns,
-numbers, booleans, lists and objects stay what they are in JSON."""
+"""Values by column as in Canal's messages: texts and None. If a message does not have the types of columns, numbers,
+booleans, lists and objects stay as in JSON."""
 
 Headers = Mapping[str, Any]
-"""Of a message of Kafka or RabbitMQ: bytes, or texts."""
+"""Headers of a message of Kafka or RabbitMQ: bytes, or texts."""
 
 MAX_VERSION = (1 << 63) - 1
 _POS = "headrace-pos"
 
 
 def position_of(value: object, name: str) -> int:
-    """A number of headrace, which is written in digits. Raises MessageError."""
+    """Returns a number of headrace, which is written in digits. Raises MessageError."""
     text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
     if not isinstance(text, str) or not text.isascii() or not text.isdigit() or len(text) > 19:
         raise MessageError(f"{name} is not a string of at most 19 digits")
@@ -30,16 +30,16 @@ def position_of(value: object, name: str) -> int:
 
 
 def header_position(headers: Headers) -> int:
-    """What the header `headrace-pos` says; 0 where there is none. Raises MessageError."""
+    """Returns the value of the header `headrace-pos`; 0 if there is none. Raises MessageError."""
     value = headers.get(_POS)
     return 0 if value is None else position_of(value, f"the header {_POS}")
 
 
 class Rows(NamedTuple):
-    """`keys` are the columns of the primary key in its order, none where there is no key. `types` are the declared
-    MySQL types by column, empty where the message does not say them. `rows` are the new rows, of a DELETE those that
-    are gone; `olds` are the former values, all of them or those that changed, of each row of an UPDATE, None where
-    nothing is known. Row i has `version` + i * `step`."""
+    """Rows of a message. `keys` are the columns of the primary key in order, none if there is no key. `types` are the
+    declared MySQL types by column, empty if the message does not have them. `rows` are the new rows, for a DELETE the
+    deleted ones; `olds` are the former values, all of them or those that changed, of each row of an UPDATE, None if
+    unknown. Row i has `version` + i * `step`."""
 
     database: str
     table: str
@@ -51,7 +51,7 @@ class Rows(NamedTuple):
     version: int
     step: int
     committed_ms: int
-    """0 where the message does not say it."""
+    """0 if the message does not have it."""
 
 
 class Statement(NamedTuple):
@@ -63,11 +63,11 @@ class Statement(NamedTuple):
     table: str
     sql: str
     version: int
-    """Of the position of the statement; 0 where the message does not say it."""
+    """From the position of the statement; 0 if the message does not have it."""
 
 
 class Nothing(NamedTuple):
-    """A message that has nothing to do with documents; `what` says what it is."""
+    """A message that is not about documents; `what` says what it is."""
 
     what: str
 

@@ -1,8 +1,7 @@
-"""Debezium's change events as its JSON converter writes them, with schemas or without.
+"""Debezium's change events as its JSON converter writes them, with or without schemas.
 
-Values become the texts that Canal's messages have, so that documents do not depend on the format. Without schemas
-nothing says what a number means, so values stay as they are: dates are numbers then.
-"""
+Values become the texts of Canal's messages, so that documents do not depend on the format. Without schemas the meaning
+of a number is unknown, so values stay as they are: dates are numbers then."""
 
 from __future__ import annotations
 
@@ -24,14 +23,14 @@ Convert = Callable[[Any], Any]
 
 
 class _Field(NamedTuple):
-    """A column: its MySQL type as far as the schema tells, and what makes Canal's text of a value."""
+    """A column: its MySQL type as far as the schema shows it, and the function for Canal's text of a value."""
 
     kind: str
     convert: Convert
 
 
 class _Envelope(NamedTuple):
-    """What the schema of a message says. `columns` None: there is none."""
+    """The schema of a message. `columns` None: there is none."""
 
     columns: Mapping[str, _Field] | None
 
@@ -40,13 +39,13 @@ _UNKNOWN = _Envelope(None)
 
 
 def is_debezium(message: dict[str, Any]) -> bool:
-    """Whether an object may be an event of Debezium."""
+    """Returns whether an object may be an event of Debezium."""
     event = message.get("payload", message)
     return isinstance(event, dict) and ("source" in event or "op" in event or "ts_ms" in event)
 
 
 def split_schema(value: bytes) -> tuple[bytes, bytes] | None:
-    """The schema of a message and its payload, neither of them parsed; None where they do not stand as Kafka Connect
+    """Returns the schema of a message and its payload, neither of them parsed; None if they are not as Kafka Connect
     writes them."""
     if not value.startswith(b'{"schema":'):
         return None
@@ -72,9 +71,8 @@ def envelope(schema: bytes) -> _Envelope:
 def read_debezium(event: dict[str, Any], known: _Envelope, key: bytes | None, headers: Headers) -> Message:
     """Reads an event, of which `key` is the record's key. Raises MessageError, and then nothing of it may be applied.
 
-    Its version is that of the header `headrace-pos`. Debezium itself gives none: there it is the time of the change in
-    seconds, and behind it the position in the binlog, which may lead back within the second of a new binlog file.
-    """
+    Its version is that of the header `headrace-pos`. Debezium itself has none: then it is the time of the change in
+    seconds, followed by the position in the binlog, which may decrease within the second of a new binlog file."""
     source = event.get("source")
     if not isinstance(source, dict):
         return Nothing("a message about a transaction, or a heartbeat")
@@ -149,7 +147,7 @@ def _version(source: dict[str, Any], headers: Headers) -> int:
         raise MessageError("neither headrace-pos nor source.ts_ms, file and pos: the order of changes is unknown")
     number = file.rpartition(".")[2]
     parity = int(number) & 1 if number.isdigit() else 0
-    # An event has more bytes than rows, so a row's place is its event's place and its number.
+    # An event has more bytes than rows, so a row's position is its event's position plus its number.
     at = min(max(0, pos) + (row if isinstance(row, int) else 0), (1 << 30) - 1)
     return (ts // 1000 << 31) | (parity << 30) | at
 
@@ -160,7 +158,7 @@ def _key_fields(schema: bytes) -> tuple[str, ...]:
 
 
 def _key_columns(key: bytes | None) -> tuple[str, ...]:
-    """The names of the columns of the key, which only the record's key has."""
+    """Returns the names of the columns of the key, which only the record's key has."""
     if not key:
         return ()
     try:
@@ -246,7 +244,7 @@ def _day(value: Any) -> str:
 
 
 def _moment(digits: int) -> Convert:
-    """Of a DATETIME: whole units since 1970, `digits` of them behind the second."""
+    """Converts a DATETIME: whole units since 1970, `digits` digits of them after the second."""
 
     def convert(value: Any) -> str:
         seconds, rest = divmod(int(value), 10**digits)
@@ -259,7 +257,7 @@ def _moment(digits: int) -> Convert:
 
 
 def _zoned(value: Any) -> str:
-    """Debezium gives it in UTC."""
+    """Converts a time with a zone, which Debezium gives in UTC."""
     at = datetime.fromisoformat(str(value)).astimezone(UTC)
     _, _, fraction = str(value).rstrip("Z").partition(".")
     digits = fraction.partition("+")[0].partition("-")[0]
@@ -279,7 +277,7 @@ def _time(digits: int) -> Convert:
 
 
 def _geometry(value: Any) -> str:
-    """As the server stores it: four bytes of SRID, and the WKB."""
+    """Returns a geometry as the server stores it: four bytes of SRID, and the WKB."""
     srid = int(value.get("srid") or 0)
     return base64.b64encode(srid.to_bytes(4, "little") + base64.b64decode(value["wkb"], validate=True)).decode()
 

@@ -1,1 +1,1 @@
-"""Tables into documents, as [[index]] declares."""
+"""Tables as documents, as [[index]] declares."""

@@ -1,4 +1,4 @@
-"""From rows to documents of the indexes that [[index]] declares: a plan for each index, table and set of types."""
+"""Turns rows into documents of the indexes that [[index]] declares: a plan for each index, table and set of types."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Identity:
         self.columns = frozenset((*self._id.columns, *self._routing.columns))
 
     def of(self, keys: Sequence[str], row: Row) -> tuple[str, str]:
-        """Id and routing. Raises MessageError."""
+        """Returns id and routing. Raises MessageError."""
         routing = self._routing.of(row) if self._settings.routing else ""
         if not self._settings.id:
             if not keys:
@@ -47,13 +47,13 @@ class Identity:
 
 
 class IndexPlan:
-    """How rows of one table become documents of one index. `properties` is the mapping of its fields, as far as it is
+    """How rows of one table become documents of one index. `properties` is the mapping of its fields, as far as
     known."""
 
     def __init__(
         self, settings: IndexSettings, database: str, table: str, types: Mapping[str, str], *, tombstones: bool
     ) -> None:
-        """Raises UnfitTable, and MessageError when no index can have the name."""
+        """Raises UnfitTable, and MessageError if no index can have the name."""
         self.settings = settings
         self.target = index_name(settings.name, database, table)
         self.owner = index_owner(settings.name, database, table)
@@ -74,7 +74,7 @@ class IndexPlan:
             self.properties = {**self.properties, settings.table_field: {"type": "keyword"}}
 
     def actions(self, message: Rows) -> list[Action]:
-        """What is to be done to documents. Raises MessageError, and then nothing of the message may be applied."""
+        """Returns the actions for documents. Raises MessageError, and then nothing of the message may be applied."""
         made: list[Action] = []
         identity, projection = self._identity.of, self._projection
         for i, (row, old) in enumerate(zip(message.rows, message.olds, strict=True)):
@@ -93,7 +93,7 @@ class IndexPlan:
 
 
 class Indexes:
-    """The indexes that [[index]] declares and that have rows of one kind of table each, without joins."""
+    """The declared indexes without joins."""
 
     def __init__(self, settings: Sequence[IndexSettings], *, tombstones: bool = False) -> None:
         self._settings = [(one, [re.compile(text) for text in one.tables]) for one in settings if not one.join]
@@ -101,7 +101,7 @@ class Indexes:
         self._plans: dict[tuple[Any, ...], tuple[IndexPlan, ...]] = {}
 
     def plans(self, message: Rows) -> tuple[IndexPlan, ...]:
-        """Those of the indexes that have the message's table. Raises UnfitTable and MessageError."""
+        """Returns the plans of the indexes that have the message's table. Raises UnfitTable and MessageError."""
         if not self._settings:
             return ()
         key = message.database, message.table, tuple(message.types.items())
@@ -114,6 +114,6 @@ class Indexes:
         return known
 
     def having(self, database: str, table: str) -> list[IndexSettings]:
-        """The indexes that have a table."""
+        """Returns the indexes that have a table."""
         name = f"{database}.{table}"
         return [one for one, patterns in self._settings if any(pattern.fullmatch(name) for pattern in patterns)]

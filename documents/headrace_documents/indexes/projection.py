@@ -1,4 +1,4 @@
-"""The projection of a table: which fields its rows have in documents, with their mappings and values."""
+"""The projection of a table: the fields of its rows in documents, with their mappings and values."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ _BY_NAME = FieldSettings.model_validate({})
 
 
 class UnfitTable(ConsumerError):
-    """The config names a column that the table has not: nothing is written until one of the two is put right."""
+    """The configuration names a column that the table does not have: nothing is written until one of the two is
+    fixed."""
 
 
 class LacksColumn(UnfitTable):
-    """By its message a table of a join lacks a column of `on`. The message is an older one, or somebody else's, or the
-    config is wrong: `check` tells by the newest messages. No row of it can be kept, so it is a dead letter."""
+    """By its message a table of a join lacks a column of `on`. The message is old, or another program's, or the
+    configuration is wrong: `check` finds out by the newest messages. No row of it can be kept, so it is a dead
+    letter."""
 
 
 class Template:
@@ -41,7 +43,7 @@ class Template:
             raise UnfitTable(f"{what} names {{{strange[0]}}}, and {database}.{table} has no such column")
 
     def of(self, row: Mapping[str, Any]) -> str:
-        """The text for a row. Raises MessageError when a column is NULL or absent."""
+        """Returns the text for a row. Raises MessageError if a column is NULL or absent."""
         made = [self._literals[0]]
         for column, literal in zip(self.columns, self._literals[1:], strict=True):
             value = row.get(column)
@@ -52,8 +54,8 @@ class Template:
 
 
 class Projection:
-    """`properties` is the mapping of the fields, as far as it is known. `types` are the columns of the table, empty
-    where the messages do not say them; `further` are columns that are needed besides those of fields."""
+    """The fields of a table. `properties` is their mapping, as far as known. `types` are the columns of the table,
+    empty if the messages do not have them; `further` are columns that are needed besides those of fields."""
 
     def __init__(
         self,
@@ -67,7 +69,7 @@ class Projection:
         prefix: str = "",
         further: frozenset[str] = frozenset(),
     ) -> None:
-        """`place` is the name of the index and of the join; `what` is what the config calls it, such as "index
+        """`place` is the name of the index and of the join; `what` is the configuration's name for it, such as "index
         services". Raises UnfitTable."""
         self.computed = False
         """Whether there are fields that Spark computes."""
@@ -78,7 +80,7 @@ class Projection:
         self._points: list[tuple[str, str, str]] = []
         self._constants: dict[str, Any] = {}
         self._passed = _passed(settings) if settings.columns == "all" and not types else None
-        """Columns that become no field of their own, where only the row says which others there are."""
+        """Columns that become no field of their own, if only the row shows which others there are."""
         self._add_fields(settings)
         soft = settings.soft_delete
         self._soft = (soft.column, frozenset(soft.values)) if soft is not None else None
@@ -91,11 +93,11 @@ class Projection:
             raise UnfitTable(f"{what} names column {missing[0]!r}, and {table} has none of that name")
 
     def is_deleted(self, row: Row) -> bool:
-        """Whether the row counts as deleted although it is there."""
+        """Returns whether the row counts as deleted although it exists."""
         return self._soft is not None and str(row.get(self._soft[0])) in self._soft[1]
 
     def fields(self, row: Row, number: int) -> dict[str, Any]:
-        """The fields of a row; `number` is its place in the message. Raises MessageError."""
+        """Returns the fields of a row; `number` is its index in the message. Raises MessageError."""
         made = dict(self._constants)
         if (passed := self._passed) is not None:
             made |= {self._prefix + one: row[one] for one in row if one not in passed and one[:1] != "\0"}
@@ -172,7 +174,8 @@ def _split(separator: str, text: str) -> list[str]:
 
 
 def point(text: str) -> dict[str, float]:
-    """A POINT in base64: four bytes of SRID, and OGC's well-known binary; x is the longitude. Raises ValueError."""
+    """Reads a POINT in base64: four bytes of SRID, and OGC's well-known binary; x is the longitude. Raises
+    ValueError."""
     raw = base64.b64decode(text, validate=True)
     if len(raw) != 25 or raw[4] != 1 or raw[5:9] != b"\1\0\0\0":
         raise ValueError(_NOT_A_POINT)

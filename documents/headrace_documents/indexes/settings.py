@@ -25,7 +25,7 @@ MAPPING_TYPES = frozenset(
         "sparse_vector", "text", "token_count", "unsigned_long", "version", "wildcard",
     }
 )  # fmt: skip
-"""Of Elasticsearch and OpenSearch."""
+"""The types of Elasticsearch and OpenSearch."""
 _ZONE = re.compile(r"[+-]\d\d:\d\d")
 
 
@@ -91,7 +91,7 @@ Zone = Annotated[str, AfterValidator(_check_zone)]
 
 
 def computed_column(index: str, join: str, field: str) -> str:
-    """The column in which a row has what the field's expression gave; no table has one of this name."""
+    """Returns the column of a row with the result of the field's expression; no table has one of this name."""
     return "\0".join(("", index, join, field))
 
 
@@ -182,7 +182,7 @@ class JoinSettings(RowFields):
 
     @property
     def field_prefix(self) -> str:
-        """What is put before the name of each field."""
+        """Returns what is put before the name of each field."""
         if self.shape != "fields":
             return ""
         return f"{self.name}_" if self.prefix is None else self.prefix
@@ -257,5 +257,5 @@ class IndexSettings(RowFields):
             before.add(join.name)
 
     def types(self) -> TypeRules:
-        """How columns become fields."""
+        """Returns how columns become fields."""
         return TypeRules(self.decimals, self.booleans, self.zone, self.timestamp_zone, self.analyzer)

@@ -1,4 +1,4 @@
-"""MySQL's types in Elasticsearch: which mapping a column has, and what makes the value for it of Canal's text."""
+"""MySQL's types in Elasticsearch: the mapping of a column, and the conversion of Canal's text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import orjson
 from headrace_documents.documents import float_or_text, integer
 
 Value = Any
-"""What JSON has."""
+"""A JSON value."""
 Converter = Callable[[str], Value]
 Property = dict[str, Any]
 """One of the `properties` of a mapping."""
@@ -32,16 +32,16 @@ _SHAPES = frozenset(
     }
 )  # fmt: skip
 _LONG_DIGITS = 18
-"""A decimal number of so many digits is always a long."""
+"""A decimal number of up to this many digits always fits a long."""
 _KEYWORD = {"type": "keyword", "ignore_above": 8191}
-"""32,766 bytes are the most that Elasticsearch takes; of UTF-8 each character may have four."""
+"""Elasticsearch accepts at most 32,766 bytes; in UTF-8 each character may have four."""
 _OFFSET = re.compile(r"[+-]\d\d:\d\d")
 _ZERO = re.compile(r"0000-|\d{4}-00|\d{4}-\d\d-00")
 
 
 class TypeRules(NamedTuple):
-    """How columns become fields. `zone` and `timestamp_zone` are those in which DATETIME and TIMESTAMP are written, an
-    offset such as "+08:00" or a name; `analyzer` that of texts, "" for Elasticsearch's own."""
+    """How columns become fields. `zone` and `timestamp_zone` are those of DATETIME and TIMESTAMP, an offset such as
+    "+08:00" or a name; `analyzer` that of texts, "" for Elasticsearch's own."""
 
     decimals: Literal["keyword", "double", "scaled_float"] = "keyword"
     booleans: bool = False
@@ -52,8 +52,8 @@ class TypeRules(NamedTuple):
 
 
 class FieldType(NamedTuple):
-    """`convert` is None where the text stays as it is; `mapping` is None where nothing is known of the column, and
-    Elasticsearch is left to guess."""
+    """A field. `convert` is None if the text is unchanged; `mapping` is None if the column is unknown, and
+    Elasticsearch guesses."""
 
     mapping: Property | None
     convert: Converter | None
@@ -61,7 +61,7 @@ class FieldType(NamedTuple):
 
 @lru_cache(maxsize=8192)
 def field_type(mysql_type: str, rules: TypeRules) -> FieldType:
-    """The field of a column by its declared type, such as `bigint(20) unsigned`; "" where that is not known."""
+    """Returns the field of a column by its declared type, such as `bigint(20) unsigned`; "" if that is unknown."""
     found = _DECLARED.fullmatch(mysql_type.lower())
     base, length, scale, rest = found.groups() if found else ("", None, None, "")
     if rules.booleans and (base in ("bool", "boolean") or (base in ("tinyint", "bit") and length == "1")):
@@ -117,7 +117,7 @@ def _boolean(text: str) -> Value:
 
 
 def json_value(text: str) -> Value:
-    """A JSON text as what it says; one that is none stays a text."""
+    """Returns the value of a JSON text; invalid JSON stays a text."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -125,14 +125,15 @@ def json_value(text: str) -> Value:
 
 
 def _date(text: str) -> Value:
-    """None for dates that the calendar has not: 0000-00-00, and those without a month or a day."""
+    """Returns a date; None for dates that the calendar does not have: 0000-00-00, and those without a month or a
+    day."""
     return None if _ZERO.match(text) else text
 
 
 @lru_cache(maxsize=64)
 def moment(zone: str) -> Converter:
-    """What makes a date of Elasticsearch of a DATETIME or TIMESTAMP in a zone; None for those that are no date. Raises
-    zoneinfo.ZoneInfoNotFoundError."""
+    """Returns a function that turns a DATETIME or TIMESTAMP in a zone into a date of Elasticsearch; None for invalid
+    ones. Raises zoneinfo.ZoneInfoNotFoundError."""
     if _OFFSET.fullmatch(zone):
 
         def fixed(text: str) -> Value:

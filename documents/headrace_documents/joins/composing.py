@@ -1,4 +1,4 @@
-"""Documents of several tables are composed anew when a row of theirs has changed."""
+"""Composes documents of several tables again when one of their rows has changed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ T = TypeVar("T")
 PAGE = 500
 """Documents that are composed together."""
 _ROWS = 50_000
-"""Of a page; with more of them it is composed in halves."""
+"""Maximum rows of a page; with more it is composed in halves."""
 _TRIES = 10
-"""Of a document that somebody else writes at the same time."""
+"""Attempts for a document that others write at the same time."""
 
 
 class RowStore(ABC):
@@ -30,26 +30,28 @@ class RowStore(ABC):
 
     @abstractmethod
     def get(self, names: Sequence[str]) -> list[MemberRow]:
-        """Those of these ids that are there, as they are now; their fields may be left out. Raises BulkError."""
+        """Returns those of these ids that exist, as they are now; without their fields if requested. Raises
+        BulkError."""
 
     @abstractmethod
     def find(self, tokens: Iterable[str], *, fields: bool) -> Iterator[list[MemberRow]]:
-        """Pages of the rows that have one of the tokens, as they were at the last refresh(). Raises BulkError."""
+        """Yields pages of the rows that have one of the tokens, as they were at the last refresh(). Raises
+        BulkError."""
 
     @abstractmethod
     def refresh(self) -> None:
-        """What was written until now is found from now on. Raises BulkError."""
+        """Makes earlier writes visible. Raises BulkError."""
 
 
 class Seen(NamedTuple):
-    """Which write of a document is the last one: it is replaced only while it is that."""
+    """The last write of a document: it is replaced only if that is still the last one."""
 
     number: int
     term: int
 
 
 class Write(NamedTuple):
-    """`body` is None for a document that goes; `seen` is None where there was none."""
+    """A write. `body` is None for a document that is removed; `seen` is None if there was none."""
 
     document: Document
     body: dict[str, Any] | None
@@ -57,14 +59,15 @@ class Write(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """`beaten` are documents that somebody else has written meanwhile; `refused` those that can't be taken, and why."""
+    """The result of writes. `beaten` are documents that others have written meanwhile; `refused` those that were not
+    accepted, and why."""
 
     beaten: list[Document]
     refused: list[tuple[Document, str]]
 
 
 class Composed(NamedTuple):
-    """What the rows make of a document: `body` is None where there is none; `refused` says why it can't be made."""
+    """A composed document: `body` is None if there is none; `refused` says why it can't be made."""
 
     document: Document
     body: dict[str, Any] | None
@@ -76,16 +79,16 @@ class DocumentStore(ABC):
 
     @abstractmethod
     def seen(self, documents: Sequence[Document]) -> dict[Document, Seen]:
-        """Of those that are there. Raises BulkError."""
+        """Returns the last writes of existing documents. Raises BulkError."""
 
     @abstractmethod
     def write(self, writes: Sequence[Write]) -> Outcome:
-        """Raises BulkError."""
+        """Writes documents. Raises BulkError."""
 
 
 def resolve(store: RowStore, tokens: Mapping[str, T]) -> Iterator[tuple[Document, T]]:
-    """The documents to which rows with these tokens belong, each with what is given with its token; some may come
-    twice. Holds one page of rows for each join on the way. Raises BulkError."""
+    """Yields the documents to which rows with these tokens belong, each with what is given with its token; some may
+    come twice. Keeps one page of rows for each join on the way. Raises BulkError."""
     for page in store.find(tokens, fields=False):
         above: dict[str, T] = {}
         for row in page:
@@ -99,7 +102,7 @@ def resolve(store: RowStore, tokens: Mapping[str, T]) -> Iterator[tuple[Document
 
 
 def rootless(store: RowStore, documents: Iterable[Document]) -> list[Document]:
-    """Those of which no row is kept. Raises BulkError."""
+    """Returns those of which no row is kept. Raises BulkError."""
     tokens = {document_token(one): one for one in documents}
     for page in store.find(list(tokens), fields=False):
         for row in page:
@@ -111,9 +114,8 @@ def rootless(store: RowStore, documents: Iterable[Document]) -> list[Document]:
 class Composer:
     """Composes documents of one index and writes them.
 
-    A document is read before the rows, and written only if nobody has written it since: whoever composed it of older
-    rows comes too late, however long it took.
-    """
+    A document is read before the rows, and written only if nobody has written it since: a process that composed it from
+    older rows is too late, however long it took."""
 
     def __init__(self, tree: JoinTree, rows: RowStore, documents: DocumentStore) -> None:
         self._tree, self._rows, self._documents = tree, rows, documents
@@ -128,7 +130,7 @@ class Composer:
     def _page(self, page: list[Document]) -> Iterator[tuple[Document, str]]:
         for attempt in range(_TRIES):
             if attempt:
-                self._rows.refresh()  # whoever was faster has read rows that are newer
+                self._rows.refresh()  # the faster process has read newer rows
             seen = self._documents.seen(page)
             gathered = self._gather(page)
             if gathered is None:
@@ -163,7 +165,7 @@ class Composer:
         return writes, refused
 
     def bodies(self, page: list[Document]) -> Iterator[Composed]:
-        """What the rows make of documents, which are not written. Raises BulkError."""
+        """Yields documents made from rows, without writing them. Raises BulkError."""
         gathered = self._gather(page)
         if gathered is not None:
             yield from self._bodies(page, *gathered)
@@ -184,7 +186,7 @@ class Composer:
             yield Composed(document, body if body is not None else self._tree.gone)
 
     def _gather(self, page: list[Document]) -> tuple[dict[str, list[MemberRow]], dict[str, list[MemberRow]]] | None:
-        """The documents' own rows by token, and all rows below by token; None where these are too many at once."""
+        """Returns the documents' own rows by token, and all rows below by token; None if these are too many at once."""
         roots: dict[str, list[MemberRow]] = {document_token(one): [] for one in page}
         joined: dict[str, list[MemberRow]] = {}
         level, held = self._add(roots, roots), 0
@@ -198,7 +200,7 @@ class Composer:
         return roots, joined
 
     def _add(self, found: dict[str, list[MemberRow]], tokens: Iterable[str]) -> list[MemberRow]:
-        """Puts rows to the tokens by which they are found, one more than may be at most; returns them all."""
+        """Adds rows to the tokens by which they are found, at most one more than allowed; returns them all."""
         kept: list[MemberRow] = []
         for page in self._rows.find(list(tokens), fields=True):
             for row in page:

@@ -1,12 +1,11 @@
-"""Documents made of several tables: what is kept of each row, which documents a change touches, and how the rows become
-a document.
+"""Documents made from several tables: what is kept of each row, which documents a change affects, and how rows become a
+document.
 
 Each row of a member table is kept in the index of rows, with tokens by which the others find it. A row of join `j` has
 the token `j=VALUES`, the values of its columns in `on`. A row of its parent has the token `j^VALUES`, the values of the
-columns that these equal. So the rows of `j` that belong to a row of the parent are those with the same token but for
-the sign, and the way from a changed row up to the documents is the same the other way round. A row of the index's own
-tables has the document besides.
-"""
+columns that these equal. So the rows of `j` that belong to a row of the parent have the same token except for the sign,
+and the way from a changed row up to the documents is the reverse. A row of the index's own tables also has the
+document."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ ROOT = "-"
 """The node of the index's own rows; no join has this name."""
 _DOWN, _UP, _DOCUMENT = "=", "^", "@"
 _MAX_TOKEN = 256
-"""Characters; of longer ones the hash is taken."""
+"""Characters; longer ones are hashed."""
 _MOST_OWN = 100
 """Rows that may have the same document id."""
 _PLAIN = Rules()
@@ -47,9 +46,9 @@ ROWS_MAPPING: dict[str, Any] = {
         "f": {"type": "object", "enabled": False},
     },
 }
-"""Of the index of rows: node, table, tokens, document, fields, and what the row touched before."""
+"""The mapping of the index of rows: node, table, tokens, document, fields, and what the row affected before."""
 WITHOUT_FIELDS = ("n", "j", "o", "f")
-"""What stored_row() needs of a row whose fields are left out."""
+"""What stored_row() needs of a row without its fields."""
 
 
 class Document(NamedTuple):
@@ -60,12 +59,12 @@ class Document(NamedTuple):
 
 
 Touched = Document | str
-"""A document that has to be composed anew; or a token: those documents to which rows with it belong."""
+"""A document that must be composed again; or a token: the documents to which rows with it belong."""
 
 
 class MemberRow(NamedTuple):
-    """A row as it is kept. `document` is None but for those of the index's own tables. `former` is what it touched
-    before, where only the row that was kept then has said so: a batch that is done again still knows it."""
+    """A row as it is kept. `document` is None except for rows of the index's own tables. `former` is what it affected
+    before, if only the row kept then had it: a repeated batch still knows it."""
 
     id: str
     node: str
@@ -75,17 +74,18 @@ class MemberRow(NamedTuple):
     former: tuple[Touched, ...] = ()
 
     def touches(self) -> Touched | None:
-        """The document of the row, or what leads to it; None for a row that belongs to none, because of a NULL."""
+        """Returns the document of the row, or what leads to it; None for a row that belongs to none, because of a
+        NULL."""
         return self.document if self.document is not None else _upward(self.tokens)
 
     def touched(self) -> list[Touched]:
-        """What the row touches, and what it touched before."""
+        """Returns what the row affects, and what it affected before."""
         return list(dict.fromkeys(one for one in (self.touches(), *self.former) if one is not None))
 
 
 class RowChange(NamedTuple):
-    """What a message says of one row: what is to be kept, and what that touches. `before` is what the row touched
-    before, as the message says it; None where it does not."""
+    """A message's change of one row: what must be kept, and what that affects. `before` is what the row affected
+    before, according to the message; None if it does not say."""
 
     actions: list[Action]
     touched: list[Touched]
@@ -95,9 +95,9 @@ class RowChange(NamedTuple):
 def keep_former(
     actions: Sequence[Action], kept: Mapping[str, MemberRow], before: Sequence[Touched] | None = None
 ) -> Iterator[Touched]:
-    """Before the actions of a RowChange: yields what the rows touch that they replace, but for what its message says
-    already, and notes it in what is to be kept. Messages that were lost may have moved a row; and a batch that is done
-    again finds rows that it has written itself."""
+    """Prepares the actions of a RowChange: yields what the replaced rows affect, except for what its message already
+    has, and records it in what is kept. Lost messages may have moved a row; and a repeated batch finds rows that it has
+    written itself."""
     for action in actions:
         if (row := kept.get(action.id)) is not None:
             touched = [one for one in row.touched() if before is None or one not in before]
@@ -107,7 +107,7 @@ def keep_former(
 
 
 def truncated_row(table: str, row: MemberRow) -> dict[str, Any]:
-    """What is kept of a row whose table was emptied, until all that it touched is composed."""
+    """Returns what is kept of a row whose table was truncated, until all that it affected is composed."""
     return {"t": table, "n": "", "j": (), "f": _stored(row.touched())}
 
 
@@ -116,22 +116,22 @@ def _stored(touched: Sequence[Touched]) -> list[Any]:
 
 
 class TooManyRows(Exception):
-    """A list would have more rows than it may."""
+    """A list would have more rows than allowed."""
 
 
 def token_of(name: str, sign: str, values: Sequence[Any]) -> str:
-    """Values are compared as texts."""
+    """Returns a token; values are compared as texts."""
     text = orjson.dumps([value if isinstance(value, str) else str(value) for value in values]).decode()
     return name + sign + (text if len(text) <= _MAX_TOKEN else hashlib.sha256(text.encode()).hexdigest())
 
 
 def document_token(document: Document) -> str:
-    """What the row of a document is found by."""
+    """Returns the token by which the row of a document is found."""
     return token_of("", _DOCUMENT, document)
 
 
 def stored_row(name: str, source: Mapping[str, Any]) -> MemberRow:
-    """A row of the index of rows."""
+    """Returns a row of the index of rows."""
     document = source.get("o")
     return MemberRow(
         name,
@@ -165,7 +165,7 @@ class _Node(NamedTuple):
     patterns: list[re.Pattern[str]]
     join: JoinSettings | None
     joins: list[JoinSettings]
-    """Those whose parent this is."""
+    """Those with this parent."""
 
 
 class JoinTree:
@@ -174,15 +174,15 @@ class JoinTree:
     def __init__(
         self, settings: IndexSettings, *, tombstones: bool = False, into: str = "", replaced: bool = False
     ) -> None:
-        """`into` is an index that is filled in place of the one that is declared, which is `replaced` then. Raises
-        MessageError when no index can have the name."""
+        """`into` is an index that is filled in place of the declared one, which is `replaced` then. Raises MessageError
+        if no index can have the name."""
         self.settings = settings
         self.target = into or index_name(settings.name, "", "")
         self.rows_index = rows_index(self.target)
         self.gone = TOMBSTONE if tombstones else None
         self.structure = "" if replaced else _structure(settings)
-        """By what rows find each other and their documents; rows that are kept for another one find nothing. "" of an
-        index that is replaced, where that does not matter."""
+        """How rows find each other and their documents; rows that are kept for another structure find nothing. "" for
+        an index that is replaced, where that does not matter."""
         self._nodes: dict[str, _Node] = {}
         by_parent: dict[str, list[JoinSettings]] = {}
         for join in settings.join:
@@ -194,8 +194,8 @@ class JoinTree:
         self._plans: dict[tuple[Any, ...], tuple[MemberPlan, ...]] = {}
 
     def plans(self, message: Rows) -> tuple[MemberPlan, ...]:
-        """For each part that the message's table has in the documents. Raises UnfitTable, and LacksColumn of a message
-        without a column of `on`."""
+        """Returns a plan for each part that the message's table has in the documents. Raises UnfitTable, and
+        LacksColumn for a message without a column of `on`."""
         key = message.database, message.table, tuple(message.types.items())
         known = self._plans.get(key)
         if known is None:
@@ -206,7 +206,7 @@ class JoinTree:
         return known
 
     def nodes_of(self, database: str, table: str) -> list[str]:
-        """The nodes that have a table."""
+        """Returns the nodes that have a table."""
         name = f"{database}.{table}"
         return [node.name for node in self._nodes.values() if any(one.fullmatch(name) for one in node.patterns)]
 
@@ -214,7 +214,7 @@ class JoinTree:
         return self._nodes[name]
 
     def place(self, node: str, properties: dict[str, Property]) -> dict[str, Property]:
-        """The mapping of a node's fields where they are in the document."""
+        """Returns the mapping of a node's fields at their position in the document."""
         while (join := self._nodes[node].join) is not None:
             if join.shape != "fields":
                 nested = {"type": "nested"} if join.shape == "list" and join.nested else {}
@@ -223,17 +223,17 @@ class JoinTree:
         return properties
 
     def most(self, node: str) -> int:
-        """Rows of a node that may belong to one row of its parent."""
+        """Returns how many rows of a node may belong to one row of its parent."""
         join = self._nodes[node].join
         return join.most if join is not None else _MOST_OWN
 
     def wanted(self, rows: Iterable[MemberRow]) -> set[str]:
-        """The tokens of the rows that belong to these."""
+        """Returns the tokens of the rows that belong to these."""
         return {_flip(one, _UP, _DOWN) for row in rows for one in row.tokens if _sign(one) == _UP}
 
     def compose(self, rows: Iterable[MemberRow], joined: Mapping[str, list[MemberRow]]) -> dict[str, Any] | None:
-        """The document of which `rows` are the index's own, one but where tables share an id; None when there is none.
-        `joined` are all rows below by their token. Raises TooManyRows."""
+        """Returns the document of which `rows` are the index's own, one unless tables share an id; None if there is
+        none. `joined` are all rows below by their token. Raises TooManyRows."""
         for row in sorted(rows, key=_order):
             body: dict[str, Any] = {}
             if self._fill(ROOT, row, joined, body):
@@ -241,7 +241,8 @@ class JoinTree:
         return None
 
     def _fill(self, node: str, row: MemberRow, joined: Mapping[str, list[MemberRow]], body: dict[str, Any]) -> bool:
-        """Puts a row and what belongs to it into `body`; False when it does not count, for want of a required one."""
+        """Adds a row and what belongs to it to `body`; returns False if it does not count, because a required one is
+        missing."""
         body.update(row.fields)
         for join in self._nodes[node].joins:
             token = next((one for one in row.tokens if one.startswith(join.name + _UP)), None)
@@ -287,7 +288,7 @@ def _structure(settings: IndexSettings) -> str:
 
 
 def _order(row: MemberRow) -> tuple[list[tuple[int, int, str]], str]:
-    """By the key, which ends the id: whole numbers by their value, before texts."""
+    """Returns the sort key, from the key at the end of the id: integers by their value, before texts."""
     key = row.id.split("|", 2)[-1]
     values: Any = [key]
     if key.startswith("["):
@@ -327,7 +328,7 @@ class MemberPlan:
         self.properties = tree.place(node, projection.properties)
 
     def changes(self, message: Rows) -> Iterator[RowChange]:
-        """Of each row of the message. Raises MessageError."""
+        """Yields the change of each row of the message. Raises MessageError."""
         for i, (row, old) in enumerate(zip(message.rows, message.olds, strict=True)):
             version = message.version + i * message.step
             deleted = message.operation == "DELETE"
@@ -337,13 +338,13 @@ class MemberPlan:
             if former is not None:
                 try:
                     before = self._kept(message.keys, former, i)
-                except MessageError:  # it is not whole: what is kept says what it touched
+                except MessageError:  # it is incomplete: the kept row has what it affected
                     known = False
             name, actions = self._row_id(message.keys, row), []
             if former is not None and (old_name := self._row_id(message.keys, former)) != name:
                 actions.append(self._action(old_name, None, version, i))
             actions.append(self._action(name, after, version, i))
-            # What Spark computes is there for the row as it is now only, so that it always counts as changed.
+            # Computed fields exist only for the present row, so it always counts as changed.
             same = before == after and known and not self._projection.computed
             then, now = _touches(before), _touches(after)
             yield RowChange(actions, [] if same else list(dict.fromkeys(then + now)), then if known else None)
@@ -359,7 +360,7 @@ class MemberPlan:
         return Action(index, name, version, body, number)
 
     def _kept(self, keys: Sequence[str], row: Row, number: int) -> MemberRow | None:
-        """None for a row that counts as deleted. Raises MessageError."""
+        """Returns what is kept; None for a row that counts as deleted. Raises MessageError."""
         if self._projection.is_deleted(row):
             return None
         fields = self._projection.fields(row, number)
@@ -385,7 +386,7 @@ class MemberPlan:
 
 
 def _values(row: Row, columns: Sequence[str]) -> list[Any] | None:
-    """None where one of them is NULL: NULL equals nothing. Raises MessageError when one is absent."""
+    """Returns the values; None if one of them is NULL: NULL equals nothing. Raises MessageError if one is absent."""
     values = []
     for column in columns:
         if column not in row:
@@ -397,8 +398,8 @@ def _values(row: Row, columns: Sequence[str]) -> list[Any] | None:
 
 
 class JoinTrees:
-    """The indexes with joins that [[index]] declares, and those that are filled to take their place: `doubles` has
-    these by the names of the first."""
+    """The declared indexes with joins, and those that are filled to replace them: `doubles` has these by the names of
+    the first."""
 
     def __init__(
         self,
@@ -417,5 +418,5 @@ class JoinTrees:
                     self.trees[into] = JoinTree(one, tombstones=tombstones, into=into)
 
     def plans(self, message: Rows) -> list[MemberPlan]:
-        """Those for the message's table. Raises UnfitTable."""
+        """Returns the plans for the message's table. Raises UnfitTable."""
         return [plan for tree in self.trees.values() for plan in tree.plans(message)] if self.trees else []

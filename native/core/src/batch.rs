@@ -1,4 +1,4 @@
-//! Messages of one topic's partition: values, keys and headers in columns, each one piece of memory.
+//! Messages of one topic's partition: values, keys and headers in columns, each of them one piece of memory.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ pub type Shared = Arc<Mutex<Batch>>;
 
 const NULL: u64 = 1 << 63;
 
-/// A column of byte strings, or of none.
+/// A column of byte strings, or none for a message.
 #[derive(Debug, Default)]
 pub struct Values {
     bytes: Vec<u8>,
@@ -30,7 +30,7 @@ impl Values {
         self.ends.len()
     }
 
-    /// The value of one message. Panics behind the last, as a slice does.
+    /// Returns the value of one message. Panics after the last, as a slice does.
     pub fn get(&self, i: usize) -> Option<&[u8]> {
         let end = self.ends[i];
         if end & NULL != 0 {
@@ -40,18 +40,18 @@ impl Values {
         Some(&self.bytes[start as usize..end as usize])
     }
 
-    /// Bytes of all values.
+    /// Returns the bytes of all values.
     pub fn total(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Bytes of the largest value.
+    /// Returns the bytes of the largest value.
     pub fn largest(&self) -> usize {
         (0..self.count()).filter_map(|i| self.get(i)).map(<[u8]>::len).max().unwrap_or(0)
     }
 }
 
-/// A column of headers, kept as Kafka's records have them: their count, then name and value of each with lengths.
+/// A column of headers, stored as in Kafka's records: their count, then name and value of each with lengths.
 #[derive(Debug, Default)]
 pub struct Headers {
     bytes: Vec<u8>,
@@ -71,7 +71,7 @@ impl Headers {
         self.bytes.extend_from_slice(value);
     }
 
-    /// Adds headers that are written as they stand here.
+    /// Adds headers that are already encoded.
     pub fn add_written(&mut self, written: &[u8]) {
         self.bytes.extend_from_slice(written);
     }
@@ -84,13 +84,13 @@ impl Headers {
         self.ends.len()
     }
 
-    /// One message's headers as they are written. Panics behind the last, as a slice does.
+    /// Returns one message's encoded headers. Panics after the last, as a slice does.
     pub fn raw(&self, i: usize) -> &[u8] {
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
         &self.bytes[start as usize..self.ends[i] as usize]
     }
 
-    /// One message's headers, read back.
+    /// Returns one message's headers, decoded.
     pub fn get(&self, i: usize) -> Fit<Vec<(&[u8], &[u8])>> {
         let mut raw = self.raw(i);
         let count = take_varint(&mut raw)?;
@@ -126,7 +126,7 @@ fn take_varint(raw: &mut &[u8]) -> Fit<usize> {
     Err(Unfit)
 }
 
-/// Columns that run beside each other, and what native code has put into them.
+/// Parallel columns, and counts of what native code has put into them.
 #[derive(Debug, Default)]
 pub struct Batch {
     pub values: Values,
@@ -135,9 +135,9 @@ pub struct Batch {
     pub keys: Option<Values>,
     /// Rows of those messages.
     pub rows: u64,
-    /// What they are charged in a queue that is bounded by bytes.
+    /// The bytes that they count in a bounded queue.
     pub size: u64,
-    /// Commit time of the last of them, and how many messages there were with it.
+    /// Commit time of the last of them, and the number of messages at that time.
     pub commit_us: u64,
     pub told: usize,
 }

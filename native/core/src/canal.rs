@@ -1,11 +1,11 @@
-//! Canal's flat messages, with a key or without.
+//! Canal's flat messages, with or without a key.
 
 use crate::output::{Message, Stage};
 use crate::table::{Change, Operation, Table};
 use crate::text::put;
 use crate::{Fit, Unfit};
 
-/// What is the same in each of Canal's messages about the table.
+/// The constant parts of Canal's messages about the table.
 #[derive(Debug, Clone)]
 pub struct Canal {
     pub middle: Vec<u8>,
@@ -13,7 +13,7 @@ pub struct Canal {
     pub tail: Vec<u8>,
     /// Exactly Canal's fields: no `_pos`, and whole seconds.
     pub compat: bool,
-    /// In `old` all rows of a message have the columns that changed in any.
+    /// Whether in `old` all rows of a message have the columns that changed in any.
     pub uniform: bool,
     /// The record's key up to its first column, and its columns, none without a primary key; "" without keys.
     pub key_head: Vec<u8>,
@@ -44,7 +44,7 @@ impl Table {
         })
     }
 
-    /// A message a row with its key, and a tombstone behind each delete.
+    /// Makes a message a row with its key, and a tombstone after each delete.
     fn stage_keyed(&self, format: &Canal, change: &Change, number: u64, stage: &mut Stage) -> Fit<()> {
         if change.operation == Operation::Update {
             let fields: Vec<usize> = format.keys.iter().map(|&key| self.columns[key].field).collect();
@@ -82,7 +82,7 @@ impl Table {
         Ok(())
     }
 
-    /// A message of the rows `stage.members`.
+    /// Makes a message of the rows `stage.members`.
     fn canal_message(
         &self,
         format: &Canal,

@@ -1,11 +1,11 @@
-//! Debezium's messages: one a row, with its key, and a tombstone behind a delete.
+//! Debezium's messages: one a row, with its key, and a tombstone after a delete.
 
 use crate::output::{Message, Stage};
 use crate::table::{Change, Image, Operation, Table};
 use crate::text::{self, put};
 use crate::{Fit, Unfit};
 
-/// What is the same in each message about a table.
+/// The constant parts of the messages about a table.
 #[derive(Debug, Clone)]
 pub struct Debezium {
     pub value_head: Vec<u8>,
@@ -90,7 +90,7 @@ impl Table {
         Ok(())
     }
 
-    /// Writes what stands before the row's number, and behind it: the same in all messages of an event.
+    /// Writes what comes before the row's number, and after it: the same in all messages of an event.
     fn source(&self, format: &Debezium, change: &Change, stage: &mut Stage) {
         let Stage { head: out, foot, .. } = stage;
         out.clear();

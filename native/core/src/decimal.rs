@@ -3,7 +3,7 @@
 use crate::text;
 use crate::{Fit, Unfit};
 
-/// Bytes that hold 0 to 9 digits.
+/// Bytes of 0 to 9 digits.
 const BYTES: [usize; 10] = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4];
 const POWERS: [u32; 10] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000];
 const LARGEST: usize = 65;
@@ -18,7 +18,7 @@ pub struct Decimal {
 }
 
 impl Decimal {
-    /// Refuses what no server has.
+    /// Returns the layout. Refuses what no server has.
     pub fn new(precision: usize, scale: usize) -> Fit<Self> {
         if precision == 0 || precision > LARGEST || scale > precision {
             return Err(Unfit);
@@ -94,7 +94,7 @@ impl Decimal {
     }
 }
 
-/// The next group; the first bit of all bytes is inverted, and for a negative number every bit besides.
+/// Returns the next group; the first bit of all bytes is inverted, and for a negative number also every bit.
 fn group(raw: &[u8], at: &mut usize, digits: usize, mask: u8) -> Fit<u32> {
     let mut value = 0u32;
     let mut sign = if *at == 0 { 0x80 } else { 0 };

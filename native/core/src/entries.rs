@@ -1,6 +1,6 @@
 //! Canal's protobuf entries: a packet a message, each with one entry (`headrace/formats/canal/entries.py`).
 //!
-//! A field of protobuf begins with its length. So the texts of all columns are printed first, and then everything is
+//! A protobuf field begins with its length. So the texts of all columns are printed first, and then everything is
 //! written once, in order.
 
 use crate::fields::{unsigned_int, Kind, Style};
@@ -8,18 +8,18 @@ use crate::output::{Message, Stage};
 use crate::table::{Change, Column, Image, Operation, Table};
 use crate::{Fit, Unfit};
 
-/// What is the same in each entry about a table.
+/// The constant parts of the entries about a table.
 #[derive(Debug, Clone)]
 pub struct Entries {
     /// The beginning of the entry's header.
     pub header: Vec<u8>,
     /// By the published columns.
     pub cells: Vec<Constants>,
-    /// Times are those at which the statements began, in whole seconds.
+    /// Whether times are those at which the statements began, in whole seconds.
     pub compat: bool,
 }
 
-/// What is the same in all values of a column.
+/// The constant parts of a column's values.
 #[derive(Debug, Clone)]
 pub struct Constants {
     /// What is before a value, after it, and before NULL.
@@ -31,7 +31,7 @@ pub struct Constants {
 }
 
 impl Entries {
-    /// Whether it is the format of a table with these columns.
+    /// Returns whether it is the format of a table with these columns.
     pub fn fits(&self, columns: &[Column]) -> bool {
         self.cells.len() == columns.len() && columns.iter().all(|one| matches!(one.style, Style::Text(_)))
     }
@@ -40,16 +40,16 @@ impl Entries {
 /// A column of one row image.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cell {
-    /// Where in `Stage::texts` its text is; None for NULL.
+    /// The range of its text in `Stage::texts`; None for NULL.
     text: Option<(usize, usize)>,
-    /// Whether it is an integer that `Constants::before_small` is about.
+    /// Whether `Constants::before_small` applies to the integer.
     small: bool,
     updated: bool,
     /// Bytes of the message CanalEntry.Column.
     size: usize,
 }
 
-/// Where an event is, and whose it is.
+/// The position of an event, and who made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     pub offset: u64,
@@ -61,7 +61,7 @@ pub struct Event {
     pub thread: u32,
 }
 
-/// What is the same in the entries about the begin and end of transactions.
+/// The constant parts of the entries about the begin and end of transactions.
 #[derive(Debug, Clone)]
 pub struct Marks {
     /// Where they go.
@@ -136,7 +136,7 @@ fn varint_size(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
-/// Bytes of a field with so many bytes in it.
+/// Returns the bytes of a field with content of this size.
 fn field_size(size: usize) -> usize {
     1 + varint_size(size as u64) + size
 }
@@ -168,7 +168,7 @@ fn begin_packet(out: &mut Vec<u8>, batch: u64, header: &[u8], kind: u8, store: u
     number(out, 0x1A, store as u64);
 }
 
-/// The entry of a packet that has one, as a field of Messages; Unfit for anything else.
+/// Returns the entry of a packet that has one, as a field of Messages; Unfit for anything else.
 pub fn entry_in(packet: &[u8]) -> Fit<&[u8]> {
     let body = after_varint(packet.strip_prefix(PACKET).ok_or(Unfit)?)?;
     after_varint(body.strip_prefix(&[0x08]).ok_or(Unfit)?)
@@ -179,7 +179,7 @@ fn after_varint(raw: &[u8]) -> Fit<&[u8]> {
     Ok(&raw[last + 1..])
 }
 
-/// Writes an entry's header up to the type of event; `begin` is what comes first in it.
+/// Writes an entry's header up to the type of event; `begin` is its first part.
 fn begin_header(out: &mut Vec<u8>, begin: &[u8], compat: bool, file: &[u8], event: &Event, commit_us: u64) {
     out.extend_from_slice(begin);
     field(out, 0x12, file);
@@ -220,7 +220,7 @@ impl Operation {
         }
     }
 
-    /// The lists of a row that have columns.
+    /// Returns the lists of a row that have columns.
     fn lists(self) -> &'static [u8] {
         match self {
             Operation::Insert => &[AFTER],
@@ -250,7 +250,7 @@ impl Table {
         })
     }
 
-    /// An entry of the rows `stage.members`.
+    /// Makes an entry of the rows `stage.members`.
     fn entry(
         &self,
         format: &Entries,
@@ -298,7 +298,7 @@ impl Table {
         Ok(())
     }
 
-    /// Prints the columns of the rows `stage.members`, and notes how large everything becomes.
+    /// Prints the columns of the rows `stage.members`, and computes all sizes.
     fn read_rows(&self, format: &Entries, change: &Change, stage: &mut Stage) -> Fit<()> {
         let Stage { members, texts, cells, sizes, scratch, .. } = stage;
         texts.clear();
@@ -311,7 +311,7 @@ impl Table {
                 size += self.read_image(format, change, before, false, texts, cells)?;
                 let first = cells.len() - self.columns.len();
                 for (at, column) in self.columns.iter().enumerate() {
-                    // What has not changed has the same text.
+                    // An unchanged value has the same text.
                     let mut cell = cells[first + at];
                     if before[column.field].of(change.data) != image[column.field].of(change.data) {
                         cell = self.read_cell(&format.cells[at], column, change, image, texts)?;
@@ -377,7 +377,7 @@ impl Cell {
         }
     }
 
-    /// Notes the cell with its size; bytes of its field in the row.
+    /// Adds the cell with its size; returns the bytes of its field in the row.
     fn note(mut self, constants: &Constants, cells: &mut Vec<Cell>) -> usize {
         let value = self.text.map_or(0, |(start, end)| if end > start { field_size(end - start) } else { 0 });
         let updated = if self.updated { UPDATED.len() } else { 0 };

@@ -1,18 +1,18 @@
-//! Columns: how each stands in a row image, and how a format prints it.
+//! Columns: the layout of each in a row image, and how a format prints it.
 
 use crate::decimal::Decimal;
 use crate::{json, numbers, temporal, text};
 use crate::{Fit, Unfit};
 
-/// How many bytes a column takes.
+/// The size of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     Fixed(usize),
-    /// Bytes of the length that stands before the value.
+    /// Bytes of the length before the value.
     Var(usize),
 }
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Debug, Clone)]
 pub enum Kind {
     /// 1, 2, 3, 4 or 8 bytes, little endian.
@@ -47,13 +47,13 @@ pub enum Kind {
     Time {
         fsp: usize,
     },
-    /// Bytes of the length; the characters of a one-byte character set as UTF-8 (an empty one is none), or None for
+    /// Bytes of the length; the characters of a one-byte character set as UTF-8 (an empty one is invalid), or None for
     /// UTF-8 itself.
     Text {
         length: usize,
         characters: Option<Box<[Vec<u8>; 256]>>,
     },
-    /// Bytes of the length, and to how many bytes zeros are added.
+    /// Bytes of the length, and the size up to which zeros are added.
     Bytes {
         length: usize,
         pad: usize,
@@ -63,7 +63,7 @@ pub enum Kind {
     },
 }
 
-/// A member of an ENUM or SET, as it is and as it is within a JSON string.
+/// A member of an ENUM or SET, plain and as within a JSON string.
 #[derive(Debug, Clone)]
 pub struct Label {
     plain: Vec<u8>,
@@ -100,7 +100,7 @@ pub enum Style {
     Number,
     /// A DECIMAL, or a whole number, as base64 of Java's BigInteger.
     Unscaled,
-    /// A DECIMAL as a JSON number, by way of a double.
+    /// A DECIMAL as a JSON number, converted through a double.
     Real,
     /// An unsigned number that wraps into a signed one.
     Wrapped,
@@ -108,9 +108,9 @@ pub enum Style {
     Truth,
     /// Bits as base64, little endian.
     Bits(usize),
-    /// Days since 1970; with what stands for a date that is none.
+    /// Days since 1970; with the value for an invalid date.
     Days(Vec<u8>),
-    /// Time in units of so many microseconds, since 1970 or midnight.
+    /// Time in units of this many microseconds, since 1970 or midnight.
     Time { unit: i64, zero: Vec<u8> },
     /// `YYYY-MM-DDThh:mm:ssZ` in quotes.
     Zoned(Vec<u8>),
@@ -136,12 +136,12 @@ impl Kind {
         }
     }
 
-    /// Whether any bytes are a value.
+    /// Returns whether any bytes are a valid value.
     pub fn takes_any(&self) -> bool {
         matches!(self, Kind::Int { .. } | Kind::Bit { .. } | Kind::Bytes { .. } | Kind::Double | Kind::Year)
     }
 
-    /// Whether two values are equal, given that their bytes are not. May write to `scratch`.
+    /// Returns whether two values are equal, given that their bytes are not. May write to `scratch`.
     pub fn same(&self, a: &[u8], b: &[u8], scratch: &mut Vec<u8>) -> Fit<bool> {
         match *self {
             Kind::Int { .. } | Kind::Bit { .. } => Ok(false),
@@ -157,12 +157,12 @@ impl Kind {
         }
     }
 
-    /// Writes what MySQL prints, without quotes; text is escaped for a JSON string.
+    /// Writes the text of MySQL, without quotes; escaped for a JSON string.
     pub fn value(&self, out: &mut Vec<u8>, raw: &[u8], binary: Binary) -> Fit<()> {
         self.print::<true>(out, raw, binary)
     }
 
-    /// Writes what MySQL prints; text is as it is.
+    /// Writes the text of MySQL, unescaped.
     pub fn plain(&self, out: &mut Vec<u8>, raw: &[u8], binary: Binary) -> Fit<()> {
         self.print::<false>(out, raw, binary)
     }
@@ -333,7 +333,7 @@ impl Style {
                     None => out.extend_from_slice(zero),
                 }
             }
-            // Milliseconds of a time are cut off towards zero.
+            // Milliseconds of a time are truncated towards zero.
             (Style::Time { unit, .. }, Kind::Time { fsp }) => text::int(out, temporal::time(raw)?.micros(*fsp) / unit),
             (Style::Zoned(zero), Kind::Timestamp { fsp }) => match temporal::timestamp(raw)? {
                 Some(value) => {
@@ -350,7 +350,8 @@ impl Style {
     }
 }
 
-/// Base64 of decimal digits as Java's BigInteger writes the number: two's complement, as few bytes as will do.
+/// Writes base64 of decimal digits as Java's BigInteger writes the number: two's complement, in as few bytes as
+/// possible.
 fn big_integer(out: &mut Vec<u8>, digits: &[u8], negative: bool) {
     if digits.len() < 20 {
         let value = digits.iter().fold(0u64, |value, digit| value * 10 + u64::from(digit - b'0'));
@@ -368,7 +369,7 @@ fn big_integer(out: &mut Vec<u8>, digits: &[u8], negative: bool) {
     integer_bytes(out, &bytes, negative);
 }
 
-/// The same of a size in big endian.
+/// Does the same for a magnitude in big endian.
 fn integer_bytes(out: &mut Vec<u8>, size: &[u8], negative: bool) {
     let mut bytes = Vec::with_capacity(size.len() + 1);
     bytes.push(0);

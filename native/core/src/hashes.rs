@@ -1,9 +1,9 @@
-//! The partition that Kafka's own clients give to a key.
+//! The partition that Kafka's own clients assign to a key.
 
 const SEED: u32 = 0x9747_B28C;
 const M: u32 = 0x5BD1_E995;
 
-/// Murmur 2 with Kafka's seed (`org.apache.kafka.common.utils.Utils.murmur2`).
+/// Returns Murmur 2 with Kafka's seed (`org.apache.kafka.common.utils.Utils.murmur2`).
 pub fn murmur2(data: &[u8]) -> u32 {
     let mut value = SEED ^ data.len() as u32;
     let mut words = data.chunks_exact(4);
@@ -24,7 +24,7 @@ pub fn murmur2(data: &[u8]) -> u32 {
     value ^ value >> 15
 }
 
-/// `toPositive(murmur2(key)) % partitions`.
+/// Returns `toPositive(murmur2(key)) % partitions`.
 pub fn partition(key: &[u8], partitions: u32) -> u32 {
     (murmur2(key) & 0x7FFF_FFFF) % partitions
 }

@@ -1,6 +1,7 @@
-//! MySQL's binary JSON to text, as CAST(column AS CHAR) prints it (wire format: MySQL's json_binary.h).
+//! Prints MySQL's binary JSON as text, as CAST(column AS CHAR) does (wire format: MySQL's json_binary.h).
 //!
-//! Values of types that JSON lacks (a DECIMAL, a DATETIME) are Python's work. The limits are those of `headrace/mysql/values/jsonb.py`: what it refuses is refused here.
+//! Values of types that JSON lacks (a DECIMAL, a DATETIME) are left to Python. The limits are those of
+//! `headrace/mysql/values/jsonb.py`: what it refuses is refused here.
 
 use crate::{numbers, text};
 use crate::{Fit, Unfit};
@@ -36,7 +37,7 @@ fn bytes<const N: usize>(b: &[u8], at: usize) -> Fit<[u8; N]> {
     b.get(at..end).and_then(|raw| raw.try_into().ok()).ok_or(Unfit)
 }
 
-/// A length in groups of 7 bits, low first, and where it ends.
+/// Returns a length in groups of 7 bits, low first, and where it ends.
 fn length(b: &[u8], mut at: usize) -> Fit<(usize, usize)> {
     let mut n = 0u64;
     for shift in [0, 7, 14, 21, 28] {
@@ -50,7 +51,7 @@ fn length(b: &[u8], mut at: usize) -> Fit<(usize, usize)> {
     Err(Unfit)
 }
 
-/// The bytes behind a length.
+/// Returns the bytes after a length.
 fn counted(b: &[u8], at: usize) -> Fit<&[u8]> {
     let (n, at) = length(b, at)?;
     b.get(at..at.checked_add(n).ok_or(Unfit)?).ok_or(Unfit)
@@ -92,8 +93,9 @@ impl Width {
     }
 }
 
-/// An object or array: count, size, an entry a key (offset, 2 bytes of length), an entry a value (type byte, then the
-/// value itself when it is small enough, else its offset), the keys, the values. Offsets count from its first byte.
+/// Writes an object or array: count, size, an entry for each key (offset, 2 bytes of length), an entry for each value
+/// (type byte, then the value itself if it is small enough, else its offset), the keys, the values. Offsets count from
+/// its first byte.
 fn container(out: &mut Vec<u8>, b: &[u8], kind: u8, start: usize, depth: u32) -> Fit<()> {
     let width = Width(if kind == SMALL_OBJECT || kind == SMALL_ARRAY { 2 } else { 4 });
     let object = kind == SMALL_OBJECT || kind == LARGE_OBJECT;
@@ -141,7 +143,7 @@ fn key(b: &[u8], start: usize, entry: usize, width: Width) -> Fit<&[u8]> {
     b.get(at..at + n).ok_or(Unfit)
 }
 
-/// Refuses keys that share bytes, in which a small document could mean a large text.
+/// Refuses keys that share bytes, with which a small document could have a large text.
 fn check_keys(b: &[u8], start: usize, head: usize, count: usize, width: Width) -> Fit<()> {
     let (mut first, mut last, mut sum) = (usize::MAX, 0, 0);
     for i in 0..count {
@@ -156,7 +158,7 @@ fn check_keys(b: &[u8], start: usize, head: usize, count: usize, width: Width) -
     Ok(())
 }
 
-/// Writes one value; returns how many bytes of the document it used up besides its text.
+/// Writes one value; returns how many bytes of the document it used besides its text.
 fn member(out: &mut Vec<u8>, b: &[u8], start: usize, entry: usize, width: Width, depth: u32) -> Fit<usize> {
     let kind = b[entry];
     let offset = width.number(b, entry + 1)?;

@@ -1,7 +1,7 @@
-//! Binlog bytes to messages, without Python: what `headrace` does a row at a time, done in native code.
+//! Turns binlog bytes into messages, without Python: the per-row work of `headrace` in native code.
 //!
-//! Everything here may refuse: whatever is unusual, damaged or not known returns [`Unfit`], and Python, which is
-//! complete, looks at the same bytes and does the work or raises the error.
+//! Every function may refuse: anything unusual, damaged or unknown returns [`Unfit`], and Python, which is complete,
+//! reads the same bytes and does the work or raises the error.
 
 #![forbid(unsafe_code)]
 
@@ -22,9 +22,9 @@ pub mod table;
 pub mod temporal;
 pub mod text;
 
-/// Python has to look at it.
+/// Python must handle it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unfit;
 
-/// What may have to be left to Python.
+/// A result that may have to be left to Python.
 pub type Fit<T> = Result<T, Unfit>;

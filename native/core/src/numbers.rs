@@ -1,4 +1,4 @@
-//! FLOAT and DOUBLE as MySQL prints them, and as Python's `repr` does.
+//! Prints FLOAT and DOUBLE as MySQL does, and as Python's `repr` does.
 
 use crate::{Fit, Unfit};
 
@@ -87,7 +87,7 @@ impl Digits {
     }
 }
 
-/// As `headrace_common.numbers.float_text`: MySQL's text.
+/// Does what `headrace_common.numbers.float_text` does: MySQL's text.
 pub fn float_text(out: &mut Vec<u8>, x: f64) -> Fit<()> {
     let made = digits_of(x)?;
     if made.negative {
@@ -103,7 +103,7 @@ pub fn float_text(out: &mut Vec<u8>, x: f64) -> Fit<()> {
     Ok(())
 }
 
-/// The same of a number in a JSON document, which stays a double: with `.0` when it looks whole.
+/// Does the same for a number in a JSON document, which stays a double: with `.0` if it looks whole.
 pub fn json_double(out: &mut Vec<u8>, x: f64) -> Fit<()> {
     let at = out.len();
     float_text(out, x)?;
@@ -113,7 +113,7 @@ pub fn json_double(out: &mut Vec<u8>, x: f64) -> Fit<()> {
     Ok(())
 }
 
-/// As Python's `repr` of a float.
+/// Does what Python's `repr` of a float does.
 pub fn repr(out: &mut Vec<u8>, x: f64) -> Fit<()> {
     let made = digits_of(x)?;
     if made.negative {
@@ -133,7 +133,8 @@ pub fn repr(out: &mut Vec<u8>, x: f64) -> Fit<()> {
     Ok(())
 }
 
-/// As `headrace_common.numbers.float32`: the shortest decimal number, from six digits on, that is the same FLOAT.
+/// Does what `headrace_common.numbers.float32` does: the shortest decimal number, from six digits on, that is the same
+/// FLOAT.
 pub fn float32(x: f32) -> Fit<f64> {
     if !x.is_finite() {
         return Err(Unfit);

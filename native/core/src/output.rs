@@ -1,4 +1,4 @@
-//! The messages of events on their way into batches, with their ids and headers.
+//! The messages of events before they are put into batches, with their ids and headers.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -8,14 +8,14 @@ use crate::table::{Change, Operation, Table};
 use crate::text::{self, put};
 use crate::{Fit, Unfit};
 
-/// One message that is made, and not yet in a batch. Ranges are those of `Stage::bytes`.
+/// One message that is made, and not yet in a batch. Ranges refer to `Stage::bytes`.
 #[derive(Debug, Clone, Copy)]
 pub struct Message {
     pub slot: u32,
     /// None is a tombstone.
     pub value: Option<(usize, usize)>,
     pub key: Option<(usize, usize)>,
-    /// The event's row that it is about, or begins with, and how many rows it has.
+    /// The event's row that it is about, or begins with, and its number of rows.
     pub row: usize,
     pub rows: usize,
     /// Whether it is the second message about its row.
@@ -23,7 +23,7 @@ pub struct Message {
     pub pos: i64,
 }
 
-/// Memory that is used for event after event.
+/// Memory that is reused for each event.
 #[derive(Debug, Default)]
 pub struct Stage {
     pub bytes: Vec<u8>,
@@ -34,11 +34,11 @@ pub struct Stage {
     pub slots: Vec<u32>,
     pub order: Vec<u32>,
     pub scratch: Vec<u8>,
-    /// Texts of an entry's columns, and what is known of each column and row before they are written.
+    /// Texts of an entry's columns, and facts of each column and row before they are written.
     pub texts: Vec<u8>,
     pub cells: Vec<Cell>,
     pub sizes: Vec<usize>,
-    /// What is the same in all messages of the event: before and behind what only one of them has.
+    /// The parts that all messages of the event share: before and after those of one message.
     pub head: Vec<u8>,
     pub foot: Vec<u8>,
     /// Whether the rows may go to several partitions.
@@ -53,7 +53,7 @@ impl Stage {
     }
 }
 
-/// Rows of one table since somebody last asked.
+/// Rows of one table since the last call.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Counter {
     pub inserted: u64,
@@ -62,25 +62,25 @@ pub struct Counter {
     pub commit_us: u64,
 }
 
-/// Opens the batch of a slot, which stands for a topic's partition; fails when Python does.
+/// Opens the batch of a slot, which is a topic's partition; fails if Python does.
 pub trait Opener {
     fn open(&mut self, slot: u32) -> Fit<Shared>;
 }
 
-/// Where the messages of one destination go. The rest is Python's: `slots` only remember what it has opened.
+/// Where the messages of one destination go. Python decides all else: `slots` only remember what it has opened.
 #[derive(Debug)]
 pub struct Output {
     slots: Vec<Option<Shared>>,
     counters: Vec<Counter>,
     touched: Vec<usize>,
     server_uuid: Vec<u8>,
-    /// The header that every message has, as it is written.
+    /// The header of every message, encoded.
     epoch: Vec<u8>,
     overhead: u64,
     keyed: bool,
     one_log: bool,
     pub rows_per_message: usize,
-    /// Set where the begin and end of transactions are published.
+    /// Set if the begin and end of transactions are published.
     pub marks: Option<Marks>,
     pub now_ms: u64,
     /// Canal's `id` of the last message.
@@ -95,7 +95,7 @@ pub struct Output {
     place: Vec<u8>,
 }
 
-/// What all messages of an event share besides its change.
+/// What all messages of an event share, besides its change.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin {
     /// Where its transaction begins.
@@ -105,8 +105,8 @@ pub struct Origin {
 }
 
 impl Output {
-    /// `overhead`: what a message is charged besides its bytes. `keyed`: whether messages have keys. `one_log`: what
-    /// goes into another batch has to stand behind what is there, so opening one closes the others.
+    /// `overhead`: the bytes that a message counts besides its content. `keyed`: whether messages have keys. `one_log`:
+    /// messages of another batch must come after those that exist, so opening one closes the others.
     pub fn new(
         server_uuid: &[u8],
         epoch: i64,
@@ -142,31 +142,31 @@ impl Output {
         }
     }
 
-    /// Another topic's partition.
+    /// Adds another topic's partition.
     pub fn add_slot(&mut self) -> u32 {
         self.slots.push(None);
         self.slots.len() as u32 - 1
     }
 
-    /// The number of another table.
+    /// Returns the number of a new table.
     pub fn add_counter(&mut self) -> usize {
         self.counters.push(Counter::default());
         self.counters.len() - 1
     }
 
-    /// The batches that are open get nothing more.
+    /// Adds nothing more to the open batches.
     pub fn close_batches(&mut self) {
         self.slots.fill(None);
     }
 
-    /// The tables that rows were counted of since the last call, by their numbers.
+    /// Returns the tables with rows counted since the last call, by their numbers.
     pub fn take_counters(&mut self) -> Vec<(usize, Counter)> {
         let counters = &mut self.counters;
         self.touched.drain(..).map(|at| (at, std::mem::take(&mut counters[at]))).collect()
     }
 
-    /// Makes the messages of an event, after that of its transaction's begin when it is given. Either all of them are
-    /// in their batches afterwards, or nothing was done.
+    /// Makes the messages of an event, after that of its transaction's begin if given. Either all of them are in their
+    /// batches afterwards, or nothing was done.
     pub fn put(
         &mut self,
         table: &Table,
@@ -238,7 +238,7 @@ impl Output {
         Ok(())
     }
 
-    /// A batch that is open.
+    /// Returns a batch that is open.
     fn opened(&self, slot: u32) -> Shared {
         let Some(shared) = &self.slots[slot as usize] else { unreachable!("it was opened") };
         Arc::clone(shared)
@@ -255,7 +255,7 @@ impl Output {
         Ok(())
     }
 
-    /// Writes the beginning of the ids, and the header that says where the transaction is.
+    /// Writes the beginning of the ids, and the header with the transaction's position.
     fn name(&mut self, file: &[u8], gtid: &[u8], transaction: u64) {
         self.digits.clear();
         put!(&mut self.digits, file, b":", transaction);
@@ -287,7 +287,7 @@ impl Output {
         batch.rows += message.rows as u64;
     }
 
-    /// Adds a message, whose id is written.
+    /// Adds a message, whose id is already written.
     fn add(&mut self, batch: &mut Batch, value: Option<&[u8]>, key: Option<&[u8]>, pos: i64) {
         self.digits.clear();
         text::int(&mut self.digits, pos);
@@ -307,7 +307,7 @@ impl Output {
         self.count += 1;
     }
 
-    /// Whether the id has the row's number: not when the one message of an unsliced event has all of its rows.
+    /// Returns whether the id has the row's number: not if the only message of an unsliced event has all of its rows.
     fn is_numbered(&self, stage: &Stage) -> bool {
         self.keyed || self.rows_per_message != 0 || stage.sliced
     }
@@ -327,7 +327,7 @@ impl Output {
     }
 }
 
-/// A batch to write to. Nothing panics while it holds one, so a poisoned lock still holds whole messages.
+/// Returns a batch to write to. Nothing panics while it is locked, so a poisoned lock still has whole messages.
 pub fn lock(shared: &Shared) -> MutexGuard<'_, Batch> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

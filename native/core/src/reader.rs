@@ -1,5 +1,5 @@
-//! Follows a dump from event to event: cuts packets, checks them, keeps account of transactions, and makes the
-//! messages of rows. It does what is usual and stops before anything else, with the state that Python goes on with.
+//! Follows a dump from event to event: splits packets, checks them, tracks transactions, and makes the messages of
+//! rows. It handles the usual events and stops before any other, with the state from which Python continues.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::{Fit, Unfit};
 const HEAD: usize = 24;
 const LARGE: usize = 0xFF_FFFF;
 const SLICE: Duration = Duration::from_millis(8);
-/// How many events are read between two looks at the clock, less one.
+/// Number of events between two checks of the clock, minus one.
 const LOOK: u64 = 15;
 const QUERY: u8 = 2;
 const XID: u8 = 16;
 const TABLE_MAP: u8 = 19;
 const GTID: u8 = 33;
 const ANONYMOUS_GTID: u8 = 34;
-/// Bytes of a rows event that goes out as a whole, however many rows it has; beyond `PART_BYTES`, or with more than
-/// `PART_ROWS` rows or `PART_VALUES` values, Python gives the rows in parts (`headrace/mysql/rows.py`), and larger
-/// events in slices.
+/// Maximum bytes of a rows event that is published as a whole, however many rows it has; beyond `PART_BYTES`, or with
+/// more than `PART_ROWS` rows or `PART_VALUES` values, Python gives the rows in parts (`headrace/mysql/rows.py`), and
+/// larger events in slices.
 const SMALL_EVENT: usize = 64 << 10;
 const PART_BYTES: usize = 512 << 10;
 const PART_ROWS: usize = 5_000;
@@ -34,29 +34,29 @@ const LARGE_EVENT: usize = 4 << 20;
 const POS_SHIFT: u32 = 11;
 const POS_ROOM: i64 = 1024;
 const POS_LIMIT: i64 = i64::MAX - (1 << 40);
-/// Commit times whose numbers fit into 63 bits, with much to spare.
+/// Commit times whose numbers fit into 63 bits, with a large reserve.
 const LATEST: u64 = 1 << 51;
 const COMMIT_TIME: u64 = (1 << 55) - 1;
 
 /// Why run() has returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// The data is used up; so many bytes the next packet has at least.
+    /// The data is used up; the minimum size of the next packet.
     End(usize),
-    /// Python has to look at the next event.
+    /// Python must handle the next event.
     Python,
-    /// There is more, and others have their turn.
+    /// There is more, and other tasks have their turn.
     Enough,
 }
 
-/// Of which server a transaction is, and its number there.
+/// The server of a transaction, and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     pub source: usize,
     pub number: u64,
 }
 
-/// What Python and native code hand each other: the place in the file, and the transaction under way. The names are
+/// The state that Python and native code exchange: the position in the file, and the open transaction. The names are
 /// those of `headrace/mysql/events/cursor.py` and `transactions.py`.
 #[derive(Debug, Clone, Default)]
 pub struct State {
@@ -74,11 +74,11 @@ pub struct State {
     pub tx_last_pos: i64,
     pub commit_us: u64,
     pub last_commit_us: u64,
-    /// Where the last transaction that ended begins, when it did here.
+    /// Where the last ended transaction begins, if it did here.
     pub last_start: Option<u64>,
     pub server_id: u32,
     pub thread: u32,
-    /// Rows events of the transaction that change headrace's own tables.
+    /// Rows events of the transaction that change only headrace's own tables.
     pub own_events: u64,
     pub gtid: Vec<u8>,
     pub key: Option<Key>,
@@ -94,14 +94,14 @@ pub struct Frame<'a> {
     pub checksums: bool,
     /// Whether to stop as soon as no transaction is open.
     pub eager: bool,
-    /// After so many bytes and messages there is enough.
+    /// The bytes and messages after which it stops.
     pub most_bytes: u64,
     pub most_messages: u64,
 }
 
 #[derive(Debug)]
 enum Rows {
-    /// Nobody wants them.
+    /// They are not captured.
     Dropped,
     /// Python reads them.
     Python,
@@ -119,9 +119,9 @@ struct Known {
 pub struct Reader {
     tables: HashMap<u64, Known>,
     sources: Vec<String>,
-    /// The bytes of those that came from GTID events.
+    /// The bytes of those from GTID events.
     uuids: Vec<([u8; 16], usize)>,
-    /// Kinds of events that mean nothing.
+    /// Kinds of events that are skipped.
     passed: Vec<u8>,
     spans: Vec<Span>,
     /// Events and transactions that were read since these were last set to 0.
@@ -131,7 +131,7 @@ pub struct Reader {
     pub executed: Vec<(usize, u64, u64)>,
 }
 
-/// What the header of an event says.
+/// The content of an event's header.
 struct Header {
     kind: u8,
     start: u64,
@@ -141,26 +141,26 @@ struct Header {
 }
 
 impl State {
-    /// The next number: above all before, and not below the commit time.
+    /// Returns the next number: above all before, and not below the commit time.
     fn next_pos(&self) -> i64 {
         ((self.commit_us << POS_SHIFT) as i64).max(self.last_pos + 1)
     }
 
-    /// The begin or end of the transaction, which gets the next number.
+    /// Returns the begin or end of the transaction, which gets the next number.
     fn mark<'a>(&'a self, frame: &Frame<'a>, event: Event, xid: Option<u64>) -> Mark<'a> {
         Mark { event, xid, pos: self.next_pos(), commit_us: self.commit_us, gtid: &self.gtid, file: frame.file }
     }
 }
 
 impl Header {
-    /// The event as one of the transaction under way.
+    /// Returns the event as one of the open transaction.
     fn event(&self, state: &State) -> Event {
         let Self { start: offset, length, time, .. } = *self;
         Event { offset, length, time, server_id: state.server_id, thread: state.thread }
     }
 }
 
-/// What becomes of one event.
+/// The result of one event.
 enum Done {
     Read,
     Python,
@@ -175,12 +175,12 @@ impl Reader {
         Self { passed: passed.to_vec(), ..Self::default() }
     }
 
-    /// The text of a source's uuid.
+    /// Returns the text of a source's uuid.
     pub fn source(&self, at: usize) -> &str {
         &self.sources[at]
     }
 
-    /// The number of a source by its text.
+    /// Returns the number of a source by its text.
     pub fn source_named(&mut self, name: &str) -> usize {
         self.sources.iter().position(|known| known == name).unwrap_or_else(|| {
             self.sources.push(name.to_owned());
@@ -188,28 +188,28 @@ impl Reader {
         })
     }
 
-    /// Rows of the table with this number are made by `table`; `None` for those that nobody wants.
+    /// Sets `table` for the rows of the table id; `None` if they are not captured.
     pub fn know(&mut self, id: &[u8], body: &[u8], table: Option<Arc<Table>>) {
         let rows = table.map_or(Rows::Dropped, Rows::Made);
         self.tables.insert(number(id), Known { body: body.to_vec(), rows });
     }
 
-    /// Rows of the table with this number are Python's work.
+    /// Leaves the rows of the table id to Python.
     pub fn leave(&mut self, id: &[u8], body: &[u8]) {
         self.tables.insert(number(id), Known { body: body.to_vec(), rows: Rows::Python });
     }
 
-    /// Nothing is known of the table with this number any more.
+    /// Forgets the table id.
     pub fn forget(&mut self, id: &[u8]) {
         self.tables.remove(&number(id));
     }
 
-    /// Nothing is known of any table any more.
+    /// Forgets all tables.
     pub fn clear(&mut self) {
         self.tables.clear();
     }
 
-    /// Reads whole packets from `at` on; returns where it stopped, and why. `state` is that of the place.
+    /// Reads whole packets from `at` on; returns where it stopped, and why. `state` is that of the position.
     pub fn run(
         &mut self,
         data: &[u8],
@@ -245,7 +245,8 @@ impl Reader {
             if frame.eager && !state.in_group {
                 return (at, Stop::Enough);
             }
-            // The next one is thought to be as large as the largest: what goes beyond the limit makes a piece of its own.
+            // The next one is assumed to be as large as the largest, because what exceeds the limit becomes a separate
+            // piece.
             largest = largest.max(output.size - before);
             if output.size + largest > frame.most_bytes || output.count >= frame.most_messages {
                 return (at, Stop::Enough);
@@ -264,7 +265,7 @@ impl Reader {
         Stop::End(if left.len() >= 4 { 4 + number(&left[..3]) as usize } else { 4 })
     }
 
-    /// Reads the packet from `at` to the end of `data`. Before it refuses one it changes nothing.
+    /// Reads the packet from `at` to the end of `data`. If it refuses one it has changed nothing.
     fn event(
         &mut self,
         data: &[u8],
@@ -356,7 +357,7 @@ impl Reader {
         at
     }
 
-    /// The statement BEGIN; all others are Python's.
+    /// Handles the statement BEGIN; all others are left to Python.
     fn query(&mut self, body: &[u8], header: &Header, state: &mut State) -> Fit<bool> {
         if body.len() < 13 || !body.ends_with(b"\0BEGIN") {
             return Ok(false);
@@ -386,7 +387,7 @@ impl Reader {
         output: &mut Output,
         opener: &mut dyn Opener,
     ) -> Fit<bool> {
-        // Python keeps account of transactions that are only headrace's own.
+        // Python tracks transactions that are only headrace's own.
         if state.own_events > 0 {
             return Ok(false);
         }
@@ -450,7 +451,7 @@ impl Reader {
             size if size > LARGE_EVENT => return Ok(false),
             size if size > PART_BYTES => images,
             size if size > SMALL_EVENT => {
-                // A part ends behind the row that makes it full, so the last one may.
+                // A part ends after the row that makes it full, so the last one may.
                 PART_ROWS.min((PART_VALUES - 1) / (images * table.shapes().len()) + 1) * images
             }
             _ => usize::MAX,
@@ -504,7 +505,7 @@ impl Reader {
     }
 }
 
-/// Where the first row image begins, in an event whose images have all columns.
+/// Returns where the first row image begins, in an event whose images have all columns.
 fn first_row(body: &[u8], extra: bool, columns: usize, images: usize) -> Fit<usize> {
     let mut p = 8;
     if extra {
@@ -537,7 +538,7 @@ fn first_row(body: &[u8], extra: bool, columns: usize, images: usize) -> Fit<usi
     Ok(p)
 }
 
-/// A transaction begins at `start`.
+/// Begins a transaction at `start`.
 fn begin(start: u64, commit_us: u64, state: &mut State) {
     (state.begin, state.begun) = (start, None);
     state.events_done = 0;

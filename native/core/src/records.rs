@@ -31,7 +31,7 @@ fn sized(value: Option<&[u8]>) -> usize {
 
 fn body_size(batch: &Batch, i: usize, delta: usize) -> usize {
     let key = batch.keys.as_ref().and_then(|keys| keys.get(i));
-    // attributes, no difference of time, and the difference of the offset
+    // attributes, no time difference, and the difference of the offset
     1 + 1 + varint_size(delta as i64) + sized(key) + sized(batch.values.get(i)) + batch.headers.raw(i).len()
 }
 
@@ -40,8 +40,8 @@ fn record_size(batch: &Batch, i: usize, delta: usize) -> usize {
     varint_size(body as i64) + body
 }
 
-/// The runs of messages, first and end and their bytes, that fit into record batches of so many bytes; one that is
-/// larger has a record batch of its own.
+/// Returns the runs of messages, first and end and their bytes, that fit into record batches of this size; a larger
+/// message gets its own.
 pub fn runs(batch: &Batch, limit: usize) -> Vec<(usize, usize, usize)> {
     let (mut runs, mut first, mut size) = (Vec::new(), 0, HEAD);
     for i in 0..batch.values.count() {
@@ -64,7 +64,7 @@ fn optional(out: &mut impl BufMut, value: Option<&[u8]>) {
     out.put_slice(value.unwrap_or_default());
 }
 
-/// Bytes of the records of a run.
+/// Returns the bytes of the records of a run.
 pub fn size(batch: &Batch, first: usize, end: usize) -> usize {
     (first..end).map(|i| record_size(batch, i, i - first)).sum()
 }
@@ -82,7 +82,7 @@ pub fn write(out: &mut impl BufMut, batch: &Batch, first: usize, end: usize) {
     }
 }
 
-/// What the head of a record batch says besides its lengths.
+/// The head of a record batch, without its lengths.
 #[derive(Debug, Clone, Copy)]
 pub struct Head {
     pub attributes: i16,
@@ -94,8 +94,8 @@ pub struct Head {
     pub base_sequence: i32,
 }
 
-/// Makes `out` a whole record batch: the head, and what `write` puts behind it, compressed or not. Fails when that is
-/// less than there is room for. Panics when it is more, as a slice does.
+/// Makes `out` a whole record batch: the head, and what `write` adds, compressed or not. Fails if that is less than the
+/// space. Panics if it is more, as a slice does.
 pub fn whole(out: &mut [u8], head: &Head, write: impl FnOnce(&mut &mut [u8])) -> Fit<()> {
     let (size, mut rest) = (out.len() as i32 - 12, &mut *out);
     rest.put_i64(0);

@@ -1,9 +1,9 @@
-//! Where the columns of row images stand.
+//! The ranges of the columns of row images.
 
 use crate::fields::Shape;
 use crate::{Fit, Unfit};
 
-/// One column of one row image: from where to where, or NULL.
+/// The range of one column of one row image, or NULL.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
     start: u32,
@@ -13,7 +13,7 @@ pub struct Span {
 const NULL: Span = Span { start: u32::MAX, end: u32::MAX };
 
 impl Span {
-    /// The bytes of the value; None for NULL.
+    /// Returns the bytes of the value; None for NULL.
     #[inline]
     pub fn of(self, data: &[u8]) -> Option<&[u8]> {
         if self.start == u32::MAX {

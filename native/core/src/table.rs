@@ -1,4 +1,4 @@
-//! One table schema as a format prints its rows: the small program that Python makes of the layout.
+//! One table schema as a format prints its rows: the description that Python makes, in native form.
 
 use crate::canal::Canal;
 use crate::debezium::Debezium;
@@ -17,7 +17,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// As Canal and as Debezium say it.
+    /// Returns the names in Canal and in Debezium.
     pub(crate) fn names(self) -> (&'static str, &'static str) {
         match self {
             Operation::Insert => ("INSERT", "c"),
@@ -66,11 +66,11 @@ pub enum Key {
     Record,
 }
 
-/// Which changes are published for what they do.
+/// Which changes are published, by their operation and effect.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     pub left_out: Vec<Operation>,
-    /// Updates that change no published column are left out.
+    /// Whether updates that change no published column are left out.
     pub skips_unchanged: bool,
 }
 
@@ -80,12 +80,12 @@ pub struct Table {
     pub(crate) kinds: Vec<Kind>,
     shapes: Vec<Shape>,
     pub(crate) columns: Vec<Column>,
-    /// Fields that nobody publishes, and whose bytes may be none of their type.
+    /// Fields that are not published, and whose bytes may be invalid.
     unprinted: Vec<usize>,
     format: Format,
     route: Route,
     selection: Selection,
-    /// Fields that say which row it is: those of the primary key, and those that decide on the partition.
+    /// Fields that identify the row: those of the primary key, and those that choose the partition.
     identity: Vec<usize>,
     /// Whether an updated row takes two numbers.
     pub two_numbers: bool,
@@ -93,7 +93,7 @@ pub struct Table {
     pub counter: usize,
 }
 
-/// One rows event, cut into columns.
+/// One rows event, split into columns.
 #[derive(Debug, Clone, Copy)]
 pub struct Change<'a> {
     pub data: &'a [u8],
@@ -172,7 +172,7 @@ impl Table {
         self.selection.skips_unchanged || !self.selection.left_out.is_empty()
     }
 
-    /// Makes the messages of an event, or refuses all of it. Values of what is left out have to be readable, too.
+    /// Makes the messages of an event, or refuses all of it. Unpublished values must be readable, too.
     pub fn stage(&self, change: &Change, rows_per_message: usize, number: u64, stage: &mut Stage) -> Fit<()> {
         stage.clear();
         stage.sliced = matches!(self.route, Route::Spread { .. }) || self.selects();
@@ -192,7 +192,7 @@ impl Table {
         Ok(())
     }
 
-    /// Whether all rows are published, or none. An event of which some are is Python's.
+    /// Returns whether all rows are published, or none. An event with some published rows is left to Python.
     fn is_published(&self, change: &Change, scratch: &mut Vec<u8>) -> Fit<bool> {
         if self.selection.left_out.contains(&change.operation) {
             return Ok(false);
@@ -217,7 +217,7 @@ impl Table {
         Ok(changed > 0)
     }
 
-    /// What is not published has to be readable all the same: else the table is not the one that it is taken for.
+    /// Checks unpublished columns, which must be readable: otherwise the table is not the expected one.
     fn check_unprinted(&self, change: &Change, stage: &mut Stage) -> Fit<()> {
         for image in change.spans.chunks(self.shapes.len()) {
             for &field in &self.unprinted {
@@ -230,7 +230,7 @@ impl Table {
         Ok(())
     }
 
-    /// A row that moves to another partition, or gets another key, becomes two messages: Python's work.
+    /// Refuses a row that moves to another partition, or gets another key, which becomes two messages: left to Python.
     fn require_same_identity(&self, change: &Change) -> Fit<()> {
         self.require_same(change, &self.identity)
     }
@@ -287,7 +287,7 @@ impl Table {
         Ok(slots[hashes::partition(scratch, slots.len() as u32) as usize])
     }
 
-    /// The text of a key column as it is, without JSON's escapes.
+    /// Writes the text of a key column, without JSON's escapes.
     fn key_text(&self, field: usize, raw: &[u8], out: &mut Vec<u8>) -> Fit<()> {
         match &self.kinds[field] {
             Kind::Text { characters: None, .. } => {
@@ -367,7 +367,7 @@ impl Table {
         }
     }
 
-    /// Of each column whether it changed in any of some rows.
+    /// Returns for each column whether it changed in any of some rows.
     pub(crate) fn changed(&self, change: &Change, rows: &[usize], scratch: &mut Vec<u8>) -> Fit<Vec<bool>> {
         let mut changed = vec![false; self.columns.len()];
         for &row in rows {
@@ -380,7 +380,7 @@ impl Table {
         Ok(changed)
     }
 
-    /// The old values of the columns that changed, or of those that `chosen` names when it is not empty.
+    /// Writes the old values of the columns that changed, or of those in `chosen` if it is not empty.
     pub(crate) fn old(
         &self,
         data: &[u8],
@@ -413,7 +413,7 @@ impl Table {
 
     // -- messages of rows -----------------------------------------------------------------------------------------
 
-    /// Deals the rows out to messages that have no key: `make` gets each one's slot and number, and its rows as
+    /// Distributes the rows to messages that have no key: `make` gets each one's slot and number, and its rows as
     /// `stage.members`.
     pub(crate) fn stage_values(
         &self,
@@ -465,7 +465,7 @@ impl Table {
         Ok(())
     }
 
-    /// The slot of each row, and the slots in the order in which they first come.
+    /// Finds the slot of each row, and the slots in the order in which they first come.
     pub(crate) fn group(&self, change: &Change, stage: &mut Stage) -> Fit<()> {
         stage.slots.clear();
         stage.order.clear();

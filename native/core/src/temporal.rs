@@ -1,11 +1,11 @@
-//! DATE, DATETIME, TIMESTAMP and TIME as the binlog has them.
+//! DATE, DATETIME, TIMESTAMP and TIME as in the binlog.
 
 use crate::text;
 use crate::{Fit, Unfit};
 
 const POWERS: [u64; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
 
-/// A point of the calendar, or what MySQL keeps for one: month and day may be 0.
+/// A calendar time, or MySQL's form of an invalid one: month and day may be 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Civil {
     pub year: u32,
@@ -22,7 +22,7 @@ fn big_endian(raw: &[u8]) -> u64 {
     raw.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
-/// Bytes of a fraction with so many digits.
+/// Returns the bytes of a fraction with this many digits.
 pub fn fraction_size(fsp: usize) -> usize {
     fsp.div_ceil(2)
 }
@@ -45,7 +45,7 @@ pub fn fraction(out: &mut Vec<u8>, value: u64, fsp: usize) {
     }
 }
 
-/// DATE: 3 bytes little endian.
+/// Reads DATE: 3 bytes little endian.
 pub fn date(raw: &[u8]) -> Fit<Civil> {
     let v = u32::from(raw[0]) | u32::from(raw[1]) << 8 | u32::from(raw[2]) << 16;
     let made = Civil { year: v >> 9, month: v >> 5 & 15, day: v & 31, ..Civil::default() };
@@ -55,7 +55,7 @@ pub fn date(raw: &[u8]) -> Fit<Civil> {
     Ok(made)
 }
 
-/// DATETIME2: 5 bytes big endian, and the fraction.
+/// Reads DATETIME2: 5 bytes big endian, and the fraction.
 pub fn datetime(raw: &[u8]) -> Fit<Civil> {
     let v = big_endian(&raw[..5]).checked_sub(0x80_0000_0000).ok_or(Unfit)?;
     let months = v >> 22;
@@ -74,7 +74,7 @@ pub fn datetime(raw: &[u8]) -> Fit<Civil> {
     Ok(made)
 }
 
-/// TIMESTAMP2: seconds in 4 bytes big endian, and the fraction; None for the zero value.
+/// Reads TIMESTAMP2: seconds in 4 bytes big endian, and the fraction; None for the zero value.
 pub fn timestamp(raw: &[u8]) -> Fit<Option<Civil>> {
     if raw.iter().all(|&byte| byte == 0) {
         return Ok(None);
@@ -93,7 +93,7 @@ pub fn timestamp(raw: &[u8]) -> Fit<Option<Civil>> {
     }))
 }
 
-/// Year, month and day of a number of days since 1970-01-01.
+/// Returns year, month and day of a number of days since 1970-01-01.
 fn civil_of(days: u32) -> (u32, u32, u32) {
     let shifted = days + 719_468;
     let era = shifted / 146_097;
@@ -134,7 +134,7 @@ impl Civil {
         self.print_time(out, fsp);
     }
 
-    /// Days since 1970-01-01 by the Gregorian rule; None for what is no day.
+    /// Returns the days since 1970-01-01 by the Gregorian rule; None for an invalid day.
     pub fn days(&self) -> Option<i64> {
         let leap = self.year % 4 == 0 && (self.year % 100 != 0 || self.year % 400 == 0);
         let longest = match self.month {
@@ -154,7 +154,7 @@ impl Civil {
         Some(era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468)
     }
 
-    /// Microseconds since midnight; the fraction has so many digits, and what lies beyond them does not count.
+    /// Returns the microseconds since midnight; the fraction has this many digits, and further ones are ignored.
     pub fn micros_of_day(&self, fsp: usize) -> i64 {
         let seconds = i64::from((self.hour * 60 + self.minute) * 60 + self.second);
         seconds * 1_000_000 + micros(self.fraction, fsp)
@@ -197,7 +197,7 @@ impl Time {
         self.clock.print_time(out, fsp);
     }
 
-    /// As microseconds.
+    /// Returns it in microseconds.
     pub fn micros(&self, fsp: usize) -> i64 {
         self.clock.micros_of_day(fsp) * if self.negative { -1 } else { 1 }
     }

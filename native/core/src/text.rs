@@ -1,6 +1,6 @@
-//! JSON strings, numbers as digits, and base64, written behind what a buffer holds.
+//! JSON strings, numbers as digits, and base64, appended to a buffer.
 
-/// Which bytes JSON has to escape, as Python's `json` does.
+/// Which bytes JSON must escape, as Python's `json` does.
 const ESCAPED: [bool; 256] = {
     let mut table = [false; 256];
     let mut i = 0;
@@ -22,7 +22,7 @@ const PAIRS: &[u8; 200] = b"0001020304050607080910111213141516171819\
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const BASE64_URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// What `put!` writes: bytes as they are, and integers as digits.
+/// What `put!` writes: bytes unchanged, and integers as digits.
 pub trait Part {
     fn put(self, out: &mut Vec<u8>);
 }
@@ -44,7 +44,7 @@ macro_rules! integers {
 }
 integers!(u32 u64 usize i64);
 
-/// Writes parts behind each other.
+/// Writes parts one after the other.
 macro_rules! put {
     ($out:expr, $($part:expr),+) => {{
         $(crate::text::Part::put($part, $out);)+
@@ -52,13 +52,13 @@ macro_rules! put {
 }
 pub(crate) use put;
 
-/// How many of eight bytes come before the first that has to be escaped.
+/// Returns how many of eight bytes come before the first that must be escaped.
 fn plain(eight: &[u8; 8]) -> usize {
     const ONES: u64 = u64::MAX / 255;
     let word = u64::from_le_bytes(*eight);
     let below = |word: u64, byte: u64| word.wrapping_sub(ONES * byte) & !word & ONES << 7;
     let is = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
-    // What is found above the first may be wrong, because of what is carried over.
+    // Results above the first may be wrong, because of carries.
     (below(word, 0x20) | is(b'"') | is(b'\\')).trailing_zeros() as usize / 8
 }
 
@@ -113,7 +113,7 @@ pub fn pair(out: &mut Vec<u8>, value: u32) {
     out.extend_from_slice(&PAIRS[at..at + 2]);
 }
 
-/// Writes a number with at least so many digits.
+/// Writes a number with at least this many digits.
 pub fn padded(out: &mut Vec<u8>, value: u64, digits: usize) {
     let mut buffer = itoa::Buffer::new();
     let text = buffer.format(value).as_bytes();
@@ -131,7 +131,7 @@ pub fn hex(out: &mut Vec<u8>, raw: &[u8]) {
     }
 }
 
-/// Writes base64 with padding, in the alphabet for URLs when `url` says so.
+/// Writes base64 with padding, with `url` in the alphabet for URLs.
 pub fn base64(out: &mut Vec<u8>, raw: &[u8], url: bool) {
     let alphabet = if url { BASE64_URL } else { BASE64 };
     for chunk in raw.chunks(3) {
@@ -148,7 +148,7 @@ pub fn base64(out: &mut Vec<u8>, raw: &[u8], url: bool) {
     }
 }
 
-/// Writes bytes as the characters of ISO 8859-1, within a JSON string when `JSON` says so.
+/// Writes bytes as the characters of ISO 8859-1, with `JSON` within a JSON string.
 pub fn latin1<const JSON: bool>(out: &mut Vec<u8>, raw: &[u8]) {
     for &byte in raw {
         if byte < 0x80 && JSON {

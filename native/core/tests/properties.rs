@@ -1,4 +1,4 @@
-//! Whatever the bytes are, nothing panics, and what is refused leaves nothing behind.
+//! No bytes cause a panic, and a refusal leaves no trace.
 
 use std::sync::Arc;
 
@@ -106,7 +106,7 @@ fn head(count: usize) -> records::Head {
     records::Head { attributes: 0, count, when: 0, producer_id: -1, producer_epoch: -1, base_sequence: -1 }
 }
 
-/// Packets with a checksum, out of kinds and bodies.
+/// Returns packets with a checksum, from kinds and bodies.
 fn packets(events: &[(u8, Vec<u8>)]) -> Vec<u8> {
     let (mut out, mut at) = (Vec::new(), 4u32);
     for (kind, body) in events {
@@ -145,7 +145,7 @@ fn run(data: &[u8], format: Format, spread: bool, checksums: bool) -> (usize, St
     (at, stop, state, output.count)
 }
 
-/// A rows event of the table with that number.
+/// Returns a rows event of the table with that number.
 fn rows(table: u8, images: usize, row: &[u8]) -> Vec<u8> {
     let mut body = vec![table, 0, 0, 0, 0, 0, 1, 0, 2, 0, kinds().len() as u8];
     body.resize(body.len() + images * kinds().len().div_ceil(8), 0xFF);

@@ -1,1 +1,1 @@
-"""What `check` and `init` learn of the machine, of topics and of Elasticsearch."""
+"""Reads facts of the machine, of topics and of Elasticsearch for `check` and `init`."""

@@ -1,4 +1,4 @@
-"""What the messages lead to: which index has which table, and what would become a dead letter."""
+"""What the messages lead to: the tables of each index, and possible dead letters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN = 10
 
 @dataclass
 class Wanted:
-    """An index that config and messages lead to. `settings` is None where no [[index]] declares it."""
+    """An index that configuration and messages lead to. `settings` is None if no [[index]] declares it."""
 
     settings: IndexSettings | None
     owner: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Wanted:
 
 
 def check_messages(findings: Findings, settings: Settings, sample: Sample) -> dict[str, Wanted]:
-    """Looks at the messages that were read; the indexes by name, those that only the config names too."""
+    """Checks the messages that were read; returns the indexes by name, also those that only the configuration names."""
     wanted: dict[str, Wanted] = {}
     for one in settings.index:
         if not PLACEHOLDER.search(one.name):
@@ -76,7 +76,7 @@ def _look(
     table: Table,
     wanted: dict[str, Wanted],
 ) -> bool:
-    """Whether any index takes the table. Raises UnfitTable and MessageError."""
+    """Returns whether any index takes the table. Raises UnfitTable and MessageError."""
     about, message = f"table {table.full}", table.rows
     if message is None:
         return True

@@ -1,4 +1,4 @@
-"""Each index that documents go into: what is there against what is planned, by a dry run that changes nothing."""
+"""Compares each index that documents go into with what is planned, by a dry run that changes nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Difference = tuple[Literal["warning", "wrong"], str]
 
 
 def difference(planned: Property, there: Property) -> Difference | None:
-    """What a difference of the types does to values; None when the types are the same."""
+    """Returns how a difference of types affects values; None if the types are equal."""
     want, have = planned.get("type", "object"), there.get("type", "object")
     if want == have:
         analyzers = planned.get("analyzer"), there.get("analyzer")
@@ -63,13 +63,13 @@ _SECONDS = {"nanos": 1e-9, "micros": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 360
 
 
 class Targets:
-    """Looks at indexes. Its methods raise TransportError."""
+    """Checks indexes. Its methods raise TransportError."""
 
     def __init__(self, findings: Findings, cluster: Cluster, settings: ElasticsearchSettings, nodes: int) -> None:
         self._findings, self._cluster, self._settings, self._nodes = findings, cluster, settings, nodes
 
     def check(self, name: str, wanted: Wanted) -> None:
-        """Looks at one index."""
+        """Checks one index."""
         about = f"index {name}"
         self._check_types(about, wanted)
         try:
@@ -138,7 +138,7 @@ class Targets:
             )
 
     def _check_fields(self, about: str, there: dict[str, Property], wanted: Wanted) -> bool:
-        """Whether anything was told."""
+        """Returns whether anything was reported."""
         told, new = False, []
         for name, planned in wanted.properties.items():
             if name not in there:
@@ -179,7 +179,8 @@ class Targets:
         self._check_analyzers(about, "", wanted, given)
 
     def _template(self, name: str) -> dict[str, Any]:
-        """What a template of the cluster would give the index; nothing where there is none, or it can't be asked."""
+        """Returns what a template of the cluster would give the index; nothing if there is none, or it can't be
+        queried."""
         try:
             found = self._cluster.call("POST", ("_index_template", "_simulate_index", name), {})
         except ApiError:
@@ -201,7 +202,7 @@ class Targets:
 
     def _check_analyzers(self, about: str, index: str, wanted: Wanted, settings: dict[str, Any]) -> None:
         if any(key.startswith("index.analysis") for key in settings):
-            return  # an analyzer of the index itself, which is not there yet
+            return  # an analyzer of the index itself, which does not exist yet
         for name in sorted(analyzers(wanted.properties, wanted.settings)):
             path: list[str] = [index, "_analyze"] if index else ["_analyze"]
             try:
@@ -217,7 +218,7 @@ class Targets:
 
 
 def analyzers(properties: dict[str, Property], settings: IndexSettings | None) -> set[str]:
-    """The analyzers that mappings name."""
+    """Returns the analyzers that mappings name."""
     found = {settings.analyzer} if settings is not None and settings.analyzer else set()
     for one in properties.values():
         found |= {str(one[key]) for key in ("analyzer", "search_analyzer") if key in one}

@@ -24,11 +24,11 @@ _OURS = {
     "spark.local.dir": "scratch",
     "spark.sql.streaming.checkpointLocation": "checkpoint",
 }
-"""Properties of Spark, and the keys of [spark] that say the same."""
+"""Properties of Spark, and the equivalent keys of [spark]."""
 
 
 def check_machine(findings: Findings, settings: SparkSettings) -> None:
-    """What needs no JVM."""
+    """Checks what needs no JVM."""
     _check_memory(findings, settings)
     _check_conf(findings, settings)
     checkpoint = settings.checkpoint_location()
@@ -82,7 +82,7 @@ def _check_conf(findings: Findings, settings: SparkSettings) -> None:
 
 def _check_folder(findings: Findings, name: str, folder: Path) -> None:
     try:
-        try_folder(folder)  # in the nearest folder that is there: the rest is made at the start
+        try_folder(folder)  # in the nearest existing folder: the rest is created at the start
         free = shutil.disk_usage(first_folder(folder)).free
     except OSError as error:
         findings.wrong(name, f"{folder} can't be written: {error.strerror}", f"change its rights, or [spark] {name}")
@@ -95,8 +95,8 @@ def _check_folder(findings: Findings, name: str, folder: Path) -> None:
 
 
 def check_checkpoint_url(findings: Findings, jvm: Any, location: str) -> None:
-    """Tries a checkpoint that is a URL, with Hadoop's file system as Spark does: makes a file in it, and takes it away
-    again."""
+    """Tests a checkpoint that is a URL, with Hadoop's file system as Spark does: creates a file in it, and deletes
+    it."""
     if "://" not in location:
         return
     try:

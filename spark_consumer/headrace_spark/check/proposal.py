@@ -24,7 +24,7 @@ _RULES = TypeRules()
 
 @dataclass(frozen=True)
 class Target:
-    """What the configuration has to say beside the tables. `options` are those of Kafka's clients."""
+    """What the configuration must have besides the tables. `options` are those of Kafka's clients."""
 
     bootstrap_servers: str
     topics: Sequence[str]
@@ -40,7 +40,7 @@ class Family:
     patterns: tuple[str, ...]
     """For database.table."""
     name: str
-    """Of the index."""
+    """The index's name."""
     tables: tuple[Table, ...]
 
 
@@ -48,7 +48,7 @@ class Family:
 
 
 def families(tables: Iterable[Table]) -> list[Family]:
-    """The tables by index. Shards are tables whose names differ in a number at the end of the table's or the
+    """Returns the tables by index. Shards are tables whose names differ in a number at the end of the table's or the
     database's, and which have the same columns and key."""
     groups: dict[tuple[object, ...], dict[object, list[Table]]] = {}
     for table in tables:
@@ -62,7 +62,7 @@ def families(tables: Iterable[Table]) -> list[Family]:
             members.sort(key=lambda table: (table.database, table.name))
             pattern, wanted = _pattern(members)
             exact = tuple(re.escape(table.full) for table in members)
-            # Tables of another shape would match the common pattern too.
+            # Tables of another structure would match the common pattern too.
             patterns = (pattern,) if len(shapes) == 1 else exact
             made.append(Family(patterns, _free_name(wanted, taken), tuple(members)))
     return sorted(made, key=lambda family: family.name)
@@ -74,7 +74,7 @@ def _stem(name: str) -> tuple[str, str] | str:
 
 
 def _pattern(members: Sequence[Table]) -> tuple[str, str]:
-    """The regular expression of the members, and a name for them."""
+    """Returns the regular expression of the members, and a name for them."""
     parts, words = [], []
     for names in ({table.database for table in members}, {table.name for table in members}):
         stem = _stem(next(iter(names)))
@@ -89,7 +89,7 @@ def _pattern(members: Sequence[Table]) -> tuple[str, str]:
 
 
 def _free_name(wanted: str, taken: set[str]) -> str:
-    """A name that an index can have, and that no other one here has."""
+    """Returns a name that an index can have, and that no other one here has."""
     try:
         name = index_name(wanted, "", "")
     except MessageError:
@@ -108,8 +108,8 @@ def _free_name(wanted: str, taken: set[str]) -> str:
 
 
 def propose(target: Target, sample: Sample, waiting: int) -> tuple[str, list[str]]:
-    """The text of the configuration, and the names of the variables that it takes secrets from. `waiting` is how many
-    messages the topics hold."""
+    """Returns the text of the configuration, and the names of the variables for its secrets. `waiting` is how many
+    messages the topics have."""
     variables: list[str] = []
     lines = [
         "# The Spark consumer: headrace's messages from Kafka into Elasticsearch. Written by headrace-spark init.",
@@ -179,7 +179,7 @@ def _elasticsearch(text: str, variables: list[str]) -> list[str]:
 
 
 def without_account(url: SplitResult) -> str:
-    """The URL without user and password, and without a path."""
+    """Returns the URL without user and password, and without a path."""
     host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname or ""
     return f"{url.scheme}://{host}:{url.port or (443 if url.scheme == 'https' else 9200)}"
 
@@ -288,7 +288,7 @@ _TEXTS = ("char", "varchar", "nchar", "nvarchar", "tinytext", "text", "mediumtex
 
 
 def describe(mapping: Property | None) -> str:
-    """A mapping in some words."""
+    """Returns a mapping in words."""
     if mapping is None:
         return "what Elasticsearch guesses of the first value"
     more = ", and a field keyword for sorting" if "fields" in mapping else ""
@@ -304,12 +304,12 @@ def _comment(text: str) -> str:
 
 
 def toml_key(name: str) -> str:
-    """A name as a key."""
+    """Returns a name as a key."""
     return name if _BARE.fullmatch(name) else toml(name, references=True)
 
 
 def toml(text: str, *, references: bool = False) -> str:
-    """A text as a string of TOML. A dollar and a brace stay what they are, unless the text has `references`."""
+    """Returns a text as a TOML string. A dollar and a brace are literal, unless the text has `references`."""
     if not references:
         text = text.replace("${", "$${")
     if "'" not in text and "\\" in text and text.isprintable() and text.isascii():

@@ -1,4 +1,4 @@
-"""What some of a topic's messages tell: formats, tables with their columns and keys, and what is wrong with them."""
+"""What some of a topic's messages show: formats, tables with their columns and keys, and errors in them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHINESE = ("\u2e80", "\u9fff")  # with Japanese
 
 @dataclass(slots=True)
 class Table:
-    """What was seen of a table. `types` and `keys` are those of its newest message."""
+    """The facts of a table. `types` and `keys` are those of its newest message."""
 
     database: str
     name: str
@@ -35,24 +35,24 @@ class Table:
     ideographs: set[str] = field(default_factory=set)
     """Columns with Chinese or Japanese texts."""
     rows: Rows | None = None
-    """A message of its own, the newest."""
+    """Its newest message."""
 
     @property
     def full(self) -> str:
-        """database.table"""
+        """Returns database.table."""
         return f"{self.database}.{self.name}"
 
 
 class Sample:
-    """Takes messages one by one. It holds a message a table, of at most MOST_TABLES tables."""
+    """Takes messages one by one. It keeps a message for each table, of at most MOST_TABLES tables."""
 
     def __init__(self) -> None:
         self.tables: dict[str, Table] = {}
         self.further: set[str] = set()
-        """Names of tables beyond the most that are held."""
+        """Names of tables beyond the maximum."""
         self.formats: Counter[str] = Counter()
         self.problems: dict[str, tuple[int, str]] = {}
-        """What is not understood: how often, and where first."""
+        """What is not understood: how many times, and where first."""
         self.messages = self.bytes = 0
         self.unplaced = 0
         """Messages about rows without a position of headrace."""
@@ -97,7 +97,7 @@ class Sample:
 
 
 def format_of(value: bytes | None) -> str:
-    """A name for the format of a message that was understood."""
+    """Returns a name for the format of a message that was understood."""
     if value is None:
         return "tombstones"
     if split_schema(value) is not None:
@@ -111,7 +111,7 @@ def format_of(value: bytes | None) -> str:
 
 
 def has_position(record: Read) -> bool:
-    """Whether a message has a position of headrace; those of Canal and Debezium themselves have none."""
+    """Returns whether a message has a position of headrace; those of Canal and Debezium themselves have none."""
     if any(name == "headrace-pos" for name, _ in record.headers):
         return True
     message = orjson.loads(record.value or b"null")
@@ -119,14 +119,14 @@ def has_position(record: Read) -> bool:
 
 
 def has_ideographs(value: object) -> bool:
-    """Whether a text has Chinese or Japanese characters."""
+    """Returns whether a text has Chinese or Japanese characters."""
     return isinstance(value, str) and not value.isascii() and any(_CHINESE[0] <= one <= _CHINESE[1] for one in value)
 
 
 def read_ends(
     client: KafkaClient, topic: str, ranges: Mapping[int, Range], messages: int, seconds: float
 ) -> Iterator[Read]:
-    """The newest messages of each partition, and then its oldest, so many in all and no longer than that."""
+    """Yields the newest messages of each partition, and then its oldest, up to this number and this time."""
     deadline = time.monotonic() + seconds
     each = max(1, messages // (2 * max(1, len(ranges))))
     newest = {number: Range(max(whole.first, whole.end - each), whole.end) for number, whole in ranges.items()}

@@ -1,4 +1,4 @@
-"""The cluster of [elasticsearch]: version, licence, health, disks, and what the account may do."""
+"""Checks the cluster of [elasticsearch]: version, licence, health, disks, and the account's rights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ABOUT = "Elasticsearch"
 
 
 def check_servers(findings: Findings, cluster: Cluster, settings: ElasticsearchSettings) -> int:
-    """Looks at the cluster as a whole; the number of data nodes, 0 where that is not told. Raises TransportError."""
+    """Checks the cluster as a whole; returns the number of data nodes, 0 if unknown. Raises TransportError."""
     hosts = ", ".join(settings.hosts)
     findings.ok(_ABOUT, f"{cluster.product} at {hosts}")
     licence = _ask(cluster, "_license")
@@ -32,7 +32,7 @@ def check_servers(findings: Findings, cluster: Cluster, settings: ElasticsearchS
 
 
 def _ask(cluster: Cluster, path: str) -> Any:
-    """None where the cluster has no such thing, or the account may not see it."""
+    """Returns None if the cluster does not have it, or the account may not see it."""
     try:
         return cluster.call("GET", path)
     except ApiError:
@@ -98,8 +98,8 @@ def _whole(text: Any) -> int:
 
 
 def check_rights(findings: Findings, cluster: Cluster, settings: ElasticsearchSettings, names: Iterable[str]) -> None:
-    """May the account do what a run does? Asked where security is on; else tried with an index that is made and taken
-    away again. Raises TransportError."""
+    """Checks whether the account may do what a run does: queries it if security is on; else tries it with an index that
+    is created and deleted. Raises TransportError."""
     names = sorted(names)
     if not names:
         return
@@ -138,7 +138,7 @@ def _try_rights(findings: Findings, cluster: Cluster, settings: ElasticsearchSet
             cluster.call("PUT", document, {"tried": True})
             cluster.call("DELETE", document)
         finally:
-            # Also when its making was not answered: it may be there.
+            # Also if its creation was not answered: it may exist.
             _remove(findings, cluster, trial)
     except ApiError as error:
         findings.wrong(

@@ -1,4 +1,4 @@
-"""The topics: are they there, may they be read, what is in them; and may dead letters be written."""
+"""Checks the topics: whether they exist, may be read, and what is in them; and whether dead letters may be written."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from headrace_spark.settings import KafkaSettings
 from headrace_spark.source.kafka_client import KafkaClient, KafkaError, Range, Topic
 
 _LAST = 20
-"""Messages of each partition that are read."""
+"""Number of messages of each partition that are read."""
 _SECONDS = 20.0
-"""For all partitions of all topics."""
+"""Maximum seconds for all partitions of all topics."""
 
 
 def check_topics(findings: Findings, client: KafkaClient, settings: KafkaSettings) -> Sample:
-    """Looks at each topic; what its last messages say. Raises KafkaError when Kafka does not answer at all."""
+    """Checks each topic; returns the content of its last messages. Raises KafkaError if Kafka does not answer at
+    all."""
     sample = Sample()
     deadline = time.monotonic() + _SECONDS
     largest = 0
@@ -68,7 +69,7 @@ def _read_last(
 
 
 def _number(client: KafkaClient, topic: str, key: str) -> int:
-    """A setting of a topic; 0 where the account may not see it."""
+    """Returns a setting of a topic; 0 if the account may not see it."""
     try:
         return int(client.topic_config(topic, key))
     except (KafkaError, ValueError):

@@ -1,1 +1,1 @@
-"""The command line of the Spark consumer: one module a command."""
+"""The command line of the Spark consumer: one module for each command."""

@@ -1,4 +1,4 @@
-"""`headrace-spark check`: is everything there that a run needs? It looks for real, and says what it found."""
+"""`headrace-spark check`: checks for real whether everything that a run needs exists, and reports it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def _check(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def check(settings: Settings) -> str:
-    """The quick part, which a run begins with: looks at Java, Kafka and Elasticsearch; Java's version. Raises
-    ConsumerError."""
-    # Imported late: a wrong config is told at once, not after Spark's Python half has been loaded.
+    """Makes the quick part of the check, which a run begins with: Java, Kafka and Elasticsearch; returns Java's
+    version. Raises ConsumerError."""
+    # Imported late: a wrong configuration is reported at once, not after Spark's Python half has been loaded.
     from headrace_spark.session.session import check_java
 
     java = check_java()
@@ -43,7 +43,7 @@ def check(settings: Settings) -> str:
 
 
 def look(settings: Settings) -> Findings:
-    """The whole check."""
+    """Makes the whole check."""
     from headrace_spark.check.machine import check_machine
 
     findings = Findings()
@@ -55,7 +55,7 @@ def look(settings: Settings) -> Findings:
 
 
 def _look_at_kafka(findings: Findings, settings: Settings) -> Sample:
-    """What the last messages of the topics say."""
+    """Returns the content of the topics' last messages."""
     from headrace_spark.check.machine import check_checkpoint_url
     from headrace_spark.check.topics import check_topics
     from headrace_spark.errors import JavaError, SessionError

@@ -1,4 +1,4 @@
-"""What the commands that read tables have in common."""
+"""Shared by the commands that read tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def required_source(settings: Settings, file: Path) -> SourceSettings:
-    """[source]. Raises SettingsError when it is missing."""
+    """Returns [source]. Raises SettingsError if it is missing."""
     if settings.source is None:
         raise SettingsError([f"{file}: this command reads tables: the section [source] is missing"])
     return settings.source
@@ -26,7 +26,7 @@ def required_source(settings: Settings, file: Path) -> SourceSettings:
 
 @contextlib.contextmanager
 def spark_with_source(settings: Settings) -> Iterator[SparkSession]:
-    """Spark with the driver for tables; it ends with the block. Raises JavaError and SessionError."""
+    """Yields Spark with the driver for tables; it ends with the block. Raises JavaError and SessionError."""
     from headrace_spark.session.ending import Ending
     from headrace_spark.session.session import check_java, open_session
     from headrace_spark.source.connection import PACKAGE
@@ -46,7 +46,7 @@ def spark_with_source(settings: Settings) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def told(settings: Settings, then: str) -> Iterator[None]:
-    """Whatever fails is told in a sentence; `then` is what to do next. Raises ConsumerError."""
+    """Reports any failure in a sentence; `then` is what to do next. Raises ConsumerError."""
     from headrace_spark.source.kafka_client import KafkaError
     from headrace_spark.status.problems import problem_of
 
@@ -61,5 +61,5 @@ def told(settings: Settings, then: str) -> Iterator[None]:
         raise ConsumerError(f"{cause}. {then}") from None
     except MessageError as error:
         raise ConsumerError(str(error)) from None
-    except Exception as error:  # Spark's, and what its tasks raised
+    except Exception as error:  # errors of Spark, and of its tasks
         raise ConsumerError(f"{problem_of(error, settings)}. {then}") from None

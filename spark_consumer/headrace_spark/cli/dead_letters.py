@@ -22,7 +22,7 @@ def add(line: CommandLine) -> None:
 
 @contextlib.contextmanager
 def _opened(settings: Settings, _: argparse.Namespace) -> Iterator[DeadLetterTopic]:
-    # Imported late: a wrong config is told at once, not after Spark's Python half has been loaded.
+    # Imported late: a wrong configuration is reported at once, not after Spark's Python half has been loaded.
     from headrace_spark.dead_letters.topic import DeadLetterTopic
     from headrace_spark.session.jvm import open_jvm
     from headrace_spark.source.kafka import check_reachable

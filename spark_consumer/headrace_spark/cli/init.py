@@ -18,7 +18,7 @@ MOST_SECONDS = 20.0
 
 
 class NotWritten(ConsumerError):
-    """The file is there already, or can't be written."""
+    """The file already exists, or can't be written."""
 
 
 def add(line: CommandLine) -> None:
@@ -41,7 +41,7 @@ def add(line: CommandLine) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    # What is given may be wrong: nothing is read before that is known.
+    # The option may be wrong: nothing is read before this is known.
     if options.output.exists() and not options.force:
         raise NotWritten(f"{options.output} is there already: --force overwrites it, or choose another --output")
     given = dict(_pair(text) for text in options.options)
@@ -81,7 +81,7 @@ def _run(options: argparse.Namespace) -> int:
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        # What stands there may be a secret, so it is not told.
+        # The value may be a secret, so it is not reported.
         raise SettingsError(["--option: should be KEY=VALUE"])
     return name.strip().removeprefix("kafka."), value
 

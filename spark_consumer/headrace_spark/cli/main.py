@@ -15,12 +15,12 @@ except ModuleNotFoundError as missing:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs one command; the exit status."""
+    """Runs one command; returns the exit status."""
     return make_command_line().main(arguments)
 
 
 def make_command_line() -> CommandLine:
-    """The command line with all commands, a module each."""
+    """Returns the command line with all commands, one module for each."""
     text = "Takes headrace's messages from Kafka into Elasticsearch."
     line = CommandLine("headrace-spark", text, "/etc/headrace/spark.toml", _load)
     for module in (run, check, init, dead_letters, status, verify, rebuild):

@@ -1,4 +1,4 @@
-"""`headrace-spark rebuild`: fills an index anew from the tables."""
+"""`headrace-spark rebuild`: fills an index again from the tables."""
 
 from __future__ import annotations
 

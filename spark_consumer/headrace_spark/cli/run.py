@@ -29,7 +29,7 @@ from headrace_spark.status.status import Status
 log = structlog.get_logger("headrace_spark")
 
 START_EVERY = 3.0
-"""Seconds between two looks for a server that is away at the start."""
+"""Seconds between two checks for an unavailable server at the start."""
 
 
 def add(line: CommandLine) -> None:
@@ -44,14 +44,14 @@ def add(line: CommandLine) -> None:
 
 
 def _run(settings: Settings, options: argparse.Namespace) -> int:
-    # What it says of connections that end with the JVM, with a stack trace, is no news.
+    # Its messages about connections that end with the JVM, with a stack trace, are not of interest.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     run(settings, available_now=options.available_now)
     return 0
 
 
 def run(settings: Settings, *, available_now: bool) -> None:
-    """Until SIGTERM or SIGINT, or until all is read. Raises ConsumerError."""
+    """Runs until SIGTERM or SIGINT, or until all is read. Raises ConsumerError."""
     from headrace_spark.query.watching import Monitor
     from headrace_spark.session.session import check_java
 
@@ -100,7 +100,7 @@ def _look_at_elasticsearch(settings: Settings) -> None:
 def _wait(
     system: str, look: Callable[[], None], outages: Outages, stop: threading.Event, patience: float | None
 ) -> None:
-    """Waits until `look` raises no UnreachableError any more. Raises it itself when `patience` is at its end."""
+    """Waits until `look` raises no UnreachableError any more. Raises it itself when `patience` is over."""
     began = time.monotonic()
     while not stop.is_set():
         try:

@@ -1,4 +1,4 @@
-"""`headrace-spark status`: what the running consumer says of itself."""
+"""`headrace-spark status`: the running consumer's report about itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def add(line: CommandLine) -> None:
 
 
 def rows(page: dict[str, Any]) -> list[tuple[str, str]]:
-    """The answer for people."""
+    """Returns the answer for people."""
     lag, batch = page["lag"], page["batch"] or {}
     lines = list(state_rows(page))
     lines += [

@@ -1,4 +1,4 @@
-"""`headrace-spark verify`: compares indexes with their tables, and puts right what differs."""
+"""`headrace-spark verify`: compares indexes with their tables, and repairs differences."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _run(settings: Settings, options: argparse.Namespace) -> int:
 
 
 class _NotComparedError(ConsumerError):
-    """Nothing is known of what differs: that is neither 0 nor 1."""
+    """The differences are unknown: that is neither 0 nor 1."""
 
     exit_code = 2
 
@@ -71,7 +71,7 @@ def _verify(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _names(settings: Settings, options: argparse.Namespace) -> list[str]:
-    """Those that the command names; none for all."""
+    """Returns the indexes that the command names; none for all."""
     names = [name.lower() for name in options.index or ()]
     if strange := [name for name in names if not _WILD.isdisjoint(name)]:
         raise SettingsError([f"--index {strange[0]}: one name without wildcards; give --index again for another"])

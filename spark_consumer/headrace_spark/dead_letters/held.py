@@ -1,8 +1,7 @@
-"""Messages that wait until an index is filled anew: only the old index refuses them, for a type that a field had.
+"""Messages that wait until an index is filled again: only the old index refuses them, because of a field's former type.
 
-Each index that is filled anew has one with its messages, `headrace-held.NAME`. When the new index has the name they go:
-their rows are in it. When the rebuild is given up they become dead letters.
-"""
+Each index that is filled again has one with its messages, `headrace-held.NAME`. When the new index has the name they
+are deleted: their rows are in it. When the rebuild is given up they become dead letters."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ _CONFLICTS, _GIVEN_UP = "headrace_conflicts", "headrace_given_up"
 
 
 class Held(NamedTuple):
-    """A message that only `target` refused, as the dead letter that it would be. `into` has its documents, "" when no
+    """A message that only `target` refused, as the dead letter that it would be. `into` has its documents, "" if no
     other index was written yet."""
 
     target: str
@@ -50,12 +49,12 @@ class Held(NamedTuple):
 
 
 def held_index(name: str) -> str:
-    """Where the messages of an index wait."""
+    """Returns the index with the waiting messages of an index."""
     return f"headrace-held.{name}"
 
 
 def hold(writer: BulkWriter, settings: ElasticsearchSettings, messages: Iterable[Held]) -> Iterator[DeadLetter]:
-    """Keeps the messages; yields those that can't be kept. Raises BulkError."""
+    """Stores the messages; yields those that can't be stored. Raises BulkError."""
     made = set[str]()
     pending: list[Held] = []
     for one in messages:
@@ -84,7 +83,7 @@ def _keep(writer: BulkWriter, messages: Sequence[Held]) -> Iterator[DeadLetter]:
 
 
 def _id(letter: DeadLetter) -> str:
-    """The same for a message that a batch holds a second time."""
+    """Returns the same id for a message that a batch holds a second time."""
     return hashlib.sha256(texts(letter.headers)[ID].encode()).hexdigest()
 
 
@@ -99,7 +98,7 @@ def _body(one: Held) -> dict[str, Any]:
 
 
 def dead_letter_of(source: dict[str, Any]) -> DeadLetter:
-    """The dead letter that a message that was held becomes."""
+    """Returns the dead letter that a held message becomes."""
     headers = [(str(one["name"]), _bytes(one["value"])) for one in source["headers"]]
     return DeadLetter(_bytes(source["key"]), _bytes(source["value"]), headers)
 
@@ -113,57 +112,58 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 class HeldMessages:
-    """Those of one index. The methods raise ApiError and TransportError."""
+    """The held messages of one index. The methods raise ApiError and TransportError."""
 
     def __init__(self, cluster: Cluster, settings: ElasticsearchSettings, name: str) -> None:
         self._cluster, self._settings, self._name, self._index = cluster, settings, name, held_index(name)
 
     def count(self) -> int:
-        """How many wait."""
+        """Returns how many wait."""
         self._cluster.call("POST", (self._index, "_refresh"), missing=None)
         return int(self._cluster.call("GET", (self._index, "_count"), missing={"count": 0})["count"])
 
     def ids(self, into: Sequence[str], *, others: bool) -> Generator[list[str], None, None]:
-        """Pages of the ids of those whose documents are in one of these indexes; with `others`, of the others."""
+        """Yields pages of the ids of messages whose documents are in one of these indexes; with `others`, of the
+        others."""
         query = {"bool": {"must_not" if others else "filter": [{"terms": {"into": list(into)}}]}}
         with closing(self._cluster.search_pages(self._index, query, size=_PAGE, source=False)) as pages:
             for page in pages:
                 yield [hit["_id"] for hit in page]
 
     def forget(self, ids: Sequence[str]) -> None:
-        """They have become dead letters."""
+        """Removes messages that have become dead letters."""
         heads = ({"delete": {"_index": self._index, "_id": one}} for one in ids)
         self._cluster.bulk((orjson.dumps(one, option=orjson.OPT_APPEND_NEWLINE) for one in heads), "items.*.status")
 
     def drop(self) -> None:
-        """All go, and what is noted with them."""
+        """Deletes all, with the recorded conflicts."""
         self._cluster.delete_index(self._index)
 
     # -- what is noted with them --------------------------------------------------------------------------------------
 
     def conflicts(self) -> frozenset[Conflict]:
-        """For which the index has to be filled anew."""
+        """Returns the conflicts for which the index must be filled again."""
         return self._noted(_CONFLICTS)
 
     def given_up(self) -> frozenset[Conflict]:
-        """For which an operator has said that it is not to be."""
+        """Returns the conflicts that an operator has given up."""
         return self._noted(_GIVEN_UP)
 
     def note(self, conflicts: Iterable[Conflict]) -> None:
-        """Notes conflicts beside those that are noted. What is there already is not written again: each failure notes
-        the same, and would undo what an operator gives up meanwhile."""
+        """Adds conflicts to the recorded ones. Existing ones are not written again: each failure records the same, and
+        would undo what an operator gives up meanwhile."""
         noted, conflicts = self.conflicts(), set(conflicts)
         if not conflicts <= noted:
             _make(self._cluster, self._settings, self._name)
             self._put(_CONFLICTS, noted | conflicts)
 
     def clear(self) -> None:
-        """Nothing has to be done any more."""
+        """Records that nothing must be done any more."""
         if self.conflicts():
             self._put(_CONFLICTS, ())
 
     def give_up(self, conflicts: Iterable[Conflict]) -> None:
-        """Notes that nothing is to be done for these."""
+        """Records that nothing is done for these."""
         _make(self._cluster, self._settings, self._name)
         self._put(_GIVEN_UP, self.given_up() | set(conflicts))
 
@@ -181,7 +181,7 @@ class HeldMessages:
 
 
 _TOGETHER = 50
-"""Messages that a task has in hand."""
+"""Messages that a task reads together."""
 
 
 class _Read:
@@ -210,9 +210,9 @@ def release(
     present: Sequence[str],
     save: Callable[[DataFrame], None],
 ) -> int:
-    """Makes dead letters of the messages that are held for an index, but for those whose documents one of the indexes
-    `present` has; how many. A kill in the midst of it writes some of them twice, with the same ids. Raises ApiError,
-    TransportError and what Spark raises."""
+    """Makes dead letters of the messages that are held for an index, except those whose documents one of the indexes
+    `present` has; returns how many. A kill during it writes some of them twice, with the same ids. Raises ApiError,
+    TransportError and Spark's errors."""
     held = HeldMessages(cluster, settings, name)
     count = 0
     with closing(held.ids(present, others=True)) as pages:

@@ -1,8 +1,7 @@
-"""Dead letters: the headers that tell their story, the notes about those that were handled, and which are still open.
+"""Dead letters: their headers, the notes about those that were handled, and which are still open.
 
 Kafka can't delete a single record. So the topic of dead letters also has notes: records without a value whose headers
-say which letters were retried or discarded, when and by whom.
-"""
+say which dead letters were retried or discarded, when and by whom."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ IDS = "headrace-dead-ids"
 BY = "headrace-dead-by"
 IDS_A_NOTE = 500
 LINES, EVERY = 10, 60.0
-"""Lines about dead letters that a process writes in so many seconds. The counts have all of them."""
+"""Maximum lines about dead letters that a process writes in this many seconds. The counts have all of them."""
 log = structlog.get_logger(__name__)
 
 Header = tuple[str, bytes | None]
@@ -38,7 +37,7 @@ Handled = Literal["retried", "discarded"]
 
 
 class DeadLetter(NamedTuple):
-    """A dead letter: key and value as they came, the headers with the reason and the origin added."""
+    """A dead letter: key and value as received, with headers for the reason and the origin."""
 
     key: bytes | None
     value: bytes | None
@@ -46,7 +45,7 @@ class DeadLetter(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where a message lies, or lay."""
+    """The position of a message."""
 
     topic: str
     partition: int
@@ -54,8 +53,8 @@ class Origin(NamedTuple):
 
 
 def dead_letter_id(origin: Origin, reason: str, key: bytes | None, value: bytes | None) -> str:
-    """The same for a letter that a batch writes a second time. The content is part of it: a topic that was made anew
-    has other messages at the same offsets."""
+    """Returns the same id for a dead letter that a batch writes a second time. It includes the content: a topic that
+    was recreated has other messages at the same offsets."""
     digest = hashlib.sha256(reason.encode())
     for part in (key, value):
         digest.update(b"\0" if part is None else b"%d:" % len(part) + part)
@@ -65,7 +64,7 @@ def dead_letter_id(origin: Origin, reason: str, key: bytes | None, value: bytes 
 def dead_headers(
     headers: Sequence[Header], reason: str, origin: Origin, key: bytes | None, value: bytes | None, batch: int | None
 ) -> list[Header]:
-    """The headers of a dead letter: the message's own, and ours."""
+    """Returns the headers of a dead letter: the message's own, and ours."""
     reason = reason[:MAX_REASON]
     ours = {
         REASON: reason,
@@ -81,12 +80,12 @@ def dead_headers(
 
 
 def own_headers(headers: Sequence[Header]) -> list[Header]:
-    """The message's own headers: those without ours."""
+    """Returns the message's own headers: those without ours."""
     return [(name, value) for name, value in headers if not name.startswith(PREFIX)]
 
 
 def note_headers(what: Handled, ids: Sequence[str], by: str) -> list[Header]:
-    """The headers of a note."""
+    """Returns the headers of a note."""
     texts = {NOTE: what, IDS: ",".join(ids), BY: by, TIME: _now()}
     return [(name, text.encode()) for name, text in texts.items()]
 
@@ -100,12 +99,12 @@ def _now() -> str:
 
 @dataclass(slots=True)
 class OpenDeadLetter(Facts):
-    """A dead letter that is open; key and value stay in Kafka."""
+    """An open dead letter; key and value stay in Kafka."""
 
     origin: Origin
     batch: str
     places: dict[int, int] = field(default_factory=dict)
-    """Its newest copy in each partition of the dead-letter topic that has one: the offset."""
+    """The offset of its newest copy in each partition of the dead-letter topic that has one."""
 
     def more(self) -> dict[str, Any]:
         topic, partition, offset = self.origin
@@ -113,14 +112,14 @@ class OpenDeadLetter(Facts):
 
 
 class Fold:
-    """Letters and notes in, open letters out. Each partition has to be taken in its order; a note counts for the
-    letters before it in its partition, so that a letter that comes again later is open again."""
+    """Takes dead letters and notes, and keeps the open ones. Each partition must be taken in order; a note counts for
+    the dead letters before it in its partition, so a dead letter that comes again later is open again."""
 
     def __init__(self) -> None:
         self.open: dict[str, OpenDeadLetter] = {}
         self._foreign: dict[int, int] = {}
         self.foreign = 0
-        """Records that are neither letters nor notes."""
+        """Records that are neither dead letters nor notes."""
 
     def take(
         self,
@@ -151,8 +150,8 @@ class Fold:
             del self.open[name]
 
     def floors(self, ends: Mapping[int, int], closed: Iterable[str] = ()) -> dict[int, int]:
-        """The offset in each partition before which all is handled. `ends` are those that were taken up to; `closed`
-        the letters that were handled since."""
+        """Returns the offset in each partition before which all is handled. `ends` are those up to which was read;
+        `closed` the dead letters that were handled since."""
         gone, floors = set(closed), dict(ends)
         for letter in self.open.values():
             if letter.id not in gone:
@@ -164,7 +163,7 @@ class Fold:
 
 
 def texts(headers: Sequence[Header]) -> dict[str, str]:
-    """Our headers as texts."""
+    """Returns our headers as texts."""
     return {name: (value or b"").decode("utf-8", "replace") for name, value in headers if name.startswith(PREFIX)}
 
 
@@ -178,7 +177,7 @@ def _open_dead_letter(
         return None
     table, shown = subject(key, value, dict(own_headers(headers)))
     return OpenDeadLetter(
-        # Letters of earlier versions have neither id nor time.
+        # Dead letters of earlier versions have neither id nor time.
         told.get(ID) or dead_letter_id(origin, reason, key, value),
         told.get(TIME) or datetime.fromtimestamp(max(0, timestamp) / 1000, UTC).isoformat(timespec="milliseconds"),
         table,
@@ -191,15 +190,15 @@ def _open_dead_letter(
 
 
 class _Lines:
-    """At most LINES lines in EVERY seconds."""
+    """Allows at most LINES lines in EVERY seconds."""
 
     def __init__(self) -> None:
         self._began, self._lines = -EVERY, 0
         self.left_out = 0
-        """Since the last line."""
+        """Lines left out since the last one."""
 
     def take(self, now: float) -> bool:
-        """Whether a line may be written at `now`, on the monotonic clock."""
+        """Returns whether a line may be written at `now`, on the monotonic clock."""
         if now - self._began >= EVERY:
             self._began, self._lines = now, 0
         self._lines += 1
@@ -211,7 +210,8 @@ _lines = _Lines()
 
 
 def tell(letter: DeadLetter) -> None:
-    """Logs a dead letter. Of many the first of each minute have a line; the next one says how many had none."""
+    """Logs a dead letter. Of many, the first of each minute have a line; the next line has the number of those without
+    one."""
     if not _lines.take(time.monotonic()):
         return
     left_out, _lines.left_out = _lines.left_out, 0

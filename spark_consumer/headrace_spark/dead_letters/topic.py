@@ -1,4 +1,4 @@
-"""The topic of dead letters, read as a whole; letters that go back to their topics, and notes about them."""
+"""The topic of dead letters, read as a whole; dead letters that are sent back to their topics, and notes about them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BATCH_BYTES = 16 << 20
 
 
 class DeadLetterTopic(DeadLetters[OpenDeadLetter]):
-    """All letters that are open when it is made. Of each only small facts are held."""
+    """All dead letters that are open when it is made. It keeps only small facts of each."""
 
     def __init__(self, client: KafkaClient, topic: str, say: Callable[[str], None]) -> None:
         """Reads the topic from its beginning to its present end. Raises KafkaError."""
@@ -34,7 +34,7 @@ class DeadLetterTopic(DeadLetters[OpenDeadLetter]):
 
     @property
     def all(self) -> Sequence[OpenDeadLetter]:
-        """Those that are open."""
+        """Returns the open ones."""
         return list(self._fold.open.values())
 
     def content(self, one: OpenDeadLetter) -> Content | None:
@@ -44,8 +44,8 @@ class DeadLetterTopic(DeadLetters[OpenDeadLetter]):
         return None
 
     def retry(self, chosen: Sequence[OpenDeadLetter]) -> dict[str, str]:
-        """Publishes the messages of letters to their topics and partitions, unchanged, and then notes it. A kill
-        between the two leaves letters open that were published: a second retry does no harm, since versions decide.
+        """Publishes the messages of dead letters to their topics and partitions, unchanged, and then records it. A kill
+        between the two leaves dead letters open that were published: a second retry is harmless, since versions decide.
         Raises KafkaError."""
         refused = self._without_a_place(chosen)
         done: list[str] = []
@@ -64,7 +64,7 @@ class DeadLetterTopic(DeadLetters[OpenDeadLetter]):
         return refused
 
     def discard(self, chosen: Sequence[OpenDeadLetter]) -> None:
-        """Notes that letters are to be forgotten. Raises KafkaError."""
+        """Records that dead letters are discarded. Raises KafkaError."""
         for start in range(0, len(chosen), IDS_A_NOTE):
             self._note("discarded", chosen[start : start + IDS_A_NOTE])
         self._trim([letter.id for letter in chosen])
@@ -72,7 +72,7 @@ class DeadLetterTopic(DeadLetters[OpenDeadLetter]):
     # -- the way back -------------------------------------------------------------------------------------------------
 
     def _without_a_place(self, chosen: Iterable[OpenDeadLetter]) -> dict[str, str]:
-        """Asked first: a producer would make a topic that is not there."""
+        """Returns those that can't be sent back; checked first, because a producer would create a missing topic."""
         partitions: dict[str, frozenset[int]] = {}
         for name in {letter.origin.topic for letter in chosen}:
             found = self._client.topic(name)
@@ -84,8 +84,8 @@ class DeadLetterTopic(DeadLetters[OpenDeadLetter]):
         }
 
     def _groups(self, chosen: Iterable[OpenDeadLetter]) -> Iterator[list[tuple[OpenDeadLetter, Read]]]:
-        """The letters with their records, so many at a time that memory does not grow; each time in the order in which
-        the messages were, which decides between changes of the same version."""
+        """Yields the dead letters with their records, a limited number at a time because of memory; each time in the
+        order of the messages, which decides between changes of the same version."""
         group: list[tuple[OpenDeadLetter, Read]] = []
         size = 0
         for letter, record in self._records(chosen):
@@ -121,7 +121,7 @@ class DeadLetterTopic(DeadLetters[OpenDeadLetter]):
             raise KafkaError(f"topic {self._topic} does not take the note that letters were {what}: {why}")
 
     def _trim(self, done: Iterable[str]) -> None:
-        """Deletes what lies before the oldest letter that is open, where the account may."""
+        """Deletes what is before the oldest open dead letter, if the account may."""
         floors = self._fold.floors({partition: whole.end for partition, whole in self._ranges.items()}, done)
         floors = {partition: floor for partition, floor in floors.items() if floor > self._ranges[partition].first}
         if not floors:
@@ -136,7 +136,8 @@ class DeadLetterTopic(DeadLetters[OpenDeadLetter]):
 
 
 def runs(offsets: Sequence[int], gap: int = 200) -> Iterator[Range]:
-    """Sorted offsets as parts of a partition that are read at a time: over a short gap it is quicker to read on."""
+    """Yields sorted offsets as parts of a partition that are read at a time: over a short gap it is faster to read
+    on."""
     start = 0
     for number in range(1, len(offsets) + 1):
         if number == len(offsets) or offsets[number] - offsets[number - 1] > gap:

@@ -1,1 +1,1 @@
-"""The streaming query: it is run, begun again, paced and watched."""
+"""The streaming query: it is run, restarted, paced and watched."""

@@ -1,8 +1,7 @@
 """A cluster's executors as the driver sees them: whether there are any, and whether they work.
 
-A task on another machine has no way to the driver but its reports. Where a network lets none through, its stage is
-asked for: Spark hears of each executor every few seconds, and gives up one that is silent.
-"""
+A task on another machine can reach the driver only by its reports. If the network blocks these, its stage is checked:
+Spark hears of each executor every few seconds, and drops one that is silent."""
 
 from __future__ import annotations
 
@@ -23,15 +22,15 @@ from headrace_spark.status.task_reports import receiver
 log = structlog.get_logger(__name__)
 
 LOOK_EVERY = 5.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 
 
 class Executors:
-    """Those of a session. In local mode, with a JVM of ours, there is nothing to do."""
+    """The executors of a session. In local mode, with a JVM of ours, there is nothing to do."""
 
     def __init__(self, spark: SparkSession, status: Status, patience: float | None = None) -> None:
-        """Listens for reports, and begins to look. A batch that has had no executor for `patience` seconds is given up,
-        None: never. Raises SessionError."""
+        """Receives reports, and begins to check. A batch without an executor for `patience` seconds is cancelled, None:
+        never. Raises SessionError."""
         self._status, self._patience = status, patience
         self._context: Any = spark.sparkContext
         conf = self._context.getConf()
@@ -47,7 +46,7 @@ class Executors:
 
     @property
     def reports(self) -> Address | None:
-        """Where tasks send their reports; None where they are read from the JVM's output."""
+        """Returns where tasks send their reports; None if they are read from the JVM's output."""
         return self._socket.address if self._socket is not None else None
 
     def close(self) -> None:
@@ -61,12 +60,12 @@ class Executors:
             try:
                 self.look()
             except Exception as error:
-                # The JVM has ended, say, which the query tells.
+                # For example because the JVM has ended, which the query reports.
                 log.debug("the executors can't be looked at", reason=repr(error))
 
     def look(self) -> None:
-        """Tells an outage where there is no executor, and counts tasks that run as a sign of life where they do not
-        report themselves."""
+        """Reports an outage if there is no executor, and counts running tasks as a sign of life if they do not report
+        themselves."""
         tracker = self._context.statusTracker()
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         if any(one is not None and one.numActiveTasks for one in stages):

@@ -1,4 +1,4 @@
-"""The streaming query: batches from Kafka, written by tasks, dead letters back to Kafka, restarted when it fails."""
+"""The streaming query: batches from Kafka, written by tasks, dead letters back to Kafka; restarted when it fails."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from headrace_spark.transform.expressions import Expressions
 
 log = structlog.get_logger(__name__)
 
-POLL = 0.25  # seconds between two looks at the query and at the request to stop
-LOOK = 1.0  # seconds between two looks whether there is anything to do
-MAX_AWAY = 5.0  # seconds between two tries while Kafka or Elasticsearch is away
-SAMPLES = 8  # partitions of which a few messages are looked at before the query begins
+POLL = 0.25  # seconds between two checks of the query and of the request to stop
+LOOK = 1.0  # seconds between two checks for something to do
+MAX_AWAY = 5.0  # seconds between two attempts while Kafka or Elasticsearch is unavailable
+SAMPLES = 8  # partitions of which a few messages are read before the query begins
 
 
 class _Stopping(Exception):
-    """No error: it ends a query before anything of the next batch is done, when the one before it has been noted."""
+    """Not an error: ends a query before anything of the next batch is done, after the previous one was recorded."""
 
 
 class Runner:
-    """Runs the query until it is stopped or, with `available_now`, until everything there has been read."""
+    """Runs the query until it is stopped or, with `available_now`, until all existing messages have been read."""
 
     def __init__(
         self, settings: Settings, spark: SparkSession, stop: threading.Event, status: Status, watch: KafkaWatch,
@@ -51,7 +51,7 @@ class Runner:
         self._checkpoint, self._look, self._reports = checkpoint, look, reports
         self._expressions = Expressions(settings, spark)
         self._batches = 0  # finished since the query was last started
-        self._begins_again = False  # it ended itself to have another limit
+        self._begins_again = False  # it ended itself to get another limit
         self._patience: float | None = None
         self._dual_write_watch = DualWriteWatch(settings.elasticsearch)
         self._reindexing = Reindexing(settings, spark, status, self._save)
@@ -59,11 +59,10 @@ class Runner:
         """The number of the last batch."""
 
     def run(self, available_now: bool = False) -> None:
-        """Returns after `stop` was set (a batch that is running is finished first) or when all is read.
+        """Runs until `stop` is set (a running batch is finished first) or all is read.
 
-        A query that fails begins again from its checkpoint, after a pause that grows. With `available_now` QueryError
-        or RefusedError after `patience` without a finished batch; QueryError when Spark's JVM has ended.
-        """
+        A query that fails restarts from its checkpoint, after a growing pause. With `available_now` QueryError or
+        RefusedError after `patience` without a finished batch; QueryError if Spark's JVM has ended."""
         self._patience = self._settings.spark.patience if available_now else None
         if not available_now:
             self._reindexing.start()
@@ -103,7 +102,7 @@ class Runner:
                     f"{problem}. Nothing is lost: the next start goes on from the checkpoint "
                     f"{self._settings.spark.checkpoint}."
                 )
-            # While Kafka is away, that is what is told, whatever Spark says.
+            # While Kafka is unavailable, that is reported, whatever Spark's error is.
             away = any(one.system == KAFKA for one in self._status.outages.current())
             system = KAFKA if away else problem.system
             self._status.outages.waiting(
@@ -113,7 +112,8 @@ class Runner:
             self._stop.wait(min(MAX_AWAY if system != QUERY else problem.pause, 2.0 ** min(tries - 1, 10)))
 
     def _prepare(self) -> None:
-        """Looks whether checkpoint and topics fit. Raises RefusedError, and what Java raises when Kafka is away."""
+        """Checks whether checkpoint and topics match. Raises RefusedError, and Java's errors if Kafka is
+        unavailable."""
         if (refused := self._watch_kafka.refused) is not None:
             self._watch_kafka.refused = None
             log.error("the query is ended", reason=refused.reason)
@@ -134,7 +134,7 @@ class Runner:
             self._sample(done, seen)
 
     def _sample(self, done: Offsets, seen: Seen) -> None:
-        """Takes the mean size of a few messages that wait, so that the first batch is not too large either."""
+        """Measures the mean size of a few waiting messages, so that the first batch is not too large either."""
         waiting = [key for key, end in seen.ends.items() if end > done.get(key, seen.begins.get(key, 0))]
         for key in waiting[:SAMPLES]:
             _, messages, size = self._look.first(key, done.get(key, seen.begins.get(key, 0)))
@@ -149,7 +149,7 @@ class Runner:
             "failOnDataLoss": str(kafka.fail_on_data_loss).lower(),
             "maxOffsetsPerTrigger": str(self._pace.limit),
             "includeHeaders": "true",
-            # The daemon may publish in transactions; what was rolled back never happened.
+            # The daemon may publish in transactions; messages of aborted ones are not read.
             "kafka.isolation.level": "read_committed",
         }
         if spark.min_partitions:
@@ -166,8 +166,8 @@ class Runner:
         return writer.trigger(processingTime=spark.trigger).start()
 
     def _watch(self, query: StreamingQuery) -> bool:
-        """Waits for the query's end; false when it ended to begin again. Once we are to stop, waits for the end of the
-        batch that is running, unless that waits for a server itself."""
+        """Waits for the query's end; returns false if it ended to restart. After the request to stop, waits for the end
+        of the running batch, unless that waits for a server itself."""
         deadline = None
         looked = time.monotonic()
         while not query.awaitTermination(POLL):  # type: ignore[arg-type]  # takes float seconds, is annotated as int
@@ -185,7 +185,7 @@ class Runner:
             if deadline is None:
                 log.info("stopping", batches=self._batches)
                 deadline = now + self._settings.spark.drain_timeout
-            # Between two triggers nothing is under way. A batch that begins from now on ends itself (see _batch).
+            # Between two triggers nothing is running. A batch that begins from now on ends itself (see _batch).
             if self._status.outages.current() or now >= deadline or not query.status["isTriggerActive"]:
                 self._end(query)
                 return True
@@ -200,10 +200,10 @@ class Runner:
 
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         if self._stop.is_set():
-            # The batch before this one is finished and noted; this one is left for the next start.
+            # The batch before this one is finished and recorded; this one is left for the next start.
             raise _Stopping
         if self._batches and self._pace.wrong:
-            # Between batches only: one that is cut off would write its dead letters a second time.
+            # Only between batches: an aborted one would write its dead letters a second time.
             self._begins_again = True
             raise _Stopping
         started = time.monotonic()

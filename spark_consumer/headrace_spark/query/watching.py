@@ -1,4 +1,4 @@
-"""The two threads beside the query: one looks at Kafka, the other writes lines and feeds systemd's watchdog."""
+"""The two threads of the query: one checks Kafka, the other writes log lines and notifies systemd's watchdog."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headrace_spark.status.status import State, Status
 
 
 class Listener(StreamingQueryListener):
-    """Tells the status. Spark calls it in a thread of its own."""
+    """Updates the status. Spark calls it in a separate thread."""
 
     def __init__(self, status: Status) -> None:
         self._status = status
@@ -56,15 +56,15 @@ log = structlog.get_logger(__name__)
 
 LOOK_EVERY = 5.0
 OLDEST_OF = 8
-"""Partitions whose oldest message is looked for."""
+"""Partitions whose oldest message is read."""
 TICK = 1.0
 FED_FOR = 60.0
-"""Seconds without a sign of life during which the watchdog is fed still."""
+"""Seconds without a sign of life during which the watchdog is still notified."""
 PROGRESS_EVERY, SUMMARY_EVERY = 10.0, 60.0
 
 
 class KafkaWatch:
-    """Looks at Kafka every few seconds while the process runs."""
+    """Checks Kafka every few seconds while the process runs."""
 
     def __init__(self, settings: KafkaSettings, look: KafkaClient, status: Status, pace: Pace) -> None:
         self._settings, self._look, self._status, self._pace = settings, look, status, pace
@@ -72,7 +72,7 @@ class KafkaWatch:
         self._told: dict[Partition, int] = {}
         self._end = threading.Event()
         self.refused: RefusedError | None = None
-        """A topic is not the one any more that the query began with."""
+        """Set if a topic is no longer the one that the query began with."""
         self._thread = threading.Thread(target=self._run, name="check Kafka", daemon=True)
 
     def start(self) -> None:
@@ -144,7 +144,7 @@ class Monitor:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread, and writes the lines that are due."""
+        """Ends the thread, and writes the due lines."""
         self._end.set()
         self._thread.join(2 * TICK)
         self._status.outages.tick()
@@ -182,7 +182,7 @@ class Monitor:
             self._summary(state)
 
     def _summary(self, state: State) -> None:
-        """Says what was done since the last time; nothing where nothing was."""
+        """Logs what was done since the last time; nothing if nothing was."""
         after = dict(self._status.total.numbers) | {
             "held": self._status.total.held.total(),
             "batches": self._status.batches,

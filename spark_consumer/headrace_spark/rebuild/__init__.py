@@ -1,1 +1,1 @@
-"""A new index is filled from tables, by a command or when a column has changed its type."""
+"""Fills a new index from tables, by a command or when a column has changed its type."""

@@ -11,21 +11,22 @@ _NUMBERED = re.compile(r"(.+)-(\d{6})")
 
 
 class Behind(NamedTuple):
-    """What is behind a name: indexes with an alias, or the index of that name, or nothing."""
+    """What a name refers to: indexes with an alias, or the index of that name, or nothing."""
 
     indexes: tuple[str, ...]
     is_alias: bool
 
 
 def behind(cluster: Cluster, name: str) -> Behind:
-    """Raises ApiError and TransportError."""
+    """Returns what a name refers to. Raises ApiError and TransportError."""
     if found := cluster.call("GET", ("_alias", name), missing={}):
         return Behind(tuple(sorted(found)), True)
     return Behind((name,) if cluster.exists(name) else (), False)
 
 
 def next_index(cluster: Cluster, name: str) -> str:
-    """The name of an index that is not there yet, NAME-000002 and so on. Raises ApiError and TransportError."""
+    """Returns the name of an index that does not exist yet, NAME-000002 and so on. Raises ApiError and
+    TransportError."""
     number = 1
     for one in behind(cluster, name).indexes:
         found = _NUMBERED.fullmatch(one)
@@ -38,7 +39,7 @@ def next_index(cluster: Cluster, name: str) -> str:
 
 
 def move(cluster: Cluster, moves: dict[str, str]) -> None:
-    """Gives each name to another index, all in one step. An index that has the name itself is deleted in the same step,
+    """Moves each name to another index, all in one step. An index that has the name itself is deleted in the same step,
     because an alias can't have the name of an index. Raises ApiError and TransportError."""
     actions: list[dict[str, dict[str, str]]] = []
     for name, into in moves.items():

@@ -1,4 +1,4 @@
-"""What a Spark task does with rows that were read from a table: it writes them into an index that is filled."""
+"""The work of a Spark task on rows that were read from a table: it writes them to an index that is filled."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from headrace_spark.transform.expressions import Expressions
 
 
 class RowMessages:
-    """Makes messages of what TableRows has read; it is sent to the tasks."""
+    """Makes messages from the rows of TableRows; it is sent to the tasks."""
 
     def __init__(self, table: SourceTable, expressions: Expressions) -> None:
         self._maker, self._expressions = RowMaker(table), expressions
 
     def of(self, given: Iterable[Any]) -> Iterator[Rows]:
-        """All of them as inserted rows, a few in each."""
+        """Yields all of them as inserted rows, a few in each."""
         if self._expressions:
             return self._maker.together(self._expressions.rows(given))
         return self._maker.messages(given)
@@ -51,37 +51,37 @@ class TableRows:
         self._expressions = Expressions(settings.model_copy(update={"index": own}), spark)
 
     def read(self, reader: TableReader, ranges: Sequence[KeyRange]) -> RDD[Any]:
-        """The rows in the ranges, a task a range. Raises SourceError."""
+        """Returns the rows in the ranges, one task for each range. Raises SourceError."""
         rows = reader.read(ranges)
         if not self._expressions:
             return rows
         return self._expressions.of_rows(rows.mapPartitions(RowMaker(reader.table).rows))
 
     def messages(self, table: SourceTable) -> RowMessages:
-        """What makes messages of the rows of a table."""
+        """Returns the converter of a table's rows to messages."""
         return RowMessages(table, self._expressions)
 
 
 _EXAMPLES = 5
 _HELD = 20_000
-"""Documents that are composed before it is looked which of them went meanwhile."""
+"""Documents that are composed before those removed meanwhile are checked."""
 
 
 class Filled(NamedTuple):
-    """What a task has done. `examples` are reasons of a few rows that were refused."""
+    """The result of a task. `examples` are reasons of a few refused rows."""
 
     rows: int = 0
     refused: int = 0
     examples: tuple[str, ...] = ()
 
     def plus(self, other: Filled) -> Filled:
-        """Both together."""
+        """Returns the sum of both."""
         examples = (*self.examples, *other.examples)[:_EXAMPLES]
         return Filled(self.rows + other.rows, self.refused + other.refused, examples)
 
 
 class Target:
-    """The index `name`, and the one that is filled to take its place, with what makes documents of rows."""
+    """The index `name`, and the one that is filled to replace it, with what makes documents from rows."""
 
     def __init__(self, settings: Settings, name: str, into: str) -> None:
         self.settings, self.name, self.into = settings, name, into
@@ -92,11 +92,11 @@ class Target:
 
     @property
     def tree(self) -> JoinTree | None:
-        """Of an index with joins."""
+        """Returns the tree of an index with joins."""
         return self._trees.trees.get(self.into)
 
     def has(self, database: str, table: str) -> bool:
-        """Whether rows of a table come into it."""
+        """Returns whether it has rows of a table."""
         tree = self._trees.trees.get(self.name)
         if tree is not None:
             return bool(tree.nodes_of(database, table))
@@ -108,11 +108,11 @@ class Target:
         return any(_named(one, database, table) == self.name for one in templates)
 
     def tables(self, source: Source) -> list[SourceTable]:
-        """Those of the source whose rows come into it. Raises SourceError."""
+        """Returns the tables of the source that it has rows of. Raises SourceError."""
         return [read_table(source, *one) for one in table_names(source) if self.has(*one)]
 
     def properties(self, table: SourceTable) -> list[Properties]:
-        """The mappings that the columns of a table ask for. Raises UnfitTable and MessageError."""
+        """Returns the mappings that the columns of a table need. Raises UnfitTable and MessageError."""
         message = inserted(table, [])
         if (tree := self.tree) is not None:
             return [one.properties for one in tree.plans(message)]
@@ -122,8 +122,8 @@ class Target:
         return [one for one in self._indexes.plans(message) if one.target == self.name]
 
     def prepare(self, writer: BulkWriter, table: SourceTable) -> str:
-        """Makes the index, or gives it the fields of a table; why that can't be done. Raises BulkError, UnfitTable,
-        IndexRefused and MessageError."""
+        """Creates the index, or adds the fields of a table; returns why that can't be done. Raises BulkError,
+        UnfitTable, IndexRefused and MessageError."""
         message, indexes = inserted(table, []), writer.indexes
         owner: tuple[str, ...] = ()
         if (tree := self.tree) is not None:
@@ -141,7 +141,7 @@ class Target:
         return indexes.unfit(self.into, owner)
 
     def actions(self, message: Rows) -> list[Action]:
-        """What rows make of documents, or of rows that are kept. Raises MessageError."""
+        """Returns the actions for documents, or for kept rows. Raises MessageError."""
         if (tree := self.tree) is not None:
             return [one for plan in tree.plans(message) for change in plan.changes(message) for one in change.actions]
         if self._indexes.having(message.database, message.table):
@@ -196,14 +196,14 @@ class Fill(TargetTask):
 
 
 def actions_of(make: Callable[[Rows], list[Action]], message: Rows) -> tuple[list[Action], list[str]]:
-    """What is to be done, and why nothing can be with some of the rows."""
+    """Returns the actions, and why some of the rows have none."""
     try:
         return make(message), []
     except MessageError:
         pass
     made: list[Action] = []
     refused: list[str] = []
-    for row in message.rows:  # one of them is to blame
+    for row in message.rows:  # one of them is the cause
         try:
             made += make(message._replace(rows=[row], olds=[None]))
         except MessageError as error:
@@ -219,7 +219,7 @@ def _write(writer: BulkWriter, pending: Sequence[Action]) -> Filled:
 
 
 class Compose(TargetTask):
-    """Composes documents; what it is given are their ids and routings."""
+    """Composes documents, given by their ids and routings."""
 
     def _work(self, given: Iterable[Any], target: Target, writer: BulkWriter) -> Iterator[Filled]:
         tree = target.tree
@@ -229,8 +229,8 @@ class Compose(TargetTask):
 
         def compose() -> Filled:
             reasons = [f"document {one.id}: {why}" for one, why in Composer(tree, rows, documents).run(held)]
-            # A row that went behind our look at the rows, and before the document was there, has left a document that
-            # nobody deletes any more.
+            # A row that was removed after we read the rows, and before the document existed, has left a document that
+            # nothing deletes any more.
             rows.refresh()
             required = any(join.required for join in tree.settings.join)
             gone = list(held) if required else rootless(rows, held)

@@ -1,4 +1,4 @@
-"""A new index is filled from the tables, while the stream writes to both, and takes the place of the old one."""
+"""Fills a new index from the tables, while the stream writes to both, and replaces the old one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 _REMEMBER = "30d"
 """How long the new index remembers deletes: longer than the reading takes, because a row that was read before its
-delete is written behind it."""
+delete is written after it."""
 _POLL = 0.5
 _TELL = 10.0
 _COMPOSED = 20_000
@@ -43,16 +43,16 @@ _COMPOSED = 20_000
 
 
 class RebuildError(ConsumerError):
-    """The rebuild can't go on. What was done stays, and it can be resumed."""
+    """The rebuild can't continue. What was done stays, and it can be resumed."""
 
 
 class RefusedRows(RebuildError):
-    """Rows can't be documents of the new index: somebody has to decide."""
+    """Rows can't be documents of the new index: an operator must decide."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the command says, or `by` the consumer does, for `conflicts`. `wait` is in seconds."""
+    """What the command requests, or `by` the consumer, for `conflicts`. `wait` is in seconds."""
 
     resume: bool = False
     offline: bool = False
@@ -64,8 +64,7 @@ class Wishes:
 
 
 class Rebuild:
-    """The rebuild of one index. Each of its steps may be done again, so a kill at any moment leaves what a resumed one
-    goes on from."""
+    """The rebuild of one index. Each of its steps may be repeated, so it can be resumed after a kill at any moment."""
 
     def __init__(
         self, settings: Settings, source: SourceSettings, spark: SparkSession, cluster: Cluster, name: str,
@@ -77,11 +76,11 @@ class Rebuild:
         self._run = uuid.uuid4().hex
         self._progress, self._consumer = _Progress(), ConsumerPosition(settings, spark)
         self.step = "begins"
-        """What it does now."""
+        """The present step."""
 
     @property
     def progress(self) -> dict[str, Any]:
-        """How far it is. `rows_about` is what the server thinks."""
+        """Returns the progress. `rows_about` is the server's estimate."""
         progress = self._progress
         return {
             "step": self.step, "rows": progress.rows, "rows_about": progress.wanted, "refused": progress.refused
@@ -89,15 +88,16 @@ class Rebuild:
 
     @property
     def run_id(self) -> str:
-        """The run that the note names while nobody else goes on with it."""
+        """Returns the run that the note names while nobody else continues it."""
         return self._run
 
     def run(self) -> None:
-        """Raises RebuildError, SourceError, ExpressionError and what headrace_documents.errors has."""
+        """Runs the rebuild. Raises RebuildError, SourceError, ExpressionError and the errors of
+        headrace_documents.errors."""
         rows = TableRows(self._settings, self._spark, self._name)
         note = self._begin()
         into = str(note["into"])
-        if behind(self._cluster, self._name) == ((into,), True):  # killed behind the move
+        if behind(self._cluster, self._name) == ((into,), True):  # killed after the move
             self._finish(note)
             return
         target = Target(self._settings, self._name, into)
@@ -152,7 +152,7 @@ class Rebuild:
         return self._own_note()
 
     def _prepare(self, target: Target, tables: list[SourceTable]) -> None:
-        """Makes the indexes, with what the old one says of tables that were emptied."""
+        """Creates the indexes, with the old one's facts about truncated tables."""
         writer = BulkWriter(self._settings.elasticsearch, self._cluster)
         for table in tables:
             if why := target.prepare(writer, table):
@@ -169,7 +169,7 @@ class Rebuild:
                     writer.indexes.note_truncated(new, table_name, version)
 
     def _read(self, source: Source, target: Target, tables: list[SourceTable], rows: TableRows, note: Note) -> None:
-        """Reads the tables, some ranges of a key at a time. After each step it is noted how far it is."""
+        """Reads the tables, some ranges of a key at a time. After each step the progress is recorded."""
         settings, done = self._source_settings, dict(note.get("done") or {})
         self._progress.begin(int(note.get("rows", 0)), note)
         readers = {str(table): TableReader(self._spark, source, table, settings.partition_rows) for table in tables}
@@ -196,8 +196,8 @@ class Rebuild:
                 self._progress.tell(self._name, str(table))
 
     def _compose(self, target: Target, tree: JoinTree) -> None:
-        """Composes the documents of all rows that are kept. Composing one twice does no harm, so a resumed rebuild
-        begins with the first."""
+        """Composes the documents of all kept rows. Composing one twice is harmless, so a resumed rebuild begins with
+        the first."""
         self._cluster.refresh(tree.rows_index)
         compose, tasks = Compose(self._settings, self._name, target.into), self._source_settings.readers
         count = 0
@@ -231,7 +231,7 @@ class Rebuild:
         log.info("the name is moved", index=self._name, into=target.into, gc_deletes=elastic.gc_deletes)
 
     def _finish(self, note: Note) -> None:
-        """Behind the move: the consumer writes one index again, and the old ones go."""
+        """Completes the rebuild after the move: the consumer writes one index again, and the old ones are deleted."""
         into = str(note["into"])
         for one in (into, rows_index(into)):
             if self._cluster.exists(one):
@@ -286,8 +286,8 @@ class Rebuild:
 
 
 def abort(settings: Settings, cluster: Cluster, name: str) -> None:
-    """Gives a rebuild up: the consumer writes one index again, and the new one goes. Messages that are held for it
-    become dead letters, and the conflict that it was begun for begins no other. Raises RebuildError."""
+    """Abandons a rebuild: the consumer writes one index again, and the new one is deleted. Messages that are held for
+    it become dead letters, and the conflict that it was begun for begins no other. Raises RebuildError."""
     notes, held = Notes(cluster), HeldMessages(cluster, settings.elasticsearch, name)
     note = notes.get(name)
     conflicts = held.conflicts() | {Conflict(*one) for one in (note or {}).get("conflicts") or ()}
@@ -315,7 +315,7 @@ class _Progress:
         self._before, self._began, self._told = 0, time.monotonic(), 0.0
 
     def begin(self, rows: int, note: Note) -> None:
-        """Goes on from what is noted."""
+        """Continues from the recorded progress."""
         self.rows = self._before = rows
         self.refused, self.examples = int(note.get("refused", 0)), tuple(note.get("examples") or ())
         self._began = time.monotonic()
@@ -326,12 +326,12 @@ class _Progress:
         self.refuse(filled)
 
     def refuse(self, filled: Filled) -> None:
-        """Counts what was refused."""
+        """Counts refused rows."""
         self.refused += filled.refused
         self.examples = (*self.examples, *filled.examples)[:5]
 
     def tell(self, index: str, table: str) -> None:
-        """Logs how far it is, every few seconds."""
+        """Logs the progress, every few seconds."""
         now = time.monotonic()
         if now - self._told < _TELL and self._told:
             return

@@ -1,5 +1,5 @@
-"""Indexes are filled anew by the running consumer, when a column has changed its type: one at a time, in a thread of
-the driver, with the consumer's own session, while batches go on."""
+"""The running consumer fills indexes again when a column has changed its type: one at a time, in a thread of the
+driver, with the consumer's own session, while batches continue."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from headrace_spark.status.status import Status
 
 
 class Planned:
-    """What the tables of the source ask for."""
+    """What the tables of the source need."""
 
     def __init__(self, settings: Settings, source: SourceSettings, context: SparkContext, cluster: Cluster) -> None:
         self._settings, self._source, self._context, self._cluster = settings, source, context, cluster
 
     def conflicts(self, name: str, tables: Iterable[str], *, chosen: bool) -> frozenset[Conflict]:
-        """What a new index would have of another type than the one that has the name; `tables` are those whose rows
-        have shown a conflict. Fields whose type the configuration says count with `chosen` only. Raises SourceError,
-        ApiError, TransportError, UnfitTable and MessageError."""
+        """Returns the fields that would have another type in a new index; `tables` are those whose rows have shown a
+        conflict. Fields with a configured type count only with `chosen`. Raises SourceError, ApiError, TransportError,
+        UnfitTable and MessageError."""
         [index] = [one for one in self._settings.index if one.name.lower() == name]
         there = self._cluster.call("GET", (name, "_mapping"), missing={})
         if not there:
@@ -62,13 +62,13 @@ class Planned:
 log = structlog.get_logger(__name__)
 
 CONSUMER = "consumer"
-"""Who has begun a rebuild, as its note says."""
+"""The initiator of a rebuild, in its note."""
 POLL = 1.0
-"""Seconds between two looks whether an index is due."""
+"""Seconds between two checks for a due index."""
 LOOK = 5.0
-"""Seconds between two looks at a rebuild that is another process's."""
+"""Seconds between two checks of a rebuild by another process."""
 AGAIN = 60.0
-"""Seconds until the source is asked again whether what was no conflict is one."""
+"""Seconds until the source is asked again whether there is a conflict now."""
 PAUSES = (1.0, 300.0)
 """The first pause after a failure, and the longest one."""
 _CLOSE = 5.0
@@ -77,36 +77,36 @@ _ROWS = "rows that were refused before"
 
 @dataclass
 class _State:
-    """Of one index. Times are of the monotonic clock."""
+    """The state of one index. Times are of the monotonic clock."""
 
     due: float = 0.0
-    """When it is looked at; 0: at once."""
+    """When it is checked; 0: at once."""
     look: bool = True
-    """It is to be looked at: at the start for a rebuild that was begun, or messages that are held."""
+    """It must be checked: at the start for a rebuild that was begun, or messages that are held."""
     news: int = 0
     """Batches that have found something."""
     sightings: set[Sighting] = field(default_factory=set)
     held: int = 0
     """Messages, as far as this process has counted them."""
     conflict: bool = False
-    """Something is to be done, as far as is known."""
+    """Something must be done, as far as known."""
     settled: frozenset[Conflict] = frozenset()
-    """What the tables do not ask for, or is given up."""
+    """What the tables do not need, or what was given up."""
     filled: frozenset[Conflict] = frozenset()
-    """For which the index was filled anew the last time."""
+    """Conflicts for which the index was filled the last time."""
     settled_until: float = 0.0
     given_up: frozenset[Conflict] = frozenset()
     tries: int = 0
     problem: str = ""
     run: str | None = None
-    """The run of ours that the note had last; None before we have looked."""
+    """Our run that the note last had; None before the first check."""
     note: dict[str, Any] = field(default_factory=dict)
     refused_run: str = ""
-    """The run of ours that waits for somebody's decision about rows that the new index refuses."""
+    """Our run that waits for an operator's decision about rows that the new index refuses."""
     rebuild: Rebuild | None = None
 
     def page(self, status: str) -> dict[str, Any]:
-        """For /health."""
+        """Returns the content for /health."""
         rebuild = self.rebuild
         return {
             "state": status,
@@ -119,7 +119,7 @@ class _State:
 
 
 class Reindexing:
-    """The thread. `save` writes dead letters. Without indexes that are to be filled anew it does nothing."""
+    """The thread. `save` writes dead letters. Does nothing without indexes that must be filled again."""
 
     def __init__(
         self, settings: Settings, spark: SparkSession, status: Status, save: Callable[[DataFrame], None]
@@ -133,14 +133,14 @@ class Reindexing:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begins to look."""
+        """Starts the checks."""
         if self._states:
             self._status.rebuilds = self.pages
             self._thread = threading.Thread(target=self._run, name="refill indexes", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread, and does not wait for a job of Spark's: what was done is noted, and gone on from."""
+        """Ends the thread, without waiting for a job of Spark's: the progress is recorded and continued later."""
         self._end.set()
         self._wake.set()
         if self._thread is not None:
@@ -150,16 +150,16 @@ class Reindexing:
     # -- what batches ask and tell ------------------------------------------------------------------------------------
 
     def watch(self, dual_writes: DualWrites) -> Watch:
-        """For the tasks of a batch."""
+        """Returns the facts for the tasks of a batch."""
         with self._lock:
             for name in self._states.keys() & dual_writes.keys():
-                self._states[name].look = True  # a rebuild of the command puts an end to what was given up
+                self._states[name].look = True  # a rebuild by the command revokes what was given up
             known = {name for name, state in self._states.items() if state.conflict} | dual_writes.keys()
             given_up = frozenset[Conflict]().union(*(one.given_up for one in self._states.values()))
         return Watch(frozenset(known), given_up)
 
     def seen(self, counts: Counts) -> None:
-        """What a batch has found."""
+        """Takes what a batch has found."""
         now = time.monotonic()
         with self._lock:
             for name, state in self._states.items():
@@ -175,7 +175,7 @@ class Reindexing:
                     self._wake.set()
 
     def pages(self) -> dict[str, dict[str, Any]]:
-        """For /health: the indexes with a conflict."""
+        """Returns the indexes with a conflict for /health."""
         with self._lock:
             found = {}
             for name, state in self._states.items():
@@ -227,7 +227,7 @@ class Reindexing:
         return str(problem_of(error, self._settings))
 
     def finish(self) -> None:
-        """Does all that is to be done, while no batch runs. Raises QueryError."""
+        """Does all that is due, while no batch runs. Raises QueryError."""
         for name, state in self._states.items():
             while state.look:
                 try:
@@ -241,7 +241,7 @@ class Reindexing:
                     break
 
     def _look(self, name: str, state: _State, wishes: Wishes) -> bool:
-        """Does what is to be done for one index; false when that is another process's. Raises what is not possible."""
+        """Does what is due for one index; returns false if that is another process's. Raises what prevents it."""
         elastic = self._settings.elasticsearch
         held = HeldMessages(self._cluster, elastic, name)
         note = self._notes.get(name)
@@ -300,7 +300,7 @@ class Reindexing:
 
     @property
     def _source(self) -> SourceSettings:
-        """With fewer readers than there are cores: batches have one of them at once."""
+        """Uses fewer readers than there are cores, so that batches get some at once."""
         source = self._settings.source
         assert source is not None  # else the configuration is an error
         most = max(1, self._spark.sparkContext.defaultParallelism - 1)
@@ -312,14 +312,14 @@ class Reindexing:
         try:
             rebuild.run()
         except RefusedRows as error:
-            # Nothing changes by itself: whoever resumes it or gives it up takes the note from us.
+            # Nothing changes by itself: a command that resumes it or gives it up takes the note from us.
             state.refused_run = rebuild.run_id
             raise error from None
         except ConsumerError:
             with suppress(ApiError, TransportError):
                 note = self._notes.get(name)
                 if note is None or note.get("run") != rebuild.run_id:
-                    return False  # given up, or gone on with by another process
+                    return False  # given up, or continued by another process
             raise
         with self._lock:
             state.sightings, state.held = set(), 0

@@ -1,4 +1,4 @@
-"""The end of Spark within a time limit, whatever it waits for."""
+"""Ends Spark within a time limit, whatever it waits for."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from headrace_spark.status.outages import Outages
 log = structlog.get_logger("headrace_spark")
 
 IN_OUTAGE = 10.0
-"""Seconds from the signal to the end, while a server is away and nothing can be drained."""
+"""Seconds from the signal to the end, while a server is unavailable and nothing can be drained."""
 AFTER_DRAIN = 20.0
 """Seconds beyond `drain_timeout`."""
 STOP_LIMIT = 10.0
 
 
 class Ending:
-    """Watches over the end. A thread ends the process when what it waits for, a broker that does not answer, say, does
-    not let it end by itself. The checkpoint says what is done, so nothing is lost by that."""
+    """Supervises the end. A thread ends the process if what it waits for, for example a broker that does not answer,
+    prevents that. The checkpoint has what is done, so nothing is lost."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Ending:
         threading.Thread(target=self._watch, name="ending", daemon=True).start()
 
     def end(self) -> None:
-        """Ends Spark, by force when it takes too long."""
+        """Ends Spark, by force if it takes too long."""
         thread = threading.Thread(target=self._stop_spark, name="stop Spark", daemon=True)
         thread.start()
         thread.join(STOP_LIMIT)

@@ -1,4 +1,4 @@
-"""Spark's JVM without a session: the Kafka client in it, with the jars and the options that a run has too."""
+"""Spark's JVM without a session: its Kafka client, with the same jars and options as a run."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _END_SECONDS = 10
 
 @contextlib.contextmanager
 def open_jvm(settings: SparkSettings) -> Iterator[Any]:
-    """Starts the JVM, which takes some two seconds, and more when jars have to be downloaded; yields py4j's view of it.
-    It ends with the block, but for that of spark-submit. Raises JavaError and SessionError."""
+    """Starts the JVM, which takes about two seconds, and more if jars must be downloaded; yields py4j's view of it. It
+    ends with the block, except that of spark-submit. Raises JavaError and SessionError."""
     if is_submitted():
         yield submitted_jvm().jvm
         return
     check_java()
     properties = jvm_properties(settings)
     resolves = "spark.jars.packages" in properties
-    # Spark's own log goes there too. What a command prints stays readable.
+    # Spark's own log goes there too, so that a command's output stays readable.
     with tempfile.TemporaryFile() as said:
         gateway = _launch(properties, said, resolves, settings.conf)
         try:
@@ -47,7 +47,7 @@ def open_jvm(settings: SparkSettings) -> Iterator[Any]:
             yield gateway.jvm
         finally:
             gateway.shutdown()
-            # The JVM ends when its standard input does.
+            # The JVM ends when its standard input is closed.
             gateway.proc.stdin.close()
             try:
                 gateway.proc.wait(_END_SECONDS)

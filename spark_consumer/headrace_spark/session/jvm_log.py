@@ -1,4 +1,5 @@
-"""What Spark's JVM and its workers write: our own events go into our log, everything else to a file or nowhere."""
+"""Handles the output of Spark's JVM and its workers: our own events go to our log, everything else to a file or
+nowhere."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ import orjson
 import structlog
 
 MARK = "headrace-java"
-"""Begins each line that log4j writes for us; what the JVM writes otherwise has none."""
+"""Begins each line that log4j writes for us; other output of the JVM has none."""
 SEPARATOR = "|"
-"""Between the parts of such a line: mark, logger, text. No name of a logger has it."""
+"""Between the parts of such a line: mark, logger, text. No logger's name contains it."""
 
-# What these say at ERROR is the story of a failed batch, with stack traces in the text. The query's failure says why.
-# (PythonGatewayServer has the root's level: Spark takes it for that of a shell, and would filter all lines by it.)
+# Their ERROR lines are about a failed batch, with stack traces in the text. The query's failure has the cause.
+# (PythonGatewayServer has the root's level: Spark treats it as that of a shell, and would filter all lines by it.)
 _TOLD_BY_US = (
     "org.apache.spark.api.python",
     "org.apache.spark.executor.Executor",
@@ -62,7 +63,7 @@ _FILE = """\
 
 
 def log4j_config(file: str) -> str:
-    """The configuration of log4j 2, for Spark 3.5 and 4. `file` is the rolling file, "" for none."""
+    """Returns the configuration of log4j 2, for Spark 3.5 and 4. `file` is the rolling file, "" for none."""
     pattern = SEPARATOR.join((MARK, "%c{1}", "%replace{%m}{[\\r\\n][\\s\\S]*}{}")) + "%n"
     reference = '      <AppenderRef ref="all"/>\n' if file else ""
     level = "INFO" if file else "ERROR"
@@ -80,7 +81,7 @@ def log4j_config(file: str) -> str:
 
 
 def java_options(scratch: Path, file: str) -> str:
-    """Writes the configuration into `scratch`; the option of the JVM that names it. Raises OSError."""
+    """Writes the configuration into `scratch`; returns the option of the JVM that names it. Raises OSError."""
     config = scratch / "log4j2.xml"
     config.write_text(log4j_config(file), encoding="utf-8")
     return f'"-Dlog4j2.configurationFile={config.as_uri()}"'
@@ -89,28 +90,27 @@ def java_options(scratch: Path, file: str) -> str:
 log = structlog.get_logger("headrace_spark.java")
 
 MAX_LINE = 1 << 20
-"""Bytes; what is longer is read in parts."""
+"""Bytes; a longer line is read in parts."""
 _AGAIN = 60.0
-"""Seconds until the same error of Java is told again."""
+"""Seconds until the same error of Java is logged again."""
 _OURS = ("event", "level", "logger", "timestamp")
 
 Take = Callable[[dict[str, Any]], bool]
-"""Takes an event of a worker; true when it is no line for the log."""
+"""Takes an event of a worker; returns true if it is no line for the log."""
 
 
 class JvmOutput:
-    """Gives the JVM two pipes in place of our standard output and error, and reads them in threads.
+    """Gives the JVM two pipes instead of our standard output and error, and reads them in threads.
 
-    A worker's events are JSON lines on standard error; log4j writes to standard output, so that the two never mix in
-    the middle of a line. `file` gets what is neither, tracebacks of workers for example; "" drops it.
-    """
+    A worker's events are JSON lines on standard error; log4j writes to standard output, so that the two never mix
+    within a line. `file` gets all other output, for example tracebacks of workers; "" drops it."""
 
     def __init__(self, file: str = "", take: Take | None = None) -> None:
         self._take = take
         self._file = _rolling(file) if file else None
         self._told: dict[str, float] = {}
         self.last: deque[str] = deque(maxlen=40)
-        """The last lines that are none of ours."""
+        """The last lines that are not ours."""
         (read_out, self.stdout), (read_error, self.stderr) = os.pipe(), os.pipe()
         self._threads = [
             threading.Thread(target=self._read, args=(end,), name=f"java {name}", daemon=True)
@@ -137,7 +137,7 @@ class JvmOutput:
                 try:
                     self.line(line)
                 except Exception as error:
-                    # A thread that ended here would block the JVM as soon as the pipe is full.
+                    # If the thread ended here, the JVM would block as soon as the pipe is full.
                     log.debug("a line of the JVM can't be read", reason=repr(error))
 
     def line(self, line: bytes) -> None:

@@ -1,4 +1,5 @@
-"""What is done below PySpark's documented interface, and only here: its JVM starts, and dies without a stack trace."""
+"""Uses of PySpark below its documented interface, which are only here: starting its JVM, and its end without a stack
+trace."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ from headrace_spark.errors import SessionError
 log = structlog.get_logger("headrace_spark.session.session")
 
 KNOWN_VERSIONS = {"pyspark": ("3.5.7", "4.0.0", "4.1.1", "4.2.0")}
-"""What all of this was tried with. It relies on launch_gateway() of pyspark.java_gateway and its two parameters, on the
-context's _accumulatorServer, and on SparkConf's _jvm."""
+"""Versions that all of this was tested with. It relies on launch_gateway() of pyspark.java_gateway and its two
+parameters, on the context's _accumulatorServer, and on SparkConf's _jvm."""
 
 
 def unknown_version() -> str:
-    """A sentence about the installed PySpark when it is none of the known ones, else ""."""
+    """Returns a sentence about the installed PySpark if it is not a known version, else ""."""
     known = KNOWN_VERSIONS["pyspark"]
     if pyspark.__version__ in known:
         return ""
@@ -29,9 +30,9 @@ def unknown_version() -> str:
 
 
 def launch_jvm(conf: SparkConf | None = None, process: Mapping[str, Any] | None = None) -> Any:
-    """Starts Spark's JVM and returns py4j's gateway to it; under spark-submit, where nothing is given, that to the JVM
-    which is there. `process` are arguments of Popen. Raises SessionError for a PySpark that has no such way, and
-    whatever PySpark raises when the JVM does not start."""
+    """Starts Spark's JVM and returns py4j's gateway to it; under spark-submit, where nothing is given, that to the
+    existing JVM. `process` are arguments of Popen. Raises SessionError for a PySpark without this function, and
+    PySpark's errors if the JVM does not start."""
     try:
         from pyspark.java_gateway import launch_gateway
 
@@ -43,13 +44,13 @@ def launch_jvm(conf: SparkConf | None = None, process: Mapping[str, Any] | None 
 
 
 def conf_of(gateway: Any) -> SparkConf:
-    """The properties that the JVM of spark-submit was given."""
+    """Returns the properties that the JVM of spark-submit was given."""
     return SparkConf(_jvm=gateway.jvm)
 
 
 def hush_accumulators(context: SparkContext) -> None:
-    """Keeps the server that takes accumulators from writing a stack trace when the JVM dies: we report that ourselves.
-    A PySpark without such a server is left as it is."""
+    """Prevents a stack trace of the accumulator server when the JVM dies: we report that ourselves. A PySpark without
+    such a server is left unchanged."""
     server = getattr(context, "_accumulatorServer", None)
     if isinstance(server, socketserver.BaseServer):
         server.handle_error = _connection_broke  # type: ignore[assignment,method-assign]

@@ -1,4 +1,4 @@
-"""The Spark session: finding Java, the jars of Spark's Kafka source, and the properties that matter here."""
+"""The Spark session: finds Java, the jars of Spark's Kafka source, and sets the properties that matter here."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MIN_JAVA = 17
 _QUERY = {
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.shuffle.partitions": "2",
-    # Of the checkpoint, which grows with every batch, the last ones are enough.
+    # The last batches of the checkpoint, which grows with every batch, are enough.
     "spark.sql.streaming.minBatchesToRetain": "20",
     # A query that does not end is no reason to wait: the process ends, and its JVM with it.
     "spark.sql.streaming.stopTimeout": "5s",
@@ -43,7 +43,7 @@ _REMEDY = (
 
 
 def check_java() -> str:
-    """The version of the Java that Spark will run on; raises JavaError when there is none new enough."""
+    """Returns the version of the Java that Spark will run on. Raises JavaError if there is none new enough."""
     if is_submitted():
         return "of spark-submit"
     home = os.environ.get("JAVA_HOME", "")
@@ -64,7 +64,7 @@ def check_java() -> str:
 
 
 def kafka_package() -> str:
-    """The Maven coordinates of the Kafka source that fits the installed pyspark."""
+    """Returns the Maven coordinates of the Kafka source that fits the installed pyspark."""
     jars = Path(pyspark.__file__).parent / "jars"
     names = [path.name for path in jars.glob("scala-library-*.jar")]
     scala = ".".join(names[0].removeprefix("scala-library-").split(".")[:2]) if names else "2.13"
@@ -79,8 +79,8 @@ def _jar_list(settings: SparkSettings, more: Sequence[str]) -> Path | None:
 
 
 def local_jars(settings: SparkSettings, more: Sequence[str] = ()) -> list[str]:
-    """The jars that are there already: from the config or resolved by an earlier start. Empty: resolve them. `more`
-    are packages besides the Kafka source."""
+    """Returns the jars that already exist: from the configuration or resolved by an earlier start. Empty: they must be
+    resolved. `more` are packages besides the Kafka source."""
     if settings.jars:
         missing = [jar for jar in settings.jars if not Path(jar).is_file()]
         if missing:
@@ -94,13 +94,13 @@ def local_jars(settings: SparkSettings, more: Sequence[str] = ()) -> list[str]:
 
 
 def remember_jars(settings: SparkSettings, found: str, more: Sequence[str] = ()) -> None:
-    """Notes what was resolved, `spark.jars` of the JVM, so that the next start needs no network and no resolving."""
+    """Records what was resolved, `spark.jars` of the JVM, so that the next start needs no network and no resolving."""
     listed = _jar_list(settings, more)
     if listed is None:
         return
     bundled = {path.name for path in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
     resolved = [Path(jar).name for jar in found.split(",") if jar]
-    # Ivy puts the organisation before the name. What pyspark carries itself must not be loaded a second time.
+    # Ivy puts the organisation before the name. Jars of pyspark itself must not be loaded a second time.
     needed = [name for name in resolved if name.split("_", 1)[-1] not in bundled]
     fresh = listed.with_name(f"{listed.name}.{os.getpid()}")  # another process may read the list meanwhile
     fresh.write_text("\n".join(needed) + "\n", encoding="utf-8")
@@ -110,9 +110,9 @@ def remember_jars(settings: SparkSettings, found: str, more: Sequence[str] = ())
 def open_session(
     settings: SparkSettings, take: Take | None = None, more: Sequence[str] = ()
 ) -> tuple[SparkSession, subprocess.Popen[bytes] | None]:
-    """Starts Spark; it, and the process of its JVM, None for one that somebody else started. `take` gets the workers'
-    events first, and says which of them are no lines for the log; under spark-submit nobody reads them here. `more`
-    are packages besides the Kafka source. Raises SessionError with what to do."""
+    """Starts Spark; returns it and the process of its JVM, None for one that somebody else started. `take` gets the
+    workers' events first, and returns which of them are no lines for the log; under spark-submit nobody reads them
+    here. `more` are packages besides the Kafka source. Raises SessionError with the remedy."""
     if unknown := unknown_version():
         log.warning(unknown)
     if is_submitted():
@@ -125,7 +125,7 @@ def open_session(
     jars = "spark.jars" in properties
     conf = SparkConf(loadDefaults=False)
     conf.setMaster(settings.master).setAppName(settings.app_name).setAll(list(properties.items()))
-    # The JVM keeps the directory it is started in and leaves an `artifacts` folder there (Spark 4.0).
+    # The JVM keeps its start directory and leaves an `artifacts` folder there (Spark 4.0).
     place = {"stdout": output.stdout, "stderr": output.stderr, "cwd": settings.scratch_directory()}
     try:
         try:
@@ -150,8 +150,8 @@ def open_session(
 
 
 def jvm_properties(settings: SparkSettings, more: Sequence[str] = ()) -> dict[str, str]:
-    """Spark's properties for its JVM; makes the scratch directory and sets what Spark reads of the environment. Raises
-    SessionError."""
+    """Returns Spark's properties for its JVM; creates the scratch directory and sets the environment variables that
+    Spark reads. Raises SessionError."""
     local = settings.master.startswith("local")
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = sys.executable if local else _python_there(settings)
@@ -188,7 +188,7 @@ def jvm_properties(settings: SparkSettings, more: Sequence[str] = ()) -> dict[st
             Path(settings.ivy).mkdir(parents=True, exist_ok=True)
             properties["spark.jars.ivy"] = str(Path(settings.ivy).absolute())
     properties |= settings.conf
-    # Of the driver alone: on another machine there is no such file, and the cluster has its own for executors.
+    # Only for the driver: on another machine the file does not exist, and the cluster has its own for executors.
     name = "spark.driver.extraJavaOptions"
     if "log4j2.configurationFile" not in properties.get(name, ""):
         properties[name] = f"{properties.get(name, '')} {options}".strip()
@@ -196,11 +196,11 @@ def jvm_properties(settings: SparkSettings, more: Sequence[str] = ()) -> dict[st
 
 
 def check_conf(jvm: Any, conf: Mapping[str, str]) -> None:
-    """Has Spark read the values of [spark.conf] that it knows, before anything depends on them. Raises ConfError."""
+    """Makes Spark parse the values of [spark.conf] that it knows, before anything depends on them. Raises ConfError."""
     if not conf:
         return
     try:
-        # Those objects of Scala, as they are initialized, note each property that there is.
+        # These Scala objects register each existing property when they are initialized.
         for name in ("internal.config.package$", "sql.internal.SQLConf$"):
             jvm.java.lang.Class.forName(f"org.apache.spark.{name}")
         known = getattr(getattr(jvm.org.apache.spark.internal.config, "ConfigEntry$"), "MODULE$")
@@ -218,7 +218,7 @@ def check_conf(jvm: Any, conf: Mapping[str, str]) -> None:
 
 
 def guessed_key(said: str, conf: Mapping[str, str]) -> str:
-    """The property of [spark.conf] that a complaint of Java's is about, "" when none is to be seen."""
+    """Returns the property of [spark.conf] that an error of Java's is about, "" if none is visible."""
     words = said.lower()
     for key, value in conf.items():
         plain = key.removeprefix("spark.").replace(".", " ").lower()
@@ -228,13 +228,13 @@ def guessed_key(said: str, conf: Mapping[str, str]) -> str:
 
 
 def _python_there(settings: SparkSettings) -> str:
-    """The Python of a cluster's workers, which has to have our packages: what somebody says, else where ours is here.
-    `python3` on PATH may have another version or lack them."""
+    """Returns the Python of a cluster's workers, which must have our packages: as configured, else the same path as
+    here. `python3` on PATH may have another version or lack them."""
     said = settings.conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
     return said or sys.executable
 
 
 def java_complaint(lines: Iterable[str]) -> str:
-    """What the JVM has said that sounds like the cause."""
+    """Returns the line of the JVM that looks like the cause."""
     told = [line for line in lines if "xception" in line or "rror" in line]
     return told[0].split(" in thread ", 1)[-1].strip().rstrip(".")[:500] if told else ""

@@ -1,4 +1,4 @@
-"""The session under spark-submit: its JVM, master, jars and properties are there, and only what is missing is added."""
+"""The session under spark-submit: its JVM, master, jars and properties exist, and only what is missing is added."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit has started this process: then it has started the JVM too."""
+    """Returns whether spark-submit has started this process: then it has started the JVM too."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def submitted_jvm() -> Any:
-    """Py4j's gateway to the JVM of spark-submit. It ends by itself when this process does."""
+    """Returns py4j's gateway to the JVM of spark-submit. It ends by itself when this process does."""
     return launch_jvm()
 
 
@@ -35,9 +35,9 @@ def open_submitted(
     package: str,
     check_conf: Callable[[Any, Mapping[str, str]], None],
 ) -> SparkSession:
-    """The session with what spark-submit was given; `properties`, and [spark.conf], count where it was given nothing
-    else. `check_conf` looks at [spark.conf]. Raises SessionError when the jars of the Kafka source, `package`, are not
-    among what it was given, and ConfError."""
+    """Returns the session with spark-submit's settings; `properties`, and [spark.conf], apply where it was given none.
+    `check_conf` checks [spark.conf]. Raises SessionError if the jars of the Kafka source, `package`, are missing, and
+    ConfError."""
     gateway = submitted_jvm()
     check_conf(gateway.jvm, settings.conf)
     loader = gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader()

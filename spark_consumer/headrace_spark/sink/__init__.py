@@ -1,1 +1,1 @@
-"""What tasks write with: a patient writer, mapping conflicts, and dual writes while an index is rebuilt."""
+"""How tasks write: a patient writer, mapping conflicts, and dual writes while an index is rebuilt."""

@@ -1,7 +1,6 @@
-"""Where a column has changed its type, as a task sees it: the index has another one, and may refuse documents for it.
+"""A column has changed its type, as a task sees it: the index has another one, and may refuse documents because of it.
 
-What only the old index refuses is no dead letter while the index is filled anew: the message is held, see held.py.
-"""
+A message that only the old index refuses is no dead letter while the index is filled again: it is held, see held.py."""
 
 from __future__ import annotations
 
@@ -20,15 +19,15 @@ _MOST = 100
 
 
 class Watch(NamedTuple):
-    """What the driver tells the tasks of a batch. `known` are indexes that have a conflict already, or are filled anew.
-    `given_up` are the conflicts for which nothing is to be done."""
+    """The driver's facts for the tasks of a batch. `known` are indexes that already have a conflict, or are filled
+    again. `given_up` are the conflicts for which nothing is done."""
 
     known: frozenset[str] = frozenset()
     given_up: frozenset[Conflict] = frozenset()
 
 
 class Conflicts:
-    """Of one task. `counts` takes what it finds."""
+    """The conflicts of one task. `counts` takes what it finds."""
 
     def __init__(self, settings: Settings, writer: BulkWriter, counts: Counts, watch: Watch) -> None:
         self._elastic, self._writer, self._counts = settings.elasticsearch, writer, counts
@@ -36,11 +35,11 @@ class Conflicts:
         self._known, self._given_up = set(watch.known & self._indexes.keys()), watch.given_up
         self._wanted: dict[str, Wanted] = {}
         self._columns: dict[str, dict[str, list[Properties]]] = {}
-        """By index and table: the mappings that columns have asked for."""
+        """By index and table: the mappings that columns need."""
         self._new = set[str]()
 
     def columns(self, index: str, table: str, properties: Properties) -> None:
-        """Rows of `table` come whose columns ask for these mappings."""
+        """Records the mappings that columns of `table` need."""
         if index not in self._indexes:
             return
         several = self._columns.setdefault(index, {}).setdefault(table, [])
@@ -49,14 +48,14 @@ class Conflicts:
             self._new.add(index)
 
     def look(self) -> None:
-        """Compares what is new with the indexes, which have been made by now. Raises BulkError."""
+        """Compares new mappings with the indexes, which exist by now. Raises BulkError."""
         for index in self._new:
             self._compare(index)
         self._new.clear()
 
     def hold(self, refused: Iterable[str]) -> list[str]:
-        """The indexes for which a message is held of which documents were refused by `refused`; none when one of these
-        has no conflict, so that a document is to blame. Raises BulkError."""
+        """Returns the indexes for which a message is held whose documents were refused by `refused`; none if one of
+        these has no conflict, so that a document is the cause. Raises BulkError."""
         indexes = list(dict.fromkeys(refused))
         return indexes if all(self._holds(one) for one in indexes) else []
 
@@ -68,8 +67,8 @@ class Conflicts:
         return index in self._known
 
     def _compare(self, index: str) -> bool:
-        """Whether there is a conflict for which something is to be done. Those of fields whose type the configuration
-        says count where documents are refused."""
+        """Returns whether there is a conflict for which something must be done. Those of fields with a configured type
+        count if documents are refused."""
         cluster = self._writer.cluster
         mappings = list(self._writer.ask(index, lambda: cluster.mappings(index)).values())
         if index not in self._wanted:

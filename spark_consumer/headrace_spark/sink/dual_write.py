@@ -1,4 +1,4 @@
-"""While an index is rebuilt the consumer writes each change of it to the new one too."""
+"""While an index is rebuilt, the consumer writes each change of it to the new one too."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _BODY = {
     "mappings": {"dynamic": False},
 }
 Note = dict[str, Any]
-"""Of a rebuild: `into`, the index that is filled; `run`, the process that does it; how far it is; `consumer`, what the
-consumer has said."""
+"""The note of a rebuild: `into`, the index that is filled; `run`, the process that does it; its progress; `consumer`,
+what the consumer has recorded."""
 
 
 class Notes:
@@ -34,20 +34,20 @@ class Notes:
         self._cluster, self._timeout = cluster, timeout
 
     def all(self) -> dict[str, Note]:
-        """The notes of all rebuilds."""
+        """Returns the notes of all rebuilds."""
         search = {"size": _MOST, "query": {"match_all": {}}}
         path, more = (INDEX, "_search"), {"ignore_unavailable": "true", "allow_partial_search_results": "false"}
         found = self._cluster.call("POST", path, search, timeout=self._timeout, **more)
         return {hit["_id"]: hit["_source"] for hit in found["hits"]["hits"]}
 
     def get(self, name: str) -> Note | None:
-        """The note of one, as it is now."""
+        """Returns the present note of one rebuild."""
         found = self._cluster.call("GET", (INDEX, "_doc", name), timeout=self._timeout, missing={})
         note: Note | None = found.get("_source")
         return note
 
     def begin(self, name: str, note: Note) -> bool:
-        """Notes that a rebuild begins; false when there is one already."""
+        """Records that a rebuild begins; returns false if there is one already."""
         self._cluster.create_index(INDEX, _BODY)
         try:
             self._cluster.call("PUT", (INDEX, "_create", name), note, refresh="true")
@@ -58,13 +58,13 @@ class Notes:
         return True
 
     def update(self, name: str, **fields: Any) -> bool:
-        """Changes some fields, and leaves those that others write; false when there is no such note any more."""
+        """Changes some fields, and leaves those that others write; returns false if the note no longer exists."""
         path, more = (INDEX, "_update", name), {"refresh": "true", "retry_on_conflict": 10}
         found = self._cluster.call("POST", path, {"doc": fields}, timeout=self._timeout, missing=None, **more)
         return found is not None
 
     def remove(self, name: str) -> None:
-        """The rebuild is over."""
+        """Removes the note: the rebuild is over."""
         self._cluster.call("DELETE", (INDEX, "_doc", name), missing=None, refresh="true")
 
 
@@ -77,22 +77,22 @@ DualWrites = Mapping[str, str]
 
 
 def with_dual_writes(actions: list[Action], dual_writes: DualWrites) -> list[Action]:
-    """The actions, and those for indexes that are filled."""
+    """Returns the actions, and those for indexes that are filled."""
     if not dual_writes:
         return actions
     return actions + [one._replace(target=dual_writes[one.target]) for one in actions if one.target in dual_writes]
 
 
 def with_dual_truncations(truncations: Iterable[Truncation], dual_writes: DualWrites) -> list[Truncation]:
-    """The same of tables that were emptied; rows of joins have trees of their own."""
+    """Returns the same for truncated tables; rows of joins have their own trees."""
     found = list(truncations)
     copies = [one for one in found if not one.joined and one.target in dual_writes]
     return found + [one._replace(target=dual_writes[one.target]) for one in copies]
 
 
 class DualWriteWatch:
-    """Looks which indexes are rebuilt, before each batch and while there is none, and says so. What it says holds from
-    the next batch on: a batch that has begun keeps what it found, and nothing is said meanwhile."""
+    """Checks which indexes are rebuilt, before each batch and while there is none, and records it. What it records is
+    valid from the next batch on: a batch that has begun keeps what it found, and nothing is recorded meanwhile."""
 
     def __init__(self, settings: ElasticsearchSettings) -> None:
         self._cluster = Cluster(settings)
@@ -100,11 +100,11 @@ class DualWriteWatch:
         self._batch = threading.Lock()
         self._known: dict[str, Note] | None = None
         self._said: dict[str, str] = {}
-        """By index: the one that was said to be filled."""
+        """By index: the one that was recorded as being filled."""
 
     @contextlib.contextmanager
     def batch(self, number: int) -> Iterator[DualWrites]:
-        """What a batch writes twice. Raises BulkError when that is not known."""
+        """Yields what a batch writes twice. Raises BulkError if that is unknown."""
         with self._batch:
             why = self._look(number)
             if self._known is None:
@@ -112,7 +112,7 @@ class DualWriteWatch:
             yield {name: str(note["into"]) for name, note in self._known.items()}
 
     def idle(self, number: int) -> None:
-        """Looks between batches; `number` is that of the last one."""
+        """Checks between batches; `number` is that of the last one."""
         if self._batch.acquire(blocking=False):
             try:
                 self._look(number + 1)
@@ -124,10 +124,10 @@ class DualWriteWatch:
         self._cluster.close()
 
     def _look(self, number: int) -> str:
-        """Takes what is noted now; why that failed. What was known before stays then: who was told that we write twice
-        relies on it, and nobody else does."""
+        """Takes the present notes; returns why that failed. Then the previous ones stay: a rebuild that knows that we
+        write twice relies on it, and nobody else does."""
         try:
-            # Before it has its own mappings, what we write would make the index with those of older messages.
+            # Before it has its own mappings, our writes would create the index with those of older messages.
             found = {name: note for name, note in self._notes.all().items() if note.get("prepared", True)}
             for name, note in found.items():
                 self._say(name, note, number)

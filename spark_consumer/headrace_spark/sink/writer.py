@@ -1,4 +1,4 @@
-"""What tasks of Spark write with: it waits where Elasticsearch is away, and counts what it does."""
+"""The writer of Spark's tasks: it waits while Elasticsearch is unavailable, and counts what it does."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from headrace_spark.status.task_reports import Reporter
 
 T = TypeVar("T")
 MAX_WAIT = 5.0
-"""Seconds between two tries of a task: so long it may wait after Elasticsearch is back."""
+"""Seconds between two attempts of a task, and so the maximum delay after Elasticsearch is back."""
 
 
 class PatientWriter(BulkWriter):
-    """Tries again for `patience` seconds, None for ever: a batch that waits keeps its place, and one that fails begins
-    anew with all of its tasks. Versions make a repeated write harmless."""
+    """Retries for `patience` seconds, None forever: a batch that waits keeps its progress, and one that fails begins
+    again with all of its tasks. Versions make a repeated write harmless."""
 
     def __init__(
         self,
@@ -50,17 +50,17 @@ class PatientWriter(BulkWriter):
         self._documents = 0
 
     def write(self, actions: Sequence[Action]) -> list[Rejected]:
-        """Applies the actions; returns those that were rejected. Raises BulkError when patience is at its end."""
+        """Applies the actions; returns those that were rejected. Raises BulkError when patience is over."""
         self._documents = len(actions)
         return self._patiently(lambda: super(PatientWriter, self).write(actions))
 
     def swap(self, swaps: Sequence[Swap]) -> tuple[list[int], list[Rejected]]:
-        """Writes documents as BulkWriter does. Raises BulkError when patience is at its end."""
+        """Writes documents as BulkWriter does. Raises BulkError when patience is over."""
         self._documents = len(swaps)
         return self._patiently(lambda: super(PatientWriter, self).swap(swaps))
 
     def ask(self, index: str, request: Callable[[], T]) -> T:
-        """What a request about an index gives. Raises BulkError when patience is at its end."""
+        """Returns the result of a request about an index. Raises BulkError when patience is over."""
         found = self._patiently(lambda: super(PatientWriter, self).ask(index, request))
         self._wrote()
         return found
@@ -105,12 +105,12 @@ class PatientWriter(BulkWriter):
 
 
 _THRESHOLDS = (50_000, 10, 10)
-"""Of Python's collector. What waits for a bulk request are tens of thousands of objects that reference counts free;
-with the defaults the looks at them took a fifth of a task's time."""
+"""Thresholds of Python's collector. Tens of thousands of objects wait for a bulk request, and reference counts free
+them; with the defaults the collector took a fifth of a task's time."""
 
 
 class Context(NamedTuple):
-    """What tasks are told beside the settings."""
+    """The context of tasks besides the settings."""
 
     batch: int | None = None
     """The number of the batch."""
@@ -126,7 +126,7 @@ NO_CONTEXT = Context()
 
 
 class SparkTask(ABC):
-    """Settings and context travel with it; the connections are made over there."""
+    """A task. Settings and context are sent with it; it opens its connections where it runs."""
 
     def __init__(self, settings: Settings, context: Context) -> None:
         self._settings, self._context = settings, context
@@ -135,7 +135,7 @@ class SparkTask(ABC):
         # JSON, whatever the driver writes: it reads these lines, and writes them in its own form.
         logs.configure("json")
         gc.set_threshold(*_THRESHOLDS)
-        logging.getLogger("elastic_transport").setLevel(logging.ERROR)  # what fails is told by reports
+        logging.getLogger("elastic_transport").setLevel(logging.ERROR)  # failures are in reports
         elastic, counts = self._settings.elasticsearch, Counts()
         with Cluster(elastic) as cluster:
             reporter = Reporter(self._context.reports)

@@ -1,4 +1,4 @@
-"""Columns as texts: what is selected of each, and what makes of it the text that the messages have."""
+"""Columns as texts: what is selected of each, and how it becomes the text of messages."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _PLAIN = re.compile(r"[0-9a-fA-F: .-]+", re.ASCII)
 
 
 def quoted(name: str) -> str:
-    """A name of a schema, table or column within a statement."""
+    """Returns a name of a schema, table or column for a statement."""
     return f"`{name.replace('`', '``')}`"
 
 
 class SourceColumn(NamedTuple):
-    """A column of a table. `type` is as information_schema has it, `binary` whether its character set is none."""
+    """A column of a table. `type` is as in information_schema, `binary` whether it has no character set."""
 
     name: str
     type: str
@@ -35,21 +35,21 @@ class SourceColumn(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The type's bare name."""
+        """Returns the type's bare name."""
         found = _DECLARED.match(self.type)
         return found[1] if found else self.type
 
     @property
     def is_bytes(self) -> bool:
-        """Whether it comes as bytes: what is no number, time or text. Those bytes are selected as they are, because
-        each function of the server's has a limit for its result, and gives NULL beyond it."""
+        """Returns whether it is read as bytes: all but numbers, times and texts. Those bytes are selected unchanged,
+        because each function of the server has a limit for its result, and returns NULL beyond it."""
         kind = self.kind
         if kind in _TEXTS:
             return self.binary
         return kind not in _INTEGERS | _FLOATS | _TIMES | _ADDRESSES | _LABELS | {"decimal", "json", "vector"}
 
     def selected(self) -> str:
-        """The expression that is selected."""
+        """Returns the expression that is selected."""
         name, kind = quoted(self.name), self.kind
         if kind in _INTEGERS or (kind == "decimal" and "zerofill" in self.type):
             return f"CAST({name} + 0 AS CHAR)"  # without the zeros of ZEROFILL
@@ -60,7 +60,7 @@ class SourceColumn(NamedTuple):
         return f"HEX({name})" if kind == "vector" else name  # a type that the driver does not know
 
     def converter(self) -> Callable[[Any], str] | None:
-        """What makes the text of a value that came; None when it is the text."""
+        """Returns a function for the text of a value; None if the value is the text."""
         found, kind = _DECLARED.match(self.type), self.kind
         if kind in _FLOATS and found is not None and found[3] is not None:
             return _fixed(kind, int(found[3]))
@@ -75,19 +75,19 @@ class SourceColumn(NamedTuple):
     # -- as a part of the key -----------------------------------------------------------------------------------------
 
     def compared(self) -> str:
-        """As it is sorted and compared."""
+        """Returns the column as it is sorted and compared."""
         name = quoted(self.name)
         # Labels are sorted by their numbers.
         return f"CAST({name} AS UNSIGNED)" if self.kind in _LABELS else name
 
     def key_text(self) -> str:
-        """The expression whose text literal() makes a literal of."""
+        """Returns the expression whose text literal() turns into a literal."""
         if self.kind in _LABELS:
             return f"CAST({self.compared()} AS CHAR)"
         return f"HEX({quoted(self.name)})" if self.is_bytes else self.selected()
 
     def literal(self, text: str) -> str:
-        """A literal that equals the column's value. Raises ValueError for what is no key of such a column."""
+        """Returns a literal that equals the column's value. Raises ValueError for an invalid key of such a column."""
         kind = self.kind
         if kind in _INTEGERS or kind in _LABELS or kind == "decimal" or kind in _FLOATS:
             number = _matching(_NUMBER, text)

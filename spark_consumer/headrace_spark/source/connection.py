@@ -13,10 +13,10 @@ from headrace_spark.source.kafka import java_reason
 PACKAGE = "org.mariadb.jdbc:mariadb-java-client:3.5.1"
 """The driver's Maven coordinates. Its licence is the LGPL."""
 EXCLUDES = "com.github.waffle:waffle-jna"
-"""What the driver needs for accounts of Windows only."""
+"""Needed only for accounts of Windows."""
 _DRIVER = "org.mariadb.jdbc.Driver"
 _SESSION = "time_zone='+00:00',sql_mode='',lock_wait_timeout=5,net_write_timeout=600,wait_timeout=28800"
-"""TIMESTAMP in UTC; a CHAR without the spaces at its end; a table that a statement holds locked is an error."""
+"""TIMESTAMP in UTC; a CHAR without the spaces at its end; a table that a statement has locked is an error."""
 _NO_TLS = "ssl not enabled"
 
 
@@ -28,7 +28,7 @@ Record = list[str | None]
 
 
 class Source:
-    """A connection for small questions, and what Spark's readers need for connections of their own."""
+    """A connection for small queries, and the options for connections of Spark's readers."""
 
     def __init__(self, settings: SourceSettings, jvm: Any) -> None:
         """Connects. Raises SourceError."""
@@ -41,7 +41,7 @@ class Source:
                 raise
             self._tls = {"sslMode": "disable"}
             self._connection = self._connect()
-        # MySQL hides the primary keys that it makes itself; the messages have them.
+        # MySQL hides the primary keys that it generates; messages have them.
         with suppress(SourceError):
             self._run("SET SESSION show_gipk_in_create_table_and_information_schema = ON")
 
@@ -55,15 +55,15 @@ class Source:
 
     @property
     def url(self) -> str:
-        """With the scheme that Spark knows MySQL's quotes by."""
+        """Returns the URL with the scheme by which Spark knows MySQL's quotes."""
         return f"jdbc:mysql://{self._where}/?permitMysqlScheme"
 
     def options(self) -> dict[str, str]:
-        """For Spark's JDBC source, without a table."""
+        """Returns the options for Spark's JDBC source, without a table."""
         return {"url": self.url, "driver": _DRIVER, "fetchsize": str(self._settings.fetch_size), **self._properties()}
 
     def query(self, sql: str) -> list[Record]:
-        """All rows of a small answer, as texts. Raises SourceError."""
+        """Returns all rows of a small answer, as texts. Raises SourceError."""
         return self._run(sql)
 
     def close(self) -> None:

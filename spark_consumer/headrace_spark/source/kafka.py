@@ -1,4 +1,4 @@
-"""Kafka as the settings have it: the clients' options, whether a broker is there, and what Java and Spark say."""
+"""Kafka according to the settings: the clients' options, whether a broker answers, and errors of Java and Spark."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from headrace_documents.errors import UnreachableError
 from headrace_spark.settings import KafkaSettings
 
-# A message that fitted its own topic must fit here too, with our headers added.
+# A message that fitted its own topic must fit here too, with our headers.
 DEAD_LETTER_MAX_BYTES = 64 * 1024 * 1024
 
 
 def client_options(settings: KafkaSettings) -> dict[str, str]:
-    """Options for Spark's Kafka source and sink."""
+    """Returns options for Spark's Kafka source and sink."""
     return {"kafka.bootstrap.servers": ",".join(settings.bootstrap_servers)} | {
         f"kafka.{name}": value for name, value in settings.options.items()
     }
 
 
 def check_reachable(settings: KafkaSettings) -> None:
-    """Connects to the brokers, any one will do; raises UnreachableError. Quick, so it comes before Spark starts."""
+    """Connects to any of the brokers; raises UnreachableError. Fast, so it comes before Spark starts."""
     failures = []
     for host, port in settings.servers():
         try:
@@ -36,14 +36,14 @@ def check_reachable(settings: KafkaSettings) -> None:
 
 
 def java_reason(error: BaseException) -> str:
-    """The first line of what Java has to say, without Python's wrapping and without the stack."""
+    """Returns the first line of Java's error, without Python's wrapping and without the stack."""
     java = getattr(error, "java_exception", None)
     text = str(java.toString()) if java is not None else str(error)
     return (text.strip().splitlines() or [type(error).__name__])[0]
 
 
 def offsets_of(text: Any) -> dict[tuple[str, int], int]:
-    """Offsets as Spark writes them, {"topic": {"0": 17}}; none for what is nothing of the kind."""
+    """Returns offsets as Spark writes them, {"topic": {"0": 17}}; none for other values."""
     try:
         topics = json.loads(text) if isinstance(text, str) else text
         return {

@@ -1,7 +1,6 @@
-"""Kafka beside the query and for the commands, by the Kafka client in Spark's JVM: topics, records, rights.
+"""Kafka for the query's checks and for commands, by the Kafka client in Spark's JVM: topics, records, rights.
 
-The options are those of the query itself, [kafka.options], so that what is seen here holds there.
-"""
+The options are those of the query itself, [kafka.options], so results apply there too."""
 
 from __future__ import annotations
 
@@ -23,11 +22,11 @@ from headrace_spark.source.kafka import DEAD_LETTER_MAX_BYTES, client_options, j
 log = structlog.get_logger(__name__)
 _CLOSE_SECONDS = 5
 _SILENCE_SECONDS = 30.0
-"""Without a record from a partition that has some: then the broker counts as away."""
+"""Without a record from a partition that has some for this long, the broker counts as unavailable."""
 _FETCH = 1 << 20
-"""Bytes of an answer, where one message is not larger."""
+"""Bytes of an answer, if no message is larger."""
 _MAX_VALUE = 1 << 20
-"""Bytes of a message that is read for its time; of a larger one Kafka's own time is taken."""
+"""Bytes of a message that is read for its time; for a larger one Kafka's own time is used."""
 _BYTES = "org.apache.kafka.common.serialization.ByteArray"
 _WRAPPING = re.compile(r"^(?:java\.util\.concurrent\.ExecutionException: )?(?:[a-z][\w$]*\.)*([A-Z]\w*)(?:: )?")
 
@@ -40,7 +39,7 @@ class KafkaError(UnreachableError):
 
 
 class Read(NamedTuple):
-    """A record as it lies in its partition; `timestamp` in milliseconds since 1970."""
+    """A record in its partition; `timestamp` in milliseconds since 1970."""
 
     partition: int
     offset: int
@@ -61,21 +60,22 @@ class Sent(NamedTuple):
 
 
 class Range(NamedTuple):
-    """The offsets of a partition: of its first record, and behind its last."""
+    """The offsets of a partition: of its first record, and after its last."""
 
     first: int
     end: int
 
 
 class Topic(NamedTuple):
-    """`rights` are the operations that the account may do on it, in capitals; None when the broker does not say."""
+    """A topic. `rights` are the operations that the account may do on it, in capitals; None if the broker does not
+    report them."""
 
     partitions: list[int]
     rights: frozenset[str] | None
 
 
 class Seen(NamedTuple):
-    """The topics of the configuration at one moment. `ids` has none of a broker that is too old to have any."""
+    """The topics of the configuration at one moment. A broker that is too old has no `ids`."""
 
     ids: Mapping[str, str]
     begins: Mapping[Partition, int]
@@ -83,7 +83,7 @@ class Seen(NamedTuple):
 
 
 class KafkaClient:
-    """Belongs to one thread. Its connections are made when they are needed; as a context they end with the block. Each
+    """A client for one thread. Its connections are opened when needed; as a context they end with the block. Each
     answer has the limit `connect_timeout`. All methods raise KafkaError."""
 
     def __init__(self, jvm: Any, settings: KafkaSettings) -> None:
@@ -101,7 +101,7 @@ class KafkaClient:
     # -- topics -------------------------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic | None:
-        """What there is of a topic; None when there is none."""
+        """Returns a topic; None if it does not exist."""
         options = self._jvm.org.apache.kafka.clients.admin.DescribeTopicsOptions().includeAuthorizedOperations(True)
         try:
             found = self._wait(self._admin().describeTopics([name], options).topicNameValues().get(name))
@@ -116,8 +116,7 @@ class KafkaClient:
         )
 
     def look(self) -> Seen:
-        """Ids, beginnings and ends of the topics in the configuration. The end is before the transactions that are
-        open."""
+        """Returns ids, beginnings and ends of the topics in the configuration. The end is before open transactions."""
         found = self._wait(self._admin().describeTopics(list(self._settings.topics)).allTopicNames())
         none = str(self._jvm.org.apache.kafka.common.Uuid.ZERO_UUID.toString())
         ids: dict[str, str] = {}
@@ -133,18 +132,18 @@ class KafkaClient:
         )
 
     def names(self) -> set[str]:
-        """The names of all topics that the account may see."""
+        """Returns the names of all topics that the account may see."""
         return set(self._wait(self._admin().listTopics().names()))
 
     def topic_config(self, name: str, key: str) -> str:
-        """A setting of a topic."""
+        """Returns a setting of a topic."""
         resource = self._jvm.org.apache.kafka.common.config.ConfigResource(
             self._jvm.org.apache.kafka.common.config.ConfigResource.Type.TOPIC, name
         )
         return str(self._wait(self._admin().describeConfigs([resource]).all()).get(resource).get(key).value())
 
     def create(self, name: str, *, only_try: bool = False) -> None:
-        """Makes a topic for dead letters, or only asks whether that could be done."""
+        """Creates a topic for dead letters, or with `only_try` only asks whether that is possible."""
         optional = self._jvm.java.util.Optional
         topic = self._jvm.org.apache.kafka.clients.admin.NewTopic(name, optional.of(1), optional.empty())
         topic.configs({"max.message.bytes": str(DEAD_LETTER_MAX_BYTES)})
@@ -152,12 +151,12 @@ class KafkaClient:
         self._wait(self._admin().createTopics([topic], options).all())
 
     def delete_before(self, topic: str, floors: Mapping[int, int]) -> None:
-        """Deletes the records of each partition that lie before an offset."""
+        """Deletes the records of each partition before an offset."""
         wanted = {self._place(topic, partition): self._before(offset) for partition, offset in floors.items()}
         self._wait(self._admin().deleteRecords(wanted).all())
 
     def _before(self, offset: int) -> Any:
-        # By reflection: py4j takes the static method for the method of an object that has the same name.
+        # By reflection: py4j mistakes the static method for the method of an object that has the same name.
         java = self._jvm.java.lang
         loader = java.Thread.currentThread().getContextClassLoader()
         types = java.reflect.Array.newInstance(java.Class.forName("java.lang.Class"), 1)
@@ -170,7 +169,7 @@ class KafkaClient:
     # -- records ------------------------------------------------------------------------------------------------------
 
     def ranges(self, topic: str, partitions: Sequence[int]) -> dict[int, Range]:
-        """What the partitions have at this moment."""
+        """Returns the present ranges of the partitions."""
         places = [self._place(topic, partition) for partition in partitions]
         limit = self._jvm.java.time.Duration.ofSeconds(self._seconds)
         with self._told():
@@ -179,7 +178,7 @@ class KafkaClient:
             return {one.partition(): Range(int(first.get(one)), int(end.get(one))) for one in places}
 
     def read(self, topic: str, partition: int, wanted: Range) -> Iterator[Read]:
-        """The records of a part of a partition, one after the other; only those that one request brings are held."""
+        """Yields the records of a part of a partition, one after the other; keeps only those of one request."""
         if wanted.first >= wanted.end:
             return
         consumer, place = self._consumer(), self._place(topic, partition)
@@ -191,7 +190,7 @@ class KafkaClient:
         while True:
             with self._told():
                 batch = consumer.poll(pause).records(place)
-                # Marks of transactions take offsets too, so the position tells more than the last record.
+                # Markers of transactions have offsets too, so the position says more than the last record.
                 position = consumer.position(place)
                 size = len(batch)
             for number in range(size):
@@ -211,8 +210,8 @@ class KafkaClient:
                 )
 
     def first(self, partition: Partition, offset: int) -> tuple[int, int, int]:
-        """The commit time, in milliseconds, of the first message from `offset` on, 0 where there is none; and how many
-        messages behind it have how many bytes together."""
+        """Returns the commit time, in milliseconds, of the first message from `offset` on, 0 if there is none; and how
+        many messages after it have how many bytes together."""
         consumer, place = self._consumer(), self._place(*partition)
         with self._told():
             consumer.assign([place])
@@ -224,7 +223,7 @@ class KafkaClient:
             return _committed(records[0], sizes[0]), len(sizes), sum(sizes)
 
     def publish(self, records: Sequence[Sent]) -> list[str]:
-        """Publishes with acks=all, and returns when all are answered: of each record why it was refused, or ""."""
+        """Publishes with acks=all, and returns when all are answered: for each record why it was refused, or ""."""
         producer = self._producer()
         answers: list[Any] = []
         for record in records:
@@ -270,7 +269,7 @@ class KafkaClient:
                 "fetch.max.bytes": str(_FETCH),
                 "max.partition.fetch.bytes": str(_FETCH),
                 "max.poll.records": "100",
-                # The broker holds back what comes behind a fetch that waits, such as the end of the connection.
+                # The broker delays what follows a waiting fetch, such as the end of the connection.
                 "fetch.max.wait.ms": "50",
             },
         )
@@ -312,7 +311,7 @@ class KafkaClient:
         return client
 
     def _close(self, client: Any) -> None:
-        # The process ends anyway; a broker that is away must not keep it.
+        # The process ends anyway; an unavailable broker must not delay it.
         with contextlib.suppress(Exception):
             client.close(self._jvm.java.time.Duration.ofSeconds(_CLOSE_SECONDS))
 
@@ -345,7 +344,7 @@ def _bytes(value: Any) -> bytes | None:
 
 
 def kafka_reason(error: BaseException) -> str:
-    """What a Java exception says: its class without the package, and its text."""
+    """Returns the text of a Java exception: its class without the package, and its message."""
     text = java_reason(error)
     found = _WRAPPING.match(text)
     return f"{found[1]}: {text[found.end() :]}".rstrip(": ") if found else text
@@ -362,8 +361,8 @@ def _committed(record: Any, size: int) -> int:
 
 
 def prepare_topics(client: KafkaClient, settings: KafkaSettings, stop: threading.Event) -> None:
-    """Waits until the topics are there and creates the one for dead letters. Raises UnreachableError when Kafka does
-    not answer or topics are still missing after `topic_timeout`."""
+    """Waits until the topics exist and creates the one for dead letters. Raises UnreachableError if Kafka does not
+    answer or topics are still missing after `topic_timeout`."""
     deadline = time.monotonic() + settings.topic_timeout
     told = False
     while not stop.is_set():

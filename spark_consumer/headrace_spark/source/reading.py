@@ -1,4 +1,4 @@
-"""Reads a table in ranges of its key, each by a task of Spark's."""
+"""Reads a table in ranges of its key, each by one task of Spark's."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from headrace_spark.source.tables import SourceTable
 Key = tuple[str, ...]
 """The texts of a row's key, see SourceColumn.literal()."""
 VERSION = 1
-"""Of rows that were read from tables: whatever the stream writes is newer."""
+"""The version of rows that were read from tables: whatever the stream writes is newer."""
 _TOGETHER = 200
 
 
 class KeyRange(NamedTuple):
-    """The rows behind `after`, up to and with `last`; None: from the beginning, up to the end."""
+    """The rows after `after`, up to and including `last`; None: from the beginning, up to the end."""
 
     after: Key | None
     last: Key | None
 
 
 class RowMaker:
-    """Makes rows as messages have them of what Spark reads; it is sent to the tasks."""
+    """Makes rows as in messages from what Spark reads; it is sent to the tasks."""
 
     def __init__(self, table: SourceTable) -> None:
         self._table = table
 
     def messages(self, records: Iterable[Sequence[Any]]) -> Iterator[Rows]:
-        """All of them as inserted rows, a few in each."""
+        """Yields all of them as inserted rows, a few in each."""
         return self.together(self.rows(records))
 
     def rows(self, records: Iterable[Sequence[Any]]) -> Iterator[Row]:
-        """Each of them."""
+        """Yields each of them."""
         columns = [(one.name, one.converter()) for one in self._table.columns]
         for record in records:
             row: Row = {}
@@ -49,14 +49,14 @@ class RowMaker:
             yield row
 
     def together(self, rows: Iterable[Row]) -> Iterator[Rows]:
-        """Rows as inserted ones, a few in each message."""
+        """Yields rows as inserted ones, a few in each message."""
         left = iter(rows)
         while some := list(islice(left, _TOGETHER)):
             yield inserted(self._table, some)
 
 
 def inserted(table: SourceTable, rows: list[Row]) -> Rows:
-    """Rows of a table as a message has them that says that they are new."""
+    """Returns rows of a table as in a message that inserts them."""
     olds: list[Row | None] = [None] * len(rows)
     return Rows(table.database, table.name, "INSERT", table.keys, table.types, rows, olds, VERSION, 0, 0)
 
@@ -70,7 +70,7 @@ class TableReader:
         self._from = f"{quoted(table.database)}.{quoted(table.name)}"
 
     def ranges(self, after: Key | None = None) -> Iterator[KeyRange]:
-        """The ranges behind a key; of a table without a key one with all rows. Raises SourceError."""
+        """Yields the ranges after a key; for a table without a key one with all rows. Raises SourceError."""
         if not self._keys:
             yield KeyRange(None, None)
             return
@@ -82,7 +82,7 @@ class TableReader:
             after = last
 
     def _boundary(self, after: Key | None) -> Key | None:
-        """The key of the last of the next rows; None when there are fewer."""
+        """Returns the key of the last of the next rows; None if there are fewer."""
         names = ", ".join(one.key_text() for one in self._keys)
         order = ", ".join(one.compared() for one in self._keys)
         where = f" WHERE {self._beyond(after, '>', [one.compared() for one in self._keys])}" if after else ""
@@ -92,11 +92,11 @@ class TableReader:
         return tuple(str(one) for one in found[0]) if found else None
 
     def is_empty(self) -> bool:
-        """Whether there is no row. Raises SourceError."""
+        """Returns whether there is no row. Raises SourceError."""
         return not self._source.query(f"SELECT 1 FROM {self._from} LIMIT 1")
 
     def estimate(self) -> int:
-        """About how many rows there are, as the server thinks. Raises SourceError."""
+        """Returns the server's estimate of the number of rows. Raises SourceError."""
         database, name = (f"0x{one.encode().hex()}" for one in (self.table.database, self.table.name))
         found = self._source.query(
             "SELECT COALESCE(TABLE_ROWS, 0) FROM information_schema.TABLES WHERE TABLE_SCHEMA ="
@@ -105,7 +105,8 @@ class TableReader:
         return int(found[0][0] or 0) if found else 0
 
     def read(self, ranges: Sequence[KeyRange]) -> RDD[Any]:
-        """The values of the rows in the ranges, a task a range. Raises SourceError; what fails later, Spark raises."""
+        """Returns the values of the rows in the ranges, one task for each range. Raises SourceError; later errors are
+        raised by Spark."""
         columns = self.table.columns
         shown = [f"{one.selected()} AS c{i}" for i, one in enumerate(columns)]
         shown += [f"{one.compared()} AS k{i}" for i, one in enumerate(self._keys)]
@@ -130,8 +131,8 @@ class TableReader:
         return " AND ".join(conditions) or "1 = 1"
 
     def _beyond(self, key: Key, side: str, names: Sequence[str], *, also_equal: bool = False) -> str:
-        """That a row's key is greater (`side` is ">") or less. The first comparison holds for every such row, and is
-        what an index is entered by on servers that do not see through the rest."""
+        """Returns the condition that a row's key is greater (`side` is ">") or less. The first comparison is true for
+        every such row, so that also simple optimizers use the index."""
         if len(key) != len(self._keys):
             raise SourceError(f"a key of {self.table} has {len(key)} parts, its table {len(self._keys)}")
         try:

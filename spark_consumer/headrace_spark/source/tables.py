@@ -19,7 +19,7 @@ _KEY_NAME, _NON_UNIQUE, _SEQUENCE, _COLUMN, _SUB_PART = 2, 1, 3, 4, 7
 
 
 class SourceTable(NamedTuple):
-    """A table. `keys` are the columns of its key in their order, none where it has no key."""
+    """A table. `keys` are the columns of its key in order, none if it has no key."""
 
     database: str
     name: str
@@ -31,18 +31,18 @@ class SourceTable(NamedTuple):
 
     @property
     def types(self) -> dict[str, str]:
-        """The declared types by column, as messages have them."""
+        """Returns the declared types by column, as in messages."""
         return {one.name: one.type for one in self.columns}
 
     @property
     def key_columns(self) -> list[SourceColumn]:
-        """The columns of the key."""
+        """Returns the columns of the key."""
         by_name = {one.name: one for one in self.columns}
         return [by_name[name] for name in self.keys]
 
 
 def table_names(source: Source) -> list[tuple[str, str]]:
-    """All tables that the account may see. Raises SourceError."""
+    """Returns all tables that the account may see. Raises SourceError."""
     found = source.query(
         "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE IN ('BASE TABLE',"
         f" 'SYSTEM VERSIONED') AND TABLE_SCHEMA NOT IN {_SYSTEM} ORDER BY 1, 2"
@@ -51,7 +51,7 @@ def table_names(source: Source) -> list[tuple[str, str]]:
 
 
 def read_table(source: Source, database: str, name: str) -> SourceTable:
-    """One table. Raises SourceError."""
+    """Returns one table. Raises SourceError."""
     rows = source.query(_COLUMNS.format(database=_literal(database), table=_literal(name)))
     if not rows:
         raise SourceError(f"table {database}.{name} has no columns that our account may see")
@@ -65,7 +65,7 @@ def read_table(source: Source, database: str, name: str) -> SourceTable:
 
 
 def _keys(source: Source, database: str, name: str, required: set[str]) -> tuple[str, ...]:
-    """The primary key; else the first unique key that the server takes in its place."""
+    """Returns the primary key; else the first unique key that the server uses in its place."""
     found: dict[str, list[tuple[int, str, bool]]] = {}
     for row in source.query(f"SHOW INDEX FROM {quoted(name)} FROM {quoted(database)}"):
         if row[_NON_UNIQUE] == "0":

@@ -1,1 +1,1 @@
-"""What the process knows of itself, how tasks report to it, and how it is told."""
+"""The status of the process: how tasks report to it, and how it is published."""

@@ -1,4 +1,4 @@
-"""What the tasks of a batch count, and how Spark adds it up."""
+"""The counts of a batch's tasks, and how Spark adds them up."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class Histogram:
         self.total += value * times
 
     def add(self, other: Histogram) -> None:
-        """Counts what the other has counted; both have the same bounds."""
+        """Adds the other's counts; both have the same bounds."""
         self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
         self.total += other.total
 
     @property
     def number(self) -> int:
-        """Values that were counted."""
+        """Returns the number of values."""
         return sum(self.counts)
 
 
 class Sighting(NamedTuple):
-    """A conflict that rows of `table` have made known; `chosen` when the configuration says the field's type."""
+    """A conflict shown by rows of `table`; `chosen` if the configuration has the field's type."""
 
     conflict: Conflict
     table: str
@@ -58,25 +58,25 @@ class Sighting(NamedTuple):
 
 @dataclass
 class Counts:
-    """Of a task, a batch, or the process."""
+    """The counts of a task, a batch, or the process."""
 
     numbers: Counter[str] = field(default_factory=Counter)
     tables: Counter[str] = field(default_factory=Counter)
     """Rows by table."""
     indexes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Documents by index and by what became of them."""
+    """Documents by index and result."""
     bulk: Histogram = field(default_factory=lambda: Histogram(BULK_BOUNDS))
     """Answers to bulk requests."""
     delay: Histogram = field(default_factory=lambda: Histogram(DELAY_BOUNDS))
     """Messages, from MySQL's commit to the answer of the bulk request that wrote them."""
     held: Counter[str] = field(default_factory=Counter)
-    """Messages by the index for which they are held; of joins, documents."""
+    """Messages by the index for which they are held; for joins, documents."""
     conflicts: set[Sighting] = field(default_factory=set)
     newest_ms: int = 0
-    """The latest commit among the messages, in milliseconds since 1970; 0 where none said it."""
+    """The latest commit of the messages, in milliseconds since 1970; 0 if none has it."""
 
     def add(self, other: Counts) -> None:
-        """Adds what the other has counted."""
+        """Adds the other's counts."""
         self.numbers.update(other.numbers)
         for name, count in other.tables.items():
             self.tables[_bounded(name, self.tables)] += count
@@ -97,7 +97,7 @@ def _bounded(name: str, known: Counter[str]) -> str:
 
 
 class Adding(AccumulatorParam[Counts]):
-    """Adds the counts of tasks that ended well. A task that is tried again counts once."""
+    """Adds the counts of tasks that succeeded. A retried task counts once."""
 
     def zero(self, value: Counts) -> Counts:
         return Counts()

@@ -24,14 +24,14 @@ _NUMBERS = {
 
 
 class SparkMetrics(Metrics):
-    """What Prometheus asks for."""
+    """The metrics for Prometheus."""
 
     def __init__(self, status: Status) -> None:
         self._status = status
         super().__init__(PREFIX)
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics."""
+        """Yields all metrics."""
         status, total = self._status, self._status.total
         yield self.states(status.state, State)
         yield self.gauge("start_time_seconds", "Start of the process, since 1970.", status.started_at)
@@ -55,7 +55,7 @@ class SparkMetrics(Metrics):
         yield _histogram("commit_to_written_seconds", text, total.delay)
 
     def _rebuilds(self) -> Iterator[Metric]:
-        """Of indexes that are filled anew."""
+        """Yields those of indexes that are filled again."""
         text = "Messages that were held until an index is refilled; of joins, documents."
         held = CounterMetricFamily(f"{PREFIX}held", text, labels=("index",))
         for index, count in list(self._status.total.held.items()):

@@ -1,4 +1,4 @@
-"""Outages: what waits for whom, since when and why; told once at the beginning, once a minute, and once at the end."""
+"""Outages: what waits for which system, since when and why; logged at the beginning, once a minute, and at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import structlog
 log = structlog.get_logger(__name__)
 
 ELASTICSEARCH, KAFKA, SPARK, QUERY = "elasticsearch", "kafka", "spark", "query"
-"""The systems that may be away. `spark` is a cluster without executors; `query`: the query fails for another cause."""
+"""The systems that may be unavailable. `spark` is a cluster without executors; `query`: the query fails for another
+cause."""
 TELL_AFTER = 2.0
 """Seconds: a failure that is over sooner is a retry and no outage."""
 EVERY = 60.0
@@ -22,7 +23,7 @@ EVERY = 60.0
 
 @dataclass(slots=True)
 class Outage:
-    """Of one system. `since` is on the monotonic clock; `sources` are those that wait, by name."""
+    """The outage of one system. `since` is on the monotonic clock; `sources` are those that wait, by name."""
 
     system: str
     cause: str
@@ -42,12 +43,12 @@ class Outages:
         self._open: dict[str, Outage] = {}
         self._ended: list[Outage] = []
         self.retries = 0
-        """All failed tries since the process began."""
+        """All failed attempts since the process began."""
         self.count = 0
         """Outages that were reported."""
 
     def waiting(self, system: str, source: str, cause: str, *, waits: str, seconds: float = 0.0) -> None:
-        """A try of `source` failed; it has waited for `seconds` already."""
+        """Records a failed attempt of `source`, which has already waited for `seconds`."""
         with self._lock:
             since = self._clock() - seconds
             outage = self._open.setdefault(system, Outage(system, cause, waits, since))
@@ -57,7 +58,7 @@ class Outages:
             self.retries += 1
 
     def over(self, system: str, source: str = "") -> None:
-        """`source` goes on; "" stands for all of the system."""
+        """Records that `source` continues; "" means all of the system."""
         with self._lock:
             outage = self._open.get(system)
             if outage is None:
@@ -68,16 +69,16 @@ class Outages:
             self._ended.append(self._open.pop(system))
 
     def current(self) -> list[Outage]:
-        """Those that go on, the oldest first."""
+        """Returns the present ones, the oldest first."""
         with self._lock:
             return sorted(self._open.values(), key=lambda outage: outage.since)
 
     def seconds(self, outage: Outage) -> float:
-        """How long it has lasted."""
+        """Returns how long it has lasted."""
         return self._clock() - outage.since
 
     def tick(self) -> None:
-        """Writes what is due."""
+        """Writes the due lines."""
         now = self._clock()
         with self._lock:
             ended, self._ended = self._ended, []

@@ -1,4 +1,4 @@
-"""What a failed query means: who has to do something, and how soon it is tried again."""
+"""The meaning of a failed query: who must do something, and how soon it is retried."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace_spark.source.kafka_client import KafkaError
 from headrace_spark.status.outages import ELASTICSEARCH, KAFKA, QUERY, SPARK
 
 MAX_DOCS = 2_147_483_519
-"""The most documents that a shard of Elasticsearch takes: Lucene's limit."""
+"""The maximum number of documents of a shard of Elasticsearch: Lucene's limit."""
 _INDEX = re.compile(r"index \[([^\[\]]+)\]")
 _SHARD = re.compile(r"shard \[+([^\[\]]+)\]")
 _PYTHON = re.compile(r"^(?:headrace_\w+(?:\.\w+)*\.)(\w+): (.+)$", re.MULTILINE)
@@ -22,7 +22,7 @@ _BAD_LOGIN = re.compile(r"\b401\b|unable to authenticate|expired", re.IGNORECASE
 
 
 def elasticsearch_cause(said: str, hosts: Sequence[str]) -> str:
-    """Why Elasticsearch takes nothing, out of the text of a BulkError or UnreachableError."""
+    """Returns why Elasticsearch accepts nothing, from the text of a BulkError or UnreachableError."""
     where = f"Elasticsearch at {', '.join(hosts)}"
     index = _INDEX.search(said)
     name = index[1] if index else "?"
@@ -57,7 +57,7 @@ def elasticsearch_cause(said: str, hosts: Sequence[str]) -> str:
 
 
 def kafka_cause(servers: Sequence[str], said: str = "") -> str:
-    """Why Kafka gives nothing."""
+    """Returns why Kafka gives nothing."""
     where = f"Kafka at {', '.join(servers)}"
     if "Authentication" in said or "SaslAuth" in said:
         return f"{where}: credentials are refused or have expired"
@@ -69,18 +69,18 @@ def kafka_cause(servers: Sequence[str], said: str = "") -> str:
 
 
 def python_error(text: str) -> tuple[str, str]:
-    """Name and text of the error of ours that ended a task, out of the story that Spark makes of it; two empty texts
-    where there is none."""
+    """Returns name and text of our error that ended a task, from Spark's text about it; two empty texts if there is
+    none."""
     found = _PYTHON.findall(text)
     return found[-1] if found else ("", "")
 
 
 def query_reason(text: str) -> str:
-    """The one sentence in what Spark says of a query that failed."""
+    """Returns the relevant sentence of Spark's text about a failed query."""
     name, said = python_error(text)
     if name:
         return said
-    # Spark begins with its own wrappers; what is to blame comes last.
+    # Spark begins with its own wrappers; the cause comes last.
     causes = re.findall(
         r"^(?:Caused by: |=== Streaming Query ===)?(?:[\w.]+\.)?(\w+(?:Exception|Error): .+)$", text, re.M
     )
@@ -92,7 +92,7 @@ def _short(text: str) -> str:
 
 
 SLOW, QUICK = 60.0, 10.0
-"""Seconds between two tries at most: where somebody has to do something first, and else."""
+"""Maximum seconds between two attempts: if somebody must do something first, and else."""
 DATA_LOSS = (
     "Look at the topics' retention. Set fail_on_data_loss = false to go on without these messages, and compare the "
     "tables with `headrace verify`, or publish them again with `headrace resync`"
@@ -102,7 +102,7 @@ NO_EXECUTOR = (
     "spark.executor.cores and spark.executor.memory ask for?"
 )
 _CANCELLED = "cancelled as part of cancellation of all jobs"
-"""What becomes of a job that executors.py gives up."""
+"""The error of a job that executors.py cancels."""
 _LOSS = re.compile(r"KAFKA_DATA_LOSS[\w.]*\]?(.*)", re.DOTALL)
 _FROM_KAFKA = re.compile(r"org\.apache\.kafka\.common\.errors|KafkaException|Kafka[A-Z]\w*Exception")
 _CHECKPOINT = re.compile(
@@ -113,7 +113,7 @@ _CHECKPOINT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`system` is the one that is away. `refused`: trying again is of no use before somebody has done something."""
+    """A problem. `system` is the unavailable one. `refused`: a retry is useless before somebody has done something."""
 
     system: str
     cause: str
@@ -126,7 +126,7 @@ class Problem:
 
 
 def problem_of(error: Exception, settings: Settings) -> Problem:
-    """Reads an error of the query, of Spark or of ours."""
+    """Returns the problem for an error of the query, of Spark or of ours."""
     if isinstance(error, RefusedError):
         return Problem(QUERY, error.reason, error.remedy, SLOW, refused=True)
     text = str(error)

@@ -1,8 +1,7 @@
-"""Reports of tasks over the network, where the driver does not read the executors' standard error.
+"""Reports of tasks over the network, if the driver does not read the executors' standard error.
 
-A report is a datagram, so that no task ever waits for the driver. One that is lost does no harm: a task that waits says
-so again with each try, one that works once a second. Where none comes through, executors.py knows a little.
-"""
+A report is a datagram, so that no task ever waits for the driver. A lost one is harmless: a task that waits reports
+again at each attempt, one that works once a second. If none arrives, executors.py has some information."""
 
 from __future__ import annotations
 
@@ -22,15 +21,15 @@ from headrace_spark.errors import SessionError
 log = structlog.get_logger(__name__)
 
 _MOST = 8192
-"""Bytes of a report. A longer one is cut off and dropped."""
+"""Maximum bytes of a report. A longer one is truncated and dropped."""
 _TICK = 1.0
-"""Seconds between two looks whether to end."""
+"""Seconds between two checks whether to end."""
 _LOOK_UP_AGAIN = 60.0
-"""Seconds until an address that has none is looked up again."""
+"""Seconds until an unresolved address is resolved again."""
 
 
 class Address(NamedTuple):
-    """Where the driver listens. It travels to the tasks; who does not know the token is not heard."""
+    """The driver's address. It is sent to the tasks; reports without the token are ignored."""
 
     host: str
     port: int
@@ -38,10 +37,10 @@ class Address(NamedTuple):
 
 
 class ReportSocket:
-    """The side of the driver: a thread takes what comes in."""
+    """The driver's side: a thread takes what arrives."""
 
     def __init__(self, host: str, bind: str, take: Callable[[dict[str, Any]], object]) -> None:
-        """Listens at `bind`, and executors send to `host`: those of Spark's own driver. Raises SessionError."""
+        """Listens at `bind`; executors send to `host`: the same as for Spark's own driver. Raises SessionError."""
         self._take, self.heard = take, False
         """Whether any report has come."""
         try:
@@ -78,12 +77,12 @@ class ReportSocket:
                 # Two machines may have tasks of the same number.
                 self._take({**event, "source": f"{event.get('source')} at {sender}"})
         except Exception as error:
-            # Whoever can send here may send anything; the next report has to be heard all the same.
+            # Anybody who can reach the socket may send anything; the next report must still be read.
             log.debug("a report can't be read", reason=repr(error))
 
 
 class Sender:
-    """The side of the task. It waits for nobody, but for the first look at the driver's name."""
+    """The task's side. It never waits, except to resolve the driver's name."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -96,7 +95,7 @@ class Sender:
             self._socket.close()
 
     def send(self, event: dict[str, Any]) -> None:
-        """Sends a report, as far as that can be done."""
+        """Sends a report, if possible."""
         if self._socket is None:
             now = time.monotonic()
             if now - self._tried < _LOOK_UP_AGAIN:
@@ -107,7 +106,7 @@ class Sender:
             try:
                 self._socket.send(orjson.dumps({**event, "token": self.address.token}))
             except OSError as error:
-                # That nobody listens is told by the next one after it; and the driver's end ends us too.
+                # The next send reports that nothing listens; and the driver's end ends us too.
                 log.debug("a report was not sent", reason=str(error))
 
 

@@ -16,11 +16,12 @@ from headrace_spark.status.outages import QUERY, Outages
 Offsets = Mapping[tuple[str, int], int]
 """By topic and partition."""
 _WINDOW = 60.0
-"""Seconds that rates are made of."""
+"""Seconds that rates are measured over."""
 
 
 class State(StrEnum):
-    """WAITING: Elasticsearch or Kafka is away. FAILED: somebody has to do something; it is tried again all the same."""
+    """WAITING: Elasticsearch or Kafka is unavailable. FAILED: somebody must do something; it is retried
+    nevertheless."""
 
     STARTING = "STARTING"
     RUNNING = "RUNNING"
@@ -31,7 +32,7 @@ class State(StrEnum):
 
 
 class Status:
-    """Of the process. All methods may be called from any thread."""
+    """The status of the process. All methods may be called from any thread."""
 
     def __init__(
         self,
@@ -46,11 +47,11 @@ class Status:
         self.batches = 0
         self.failures = 0
         self.limit = 0
-        """Messages that a batch has at most."""
+        """Maximum messages of a batch."""
         self.lost_messages = 0
-        """Those that Kafka deleted before they were read."""
+        """Messages that Kafka deleted before they were read."""
         self.rebuilds: Callable[[], dict[str, dict[str, Any]]] = dict
-        """By index: those that are filled anew for a column that has changed its type, and how far they are."""
+        """By index: those that are filled again for a column that has changed its type, with their progress."""
         self._clock, self._now = clock, now
         self._lock = threading.RLock()
         self._query = self._stopping = False
@@ -65,32 +66,32 @@ class Status:
         self._state, self._since = State.STARTING, now()
 
     def sign(self) -> None:
-        """Something works, or there is nothing to do."""
+        """Records a sign of life: something works, or there is nothing to do."""
         self._sign = self._clock()
 
     @property
     def silent(self) -> float:
-        """Seconds without a sign of life. An outage that is told, and a start or a stop, are none without one."""
+        """Returns the seconds without a sign of life. A reported outage, a start and a stop count as one."""
         if self.state in (State.WAITING, State.FAILED, State.STARTING, State.STOPPING):
             return 0.0
         return self._clock() - self._sign
 
     @property
     def query(self) -> bool:
-        """Whether the query runs."""
+        """Returns whether the query runs."""
         return self._query
 
     def query_runs(self, runs: bool) -> None:
-        """The query was started, or has ended."""
+        """Records that the query was started, or has ended."""
         self.sign()
         self._query = runs
 
     def stopping(self) -> None:
-        """The request to stop is there."""
+        """Records the request to stop."""
         self._stopping = True
 
     def batch_done(self, batch: int, seconds: float, counts: Counts) -> None:
-        """A batch was written whole."""
+        """Records that a batch was completely written."""
         with self._lock:
             self.batches += 1
             self.total.add(counts)
@@ -105,39 +106,39 @@ class Status:
             self.sign()
 
     def counted(self, counts: Counts) -> None:
-        """Something was done beside the batches."""
+        """Records counts from outside of batches."""
         with self._lock:
             self.total.add(counts)
 
     def failed(self, reason: str, remedy: str = "") -> None:
-        """The query failed."""
+        """Records that the query failed."""
         with self._lock:
             self.failures += 1
             self._error = {"reason": reason, "remedy": remedy, "at": iso(self._now())}
 
     def read_up_to(self, done: Offsets) -> None:
-        """The offsets that are written, as the next ones to read."""
+        """Records the written offsets, as the next ones to read."""
         with self._lock:
             self._done.update(done)
 
     def ends(self, ends: Offsets) -> None:
-        """The ends of the topics' partitions."""
+        """Records the ends of the topics' partitions."""
         with self._lock:
             self._ends = dict(ends)
 
     def oldest(self, committed_ms: int) -> None:
-        """When the oldest message was committed that is not read yet; 0 where there is none, or it does not say."""
+        """Records when the oldest unread message was committed; 0 if there is none, or it is unknown."""
         self._oldest_ms = committed_ms
 
     @property
     def done(self) -> dict[tuple[str, int], int]:
-        """The next offsets to read, as far as they are known."""
+        """Returns the next offsets to read, as far as known."""
         with self._lock:
             return dict(self._done)
 
     @property
     def state(self) -> State:
-        """What it is now."""
+        """Returns the present state."""
         with self._lock:
             state = self._find()
             if state is not self._state:
@@ -156,36 +157,36 @@ class Status:
 
     @property
     def lags(self) -> dict[tuple[str, int], int]:
-        """Messages that wait, by partition, where it is known."""
+        """Returns the waiting messages by partition, as far as known."""
         with self._lock:
             return {key: max(0, end - self._done[key]) for key, end in self._ends.items() if key in self._done}
 
     @property
     def lag(self) -> int | None:
-        """Messages that wait; None where it is not known."""
+        """Returns the waiting messages; None if unknown."""
         lags = self.lags
         return sum(lags.values()) if lags else None
 
     @property
     def lag_seconds(self) -> float | None:
-        """The age of the oldest message that waits; 0 where none waits, None where it is not known."""
+        """Returns the age of the oldest waiting message; 0 if none waits, None if unknown."""
         if self.lag == 0:
             return 0.0
         return max(0.0, self._now() - self._oldest_ms / 1000) if self._oldest_ms else None
 
     @property
     def oldest_seconds(self) -> float | None:
-        """The time of the commit of the oldest message that waits, in seconds since 1970."""
+        """Returns the commit time of the oldest waiting message, in seconds since 1970."""
         return self._oldest_ms / 1000 if self._oldest_ms and self.lag else None
 
     def rates(self) -> tuple[float, float]:
-        """Messages and rows a second, of the last minute."""
+        """Returns messages and rows per second, of the last minute."""
         with self._lock:
             now = self._clock()
             recent = [one for one in self._recent if one[0] >= now - _WINDOW]
             if not recent:
                 return 0.0, 0.0
-            # A batch counts from its beginning on, which for the first of them is not known: from the one before.
+            # A batch counts from its beginning, which is unknown for the first: so from the one before.
             first = self._recent[0]
             began = first[0] - self._batch["seconds"] if len(recent) == 1 else first[0]
             counted = recent if len(recent) == 1 else recent[1:]
@@ -194,12 +195,12 @@ class Status:
 
     @property
     def eta_seconds(self) -> float | None:
-        """Until all that waits is done, at the present rate; None where it can't be said."""
+        """Returns the seconds until all waiting messages are done, at the present rate; None if unknown."""
         lag, (rate, _) = self.lag, self.rates()
         return lag / rate if lag is not None and rate else (0.0 if lag == 0 else None)
 
     def page(self) -> dict[str, Any]:
-        """The answer of /health."""
+        """Returns the answer of /health."""
         with self._lock:
             state, total = self.state, self.total
             messages, rows = self.rates()

@@ -1,9 +1,8 @@
-"""What a task says to the driver while it runs: that it waits and why, and that it goes on. Accumulators come only
+"""A task's reports to the driver while it runs: that it waits and why, and that it continues. Accumulators come only
 with a task's end.
 
-A report is an event in the log of the task, which reaches the driver through the pipe of the JVM's standard error.
-Where tasks run elsewhere it is a datagram, see report_socket.py.
-"""
+A report is an event in the log of the task, which reaches the driver through the pipe of the JVM's standard error. If
+tasks run elsewhere it is a datagram, see report_socket.py."""
 
 from __future__ import annotations
 
@@ -19,15 +18,15 @@ from headrace_spark.status.report_socket import Address, Sender
 
 LOGGER = "headrace_spark.status.task_reports"
 _EVERY = 1.0
-"""Seconds between two reports of progress of one task."""
+"""Seconds between two progress reports of one task."""
 
 log = structlog.get_logger(LOGGER)
 _senders: list[Sender] = []
-"""The one of this process, once it has one."""
+"""The one of this process, if it has one."""
 
 
 class Reporter:
-    """The side of the task."""
+    """The task's side."""
 
     def __init__(self, driver: Address | None = None) -> None:
         """`driver` is where datagrams go; None: reports are lines of the log."""
@@ -36,12 +35,12 @@ class Reporter:
         self._last = time.monotonic()
 
     def waiting(self, cause: str, *, seconds: float, documents: int) -> None:
-        """A try to write failed; all tries have failed for `seconds`."""
+        """Reports a failed attempt to write; all attempts have failed for `seconds`."""
         waits = f"{documents} documents of a task, and what comes after them"
         self._report("waiting", cause=cause[:1000], seconds=round(seconds, 3), waits=waits)
 
     def goes_on(self, *, waited: bool) -> None:
-        """A bulk request was answered."""
+        """Reports that a bulk request was answered."""
         now = time.monotonic()
         if waited or now - self._last >= _EVERY:
             self._last = now
@@ -55,7 +54,7 @@ class Reporter:
 
 
 class OfCommand(Reporter):
-    """The side of a command that asks Elasticsearch itself, in the driver: nobody reads its reports, and its lines are
+    """The side of a command that uses Elasticsearch itself, in the driver: nobody reads its reports, and its lines are
     for people."""
 
     def _report(self, event: str, **fields: Any) -> None:
@@ -64,7 +63,7 @@ class OfCommand(Reporter):
 
 
 def _sender(driver: Address) -> Sender:
-    """One for all tasks of a process."""
+    """Returns one sender for all tasks of a process."""
     if not _senders or _senders[0].address != driver:
         if _senders:
             _senders.pop().close()
@@ -73,7 +72,7 @@ def _sender(driver: Address) -> Sender:
 
 
 def receiver(outages: Outages, progress: Callable[[], None]) -> Callable[[dict[str, Any]], bool]:
-    """The side of the driver: takes events of workers, and says whether one was a report."""
+    """Returns the driver's side: it takes events of workers, and returns whether one was a report."""
 
     def take(event: dict[str, Any]) -> bool:
         if event.get("logger") != LOGGER:

@@ -1,1 +1,1 @@
-"""What Spark's tasks do with the messages of one batch: rows become documents."""
+"""The work of Spark's tasks on the messages of one batch: rows become documents."""

@@ -1,8 +1,7 @@
-"""One batch: the steps that Spark's tasks do, and the dead letters that come of them.
+"""One batch: the steps of Spark's tasks, and the resulting dead letters.
 
-In the first each task works through its messages. Where rows of joins were touched or tables emptied two more follow,
-see joining.py.
-"""
+In the first each task works through its messages. If rows of joins were affected or tables truncated two more follow,
+see joining.py."""
 
 from __future__ import annotations
 
@@ -45,9 +44,9 @@ _ORIGINS = StructType(
     ]
 )
 _STORED = StorageLevel.MEMORY_AND_DISK
-"""What is lost from memory would be worked through once more."""
+"""Partitions that memory loses would be worked through once more."""
 COLUMNS = ("key", "value", "topic", "partition", "offset", "headers")
-"""Of the frame that Batch takes, in this order."""
+"""The columns of Batch's frame, in this order."""
 
 
 class Batch:
@@ -62,11 +61,11 @@ class Batch:
 
     @property
     def counts(self) -> Counts:
-        """All that was counted."""
+        """Returns all counts."""
         return self._counts.value
 
     def write(self, save: Callable[[DataFrame], None]) -> None:
-        """Does all of it; `save` is given the dead letters, four times at most. Those of messages come last: a task
+        """Writes the batch; `save` receives the dead letters, at most four times. Those of messages come last: a task
         or a batch that fails and begins again would write them a second time."""
         made = self._records().mapPartitions(self._step(_Apply)).persist(_STORED)
         try:
@@ -91,12 +90,12 @@ class Batch:
         return kind(self._settings, self._context, self._counts)
 
     def _hold(self, made: RDD[Any], save: Callable[[DataFrame], None]) -> None:
-        """Keeps the messages that wait, before the checkpoint notes the batch."""
+        """Stores the messages that wait, before the checkpoint records the batch."""
         if self.counts.held:
             save(self._letters(made.filter(_is_held).mapPartitions(self._step(_Hold))))
 
     def _follow(self, given: RDD[Any], save: Callable[[DataFrame], None]) -> None:
-        # What the rows of this batch have made known holds for the documents that are composed of them.
+        # Facts from the rows of this batch apply to the documents that are composed from them.
         watch = self._context.watch
         seen = {one.conflict.target for one in self.counts.conflicts if one.conflict not in watch.given_up}
         self._context = self._context._replace(watch=watch._replace(known=watch.known | seen))
@@ -113,14 +112,14 @@ class Batch:
                 finally:
                     of_messages.unpersist()
             elif self.counts.numbers["truncated"]:
-                # Where a document was refused a statement that is retried has to find what it touched.
+                # If a document was refused, a retried statement must find what it affected.
                 given.filter(_is_truncated).mapPartitions(self._step(_Sweep)).count()
         finally:
             refused.unpersist()
 
     def _refused(self, refused: RDD[Any]) -> RDD[Any]:
-        """One dead letter a message, however many of the documents that it touched were refused, or a message that is
-        held: it is read once more."""
+        """Returns one dead letter a message, however many of its documents were refused, or a held message: it is read
+        once more."""
         reasons = refused.map(_by_origin).reduceByKey(_more).map(lambda found: (*found[0], *_reason(*found[1])))
         origins = self._frame.sparkSession.createDataFrame(reasons, _ORIGINS, verifySchema=False)
         joined = self._frame.join(origins, ["topic", "partition", "offset"]).select(*COLUMNS, "reason", "held")
@@ -148,7 +147,7 @@ def _told(letters: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
 
 
 def record_of(row: Iterable[Any], computed: Sequence[Row] = ()) -> Record:
-    """The message of a row of the frame."""
+    """Returns the message of a row of the frame."""
     key, value, topic, partition, offset, headers = row
     known = headers and [(name, data) for name, data in headers]
     return Record(key, value, topic, partition, offset, known, computed)
@@ -165,7 +164,7 @@ class _Step(SparkTask):
 
     @abstractmethod
     def _work(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[_Made]:
-        """Does the work; `counts` are added to the batch's when it has ended well."""
+        """Does the work; `counts` are added to the batch's if it has succeeded."""
 
 
 class _Apply(_Step):
@@ -207,7 +206,7 @@ def _shuffled(made: RDD[Any], tasks: int) -> RDD[Any]:
 
 
 def _place(one: Touch | Truncated) -> int:
-    """What leads to the same document goes to the same task, and so does what empties the same index."""
+    """Returns the task: all touches of one document go to the same task, and so do truncations of one index."""
     if isinstance(one, Truncated):
         key = one.truncation.target
     else:
@@ -232,7 +231,7 @@ def _is_followed(one: _Made) -> bool:
 
 
 _Refusals = tuple[int, str, tuple[str, ...]]
-"""How many documents, the first reason, and the indexes for which the message is held; "" is among them for a document
+"""Number of documents, the first reason, and the indexes for which the message is held; "" is among them for a document
 that is a dead letter."""
 
 
@@ -245,6 +244,6 @@ def _more(one: _Refusals, other: _Refusals) -> _Refusals:
 
 
 def _reason(count: int, first: str, held: tuple[str, ...]) -> tuple[str, list[str]]:
-    """The reason, and the indexes for which the message is held: none when one document is to blame."""
+    """Returns the reason, and the indexes for which the message is held: none if one document is the cause."""
     reason = f"{first} (and {count - 1} more documents)" if count > 1 else first
     return reason, [] if "" in held else list(held)

@@ -1,8 +1,7 @@
 """Fields that are Spark SQL expressions: computed by Spark for each row, before its documents are made.
 
-The rows of the messages are given to Spark as columns of texts, and what it has computed comes back beside the message.
-A batch makes this way only where an index has such fields.
-"""
+The rows of the messages are given to Spark as columns of texts, and the results come back with the message. A batch
+takes this way only if an index has such fields."""
 
 from __future__ import annotations
 
@@ -44,17 +43,17 @@ _MESSAGE = [
 ]
 _WITH_ROWS = StructType([*_MESSAGE, StructField("rows", ArrayType(MapType(StringType(), StringType())))])
 _OURS = "headrace "
-"""Before the names of our own columns: a table may have one that is called `value`."""
+"""Prefix of our own columns: a table may have one that is called `value`."""
 
 
 class ExpressionError(ConsumerError):
-    """An expression that Spark does not take."""
+    """Spark does not accept an expression."""
 
     exit_code = 2
 
 
 class Expression(NamedTuple):
-    """`column` is the name under which a row has the value."""
+    """An expression. `column` is the name of its value in a row."""
 
     column: str
     text: str
@@ -62,7 +61,7 @@ class Expression(NamedTuple):
 
 
 def expressions_of(settings: Settings) -> list[Expression]:
-    """All of them, in order."""
+    """Returns all of them, in order."""
     made: list[Expression] = []
     for index in settings.index:
         parts: list[tuple[str, RowFields]] = [("", index), *((join.name, join) for join in index.join)]
@@ -75,7 +74,7 @@ def expressions_of(settings: Settings) -> list[Expression]:
 
 
 class Expressions:
-    """Those of a config."""
+    """The expressions of a configuration."""
 
     def __init__(self, settings: Settings, spark: SparkSession) -> None:
         """Raises ExpressionError."""
@@ -100,15 +99,15 @@ class Expressions:
         return bool(self._all)
 
     def computed(self, frame: DataFrame) -> DataFrame:
-        """Rows of messages, those of a message one behind the other, with what was computed of each."""
+        """Returns rows of messages, those of a message consecutively, with their computed values."""
         return self._with_values(frame.rdd.mapPartitions(_rows))
 
     def of_rows(self, rows: RDD[Any]) -> RDD[Any]:
-        """The same of rows that no message has: those of rows() in the tasks."""
+        """Returns the same for rows that no message has: those of rows() in the tasks."""
         return self._with_values(rows.map(_as_message)).rdd
 
     def rows(self, given: Iterable[Any]) -> Iterator[Row]:
-        """Each row that was given to of_rows(), with what was computed of it."""
+        """Yields each row that was given to of_rows(), with its computed values."""
         names = [one.column for one in self._all]
         for made in given:
             row: Row = orjson.loads(made[1])
@@ -121,17 +120,17 @@ class Expressions:
         return self._rows(with_rows).select(*message, sql.array(*values))
 
     def messages(self, rows: Iterable[Any]) -> Iterator[tuple[tuple[Any, ...], list[Row]]]:
-        """The messages of rows of computed(), and the columns that each of their rows has besides."""
+        """Yields the messages of rows of computed(), and the additional columns of each of their rows."""
         names = [one.column for one in self._all]
         for _, group in groupby(rows, key=lambda row: (row[2], row[3], row[4])):
             some = list(group)
             yield tuple(some[0][:-1]), [_values(names, row[-1]) for row in some]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_all": self._all}  # what tasks need
+        return {"_all": self._all}  # for tasks
 
     def _rows(self, with_rows: Any) -> DataFrame:
-        """A column for each that an expression names."""
+        """Returns a column for each that an expression names."""
         message = [sql.col(one.name).alias(_OURS + one.name) for one in _MESSAGE]
         exploded = with_rows.select(*message, sql.explode_outer("rows").alias(f"{_OURS}row"))
         row = sql.col(f"`{_OURS}row`")
@@ -166,7 +165,7 @@ def _values(names: list[str], texts: list[str]) -> Row:
 
 
 def _columns(parsed: Any) -> Iterator[str]:
-    """The columns that a parsed expression names."""
+    """Yields the columns that a parsed expression names."""
     if parsed.getClass().getSimpleName() == "UnresolvedAttribute":
         yield parsed.nameParts().head()
     children = parsed.children()

@@ -1,8 +1,7 @@
-"""Documents of several tables, by Spark's tasks: what changed rows touch becomes documents, and these are composed.
+"""Documents of several tables, by Spark's tasks: changed rows lead to documents, and these are composed.
 
-Both steps begin behind a shuffle, so when all tasks of the step before have ended: all rows of the batch are kept when
-the first document is looked for. A shuffle by document besides leaves each to one task.
-"""
+Both steps begin after a shuffle, so when all tasks of the step before have ended: all rows of the batch are kept when
+the first document is searched. A shuffle by document also leaves each to one task."""
 
 from __future__ import annotations
 
@@ -27,13 +26,13 @@ from headrace_spark.sink.writer import NO_CONTEXT, Context
 from headrace_spark.status.counting import Counts
 
 _TOKENS = 1000
-"""That are resolved together."""
+"""Number of tokens that are resolved together."""
 _HELD = 50_000
-"""Documents that a task has in hand at most. One that is touched again behind these is composed again."""
+"""Maximum documents of a task at a time. One that is touched again after these is composed again."""
 
 
 class Touch(NamedTuple):
-    """A document of `target` that has to be composed, or, with a token, those that rows with it belong to."""
+    """A document of `target` that must be composed or, with a token, those that rows with it belong to."""
 
     target: str
     token: str
@@ -43,7 +42,7 @@ class Touch(NamedTuple):
 
 
 class Truncated(NamedTuple):
-    """Documents or rows that have to go, once all tasks have written, and the message that says so."""
+    """Documents or rows to remove, once all tasks have written, and the message of the truncation."""
 
     truncation: Truncation
     origin: Origin
@@ -59,7 +58,7 @@ class RefusedDocument(NamedTuple):
 
 
 class Members:
-    """The rows of one task that belong to indexes with joins: what is to be kept of them, and what they touch."""
+    """The rows of one task that belong to indexes with joins: what must be kept of them, and what they touch."""
 
     def __init__(self, settings: Settings, writer: BulkWriter, dual_writes: DualWrites, conflicts: Conflicts) -> None:
         self._conflicts = conflicts
@@ -71,11 +70,11 @@ class Members:
         self._told = set[tuple[str, Touched]]()
         self._touched: dict[tuple[str, Touched], Origin] = {}
         self._changes: dict[str, list[tuple[RowChange, Origin]]] = {}
-        """By index, until the rows are looked at that they replace."""
+        """By index, until the replaced rows are read."""
 
     def actions(self, message: Rows, origin: Origin) -> list[Action] | None:
-        """What is to be kept; None where no index with joins has the table. Raises MessageError, and then nothing of
-        the message counts, and UnfitTable."""
+        """Returns what must be kept; None if no index with joins has the table. Raises MessageError, and then nothing
+        of the message counts, and UnfitTable."""
         plans = self.trees.plans(message)
         if not plans:
             return None
@@ -97,14 +96,14 @@ class Members:
             indexes.declare(tree.target, tree.settings, plan.properties)
             indexes.declare_rows(tree.rows_index, tree)
             self._conflicts.columns(tree.target, plan.table, plan.properties)
-        # What comes later reads and writes both as they are.
+        # Later steps read and write both as they are.
         for index in (tree.target, tree.rows_index):
             if why := self._writer.ask(index, partial(indexes.unfit, index, ())):
                 raise MessageError(why)
         self._declared.add(plan)
 
     def look(self) -> None:
-        """Before rows are written: what those touch that they replace. Raises BulkError."""
+        """Reads, before rows are written, what the replaced rows touch. Raises BulkError."""
         for target, changes in self._changes.items():
             rows = ElasticRows(self.trees.trees[target], self._writer)
             names = list({action.id for change, _ in changes for action in change.actions})
@@ -115,7 +114,7 @@ class Members:
         self._changes.clear()
 
     def touches(self) -> Iterator[Touch]:
-        """What was touched since the last call. The rows have been written."""
+        """Yields what was touched since the last call. The rows have been written."""
         self.touched += len(self._touched)
         for (target, touched), origin in self._touched.items():
             yield _touch(target, touched, origin)
@@ -137,7 +136,7 @@ def _touch(target: str, touched: Touched, origin: Origin) -> Touch:
 
 
 class _Once:
-    """Leaves out what it has seen, as far as it remembers."""
+    """Drops what it has seen, as far as it remembers."""
 
     def __init__(self) -> None:
         self._seen = set[tuple[str, str, str]]()
@@ -165,8 +164,7 @@ class Joining:
         self.resolved = self.composed = self.refused = 0
 
     def resolve(self, touches: Iterable[Touch | Truncated]) -> Iterator[Touch]:
-        """Empties what is to be emptied. Yields the touches of documents, and such for what tokens lead to. Raises
-        BulkError."""
+        """Truncates first. Yields the touches of documents, also of those that tokens lead to. Raises BulkError."""
         once = _Once()
         tokens: dict[str, dict[str, Origin]] = {}
         for touch in self._truncated(touches):
@@ -198,7 +196,7 @@ class Joining:
             yield from once.of(Touch(target, "", *document, origin))
 
     def sweep(self, truncated: Iterable[Truncated]) -> None:
-        """Deletes what is left of the rows of emptied tables, once all documents are composed. Raises BulkError."""
+        """Deletes the rest of the rows of truncated tables, once all documents are composed. Raises BulkError."""
         for what, _ in truncated:
             if what.joined:
                 self._truncator.sweep(what, self._trees[what.target])
@@ -228,13 +226,13 @@ class Joining:
         self.composed += composer.composed
 
     def count(self, counts: Counts) -> None:
-        """Adds what was done; to be called once at the end."""
+        """Adds the counts; must be called once at the end."""
         counts.numbers.update({"composed": self.composed, "resolved": self.resolved, "dead_letters": self.refused})
         counts.indexes.update(self._writer.tally.indexes)
         counts.held.update(self._held)
 
     def _rows_of(self, target: str) -> ElasticRows:
-        """The rows of an index, as all tasks of the step before have left them."""
+        """Returns the rows of an index, as all tasks of the step before have left them."""
         if target not in self._rows:
             self._rows[target] = ElasticRows(self._trees[target], self._writer)
             self._rows[target].refresh()

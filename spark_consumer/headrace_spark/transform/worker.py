@@ -1,4 +1,4 @@
-"""What one Spark task does with its messages: parse, keep the newest of each document, write, name the dead letters."""
+"""The work of one Spark task on its messages: parse, keep the newest of each document, write, report dead letters."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 
 class Record(NamedTuple):
-    """A Kafka message as Spark hands it over."""
+    """A Kafka message in Spark's form."""
 
     key: bytes | None
     value: bytes | None
@@ -45,11 +45,11 @@ class Record(NamedTuple):
     offset: int
     headers: list[Header] | None
     computed: Sequence[Row] = ()
-    """What Spark has computed of each row of the message."""
+    """The computed values of each row of the message."""
 
 
 class Worker:
-    """Works through the messages of one task. `counts` says afterwards what was done."""
+    """Works through the messages of one task. `counts` has the results afterwards."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class Worker:
     ) -> None:
         self._dual_writes, self._writer, self._batch = context.dual_writes, writer, context.batch
         self.counted = counted or Counts()
-        """By table and index, and how long things took; counts() has the rest."""
+        """By table and index, and times; counts() has the rest."""
         self._committed: list[int] = []
-        """The times of commit of the messages whose actions wait in `_pending`."""
+        """Commit times of the messages whose actions wait in `_pending`."""
         self._rules = settings.elasticsearch.rules()
         self._indexes = Indexes(settings.index, tombstones=settings.elasticsearch.deletes == "tombstone")
         self._conflicts = Conflicts(settings, writer, self.counted, context.watch)
@@ -75,14 +75,14 @@ class Worker:
         self._declared: set[IndexPlan] = set()
         self._most, self._most_bytes = settings.elasticsearch.bulk_actions, settings.elasticsearch.bulk_bytes
         self._bytes = 0
-        """Of the messages whose actions wait in `_pending`."""
+        """Bytes of the messages whose actions wait in `_pending`."""
         self._pending: Newest[Record] = Newest()
         self.messages = self.rows = self.bytes = 0
         self.ignored = self.truncated = self.dead = self.passed_over = 0
 
     def run(self, records: Iterable[Record]) -> Iterator[DeadLetter | Held | Touch | Truncated]:
         """Applies the messages; yields those that can't be applied, or not yet, what changed rows of joins touch, once
-        they are kept, and what is to be emptied behind all of it. Raises BulkError when it can't go on, UnfitTable when
+        they are kept, and what must be truncated after all of it. Raises BulkError if it can't continue, UnfitTable if
         a declared index and a table do not fit, and IndexRefused."""
         pending = self._pending
         for record in records:
@@ -141,7 +141,7 @@ class Worker:
         return with_dual_truncations(found or [], self._dual_writes)
 
     def counts(self) -> dict[str, int]:
-        """What has been done so far, by name."""
+        """Returns what has been done so far, by name."""
         tally = self._writer.tally
         return {
             "messages": self.messages,
@@ -159,7 +159,7 @@ class Worker:
         }
 
     def totals(self) -> Counts:
-        """All that was counted, to be called once at the end."""
+        """Returns all counts; must be called once at the end."""
         self.counted.numbers.update(self.counts())
         self.counted.indexes.update(self._writer.tally.indexes)
         return self.counted
@@ -198,7 +198,7 @@ def _origin(record: Record) -> Origin:
 
 
 def dead_letter(record: Record, reason: str, batch: int | None = None) -> DeadLetter:
-    """The message with its own headers and ours: why, from where, by which batch, and when."""
+    """Returns the message with its own headers and ours: why, from where, by which batch, and when."""
     origin = _origin(record)
     made = dead_headers(record.headers or [], reason, origin, record.key, record.value, batch)
     return DeadLetter(record.key, record.value, made)

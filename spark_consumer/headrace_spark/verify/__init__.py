@@ -1,1 +1,1 @@
-"""Indexes are compared with their tables."""
+"""Compares indexes with their tables."""

@@ -1,4 +1,4 @@
-"""What a Spark task does with rows that are compared with documents: it says which differ, or puts them right."""
+"""The work of a Spark task on rows that are compared with documents: it reports differences, or repairs them."""
 
 from __future__ import annotations
 
@@ -28,21 +28,20 @@ from headrace_spark.verify.differences import (
 )
 
 MOST = 1000
-"""Differences that a task says at most; it says that there are more."""
+"""Maximum differences that a task reports; beyond that it only reports that there are more."""
 _PAGE = 500
 _FORMER = "f"
-"""What a kept row says besides what the row is."""
+"""The field of a kept row that is not part of the row itself."""
 
 
 class Compare(TargetTask):
-    """Compares rows with documents; in an index with joins, with the rows that are kept. `before` are the differences
-    of a look before: of these alone it says whether they still differ, and puts right what is as it was then.
+    """Compares rows with documents; in an index with joins, with the kept rows. `before` are the differences of an
+    earlier check: only these are checked, and what has not changed since is repaired.
 
-    The document was read before, the row behind it. So the row is not older than the document, and as long as the
-    version of the document is the same nobody has written it since. A document that differs is written with the version
-    that it has, so that each newer change of the stream wins. One that is missing is written with version 1. Where
-    Elasticsearch remembers a delete the next look has its version, and reads the row behind that.
-    """
+    The document is read first, the row after it. So the row is not older than the document, and while the version of
+    the document is the same nobody has written it since. A document that differs is written with the version that it
+    has, so that each newer change of the stream wins. A missing one is written with version 1. If Elasticsearch
+    remembers a delete, the next check has its version, and reads the row after that."""
 
     def __init__(
         self, settings: Settings, name: str, table: SourceTable, messages: RowMessages,
@@ -96,7 +95,7 @@ class Compare(TargetTask):
         self, target: Target, writer: BulkWriter, repairs: Sequence[tuple[Action, Difference, dict[str, Any]]],
         differences: list[Difference],
     ) -> int:  # fmt: skip
-        """Writes what differs, and adds it to `differences`, so that it is looked at again."""
+        """Writes what differs, and adds it to `differences`, so that it is checked again."""
         wanted = [action._replace(version=max(1, difference.version)) for action, difference, _ in repairs]
         touched: dict[Touched, None] = {}
         if target.tree is not None:
@@ -111,7 +110,7 @@ class Compare(TargetTask):
 
 
 def compose(tree: JoinTree, writer: BulkWriter, touched: Iterable[Touched]) -> list[str]:
-    """Composes the documents that rows touch, as the stream does; why some were refused. Raises BulkError."""
+    """Composes the documents that rows touch, as the stream does; returns why some were refused. Raises BulkError."""
     rows, documents = ElasticRows(tree, writer), ElasticDocuments(tree, writer)
     rows.refresh()
     some = list(touched)
@@ -122,7 +121,7 @@ def compose(tree: JoinTree, writer: BulkWriter, touched: Iterable[Touched]) -> l
 
 
 def _touched(wanted: Sequence[Action], there: Sequence[dict[str, Any]]) -> Iterator[Touched]:
-    """What the rows touch as they are and as they were kept; the latter is noted in what is to be kept."""
+    """Yields what the rows touch now and as kept; the latter is recorded in what must be kept."""
     kept = {one["_id"]: stored_row(one["_id"], one["_source"]) for one in there if one["found"]}
     yield from keep_former(wanted, kept)
     for action in wanted:
@@ -141,12 +140,13 @@ def _document_difference(action: Action, document: dict[str, Any]) -> Difference
 def difference_of(
     name: str, routing: str, body: dict[str, Any] | None, document: dict[str, Any], source: dict[str, Any] | None
 ) -> Difference | None:
-    """Of a document that should be `body`, None for nothing, and is `source`. `document` is the answer that has it."""
+    """Returns the difference of a document that should be `body`, None for nothing, and is `source`. `document` is the
+    answer that has it."""
     return _difference(DOCUMENT, (name, routing), body, document["_version"] if document["found"] else 0, source)
 
 
 def _row_difference(action: Action, document: dict[str, Any]) -> Difference | None:
-    """Rows that went leave marks without fields where `deletes` is "tombstone"."""
+    """Returns the difference of a row. Deleted rows leave marks without fields if `deletes` is "tombstone"."""
     body, source = action.body, document.get("_source")
     body = body if body is not None and "d" in body else None
     if source is not None:
@@ -166,6 +166,6 @@ def _difference(
         return None if source is None else Difference(of, EXTRA, *place, (), 0, version)
     wanted, number = as_written(body)
     if source is None:
-        return Difference(of, MISSING, *place, (), number, version)  # or the mark of a delete is there
+        return Difference(of, MISSING, *place, (), number, version)  # or there is the mark of a delete
     fields = differing_fields(wanted, source)
     return Difference(of, DIFFERENT, *place, fields, number, version) if fields else None

@@ -1,4 +1,4 @@
-"""How a document differs from what the tables make of it."""
+"""How a document differs from what the tables make."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Place = tuple[str, str]
 
 
 class Difference(NamedTuple):
-    """A document that is not what its row makes, or a row of a join that is not kept as it is. `wanted` is a number of
-    what it should be, 0 for nothing. `version` is that of the document, and of a missing one that of its delete; 0
-    where neither is known."""
+    """A document that differs from its row, or a row of a join that is not kept correctly. `wanted` is a number for
+    what it should be, 0 for nothing. `version` is that of the document, and for a missing one that of its delete; 0 if
+    neither is known."""
 
     of: str
     """document or row."""
@@ -36,17 +36,17 @@ class Difference(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """By which it is told apart from others of the same index."""
+        """Returns what identifies it within an index."""
         return self.id, self.routing
 
     def stays(self, before: Difference | None) -> bool:
-        """Whether it is the same in two looks, so that nobody is under way with it."""
+        """Returns whether it is the same in two checks, so that no write of it is in flight."""
         if before is None or (before.kind, before.wanted) != (self.kind, self.wanted):
             return False
         return self.kind == MISSING or before.version == self.version
 
     def is_written_as(self, before: Difference | None) -> bool:
-        """Whether the document is as it was in the look before, whatever it should be."""
+        """Returns whether the document is unchanged since the check before, whatever it should be."""
         if before is None or before.kind != self.kind:
             return False
         return self.kind == MISSING or before.version == self.version
@@ -56,8 +56,8 @@ Differences = dict[Place, Difference]
 
 
 class Compared(NamedTuple):
-    """What a task has found. `found` are documents that are there and belong to a row; `refused` are rows that can't be
-    documents; `more` says that there are differences beyond these."""
+    """The result of a task. `found` are existing documents that belong to a row; `refused` are rows that can't be
+    documents; `more` means that there are further differences."""
 
     rows: int = 0
     found: int = 0
@@ -67,7 +67,7 @@ class Compared(NamedTuple):
     differences: tuple[Difference, ...] = ()
 
     def plus(self, other: Compared) -> Compared:
-        """Both together."""
+        """Returns the sum of both."""
         return Compared(
             self.rows + other.rows,
             self.found + other.found,
@@ -78,27 +78,27 @@ class Compared(NamedTuple):
         )
 
     def bounded(self, most: int) -> Compared:
-        """With so many differences at most."""
+        """Returns it with at most this many differences."""
         if len(self.differences) <= most:
             return self
         return self._replace(differences=self.differences[:most], more=True)
 
 
 def as_written(body: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """A document as Elasticsearch has it when it is written, and a number of its text."""
+    """Returns a document as Elasticsearch stores it, and a number for its text."""
     text = encode_swap(Swap({}, dict(body))).split(b"\n", 1)[1]
     made: dict[str, Any] = orjson.loads(text)
     return made, zlib.crc32(text) + 1
 
 
 def differing_fields(wanted: Mapping[str, Any], has: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of the fields that differ, some of them; none where the two are equal."""
+    """Returns the names of some fields that differ; none if the two are equal."""
     names = sorted(wanted.keys() | has.keys())
     return tuple(name for name in names if not equal(wanted.get(name, ...), has.get(name, ...)))[:_FIELDS]
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Whether two values of JSON say the same: 1 and 1.0 do, 1 and true do not."""
+    """Returns whether two JSON values are equal: 1 and 1.0 are, 1 and true are not."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(equal(value, other[name]) for name, value in one.items())
     if isinstance(one, list) and isinstance(other, list):

@@ -1,4 +1,4 @@
-"""Documents that no row makes, or kept rows that are in no table: found by the ids of both sides."""
+"""Documents without a row, or kept rows that are in no table: found by the ids of both sides."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LastWrite = tuple[int, int, int]
 
 
 class RowIds(TargetTask):
-    """The ids that rows of a table have. Of a row that can't be a document nothing is known."""
+    """The ids of a table's rows. A row that can't be a document has none."""
 
     def __init__(self, settings: Settings, name: str, messages: RowMessages) -> None:
         super().__init__(settings, name, name)
@@ -44,12 +44,12 @@ class RowIds(TargetTask):
 
 
 class DocumentIds(TargetTask):
-    """The ids of all documents but the marks of deleted ones; or of the rows that are kept for joins, and belong to
-    something. `tables` are those that are compared: what says that it is of another is left out. It is given the
-    parts that it reads, and their moment: (number, how many there are, moment)."""
+    """The ids of all documents except the marks of deleted ones; or of the rows that are kept for joins, and belong to
+    something. `tables` are those that are compared: documents of others are left out. It receives the parts that it
+    reads, and their moment: (number, how many there are, moment)."""
 
     def __init__(self, settings: Settings, name: str, tables: Collection[str], field: str) -> None:
-        """`field` is that which says the table, "" for none."""
+        """`field` is the one with the table, "" for none."""
         super().__init__(settings, name, name)
         self._tables, self._field = frozenset(tables), field
 
@@ -76,7 +76,7 @@ _IDS_OF_A_TASK = 500_000
 
 
 class Extra:
-    """Of one index."""
+    """The extra documents of one index."""
 
     def __init__(
         self, settings: Settings, spark: SparkSession, writer: BulkWriter, target: Target, again: LookingAgain,
@@ -88,7 +88,7 @@ class Extra:
         self._index = target.into if target.tree is None else target.tree.rows_index
 
     def writes(self) -> int | None:
-        """How many writes the index has had; None where that is not told."""
+        """Returns how many writes the index has had; None if unknown."""
         try:
             found = self._cluster.call("GET", (self._index, "_stats", "indexing"))["_all"]["primaries"]["indexing"]
             return int(found["index_total"]) + int(found["delete_total"])
@@ -96,8 +96,8 @@ class Extra:
             return None
 
     def are_none(self, writes: int) -> bool:
-        """Whether nobody has written since `writes` were counted, and there are as many documents as were found for
-        rows. Then there are no others, and all ids need not be compared."""
+        """Returns whether nobody has written since `writes` were counted, and there are as many documents as were found
+        for rows. Then there are no others, and the ids need not be compared."""
         if self._target.tree is not None or self._settings.elasticsearch.deletes != "remove":
             return False
         self._refresh()
@@ -129,8 +129,8 @@ class Extra:
         return Difference(of, EXTRA, *place, (), 0, last[0])
 
     def _without_row(self, rows: TableRows, readers: list[TableReader], at_once: int) -> dict[Place, LastWrite]:
-        """Some of them, KEPT + 1 at most."""
-        # The documents are read first: of a row that comes between the two there is no document yet.
+        """Returns some of them, at most KEPT + 1."""
+        # The documents are read first: a row that is inserted between the two has no document yet.
         context = self._spark.sparkContext
         name, tables = self._target.name, [str(one.table) for one in readers]
         read = DocumentIds(self._settings, name, tables, self._table_field())
@@ -156,7 +156,7 @@ class Extra:
         return own[0].table_field if own else ""
 
     def _look(self, found: dict[Place, LastWrite], _: Differences) -> Compared:
-        """Those that are as they were. What was written since is somebody's: perhaps its row has come."""
+        """Returns those that are unchanged. A document that was written since may have a row by now."""
         there = {place: last for place, last in self._there(found) if found[place] == last}
         repaired = 0
         if self._again.repair and not self._report.refused:
@@ -187,7 +187,7 @@ class Extra:
         self._writer.ask(self._index, lambda: self._cluster.refresh(self._index))
 
     def _touched(self, names: list[str]) -> list[Any]:
-        """What kept rows touch."""
+        """Returns what kept rows touch."""
         if (tree := self._target.tree) is None:
             return []
         return [one for row in ElasticRows(tree, self._writer).get(names) for one in row.touched()]

@@ -1,4 +1,4 @@
-"""Documents of several tables, beside what the rows that are kept make of them."""
+"""Compares documents of several tables with what the kept rows make."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ from headrace_spark.verify.looking_again import LookingAgain
 from headrace_spark.verify.report import KEPT, Report
 
 _COMPARED = 100
-"""Documents that are read together: of a list with many rows each is large."""
+"""Documents that are read together: with a list of many rows each is large."""
 _IDS = 1000
 
 
 class CompareComposed(TargetTask):
-    """Compares documents, of which it is given ids and routings. `before` are the differences of a look before; with
-    `repair` those that are as they were then are composed anew. That is what the stream does too: whoever has read the
-    rows later wins."""
+    """Compares documents, given by ids and routings. `before` are the differences of an earlier check; with `repair`
+    those that have not changed are composed again. The stream does the same: the one that read the rows later wins."""
 
     def __init__(
         self, settings: Settings, name: str, before: Differences | None = None, *, repair: bool = False
@@ -74,7 +73,7 @@ class CompareComposed(TargetTask):
 
 
 class Rootless(TargetTask):
-    """Of documents, of which it is given ids and routings: those of which no row is kept."""
+    """Returns those of the given documents (ids and routings) of which no row is kept."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         super().__init__(settings, name, name)
@@ -94,7 +93,7 @@ _TOGETHER = 20_000
 
 
 class ComposedDocuments:
-    """Of one index with joins. The rows that are kept have been compared with the tables before."""
+    """The documents of one index with joins. The kept rows have been compared with the tables before."""
 
     def __init__(
         self, settings: Settings, spark: SparkSession, writer: BulkWriter, target: Target, again: LookingAgain,
@@ -105,9 +104,9 @@ class ComposedDocuments:
         self._name, self._tree, self._again, self._report = target.name, target.tree, again, report
 
     def run(self, tasks: int, sample: int) -> None:
-        """Compares all of them, or so many, and composes anew what differs. When there are more differences than are
-        held it begins anew, as long as some are put right."""
-        # What rows make of documents is counted here; before, rows were.
+        """Compares all of them, or `sample` of them, and composes the differing ones again. If there are more
+        differences than are kept it begins again, while some are repaired."""
+        # Here documents are counted; before, rows were.
         self._report.kept_rows = True
         while True:
             self._refresh(self._tree.rows_index)
@@ -119,7 +118,8 @@ class ComposedDocuments:
                 return
 
     def _differences(self, tasks: int, sample: int) -> tuple[Differences, bool]:
-        """Of the documents that rows make, and then of those that none makes; true when that is not all."""
+        """Returns the differences of the documents that rows make, and then of those that none makes; true if that is
+        not all."""
         found: Differences = {}
         with closing(root_documents(self._cluster, self._tree)) as roots:
             documents: Iterator[Place] = islice(roots, sample or None)

@@ -1,4 +1,4 @@
-"""What differs is looked at again until nobody is under way with it."""
+"""Checks differences again until no writes of them are in flight."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from headrace_spark.verify.report import Report
 
 log = structlog.get_logger("headrace_spark.verify.verify")
 LOOKS = 5
-"""At what differs, before it counts as changing."""
+"""Checks of a difference before it counts as changing."""
 
 _IDLE = 2
-"""Looks in which nothing could be put right, and nothing has changed."""
+"""Checks in which nothing could be repaired, and nothing has changed."""
 
 
 class Settle(NamedTuple):
-    """When to look again, in seconds: after `pause`, and when the consumer has read what Kafka had then, which is
-    waited for `wait` seconds at most. With `repair` what stays the same is put right."""
+    """When to check again, in seconds: after `pause`, and when the consumer has read what Kafka had then, which is
+    waited for at most `wait` seconds. With `repair` what stays the same is repaired."""
 
     pause: float
     wait: float
@@ -30,18 +30,18 @@ class Settle(NamedTuple):
 
 
 class LookingAgain:
-    """For one index."""
+    """The repeated checks of one index."""
 
     def __init__(self, settle: Settle, consumer: ConsumerPosition, report: Report) -> None:
         self._settle, self._consumer, self._report = settle, consumer, report
 
     @property
     def repair(self) -> bool:
-        """Whether what stays the same is put right."""
+        """Returns whether what stays the same is repaired."""
         return self._settle.repair
 
     def wait(self) -> None:
-        """Until what was changed before is written. A consumer that did not catch up once is not waited for again."""
+        """Waits until earlier changes are written. A consumer that did not catch up once is not waited for again."""
         time.sleep(self._settle.pause)
         if self._report.behind:
             return
@@ -50,8 +50,9 @@ class LookingAgain:
             log.warning("the consumer does not catch up: what differs may be on its way", seconds=self._settle.wait)
 
     def at(self, found: Iterable[Difference], look: Callable[[Differences], Compared]) -> int:
-        """`look` is given what differed, and says what of it still does. What is the same in two looks differs; what is
-        another difference each time is in flight. Adds to the report; returns how many were put right."""
+        """Repeats `look`, which receives the differences and returns those that remain. A difference that is the same
+        in two checks counts; one that differs each time is in flight. Adds to the report; returns how many were
+        repaired."""
         before = {one.place: one for one in found}
         settled: Differences = {}
         repaired = idle = 0
@@ -63,9 +64,9 @@ class LookingAgain:
             repaired += looked.repaired
             now = {one.place: one for one in looked.differences}
             same = {place: one for place, one in now.items() if one.stays(before.get(place))}
-            if self.repair:  # what was put right is seen so in the next look
+            if self.repair:  # the next check sees a repaired one as equal
                 before, settled = now, same
-                # In the first of two such looks the versions of deletes were found.
+                # In the first of two such checks the versions of deletes were found.
                 idle = 0 if looked.repaired or len(same) < len(now) else idle + 1
                 if idle == _IDLE:
                     break

@@ -1,4 +1,4 @@
-"""What a comparison of an index with its tables has found."""
+"""The result of a comparison of an index with its tables."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from headrace_spark.verify.differences import DOCUMENT, KINDS, ROW, Difference, Place
 
 KEPT = 10_000
-"""Differences in hand."""
+"""Maximum differences that are kept."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What was found of one index. `unsettled` differed in each look, and each time in another way. `refused` rows
-    can't be documents. `more` says that there are differences beyond those in hand, `behind` that the consumer did not
-    catch up, `kept_rows` that the index has joins. `absent` is the name of an index that is missing."""
+    """The result for one index. `unsettled` differed in each check, and each time in another way. `refused` rows can't
+    be documents. `more` means that there are more differences than are kept, `behind` that the consumer did not catch
+    up, `kept_rows` that the index has joins. `absent` is the name of a missing index."""
 
     index: str
     rows: int = 0
@@ -32,20 +32,20 @@ class Report:
 
     @property
     def differences(self) -> list[Difference]:
-        """Those in hand."""
+        """Returns the kept ones."""
         return list(self.found.values())
 
     @property
     def equal(self) -> bool:
-        """Whether nothing differs, as far as was looked."""
+        """Returns whether nothing differs, as far as checked."""
         return not (self.found or self.more or self.refused or self.absent)
 
     def count(self, kind: str, of: str = DOCUMENT) -> int:
-        """Differences of one kind."""
+        """Returns the number of differences of one kind."""
         return sum((one.of, one.kind) == (of, kind) for one in self.found.values())
 
     def add(self, differences: Iterable[Difference]) -> None:
-        """Takes as many as are kept."""
+        """Adds as many as are kept."""
         for one in differences:
             if len(self.found) >= KEPT:
                 self.more = True
@@ -53,7 +53,7 @@ class Report:
             self.found[one.of, one.place] = one
 
     def page(self) -> dict[str, Any]:
-        """For --json."""
+        """Returns the result for --json."""
         made: dict[str, Any] = {
             "index": self.index,
             "equal": self.equal,
@@ -77,7 +77,7 @@ class Report:
         }
 
     def lines(self) -> list[str]:
-        """For people, without the differences."""
+        """Returns the lines for people, without the differences."""
         if self.absent:
             return [
                 f"{self.index}: all documents are missing: its tables have rows, and there is no index {self.absent}; "

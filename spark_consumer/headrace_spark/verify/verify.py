@@ -1,4 +1,4 @@
-"""Compares an index with its tables while both change, and puts right what differs."""
+"""Compares an index with its tables while both change, and repairs differences."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from headrace_spark.verify.report import Report
 
 log = structlog.get_logger(__name__)
 _TOGETHER = 64
-"""Ranges with differences that are looked at again together."""
+"""Ranges with differences that are checked again together."""
 _MOST = 5000
 """Differences in them."""
 
@@ -43,7 +43,7 @@ class VerifyError(ConsumerError):
 
 
 class Verify:
-    """Compares indexes. With `sample` it looks at about so many rows of each table, and at no documents without one."""
+    """Compares indexes. With `sample` it checks about this many rows of each table, and no documents without one."""
 
     def __init__(
         self, settings: Settings, source: SourceSettings, spark: SparkSession, cluster: Cluster, settle: Settle, *,
@@ -54,8 +54,8 @@ class Verify:
         self._consumer = ConsumerPosition(settings, spark)
 
     def declared(self) -> list[str]:
-        """The names of all indexes that [[index]] declares; those with {database} or {table} for the tables that there
-        are. Raises VerifyError and SourceError."""
+        """Returns the names of all declared indexes; those with {database} or {table} for the existing tables. Raises
+        VerifyError and SourceError."""
         names = dict.fromkeys(one.name.lower() for one in self._settings.index if not PLACEHOLDER.search(one.name))
         if any(PLACEHOLDER.search(one.name) for one in self._settings.index):
             indexes = Indexes(self._settings.index)
@@ -67,7 +67,8 @@ class Verify:
         return list(names)
 
     def run(self, name: str) -> Report:
-        """Raises VerifyError, SourceError, ExpressionError and what headrace_documents.errors has."""
+        """Compares one index. Raises VerifyError, SourceError, ExpressionError and the errors of
+        headrace_documents.errors."""
         target, report = Target(self._settings, name, name), Report(name)
         with closing(Source(self._source_settings, self._spark.sparkContext._jvm)) as source:
             tables = target.tables(source)
@@ -99,7 +100,7 @@ class Verify:
 
 
 class _Rows:
-    """The rows of one table, beside their documents, or beside the rows that are kept."""
+    """Compares the rows of one table with their documents, or with the kept rows."""
 
     def __init__(
         self, settings: Settings, rows: TableRows, reader: TableReader, at_once: int, again: LookingAgain,
@@ -111,7 +112,7 @@ class _Rows:
         """Ranges with differences."""
 
     def run(self, sample: int) -> None:
-        """Compares all of them, or about so many, spread over the table."""
+        """Compares all of them, or about `sample`, spread over the table."""
         ranges = islice(self._reader.ranges(), 0, None, self._step(sample))
         while some := list(islice(ranges, self._at_once)):
             for one, compared in zip(some, self._look(some), strict=True):
@@ -131,7 +132,7 @@ class _Rows:
         return max(1, self._reader.estimate() // max(sample, self._reader.partition_rows))
 
     def _look(self, ranges: list[KeyRange], before: Differences | None = None) -> list[Compared]:
-        """What is found in each range."""
+        """Returns what is found in each range."""
         table = self._reader.table
         compare = Compare(
             self._settings, self._name, table, self._rows.messages(table), before, repair=self._again.repair
@@ -139,8 +140,8 @@ class _Rows:
         return list(self._rows.read(self._reader, ranges).mapPartitions(compare).collect())
 
     def _settle(self) -> None:
-        """Looks again at the ranges that differ. Of one with more differences than a task says it begins anew, as long
-        as some are put right, so that a busy table is not taken for a wrong one."""
+        """Checks the differing ranges again. One with more differences than a task reports begins again, while some are
+        repaired, so that a busy table is not taken for a wrong one."""
         held, self._held = self._held, []
         left = LOOKS
         while held:

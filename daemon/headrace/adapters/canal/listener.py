@@ -23,13 +23,14 @@ from headrace.tasks import cancel, first
 log = structlog.get_logger(__name__)
 
 _HANDSHAKE_LIMIT, _WRITE_LIMIT, _IDLE_LIMIT = 10.0, 60.0, 3600.0
-"""Seconds: of the handshake, for the client to take an answer, and without a request unless the client says less."""
+"""Time limits in seconds: of the handshake, for the client to take an answer, and without a request unless the client
+sets less."""
 _LARGEST_REQUEST = 64 * 1024
 _MOST_CONNECTIONS = 200
 _VERSION = 1
 _REFUSED = 400
 _QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
-"""Of Linux."""
+"""Linux only."""
 _CLIENT_SEED = 8
 """Bytes of the scramble."""
 
@@ -47,7 +48,7 @@ class Listener:
         self._opening = asyncio.Lock()
 
     async def add(self, name: str, subscription: Subscription) -> None:
-        """Serves a destination. Raises SinkRejected when the port can't be had."""
+        """Serves a destination. Raises SinkRejected if the port can't be opened."""
         async with self._opening:
             if self._server is None:
                 try:
@@ -58,19 +59,19 @@ class Listener:
 
     @property
     def idle(self) -> bool:
-        """Whether no destination is served here."""
+        """Returns whether no destination is served here."""
         return not self._destinations and not self._opening.locked()
 
     def serves_alone(self, name: str) -> bool:
-        """Whether no other destination is served here."""
+        """Returns whether no other destination is served here."""
         return self._destinations.keys() <= {name}
 
     def serves_as(self, settings: CanalSinkSettings) -> bool:
-        """Whether the same may connect."""
+        """Returns whether the same account may connect."""
         return (settings.user, settings.password) == (self._settings.user, self._settings.password)
 
     async def remove(self, name: str, subscription: Subscription) -> None:
-        """Serves a destination no more; the last one closes the port and all connections."""
+        """Stops serving a destination; the last one closes the port and all connections."""
         async with self._opening:
             if self._destinations.get(name) is subscription:
                 del self._destinations[name]
@@ -107,7 +108,7 @@ class Listener:
                     await writer.wait_closed()
 
     def authentic(self, user: str, token: bytes, seed: bytes) -> bool:
-        """Whether the client knows the password (the scramble of MySQL 4.1, in hexadecimal digits)."""
+        """Returns whether the client knows the password (the scramble of MySQL 4.1, in hexadecimal digits)."""
         if not self._settings.user:
             return True
         once = hashlib.sha1(self._password.encode()).digest()
@@ -117,7 +118,7 @@ class Listener:
         return hmac.compare_digest(token, expected) and known
 
     def subscription(self, name: str) -> Subscription:
-        """A destination that is served here. Raises Refused."""
+        """Returns a destination that is served here. Raises Refused."""
         found = self._destinations.get(name)
         if found is None:
             raise Refused(f"the destination {name[:100]!r} is not served here")
@@ -125,7 +126,7 @@ class Listener:
 
 
 class ClientConnection:
-    """One client, from the handshake to its end."""
+    """One client, from the handshake to the end of its connection."""
 
     def __init__(self, listener: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._listener, self._reader, self._writer = listener, reader, writer
@@ -140,7 +141,7 @@ class ClientConnection:
         writer.transport.set_write_buffer_limits(1 << 20)
 
     async def run(self) -> None:
-        """Serves the client until it goes. Raises OSError, EOFError and TimeoutError."""
+        """Serves the client until it disconnects. Raises OSError, EOFError and TimeoutError."""
         seed = os.urandom(_CLIENT_SEED)
         async with asyncio.timeout(_HANDSHAKE_LIMIT):
             handshake = pb.Handshake(communication_encoding="utf8", seeds=seed, supported_compressions=1)
@@ -170,7 +171,7 @@ class ClientConnection:
         return True
 
     async def _serve_one(self) -> bool:
-        """Answers one request; whether the connection goes on."""
+        """Answers one request; returns whether the connection continues."""
         try:
             packet = await self._next(self._idle)
             await self._answer(packet)
@@ -204,7 +205,7 @@ class ClientConnection:
             batch = pb.Batch.FromString(body)
             subscription = self._subscription(batch)
             if batch.batch_id or subscription.client == self.client:
-                # A client rolls back as it connects, before it has subscribed.
+                # A client rolls back when it connects, before it has subscribed.
                 subscription.roll_back(self.client, batch.batch_id)
         elif kind == pb.SUBSCRIPTION:
             subscribe = pb.Subscription.FromString(body)
@@ -235,9 +236,9 @@ class ClientConnection:
         return packet
 
     async def _read(self, size: int) -> bytes:
-        """Has the system confirm at once what has come: Canal's client writes length and packet apart, an
-        acknowledgement has no answer, and its system keeps what is written next until all before it is confirmed, which
-        else takes 40 ms."""
+        """Lets the system acknowledge received data at once. Canal's client writes length and packet separately, an
+        acknowledgement of a batch has no answer, and the client's system holds back later data until all before it is
+        acknowledged, which otherwise takes 40 ms."""
         data = await self._reader.readexactly(size)
         if self._socket is not None and _QUICKACK is not None and not self._writer.is_closing():
             self._socket.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
@@ -247,7 +248,8 @@ class ClientConnection:
         self._head = self._head or await self._read(4)
 
     async def _gone(self) -> None:
-        """Raises EOFError or OSError once the client has gone, unless a request of it came before that; else waits."""
+        """Raises EOFError or OSError once the client has disconnected, unless it sent a request before; otherwise
+        waits."""
         await self._read_head()
         await asyncio.Event().wait()
 
@@ -263,7 +265,7 @@ class ClientConnection:
         await self._write([len(packet).to_bytes(4, "big"), packet])
 
     async def _send_entries(self, number: int, entries: Sequence[memoryview]) -> None:
-        """As they are, one after the other."""
+        """Sends entries unchanged, one after the other."""
         size = sum(map(len, entries))
         head = packet_head(number, size)
         await self._write([(len(head) + size).to_bytes(4, "big"), head, *entries])
@@ -275,7 +277,7 @@ class ClientConnection:
 
 
 class Oversized(Exception):
-    """A packet that is larger than any request."""
+    """A packet is larger than any request can be."""
 
 
 def _taken(settings: CanalSinkSettings, error: OSError) -> SinkRejected:
@@ -288,8 +290,8 @@ def _taken(settings: CanalSinkSettings, error: OSError) -> SinkRejected:
 
 
 async def fault(settings: CanalSinkSettings) -> SinkRejected | None:
-    """Why the port could not be listened on; None when it could, or a server of Canal's protocol has it, which may be
-    the daemon itself."""
+    """Returns why the port could not be opened; None if it could, or if a server of Canal's protocol has it, which may
+    be this daemon."""
     try:
         async with await asyncio.start_server(lambda *_: None, *settings.listen):
             return None
@@ -298,7 +300,7 @@ async def fault(settings: CanalSinkSettings) -> SinkRejected | None:
 
 
 async def _speaks(host: str, port: int) -> bool:
-    """Whether what listens there begins with a handshake of Canal's."""
+    """Returns whether the program that listens there begins with a handshake of Canal's."""
     with contextlib.suppress(OSError, EOFError, TimeoutError, DecodeError):
         async with asyncio.timeout(_HANDSHAKE_LIMIT):
             reader, writer = await asyncio.open_connection(host, port)
@@ -312,11 +314,12 @@ async def _speaks(host: str, port: int) -> bool:
 
 
 _LISTENERS: dict[tuple[str, int], Listener] = {}
-"""By address. One that serves nobody is replaced by the next who asks."""
+"""By address. One that serves no destination is replaced at the next request."""
 
 
 def at_address(settings: CanalSinkSettings) -> Listener:
-    """The process's listener at an address. Raises SinkRejected when it asks for another user."""
+    """Returns the process's listener at an address. Raises SinkRejected if the settings have another account than the
+    present destinations."""
     listener = _LISTENERS.get(settings.listen)
     if listener is None or listener.idle:
         listener = _LISTENERS[settings.listen] = Listener(settings)

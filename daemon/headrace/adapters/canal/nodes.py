@@ -1,4 +1,4 @@
-"""Canal's own nodes in ZooKeeper: by them its clients find the server that has a destination."""
+"""Canal's own nodes in ZooKeeper, by which its clients find the server of a destination."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ from headrace.tasks import cancel
 log = structlog.get_logger(__name__)
 
 _PERIOD, _LIMIT = 1.0, 2.0
-"""Seconds: between two writes (canal.zookeeper.flush.period), and for taking the nodes away."""
+"""Seconds between two writes (canal.zookeeper.flush.period), and maximum seconds to delete the nodes."""
 _BY = {"by": "headrace"}
-"""In `running`, beside Canal's fields: the node is none of a server of Canal."""
+"""Added in `running` to Canal's fields: the node does not belong to a server of Canal."""
 
 
 class CanalNodes:
-    """Those of one destination, while this process has it.
+    """The nodes of one destination, while this process runs it.
 
-    `running` and the nodes of the server go with the process. What a client has acknowledged is in its `cursor`, its
-    filter in `filter`; both stay, and nothing here reads them.
-    """
+    `running` and the nodes of the server end with the process. `cursor` is what a client has acknowledged, `filter` is
+    its filter; both stay, and nothing here reads them."""
 
     def __init__(self, settings: CanalSinkSettings, use: SinkUse) -> None:
         root, self._address = settings.zookeeper_path, settings.address
@@ -40,15 +39,15 @@ class CanalNodes:
         self._servers = f"{node}/cluster/{self._address}", f"{root}/cluster/{self._address}"
         self._cursor, self._filter = cursor_node(use.destination, root), f"{node}/{CLIENT}/filter"
         self._wanted: dict[str, bytes] = {}
-        """By path: what is to be written."""
+        """What must be written, by path."""
         self._acknowledged: tuple[Position, bytes] | None = None
         self._changed = asyncio.Event()
         self._unseen = True
-        """Whether the nodes have to be looked at."""
+        """Whether the nodes must be read."""
         self._keeping: asyncio.Task[None] | None = None
 
     async def announce(self) -> None:
-        """Shows this server to clients from now on. Raises SinkError, and SinkRejected when a server of Canal has the
+        """Publishes this server to clients from now on. Raises SinkError, and SinkRejected if a server of Canal has the
         destination."""
         if self._nodes is None:
             raise SinkRejected(
@@ -78,7 +77,7 @@ class CanalNodes:
             self._look()
 
     def _look(self) -> None:
-        """Somebody may have deleted the nodes."""
+        """Notices nodes that somebody has deleted."""
         self._unseen = True
         self._changed.set()
 
@@ -110,17 +109,18 @@ class CanalNodes:
                 del self._wanted[path]
 
     def subscribed(self, filter_: str) -> None:
-        """A client has subscribed."""
+        """Records that a client has subscribed."""
         self._wanted[self._filter] = filter_.encode()
         self._changed.set()
 
     def acknowledged(self, position: Position, entry: bytes) -> None:
-        """The client has acknowledged all entries before a position; this is the last of them."""
+        """Records that the client has acknowledged all entries before a position; `entry` is the last of them."""
         self._acknowledged = position, entry
         self._changed.set()
 
     async def withdraw(self, *, last: bool) -> None:
-        """Clients find this server no more. `last`: it serves no other destination. Never raises."""
+        """Removes this server, so that clients no longer find it. `last`: it serves no other destination. Never
+        raises."""
         if self._nodes is None:
             return
         await cancel(self._keeping, limit=_LIMIT)
@@ -129,12 +129,12 @@ class CanalNodes:
                 await self._write(self._nodes)
                 for path in (self._running, *self._servers[: 2 if last else 1]):
                     await self._nodes.remove(path)
-        except (LockServiceError, TimeoutError) as error:  # then they end with the session, or are another's
+        except (LockServiceError, TimeoutError) as error:  # then they end with the session, or are another daemon's
             log.info("Canal's nodes could not be removed", destination=self._destination, error=str(error))
 
 
 def _server_id(entry: bytes) -> int:
-    """Of the server that executed what an entry is about."""
+    """Returns the id of the server that executed the change of an entry."""
     return int(pb.Entry.FromString(pb.Messages.FromString(entry).messages[0]).header.server_id)
 
 

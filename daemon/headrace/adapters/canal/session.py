@@ -1,4 +1,4 @@
-"""What a client may ask of a destination: entries in batches, acknowledged in order or rolled back."""
+"""A client's requests to a destination: entries in batches, acknowledged in order or rolled back."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from headrace.rules.patterns import Pattern, compile_filter
 from headrace.tasks import set_within
 
 _LONGEST_WAIT = 3600.0
-"""Seconds of one GET."""
+"""Maximum seconds of one GET."""
 _MOST_BATCHES = 1_000
-"""That may be unacknowledged."""
+"""Maximum number of unacknowledged batches."""
 _MOST_BYTES = 128 << 20
-"""Of the batches that are not acknowledged, which are in memory: beyond that a client gets no other."""
+"""Maximum bytes of unacknowledged batches, which are in memory: beyond it a client gets no more."""
 _MOST_ENTRIES = 100_000
-"""Of one batch."""
+"""Maximum number of entries of one batch."""
 _EVERYTHING = frozenset({"", ".*", ".*\\..*", ".*\\\\..*"})
 
 
 class Refused(Exception):
-    """What the client asked for can't be; the text is for it."""
+    """The client's request can't be granted; the text is for it."""
 
 
 @dataclass(slots=True)
@@ -40,8 +40,8 @@ class _Batch:
 
 
 class Subscription:
-    """A destination as its one client sees it. Whoever subscribed last is the client: what the one before it did not
-    acknowledge comes again."""
+    """A destination as its one client sees it. The last subscriber is the client; what an earlier one did not
+    acknowledge is sent again."""
 
     def __init__(self, destination: str, store: EntryStore, lease: Lease) -> None:
         self.destination, self._store, self._lease = destination, store, lease
@@ -50,15 +50,15 @@ class Subscription:
         self.on_subscribed: Callable[[str], None] = lambda _filter: None
         """Called with the filter of each client that subscribes."""
         self.given_at = 0.0
-        """When entries were given last, on the monotonic clock."""
+        """When entries were last given, on the monotonic clock."""
         self._filter: Sequence[Pattern] = ()
         self._batches: dict[int, _Batch] = {}
-        """By id, in order: those that are not acknowledged."""
+        """The unacknowledged batches by id, in order."""
         self._number = time.time_ns() // 1_000_000
-        """Ids go on over restarts and take-overs, so that no acknowledgement can mean another batch."""
+        """Ids increase across restarts and takeovers, so that an acknowledgement can't refer to a different batch."""
 
     def subscribe(self, client: str, filter_: str) -> None:
-        """Makes `client` the one that is served. Raises Refused for a filter that is none."""
+        """Makes `client` the one that is served. Raises Refused for an invalid filter."""
         try:
             patterns = () if filter_.strip() in _EVERYTHING else compile_filter(filter_)
         except ValueError as error:
@@ -68,13 +68,13 @@ class Subscription:
         self.on_subscribed(filter_)
 
     def serve(self, client: str) -> None:
-        """Makes another client the one that is served, or with "" none."""
+        """Makes another client the one that is served; "" is none."""
         self.client = client
         self._back_to(0)
         self._store.grown.set()
 
     def leave(self, client: str) -> None:
-        """A client has gone."""
+        """Records that a client has disconnected."""
         if self.client == client:
             self.serve("")
 
@@ -85,7 +85,7 @@ class Subscription:
             raise Refused(f"{self.destination} is served to {self.client}, which subscribed later")
 
     async def get(self, client: str, request: pb.Get) -> tuple[int, list[memoryview]]:
-        """The next batch, in pieces of several entries; (-1, []) when there is none in time."""
+        """Returns the next batch, in pieces of several entries; (-1, []) if none comes in time."""
         self._check(client)
         most = min(request.fetch_size if request.fetch_size > 0 else 1_000, _MOST_ENTRIES)
         timeout = request.timeout if request.HasField("timeout") else -1
@@ -94,7 +94,7 @@ class Subscription:
         if len(self._batches) >= _MOST_BATCHES or sum(one.size for one in self._batches.values()) > _MOST_BYTES:
             return -1, []
         await self._store.load(most)
-        self._check(client)  # from here on nothing waits, so nobody else can subscribe
+        self._check(client)  # nothing waits from here on, so nobody else can subscribe
         try:
             self._lease.check()
         except LeaseLapsed as error:
@@ -112,7 +112,7 @@ class Subscription:
         return self._number, entries
 
     async def _wait(self, client: str, most: int, seconds: float) -> None:
-        """Until there are `most` entries, the time is over, or somebody else is the client."""
+        """Waits until there are `most` entries, the time is over, or another client has subscribed."""
         deadline = time.monotonic() + seconds
         while self._store.end - self._store.given < most and self.client == client:
             remaining = deadline - time.monotonic()
@@ -122,7 +122,7 @@ class Subscription:
             await set_within(self._store.grown, remaining)
 
     def _pass(self) -> None:
-        """Entries that the filter leaves out are acknowledged with those before them."""
+        """Acknowledges entries that the filter leaves out, with those before them."""
         if self._batches:
             self._batches[next(reversed(self._batches))].end = self._store.given
         else:
@@ -136,9 +136,9 @@ class Subscription:
         return any(pattern.fullmatch(name) for pattern in self._filter)
 
     def acknowledge(self, client: str, number: int) -> None:
-        """The client is done with a batch, which has to be the first that is not acknowledged."""
+        """Acknowledges a batch, which must be the first unacknowledged one."""
         self._check(client)
-        if number == -1:  # of an answer without entries
+        if number == -1:  # an answer without entries has it
             return
         first = next(iter(self._batches), None)
         if number not in self._batches:
@@ -148,7 +148,7 @@ class Subscription:
         self._store.acknowledge(self._batches.pop(number).end)
 
     def roll_back(self, client: str, number: int) -> None:
-        """What was given comes again: from a batch on, or with 0 all that is not acknowledged."""
+        """Gives entries again: from a batch on, or with 0 all unacknowledged ones."""
         self._check(client)
         if number and number not in self._batches:
             raise Refused(f"batch {number} of {self.destination} is not known: it was acknowledged or rolled back")
@@ -165,6 +165,6 @@ _UNITS = (1e-9, 1e-6, 1e-3, 1.0, 60.0, 3600.0, 86400.0)
 
 
 def _seconds(timeout: int, unit: int) -> float:
-    """How long a GET waits; 0 is without end."""
+    """Returns how long a GET waits; 0 is without end."""
     factor = _UNITS[unit] if 0 <= unit < len(_UNITS) else 1e-3
     return min(timeout * factor, _LONGEST_WAIT) if timeout else _LONGEST_WAIT

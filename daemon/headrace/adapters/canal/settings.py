@@ -11,7 +11,7 @@ from headrace_common.section import MIB, Size
 from headrace_common.values import check_host
 
 IN_MEMORY = 16 * MIB
-"""Bytes of entries that are not acknowledged and not on disk."""
+"""Maximum bytes of unacknowledged entries that are not on disk."""
 
 
 def _parse_listen(value: object) -> object:
@@ -58,7 +58,7 @@ class CanalSinkSettings(SinkSettings):
 
     @property
     def address(self) -> str:
-        """Where clients find the server: host:port."""
+        """Returns the address of the server for clients: host:port."""
         host, port = self.advertise or self.listen
         return f"{host}:{port}"
 

@@ -1,4 +1,4 @@
-"""Entries for Canal's clients: confirmed once the client has acknowledged them."""
+"""A sink for Canal's clients: entries are confirmed once the client has acknowledged them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace.ports.sink import Sink, SinkUse
 
 
 class CanalSink(Sink):
-    """What one destination gives to its client, over a listener that destinations of the process may share."""
+    """The entries of one destination for its client, over a listener that destinations of the process may share."""
 
     def __init__(self, settings: CanalSinkSettings, use: SinkUse) -> None:
         super().__init__(use.lease, use.parking)

@@ -1,4 +1,4 @@
-"""Entries between the stream and a client, in order: in memory, and on disk when there are many, until they are
+"""Entries between the stream and a client, in order: in memory, and on disk if there are many, until they are
 acknowledged."""
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from headrace.tasks import settle
 _SEGMENT = 64 << 20
 """Bytes of one file."""
 _ANSWER = 32 << 20
-"""Bytes of one batch, unless one entry alone is larger."""
+"""Maximum bytes of one batch, unless one entry alone is larger."""
 
 
 class Segment:
-    """A file without a name, which goes with the last batch that is in it."""
+    """A file without a name, which is deleted with the last batch in it."""
 
     def __init__(self, folder: Path | None) -> None:
         try:
@@ -42,7 +42,7 @@ class Segment:
         self.size = 0
 
     def write(self, data: bytes) -> int:
-        """Where it begins. Others may read meanwhile."""
+        """Appends data; returns its offset. Others may read meanwhile."""
         at, rest = self.size, memoryview(data)
         try:
             while rest:
@@ -53,7 +53,7 @@ class Segment:
         return at
 
     def read(self, at: int, size: int) -> bytes:
-        """What was written there."""
+        """Returns the data at an offset."""
         return os.pread(self._descriptor, size, at)
 
 
@@ -65,21 +65,21 @@ def _disk(error: OSError) -> SinkError:
 
 
 class Entries:
-    """The entries of a batch, as the fields of Messages one after the other: what a client gets of them is a piece of
-    this. They take the place of the batch's values."""
+    """The entries of a batch, as the fields of Messages one after the other; a client gets a piece of this. They
+    replace the batch's values."""
 
     def __init__(self, data: bytes, ends: array[int]) -> None:
-        """`ends`: where each ends."""
+        """`ends`: the end of each."""
         self.data: bytes | None = data
-        """None while they are on disk and nobody has come to them."""
+        """None while they are on disk and not yet needed."""
         self.ends = ends
         self._segment: Segment | None = None
         self._at = 0
 
     @classmethod
     def of(cls, values: Sequence[bytes | None]) -> Entries:
-        """What messages have in their packets. Raises SinkRejected for a tombstone."""
-        native = getattr(values, "batch", None)  # of a column that native code has filled
+        """Returns the packets of messages. Raises SinkRejected for a tombstone."""
+        native = getattr(values, "batch", None)  # set for a column that native code has filled
         try:
             if native is not None:
                 data, raw = native.entries()
@@ -91,30 +91,30 @@ class Entries:
 
     @property
     def on_disk(self) -> bool:
-        """Whether they are in a file."""
+        """Returns whether they are in a file."""
         return self._segment is not None
 
     @property
     def total(self) -> int:
-        """Bytes of all of them."""
+        """Returns the bytes of all."""
         return self.ends[-1] if self.ends else 0
 
     @property
     def largest(self) -> int:
-        """Bytes of the largest."""
+        """Returns the bytes of the largest."""
         return max((end - begin for begin, end in zip([0, *self.ends], self.ends, strict=False)), default=0)
 
     @property
     def last(self) -> bytes:
-        """The last of them."""
+        """Returns the last of them."""
         return self.read()[self.ends[-2] if len(self.ends) > 1 else 0 :]
 
     def moved(self, segment: Segment, at: int) -> None:
-        """They were written to a file, and leave memory."""
+        """Drops them from memory: they were written to a file."""
         self._segment, self._at, self.data = segment, at, None
 
     def read(self) -> bytes:
-        """All of them, from where they are."""
+        """Returns all of them, from memory or the file."""
         if self.data is not None:
             return self.data
         assert self._segment is not None
@@ -124,7 +124,7 @@ class Entries:
         return len(self.ends)
 
     def __iter__(self) -> Iterator[bytes]:
-        """The values of messages, as packets of their own again."""
+        """Yields the values of the messages, again as separate packets."""
         data, begin = self.read(), 0
         for end in self.ends:
             yield packet_head(0, end - begin) + data[begin:end]
@@ -133,8 +133,8 @@ class Entries:
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A batch of the stream that is not acknowledged. `begin` and `end` are the numbers of its first entry, and of the
-    one after its last."""
+    """An unacknowledged batch of the stream. `begin` and `end` are the numbers of its first entry, and of the one after
+    its last."""
 
     entries: Entries
     position: Position | None
@@ -144,31 +144,30 @@ class _Held:
 
 
 class EntryStore:
-    """Entries are numbered as they come; a client gets them in order, and acknowledges them in order.
+    """Numbers entries as they come; a client gets them in order, and acknowledges them in order.
 
-    Not more than `in_memory` bytes stay in memory, and `on_disk` bytes in files in `folder`; then append() waits.
-    """
+    At most `in_memory` bytes stay in memory, and `on_disk` bytes in files in `folder`; beyond that append() waits."""
 
     def __init__(self, folder: Path | None, in_memory: int, on_disk: int) -> None:
         self._folder, self._in_memory, self._on_disk = folder, in_memory, on_disk
         self._held: deque[_Held] = deque()
         self._segment: Segment | None = None
         self.memory = self.disk = 0
-        """Bytes of entries that are not acknowledged, by where they are."""
+        """Bytes of unacknowledged entries, in memory and on disk."""
         self.given = self.acknowledged = self.end = 0
-        """The number after the last entry that was given to the client, that it has acknowledged, and that came."""
+        """The number after the last entry that was given to the client, was acknowledged by it, and was appended."""
         self.on_acknowledged: Callable[[Position, bytes], None] = lambda _position, _entry: None
         """Called with a position before which all is acknowledged, and the last entry of a batch before it, as a field
         of Messages."""
         self.grown, self._room = asyncio.Event(), asyncio.Event()
-        """Set by each append(), and when somebody else is to look."""
+        """Set by each append(), and when a waiter must check again."""
 
     async def append(self, batch: MessageBatch) -> asyncio.Future[None]:
-        """Waits for room; the result is done once all entries of the batch are acknowledged. What goes to disk is
-        charged no more. Raises SinkError, and SinkRejected for a tombstone."""
+        """Waits for space, then adds a batch. The future is done once all entries of the batch are acknowledged.
+        Entries on disk no longer count in the queue. Raises SinkError, and SinkRejected for a tombstone."""
         values: Any = batch.values
         if not isinstance(values, Entries):
-            # What native code has filled is one piece of memory with the headers, and goes with them.
+            # A batch of native code is one piece of memory with the headers, and is freed with them.
             batch.values, batch.headers = cast(Any, values := Entries.of(values)), []
         entries: Entries = values
         size = entries.total
@@ -192,7 +191,7 @@ class EntryStore:
         return done
 
     async def load(self, most: int) -> None:
-        """Reads what of the next `most` entries is on disk, as far as take() gives it."""
+        """Reads from disk what take() will give of the next `most` entries."""
         while (entries := self._next_on_disk(most)) is not None:
             entries.data = await asyncio.to_thread(entries.read)
 
@@ -210,8 +209,8 @@ class EntryStore:
         return None
 
     def take(self, most: int) -> tuple[list[memoryview], int]:
-        """The next entries, as far as load() has read them: `most` of them, and 32 MiB at most unless one alone is
-        larger; in pieces of several, and their bytes. They are given then. Nobody else can come in between."""
+        """Returns the next entries that load() has read, in pieces of several, and their bytes: at most `most` of them,
+        and 32 MiB unless one alone is larger. They count as given. No other task can run in between."""
         taken, size = list[memoryview](), 0
         for held in self._held:
             if held.end <= self.given:
@@ -234,7 +233,7 @@ class EntryStore:
         return taken, size
 
     def acknowledge(self, number: int) -> None:
-        """All entries before `number` are done with."""
+        """Acknowledges all entries before `number`."""
         self.acknowledged = number
         self.given = max(self.given, number)
         while self._held and self._held[0].end <= number:
@@ -251,14 +250,14 @@ class EntryStore:
         self._room.set()
 
     def back(self, number: int) -> None:
-        """What was given from `number` on is given again."""
+        """Gives entries from `number` on again."""
         self.given = number
         for held in self._held:
             if held.begin >= number and held.entries.on_disk:
                 held.entries.data = None
 
     def fail(self, error: BaseException) -> None:
-        """Nothing more is acknowledged."""
+        """Fails all waiting batches: nothing more is acknowledged."""
         for held in self._held:
             settle(held.done, error)
             held.done.exception()  # nobody may wait for it any more

@@ -1,1 +1,1 @@
-"""Elasticsearch, as far as documents are read that consumers have written."""
+"""Elasticsearch, for reading documents that consumers have written."""

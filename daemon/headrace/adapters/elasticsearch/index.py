@@ -18,14 +18,14 @@ from headrace.tls import client_context
 _PAGE = 2_000
 _IDS = 1_000
 _KEEP = "2m"
-"""How long Elasticsearch keeps the moment that is read, behind each page."""
+"""How long Elasticsearch keeps the point in time that is read, after each page."""
 _LIMIT = 60.0
-"""Seconds for one answer."""
+"""Maximum seconds for one answer."""
 _SHOWN = 300
 
 
 class ElasticsearchIndex(DocumentIndex):
-    """Needs the right `read` on the index."""
+    """Reads an index; needs the right `read` on it."""
 
     def __init__(self, access: IndexAccess) -> None:
         self._access = access
@@ -33,7 +33,7 @@ class ElasticsearchIndex(DocumentIndex):
         self._session: aiohttp.ClientSession | None = None
 
     async def all(self) -> AsyncIterator[Sequence[Document]]:
-        # So that what was written just now is found; with the right `read` alone that is left to Elasticsearch.
+        # Makes the newest writes visible; with the right `read` alone Elasticsearch decides when.
         await self._ask("POST", f"{self._path}/_refresh", None, may_fail=True)
         pit = (await self._ask("POST", f"{self._path}/_pit?keep_alive={_KEEP}", None))["id"]
         after: Any = None

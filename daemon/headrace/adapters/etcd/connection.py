@@ -1,4 +1,4 @@
-"""One connection to one server of etcd: calls with a time limit each, an account's token, watches."""
+"""One connection to one server of etcd: calls with a time limit, an account's token, watches."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from headrace.ports.lock_service import OutcomeUnknown, Refused, ServiceError, S
 from headrace.tls import client_context
 
 _OPTIONS = (("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1))
-"""With gRPC's pool a new channel would wait until the one before may try again."""
+"""With gRPC's pool a new channel would wait until the one before may retry."""
 _TOKEN = ("invalid auth token", "revision of auth store is old")
-"""What is said of a token that is not known any more, or older than a change of the accounts."""
+"""Server texts for a token that is no longer known, or older than a change of the accounts."""
 _REFUSALS = (
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.FAILED_PRECONDITION,
@@ -26,11 +26,12 @@ _REFUSALS = (
     grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.UNIMPLEMENTED,
 )
-"""Nothing was done. Of all else nobody knows."""
+"""Errors after which nothing was done. The outcome of all others is unknown."""
 
 
 def credentials(settings: EtcdSettings) -> grpc.ChannelCredentials | None:
-    """What encrypted connections need; None without TLS. Raises LockServiceError when a file can't be used."""
+    """Returns the credentials of encrypted connections; None without TLS. Raises LockServiceError if a file can't be
+    used."""
     if settings.tls != "required":
         return None
     ca, certificate, key = settings.tls_files
@@ -52,7 +53,7 @@ def _error(error: grpc.RpcError, what: str) -> ServiceError:
 
 
 class EtcdConnection:
-    """Raises ServiceErrors. `tls` is what `credentials` gave."""
+    """A connection to one server. Raises ServiceErrors. `tls` is the result of `credentials`."""
 
     def __init__(self, endpoint: str, settings: EtcdSettings, tls: grpc.ChannelCredentials | None) -> None:
         self.endpoint = endpoint
@@ -74,13 +75,13 @@ class EtcdConnection:
         return (("token", self._token),) if self._token else ()
 
     async def close(self) -> None:
-        """Safe to call twice."""
+        """Closes the connection. Safe to call twice."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._channel.close()
 
     async def login(self, limit: float) -> None:
-        """Gets a token, where there is an account."""
+        """Gets a token, if there is an account."""
         if self._user:
             request = rpc.AuthenticateRequest(name=self._user, password=self._password)
             ask = rpc.AuthStub(self._channel).Authenticate
@@ -106,14 +107,14 @@ class EtcdConnection:
         try:
             return await method(request, timeout=limit, metadata=self._metadata)
         except (asyncio.CancelledError, grpc.aio.UsageError, grpc.RpcError) as error:
-            if task and task.cancelling() > cancelled:  # gRPC may tell us of the call's end instead
+            if task and task.cancelling() > cancelled:  # gRPC may report the end of the call instead
                 raise asyncio.CancelledError from None
             if isinstance(error, grpc.RpcError):
                 raise _error(error, what) from error
             raise OutcomeUnknown(f"the connection to etcd was closed ({what})") from None
 
     async def keep_alive(self, lease: int, limit: float) -> rpc.LeaseKeepAliveResponse:
-        """Renews a lease; one that is over has TTL 0."""
+        """Renews a lease; an expired one has TTL 0."""
 
         async def one() -> AsyncIterator[rpc.LeaseKeepAliveRequest]:
             yield rpc.LeaseKeepAliveRequest(ID=lease)
@@ -130,7 +131,8 @@ class EtcdConnection:
         return await self.call(ask, None, "the lease", limit)
 
     def write_soon(self, key: bytes, value: bytes, limit: float) -> Any:
-        """Begins a write in threads of gRPC's own, whatever the loop does. Returns what has to be kept until then."""
+        """Begins a write in gRPC's own threads, whatever the loop does. Returns an object that must be kept until it is
+        done."""
         channel = self._open(grpc)
         request = rpc.PutRequest(key=key, value=value)
         return channel, rpc.KVStub(channel).Put.future(request, timeout=limit, metadata=self._metadata)
@@ -138,7 +140,7 @@ class EtcdConnection:
     # -- watches --------------------------------------------------------------------------------------------------
 
     def watch(self, key: bytes, revision: int, callback: Callable[[], None]) -> None:
-        """Calls `callback` once: at a change of the key from this revision on, and when the connection breaks."""
+        """Calls `callback` once: at a change of the key from this revision on, or when the connection breaks."""
         if self._broken:
             asyncio.get_running_loop().call_soon(callback)
             return
@@ -148,7 +150,7 @@ class EtcdConnection:
         self._wanted.put_nowait(rpc.WatchRequest(create_request=wanted))
 
     async def watching(self) -> None:
-        """Has to run for watch() to work. Ends with an error when the server does not answer any more."""
+        """Receives the watches; must run for watch() to work. Ends with an error when the server no longer answers."""
 
         async def requests() -> AsyncIterator[rpc.WatchRequest]:
             while True:

@@ -34,18 +34,18 @@ _PAUSE = 0.1
 """Seconds before the next server is tried."""
 _STOP_LIMIT = 2.0
 _PAGE = 500
-"""Keys that are asked for at once."""
+"""Maximum keys of one request."""
 _MOST = 100
-"""Operations of one transaction of a proof; etcd's limit is 128 (--max-txn-ops)."""
+"""Maximum operations of one transaction of a proof; etcd's limit is 128 (--max-txn-ops)."""
 
 
 class Etcd(LockService):
     """See LockService. A node's version is the revision of its last write, which etcd never gives out twice.
 
     Each session has a key of its own, `root`/sessions/LEASE, and each transaction compares its revision. So nothing is
-    written for a session that is over. And what was sent before sync() has written that key, and did not arrive, will
-    never be done: etcd gives no such order by itself, as a request may wait anywhere on its way to the leader.
-    """
+    written for a session that is over. A request that was sent before sync() wrote that key, and had not arrived by
+    then, will never be executed. etcd itself guarantees no such order, because a request may wait anywhere on its way
+    to the leader."""
 
     title = "etcd"
 
@@ -61,7 +61,7 @@ class Etcd(LockService):
         self._lease, self._revision = 0, 0
         """The session's lease, 0: there is none; and the revision of its key."""
         self._in_doubt = False
-        """Whether something was sent whose outcome is not known."""
+        """Whether something was sent whose outcome is unknown."""
         self._syncing = asyncio.Lock()
         self._alive_at = -math.inf
         self._last_words: Any = None
@@ -86,8 +86,8 @@ class Etcd(LockService):
 
     @property
     def _limit(self) -> float:
-        """Seconds for a server to answer, so that a dead machine, or a request that was lost with the leader, does not
-        cost the session."""
+        """Returns the seconds for a server to answer: short enough that a dead machine, or a request that was lost with
+        the leader, does not cost the session."""
         return max(1.0, self.timeout / max(4, 2 * len(self._settings.endpoints)))
 
     async def _run(self, tls: Any) -> None:
@@ -106,7 +106,7 @@ class Etcd(LockService):
             await asyncio.sleep(_PAUSE)
 
     async def _serve(self, connection: EtcdConnection) -> None:
-        """Until the server does not answer any more. Raises ServiceError."""
+        """Uses a server until it no longer answers. Raises ServiceError."""
         await connection.login(self._limit)
         if self._lease:
             await self._keep_alive(connection, self._limit)
@@ -127,7 +127,7 @@ class Etcd(LockService):
             await self._keep_alive(connection, self._limit)
 
     async def _keep_alive(self, connection: EtcdConnection, limit: float) -> int:
-        """Returns the server's Raft term from before. Raises SessionOver."""
+        """Renews the lease. Returns the server's Raft term from before. Raises SessionOver."""
         asked_at, lease = time.monotonic(), self._lease
         answer = await connection.keep_alive(lease, limit)
         if answer.TTL <= 0:
@@ -136,7 +136,7 @@ class Etcd(LockService):
         return int(answer.header.raft_term)
 
     def _over(self, lease: int) -> SessionOver:
-        """The next connection begins another session."""
+        """Ends the session; the next connection begins another one."""
         if lease == self._lease != 0:
             self._lease, self._connection = 0, None
             self._on_link("lost", 0, 0.0)
@@ -161,13 +161,13 @@ class Etcd(LockService):
 
     async def children(self, path: str, limit: float) -> list[str]:
         connection, found = self._open(), dict[str, None]()
-        start, end, more = f"{path}/".encode(), f"{path}0".encode(), True  # 0 comes after the slash
+        start, end, more = f"{path}/".encode(), f"{path}0".encode(), True  # 0 sorts after the slash
         while more:
             request = rpc.RangeRequest(key=start, range_end=end, limit=_PAGE, keys_only=True)
             answer = await connection.call(connection.kv.Range, request, path, limit)
             parts = [kv.key[len(path) + 1 :].decode().partition("/") for kv in answer.kvs]
             found |= dict.fromkeys(name for name, _, _ in parts)
-            if more := answer.more:  # all below a child is passed over
+            if more := answer.more:  # skips everything below a child
                 name, slash, _ = parts[-1]
                 start = f"{path}/{name}{'0' if slash else chr(0)}".encode()
         return [*found]
@@ -175,7 +175,7 @@ class Etcd(LockService):
     # -- writes ---------------------------------------------------------------------------------------------------
 
     async def sync(self, limit: float) -> None:
-        """Reads are linearizable by themselves."""
+        """Waits for earlier writes; reads are linearizable by themselves."""
         async with self._syncing:
             if not self._in_doubt:
                 return
@@ -193,13 +193,13 @@ class Etcd(LockService):
         return [revision if isinstance(one, Create | Set) else 0 for one in operations]
 
     async def prove(self, operations: Sequence[Op], limit: float) -> float:
-        """A lease is renewed by whoever thinks to be the leader, without a majority, so a renewal alone proves nothing:
-        it may come from a leader that was frozen and has been replaced. A transaction after it is done by the leader,
-        or read with its majority. Both answers have the Raft term of what the server we ask had done last, the first
-        from before the renewal, the second from after the transaction. When the terms are equal, no other leader was
-        elected in between, and the one that renewed the lease is the one that counts its time; one that is elected
-        later begins the time of every lease again. So the lease lives for its TTL from when the renewal was asked for.
-        """
+        """See LockService.prove. The server that thinks it is the leader renews a lease without a majority, so a
+        renewal alone proves nothing: it may come from a leader that was frozen and has been replaced. A transaction
+        after it is executed by the leader, or read with its majority. Both answers have the Raft term of the last entry
+        that the asked server had applied, the first from before the renewal, the second from after the transaction. If
+        the terms are equal, no other leader was elected in between, and the one that renewed the lease is the one that
+        counts its time; a leader that is elected later begins the time of every lease again. So the lease lives for its
+        TTL from when the renewal was requested."""
         while True:
             asked_at = time.monotonic()
             terms = {await self._keep_alive(self._open(), min(limit, self._limit))}
@@ -220,14 +220,14 @@ class Etcd(LockService):
         connection, put = self._open(), rpc.PutRequest(key=f"{path}/headrace-check".encode())
         never = _created(put.key, rpc.Compare.LESS)
         request = rpc.TxnRequest(compare=[never], success=[rpc.RequestOp(request_put=put)])
-        try:  # rights are looked at before what is compared
+        try:  # rights are checked before the comparisons
             await connection.call(connection.kv.Txn, request, path, limit)
         except Refused as refused:
             return str(refused)
         return ""
 
     async def _write(self, operations: Sequence[Op], limit: float) -> Any:
-        """Returns the header of the answer."""
+        """Writes a transaction. Returns the header of the answer."""
         limit = min(limit, self._limit)
         if self._in_doubt:
             await self.sync(limit)
@@ -244,7 +244,7 @@ class Etcd(LockService):
                 answer = await connection.call(connection.kv.Txn, request, what, limit)
             except Refused:
                 raise
-            except BaseException:  # also when nobody waits for the answer any more
+            except BaseException:  # also if nobody waits for the answer any more
                 self._in_doubt = self._in_doubt or lease == self._lease
                 raise
             if answer.succeeded:

@@ -1,1 +1,1 @@
-"""Lines of a file or of standard output: the sink."""
+"""The sink that writes lines to a file or standard output."""

@@ -17,11 +17,11 @@ log = structlog.get_logger(__name__)
 
 _BLOCK = 64 * 1024
 _AT_ONCE = 1 << 20
-"""Bytes that are written without a look at whether we still may."""
+"""Bytes that are written between two checks whether we still may write."""
 
 
 class LineFile:
-    """The file and those it was rotated into. All of it is used by one thread; raises OSError and SinkError."""
+    """The file and those it was rotated to. Used by one thread only; raises OSError and SinkError."""
 
     def __init__(
         self,
@@ -31,8 +31,8 @@ class LineFile:
         keep_files: int = 0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`path` has no symbolic link in it; `descriptor` is open for reading and appending. A 0 rotates never, and
-        keeps all."""
+        """`path` must have no symbolic link; `descriptor` is open for reading and appending. With 0 `rotate_bytes`
+        never rotates, and `keep_files` keeps all."""
         self.path, self.descriptor = path, descriptor
         self._rotate_bytes, self._keep_files, self._clock = rotate_bytes, keep_files, clock
         self._files = RotatedFiles(path)
@@ -40,7 +40,7 @@ class LineFile:
         self._identity = 0, 0
 
     def begin(self) -> None:
-        """Mends what a crash left: half a line, and files that were not removed yet."""
+        """Repairs what a crash left: an incomplete line, and files that were not removed yet."""
         self._adopt()
         self._files.prune(self._keep_files)
         self._files.sync_folder()
@@ -51,8 +51,8 @@ class LineFile:
         self._size, self._identity = info.st_size, (info.st_dev, info.st_ino)
 
     def _mend_tail(self) -> None:
-        """Rows of a line without an end were never confirmed: they are sent again. A whole line that only lacks its
-        end, as others may have written it, gets one."""
+        """Removes an incomplete last line: its rows were never confirmed and are sent again. A complete line without a
+        line end, as other programs may have written it, gets one."""
         size = at = os.fstat(self.descriptor).st_size
         tail = b""
         while at and b"\n" not in tail:
@@ -71,7 +71,7 @@ class LineFile:
         os.fsync(self.descriptor)
 
     def write(self, data: bytes | bytearray, check: Callable[[], None]) -> None:
-        """Appends whole lines; they are on disk when it returns. `check` raises when nothing more may be written."""
+        """Appends whole lines; they are on disk when it returns. `check` raises if nothing more may be written."""
         self._follow()
         done = 0
         while done < len(data):
@@ -83,7 +83,7 @@ class LineFile:
             raise SinkError(f"{self.path} was removed while it was written")
 
     def _next_end(self, data: bytes | bytearray, done: int) -> int:
-        """Up to where the present file takes the lines; rotates first when that is due."""
+        """Returns up to where the present file takes the lines; rotates first if due."""
         if not (limit := self._rotate_bytes) or self._size + len(data) - done <= limit:
             return len(data)
         if end := data.rfind(b"\n", done, max(done, done + limit - self._size)) + 1:
@@ -91,7 +91,7 @@ class LineFile:
         if self._size:
             self._rotate()
             return self._next_end(data, done)
-        return data.index(b"\n", done) + 1  # a line that is larger than a file has one of its own
+        return data.index(b"\n", done) + 1  # a line that is larger than a file gets its own
 
     def _append(self, data: bytes | bytearray, done: int, end: int, check: Callable[[], None]) -> None:
         size, view = self._size, memoryview(data)[done:end]
@@ -106,14 +106,14 @@ class LineFile:
             view = view[written:]
 
     def _take_back(self, size: int) -> None:
-        """After a full disk: no half line stays behind, unless somebody else has written meanwhile."""
+        """Removes an incomplete line after a full disk, unless somebody else has written meanwhile."""
         with contextlib.suppress(OSError):
             if os.fstat(self.descriptor).st_size == self._size:
                 os.ftruncate(self.descriptor, size)
                 self._size = size
 
     def _follow(self) -> None:
-        """Begins a new file when somebody, such as logrotate, has moved ours away."""
+        """Begins a new file if another program, such as logrotate, has moved ours away."""
         try:
             info = os.stat(self.path)
         except FileNotFoundError:
@@ -138,7 +138,7 @@ class LineFile:
         self._adopt()
 
     def close(self) -> None:
-        """Safe to call twice."""
+        """Closes the file. Safe to call twice."""
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

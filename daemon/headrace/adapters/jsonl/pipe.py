@@ -1,4 +1,4 @@
-"""Lines into standard output, a pipe or a terminal, which others may write to as well."""
+"""Writes lines to standard output, a pipe or a terminal, which other programs may write to as well."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from collections.abc import Callable
 from headrace.errors import HeadraceError, OutputClosed
 
 _STANDARD_OUTPUT = threading.Lock()
-"""Of whichever sink of this process writes lines to it."""
+"""For all sinks of this process that write lines to it."""
 _AT_ONCE = 64 * 1024
 _LOOK_EVERY = 0.5
-"""Seconds."""
+"""Seconds between two checks."""
 
 
 class LinePipe:
-    """A line that has begun is written to its end, whatever happens meanwhile: what comes next is somebody else's.
+    """A pipe for lines. A line that has begun is always written to its end: what follows may come from another writer.
 
-    All of it is used by one thread. Raises OSError, and OutputClosed when nobody reads any more.
-    """
+    Used by one thread only. Raises OSError, and OutputClosed if nobody reads any more."""
 
     def __init__(self, descriptor: int, name: str, *, shared: bool) -> None:
         """`shared`: it is the process's standard output."""
@@ -30,7 +29,7 @@ class LinePipe:
         self._sync = stat.S_ISREG(os.fstat(descriptor).st_mode)
 
     def write(self, data: bytes | bytearray, check: Callable[[], None]) -> None:
-        """Writes whole lines. `check` raises when no further one may be begun."""
+        """Writes whole lines. `check` raises if no further one may be begun."""
         while self._shared and not _STANDARD_OUTPUT.acquire(timeout=_LOOK_EVERY):
             check()
         try:
@@ -58,7 +57,7 @@ class LinePipe:
                     stopped, end = error, data.index(b"\n", done) + 1
             try:
                 done += os.write(self.descriptor, view[done : min(end, done + _AT_ONCE)])
-            except BlockingIOError:  # whoever shares the pipe with us has chosen that it never blocks
+            except BlockingIOError:  # another program that shares the pipe has made it non-blocking
                 self._wait()
         if stopped is not None:
             raise stopped
@@ -69,7 +68,7 @@ class LinePipe:
         poll.poll(_LOOK_EVERY * 1000)
 
     def close(self) -> None:
-        """Safe to call twice."""
+        """Closes the pipe. Safe to call twice."""
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

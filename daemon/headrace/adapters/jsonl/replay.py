@@ -1,4 +1,4 @@
-"""Reads back the files that the jsonl sink has written: those that it was rotated into, and the present one."""
+"""Reads back the files that the jsonl sink has written: the rotated ones and the present one."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from headrace.errors import SinkError
 from headrace.ports.replay import Published, Replay
 
 _BLOCK = 4 << 20
-"""Bytes that are read at once; a longer line takes more."""
+"""Bytes of one read; a longer line takes more."""
 _LOOKS = 10
-"""Attempts to see all files between two rotations."""
+"""Attempts to list all files between two rotations."""
 
 
 class JsonlReplay(Replay):
-    """A file is known by its number on the disk, so that one that was rotated meanwhile is read on where it was left.
-    Half a line at a file's end is left for the next call. A daemon may be writing."""
+    """Reads files, also while a daemon writes them. A file is identified by its number on the disk, so that one that
+    was rotated meanwhile is continued where it was left. An incomplete last line is left for the next call."""
 
     def __init__(self, settings: JsonlSinkSettings) -> None:
         self._path = os.path.realpath(settings.path)
         self._keep_files = settings.keep_files
         self._done: dict[tuple[int, int], int] = {}
-        """By device and number of a file: up to where it was read."""
+        """By device and number of a file: the offset up to which it was read."""
         self._given = self._all = 0
-        """Bytes that the present read() has given, and all of them."""
+        """Bytes that the present read() has given, and their total."""
 
     async def read(self) -> AsyncIterator[Sequence[Published]]:
         try:
@@ -54,7 +54,7 @@ class JsonlReplay(Replay):
         return min(1.0, self._given / self._all) if self._all > 0 else None
 
     def _look(self) -> list[tuple[tuple[int, int], str, int]]:
-        """Each file that is there, in the order in which they were written: who it is, where, and its size."""
+        """Returns each existing file, in the order in which they were written: its identity, path and size."""
         for _ in range(_LOOKS):
             paths = RotatedFiles(self._path).paths()
             found = [_identified(path) for path in (*paths, self._path) if os.path.exists(path)]
@@ -79,7 +79,7 @@ def _identified(path: str) -> tuple[tuple[int, int], str, int]:
 
 
 def _lines(path: str, identity: tuple[int, int], at: int, end: int) -> tuple[list[bytes], int]:
-    """Whole lines from an offset on, and how many bytes they are; -1 when another file is there now, or none."""
+    """Returns the whole lines from an offset on, and their bytes; -1 if the path now has another file, or none."""
     with contextlib.ExitStack() as stack:
         try:
             file = stack.enter_context(open(path, "rb"))

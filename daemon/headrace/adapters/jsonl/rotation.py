@@ -1,4 +1,4 @@
-"""The files that the jsonl sink has done with: their names, and which of them are kept."""
+"""The rotated files of the jsonl sink: their names, and which of them are kept."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ class RotatedFiles:
         self._last = files[-1][:2] if files else ("", 0)
 
     def _list(self) -> list[tuple[str, int, str]]:
-        """Stamp, number and name of each, the oldest first."""
+        """Returns stamp, number and name of each, the oldest first."""
         found = map(self._pattern.fullmatch, os.listdir(self._folder))
         return sorted((one[1], int(one[2]), one[0]) for one in found if one is not None)
 
     def paths(self) -> list[str]:
-        """Returns the paths of those that are there, the oldest first."""
+        """Returns the paths of the existing ones, the oldest first."""
         return [os.path.join(self._folder, name) for _, _, name in self._list()]
 
     def next_path(self, now: float) -> str:
-        """Returns a path that is not taken, and sorts behind all others also after a step back of the clock."""
+        """Returns an unused path that sorts after all others, even if the clock was set back."""
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
         self._last = (stamp, 1) if stamp > self._last[0] else (self._last[0], self._last[1] + 1)
         path = os.path.join(self._folder, f"{self._stem}-{self._last[0]}-{self._last[1]:06}{self._suffix}")
         return path if not os.path.lexists(path) else self.next_path(now)
 
     def prune(self, keep: int) -> None:
-        """Removes all but the newest `keep` files; 0 keeps all. Raises nothing: a file that can't be removed is logged,
+        """Removes all but the newest `keep` files; 0 keeps all. Never raises: a file that can't be removed is logged,
         tried again with the next one, and stops no row."""
         try:
             gone = self._list()[:-keep] if keep else []
@@ -53,7 +53,7 @@ class RotatedFiles:
             log.error("rotated files can't be removed", folder=self._folder, error=str(error))
 
     def sync_folder(self) -> None:
-        """A new or renamed file is on disk once this returns."""
+        """Makes a new or renamed file durable."""
         descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)

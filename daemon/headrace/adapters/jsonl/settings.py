@@ -29,7 +29,7 @@ class JsonlSinkSettings(SinkSettings):
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """Two sinks may write to standard output, but not into one file."""
+        """Returns that two sinks may write to standard output, but not to one file."""
         own = Exclusive("path", self.path, os.path.realpath(self.path)) if self.path != "-" else None
         return SinkCapabilities(has_topics=False, topic_names=KAFKA, one_log=True, exclusive=own)
 

@@ -18,20 +18,20 @@ from headrace.ports.finding import Finding, wrong
 from headrace.ports.sink import Sink
 
 _WRITE_LIMIT = 60.0
-"""Seconds a write to a file and its fsync may take before the sink counts as failed. A pipe has none: a reader takes
-its time."""
+"""Maximum seconds for a write to a file and its fsync before the sink counts as failed. A pipe has no limit: a reader
+may be slow."""
 _CLOSE_LIMIT = 5.0
 """Seconds that the end of a sink waits for a write that has begun."""
 _PIECE = 4 << 20
 """Bytes that are copied at once."""
 _HANGING: dict[str, Future[None]] = {}
-"""By path: the ends of sinks whose last write has not come to its end in time. A write can't be taken back; another
-one beside it would tear the lines of both."""
+"""By path: sinks whose last write has not ended in time. A write can't be cancelled; another one at the same time would
+mix the lines of both."""
 
 
 def _lines(batch: MessageBatch) -> bytes | bytearray:
-    """The values with their line ends. Large ones are copied in pieces, so that the thread which does it never keeps
-    the interpreter for long."""
+    """Returns the values with their line ends. Large values are copied in pieces, so that the thread never keeps the
+    interpreter for long."""
     values = [value for value in batch.values if value is not None]
     if batch.largest <= _PIECE:
         return b"".join(value + b"\n" for value in values)
@@ -44,8 +44,8 @@ def _lines(batch: MessageBatch) -> bytes | bytearray:
 
 
 class JsonlSink(Sink):
-    """One line is one message's value; a tombstone is none. A thread writes, so that a slow disk or pipe
-    never holds the loop."""
+    """A sink for lines. One line is one message's value; a tombstone has none. A thread writes, so that a slow disk or
+    pipe never blocks the loop."""
 
     def __init__(self, path: str, lease: Lease, rotate_bytes: int = 0, keep_files: int = 0) -> None:
         super().__init__(lease)
@@ -56,7 +56,8 @@ class JsonlSink(Sink):
         self._closing: Future[None] | None = None
 
     async def start(self) -> None:
-        """Opens the file for appending. Half a line that a crash left is cut off first, so that it spoils no other."""
+        """Opens the file for appending. Removes first an incomplete line that a crash left, so that it damages no
+        other."""
         if (hanging := _HANGING.get(self._path)) is not None and not hanging.done():
             raise SinkError(f"an earlier write to {self._path} has not come to its end")
         _HANGING.pop(self._path, None)
@@ -81,7 +82,7 @@ class JsonlSink(Sink):
             )
 
     async def _run(self, call: Callable[[], None], *, doing: str) -> None:
-        """Lets the thread do it. Raises SinkError and what `call` raises of ours."""
+        """Runs a call in the thread. Raises SinkError and our errors from `call`."""
         limit = None if isinstance(self._out, LinePipe) else _WRITE_LIMIT
         try:
             async with asyncio.timeout(limit):
@@ -102,20 +103,20 @@ class JsonlSink(Sink):
         self._lease.check()
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
-        """The batch is on disk when this returns."""
+        """Writes the batch; it is on disk when this returns."""
         await self._run(lambda: self._write(_lines(batch)), doing="written")
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
 
     async def abort(self) -> None:
-        """A write that has begun can only be waited for."""
+        """Ends the sink; a write that has begun can only be waited for."""
         await self.close()
 
     async def close(self) -> None:
         self._ended = True
         if self._closing is None:
-            # In the thread, behind what it still writes: the file's number may be another file's right after.
+            # In the thread, after what it still writes: once closed, the descriptor may be another file's.
             self._closing = self._thread.submit(self._close)
             self._thread.shutdown(wait=False)
         await asyncio.wait([asyncio.wrap_future(self._closing)], timeout=_CLOSE_LIMIT)
@@ -131,7 +132,7 @@ class JsonlSink(Sink):
         return [wrong("sink", one) for one in await asyncio.to_thread(self._check)]
 
     def _check(self) -> list[str]:
-        """Looks and touches nothing: a daemon may be writing the file."""
+        """Checks the file without changing it: a daemon may be writing it."""
         if self._path == "-":
             return []
         path = os.path.realpath(self._path)

@@ -14,7 +14,8 @@ class KafkaAdapter(SinkAdapter):
     section = KafkaSinkSettings
 
     def sink(self, settings: KafkaSinkSettings, use: SinkUse) -> Sink:
-        """Exactly once the sink has a transactional producer, which its stores write through too."""
+        """Returns the sink. With exactly-once delivery it has a transactional producer, which its stores write through
+        too."""
         if not settings.capabilities.exactly_once:
             return self.probe(settings, use)
         from headrace.adapters.kafka.exactly_once import ExactlyOnceKafkaSink
@@ -31,7 +32,7 @@ class KafkaAdapter(SinkAdapter):
         return sink
 
     def probe(self, settings: KafkaSinkSettings, use: SinkUse) -> Sink:
-        """A plain sink, because a transactional producer would fence the active one."""
+        """Returns a plain sink, because a transactional producer would fence the active one."""
         from headrace.adapters.kafka.sink import KafkaSink
 
         exactly_once = settings.capabilities.exactly_once

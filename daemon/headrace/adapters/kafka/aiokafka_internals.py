@@ -1,6 +1,6 @@
-"""What is done below aiokafka's documented interface, and only here. Each function says why the documented way is not
-enough. aiokafka itself stays as it is for the rest of the process: clients of our own differ from its, object by object
-or as subclasses."""
+"""Uses of aiokafka below its documented interface, which are only here. Each function says why the documented way is
+not enough. aiokafka itself is unchanged for the rest of the process: our own clients differ from its clients, object by
+object or as subclasses."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from aiokafka.record.util import calc_crc32c
 from headrace.model import MessageBatch
 
 KNOWN_VERSIONS = {"aiokafka": ("0.14.0",)}
-"""What all of this was tried with, on real brokers. It relies on the producer's _sender, _message_accumulator,
-_txn_manager and _closed; on BatchBuilder's _builder, _relative_offset and _build(); on the accumulator's
-create_builder(), _pending_batches, _batch_size and _compression_type; on the client's _conns, and that its bootstrap()
-and _get_conn() call create_conn(), which makes an AIOKafkaConnection; on a connection's _writer and _versions, and that
-its send() adds what it writes before a request from the left; on the _client of admin clients and consumers; on
-conn.OAuthAuthenticator with its _token_sent; and on the requests and types of aiokafka.protocol."""
+"""Versions that all of this was tested with, on real brokers. It relies on the producer's _sender,
+_message_accumulator, _txn_manager and _closed; on BatchBuilder's _builder, _relative_offset and _build(); on the
+accumulator's create_builder(), _pending_batches, _batch_size and _compression_type; on the client's _conns, and that
+its bootstrap() and _get_conn() call create_conn(), which makes an AIOKafkaConnection; on a connection's _writer and
+_versions, and that its send() adds what it writes before a request from the left; on the _client of admin clients and
+consumers; on conn.OAuthAuthenticator with its _token_sent; and on the requests and types of aiokafka.protocol."""
 
 CLOSE_LIMIT = 5.0
-"""Seconds that closing in order, or ending the tasks of a producer, may take."""
+"""Maximum seconds to close in order, or to end the tasks of a producer."""
 _TASKS = ("_send_produce_req", "_do_add_partitions_to_txn", "_do_txn_commit")
-"""What aiokafka's sender runs in tasks of their own, which end with it only when they come to their end."""
+"""The names of tasks that aiokafka's sender starts; they end with it only when they have completed."""
 _TRANSACTIONAL = 0x10
 """The bit of a record batch's attributes."""
 _HEADER = 61
@@ -60,15 +60,14 @@ Header = tuple[str, bytes]
 
 
 def client_of(user: Any) -> Any:
-    """The client of an AIOKafkaAdminClient or a consumer, which can be asked what those have no method for."""
+    """Returns the client of an AIOKafkaAdminClient or a consumer, for requests that those have no method for."""
     return user._client
 
 
 async def describe_topic(client: Any, topic: str, *, make: bool = False) -> tuple[type[KafkaError], int, int]:
-    """Asks a broker about a topic: the error, how many partitions it has, and how many brokers there are.
+    """Asks a broker about a topic. Returns the error, how many partitions it has, and how many brokers there are.
 
-    `make`: the brokers may make a missing topic with their defaults. Raises KafkaError.
-    """
+    `make`: the brokers may create a missing topic with their defaults. Raises KafkaError."""
     answer = (await client.send(client.get_random_node(), MetadataRequest([topic], make))).to_object()
     (found,) = answer["topics"]
     return for_code(found["error_code"]), len(found["partitions"]), len(answer["brokers"])
@@ -114,7 +113,7 @@ class _MetadataRequest_v8(RequestStruct):  # type: ignore[misc]  # noqa: N801
 
 
 class _OperationsRequest(Request[_MetadataRequest_v8]):  # type: ignore[misc]
-    """Metadata with what we may do; aiokafka knows versions before KIP-430 only."""
+    """Metadata with our permissions; aiokafka knows only versions before KIP-430."""
 
     API_KEY = 3
 
@@ -127,18 +126,19 @@ class _OperationsRequest(Request[_MetadataRequest_v8]):  # type: ignore[misc]
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What one broker says of a topic."""
+    """What one broker reports of a topic."""
 
     error: type[KafkaError]
     partitions: int
     copies: int
-    """Of the partition that has the fewest."""
+    """Replicas of the partition that has the fewest."""
     operations: frozenset[int] | None
-    """What we may do with it, by the numbers in AclOperation; None from brokers before Kafka 2.3, which do not say."""
+    """What we may do with it, by the numbers in AclOperation; None from brokers before Kafka 2.3, which do not report
+    it."""
 
 
 async def inspect_topic(client: Any, topic: str) -> TopicFacts:
-    """Asks a broker about a topic and our rights, and makes none. Raises KafkaError."""
+    """Asks a broker about a topic and our rights; creates none. Raises KafkaError."""
     node, known = client.get_random_node(), True
     try:
         answer = (await client.send(node, _OperationsRequest(topic))).to_object()
@@ -151,16 +151,16 @@ async def inspect_topic(client: Any, topic: str) -> TopicFacts:
 
 
 async def may_write_transactions(client: Any, transactional_id: str) -> bool:
-    """Whether we may use a transactional id. Asks a broker to end a transaction of a producer that there can't be: the
-    broker looks at our rights first, then finds no such producer, and nothing is ended. Raises KafkaError."""
+    """Returns whether we may use a transactional id. Asks a broker to end a transaction of a producer that can't exist:
+    the broker checks our rights first, then finds no such producer, and ends nothing. Raises KafkaError."""
     request = EndTxnRequest(transactional_id, -1, -1, False)
     answer = await client.send(client.get_random_node(), request)
     return for_code(answer.error_code) is not TransactionalIdAuthorizationFailed
 
 
 async def create_topic(client: Any, topic: str, partitions: int, copies: int, limit: float) -> tuple[int, str]:
-    """Asks the controller to make a topic, over the producer's connection: the error's code, 0 for none, and the
-    broker's text. `limit` in seconds. Raises KafkaError."""
+    """Asks the controller to create a topic, over the producer's connection. Returns the error's code, 0 for none, and
+    the broker's text. `limit` is in seconds. Raises KafkaError."""
     controller = client.cluster.controller
     node = controller.nodeId if controller else client.get_random_node()
     request = CreateTopicsRequest([(topic, partitions, copies, [], [])], int(limit * 1000), validate_only=False)
@@ -169,7 +169,7 @@ async def create_topic(client: Any, topic: str, partitions: int, copies: int, li
 
 
 async def read_setting(client: Any, kind: Any, name: str, key: str, node: int | None = None) -> str | None:
-    """One setting of a topic or broker; None when we may not look. Raises KafkaError."""
+    """Returns one setting of a topic or broker; None if we may not read it. Raises KafkaError."""
     request = DescribeConfigsRequest([(kind, name, [key])])
     answer = await client.send(client.get_random_node() if node is None else node, request)
     code, _, _, _, entries = answer.resources[0]
@@ -180,12 +180,14 @@ async def read_setting(client: Any, kind: Any, name: str, key: str, node: int | 
 
 
 class _Authenticator(conn.OAuthAuthenticator):  # type: ignore[misc]
-    """aiokafka's takes a broker's refusal for consent, and then waits for answers that do not come."""
+    """Handles a broker's refusal: aiokafka's class takes it for consent, and then waits for answers that do not
+    come."""
 
     _answered = False
 
     async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
-        """RFC 7628, 3.2.3: a refusal is a text, and the broker ends the exchange once we have answered with %x01."""
+        """Answers a refusal. RFC 7628, 3.2.3: a refusal is a text, and the broker ends the exchange once we have
+        answered with %x01."""
         if self._token_sent and payload and not self._answered:
             self._answered = True
             return b"\x01", True
@@ -202,7 +204,7 @@ class Connection(conn.AIOKafkaConnection):  # type: ignore[misc]
         return _Authenticator(sasl_oauth_token_provider=self._sasl_oauth_token_provider)
 
     def send(self, request: Any, expect_response: bool = True) -> Any:
-        """Writes a producer's request in pieces; any other as aiokafka does."""
+        """Writes a producer's request in pieces, and any other as aiokafka does."""
         writer = self._writer
         if writer is None or not expect_response or not isinstance(request, ProduceRequest):
             return super().send(request, expect_response)
@@ -216,7 +218,7 @@ class Connection(conn.AIOKafkaConnection):  # type: ignore[misc]
 
 
 def _with(function: Any, **names: Any) -> Any:
-    """A copy of a function of aiokafka that finds other objects under some of the global names that it uses."""
+    """Returns a copy of a function of aiokafka that finds other objects under some of the global names that it uses."""
     assert names.keys() <= {*function.__code__.co_names}, f"{function} is not the one that is known"
     made = types.FunctionType(function.__code__, function.__globals__ | names, function.__name__)
     made.__kwdefaults__ = function.__kwdefaults__
@@ -227,14 +229,14 @@ _create_conn = _with(conn.create_conn, AIOKafkaConnection=Connection)
 
 
 class _Client(AIOKafkaClient):  # type: ignore[misc]
-    """Connects by connections of our own: aiokafka's client takes no class for them."""
+    """A client that opens our own connections: aiokafka's client takes no class for them."""
 
     bootstrap = _with(AIOKafkaClient.bootstrap, create_conn=_create_conn)
     _get_conn = _with(AIOKafkaClient._get_conn, create_conn=_create_conn)
 
 
 class Producer(aiokafka.AIOKafkaProducer):  # type: ignore[misc]
-    """A producer that abort() can end. `level`: of the compression of its record batches, 0 for the library's."""
+    """A producer that abort() can end. `level`: the compression level of its record batches, 0 for the library's."""
 
     def __init__(self, level: int = 0, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -246,14 +248,13 @@ class Producer(aiokafka.AIOKafkaProducer):  # type: ignore[misc]
 
 
 def connect_by_ours(user: Any) -> Any:
-    """Has an admin client or a consumer connect as our producers do, and returns it."""
+    """Makes an admin client or a consumer connect as our producers do, and returns it."""
     user._client.__class__ = _Client
     return user
 
 
 async def try_connection(host: str, port: int, arguments: dict[str, Any]) -> None:
-    """Connects to one broker, logs in, and ends the connection. Raises what stands in the way: KafkaError, OSError,
-    SSLError."""
+    """Connects to one broker, logs in, and closes the connection. Raises what fails: KafkaError, OSError, SSLError."""
     (await _create_conn(host, port, **arguments)).close()
 
 
@@ -268,11 +269,10 @@ def fill(
     values: Sequence[bytes | None],
     headers: Sequence[Sequence[Header]],
 ) -> list[Any]:
-    """Fills record batches with messages, in order; a message that is larger than a record batch has one of its own.
+    """Fills record batches with messages, in order; a message that is larger than a record batch gets its own.
 
-    `when` in milliseconds since 1970. `limit`: the most bytes of a record batch, where it is below the producer's; 0
-    for none. BatchBuilder.append() would cost a quarter of the time more.
-    """
+    `when` is in milliseconds since 1970. `limit`: the maximum bytes of a record batch, if it is below the producer's; 0
+    for none. BatchBuilder.append() would take a quarter more time."""
     create = _builder_of(producer, limit)
     part, count = create(), 0
     parts, append = [part], part._builder.append
@@ -289,11 +289,11 @@ def fill(
 
 
 class _NativePart(BatchBuilder):  # type: ignore[misc]
-    """A record batch of messages that native code keeps in columns; written when it is sent, as aiokafka's builder
-    would have written it."""
+    """A record batch of messages that native code keeps in columns. It is written when it is sent, as aiokafka's
+    builder would write it."""
 
     def __init__(self, producer: Any, columns: Any, run: tuple[int, int, int], when: int) -> None:
-        """`run` are the first message, the end, and the bytes of all."""
+        """`run` is the first message, the end, and the bytes of all."""
         accumulator, transactional = producer._message_accumulator, _is_transactional(producer)
         super().__init__(run[2], 0, is_transactional=transactional)
         self._columns, self._run, self._when = columns, run, when
@@ -303,7 +303,7 @@ class _NativePart(BatchBuilder):  # type: ignore[misc]
         self._state = (-1, -1, 0)
         self._buffer: bytes | None = None
         self._records: bytes | None = None
-        """What is in it, once it is compressed."""
+        """Its content, once it is compressed."""
 
     def _set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         self._state = producer_id, producer_epoch, base_sequence
@@ -318,7 +318,7 @@ class _NativePart(BatchBuilder):  # type: ignore[misc]
         return self._buffer
 
     def compress(self) -> None:
-        """Compresses what is in it; all of that has to be there."""
+        """Compresses its content, which must be complete."""
         self._records = _COMPRESS[self._compression](self._columns.records(*self._run[:2]), *self._level)
 
     def size(self) -> int:
@@ -326,13 +326,13 @@ class _NativePart(BatchBuilder):  # type: ignore[misc]
 
 
 def fill_native(producer: Any, limit: int, when: int, columns: Any) -> list[Any]:
-    """The same of a batch whose columns native code has filled."""
+    """Does the same for a batch whose columns native code has filled."""
     own = producer._message_accumulator._batch_size
     return [_NativePart(producer, columns, run, when) for run in columns.runs(min(own, limit or own))]
 
 
 def _builder_of(producer: Any, limit: int) -> Callable[[], Any]:
-    """Makes empty record batches; create_batch() knows the producer's own limit only."""
+    """Returns a function that makes empty record batches; create_batch() knows only the producer's own limit."""
     accumulator = producer._message_accumulator
     if not limit or accumulator._batch_size <= limit:
         made: Callable[[], Any] = producer.create_batch
@@ -349,7 +349,7 @@ def _builder_of(producer: Any, limit: int) -> Callable[[], Any]:
 
 
 class _LevelBuilder(BatchBuilder):  # type: ignore[misc]
-    """Compresses at a level of its own: aiokafka calls its codecs without one."""
+    """Compresses at its own level: aiokafka calls its codecs without one."""
 
     def __init__(self, producer: Any) -> None:
         accumulator = producer._message_accumulator
@@ -374,12 +374,12 @@ def _is_transactional(producer: Any) -> bool:
 
 
 def _sign(buffer: bytearray) -> None:
-    """Puts the checksum into a record batch that was changed."""
+    """Writes the checksum of a record batch that was changed."""
     struct.pack_into(">I", buffer, 17, calc_crc32c(memoryview(buffer)[21:]))
 
 
 def size_at_most(batch: MessageBatch, index: int) -> int:
-    """Bytes of a record batch with this one message, uncompressed; a few more than it takes."""
+    """Returns the bytes of an uncompressed record batch with this one message; a few more than it takes."""
     size: int = DefaultRecordBatchBuilder.estimate_size_in_bytes(*_parts(batch, index))
     return size
 
@@ -388,13 +388,13 @@ _LARGE = 1 << 20
 
 
 def compresses(producer: Any) -> bool:
-    """Whether its record batches are compressed."""
+    """Returns whether its record batches are compressed."""
     return bool(producer._message_accumulator._compression_type)
 
 
 def prepare(part: Any) -> None:
     """Compresses a record batch before its turn to be sent, in a thread: a large one takes long. Its producer's state
-    comes later, and is then put into what is made here (the header of a record batch, version 2)."""
+    comes later, and is then written into the header (of a record batch, version 2)."""
     if isinstance(part, _NativePart):
         part.compress()
         return
@@ -408,8 +408,8 @@ def prepare(part: Any) -> None:
 
 
 def packed_size(producer: Any, batch: MessageBatch, index: int) -> int:
-    """Bytes of a record batch with this one message, as the brokers see it: compressed, while BatchBuilder.size() is
-    not. Costs as much as sending."""
+    """Returns the bytes of a record batch with this one message, as the brokers count it: compressed, while
+    BatchBuilder.size() is not. Costs as much as sending."""
     key, value, headers = _parts(batch, index)
     if not compresses(producer) and len(value or b"") > _LARGE:
         return size_at_most(batch, index)
@@ -419,7 +419,7 @@ def packed_size(producer: Any, batch: MessageBatch, index: int) -> int:
 
 
 def _parts(batch: MessageBatch, index: int) -> tuple[bytes | None, bytes | None, Sequence[Header]]:
-    """Key, value and headers of one message."""
+    """Returns key, value and headers of one message."""
     return batch.keys[index] if batch.keys is not None else None, batch.values[index], batch.headers[index]
 
 
@@ -427,7 +427,7 @@ def _parts(batch: MessageBatch, index: int) -> tuple[bytes | None, bytes | None,
 
 
 class _Pieces:
-    """An encoded request that is not put together. What aiokafka writes before it, it adds from the left."""
+    """An encoded request that is not joined. What aiokafka writes before it is added from the left."""
 
     def __init__(self, parts: Sequence[bytes]) -> None:
         self.parts = parts
@@ -440,7 +440,7 @@ class _Pieces:
 
 
 def pieces_of(request: Any) -> list[bytes]:
-    """A request of a producer as its struct would be encoded, each record batch a piece of its own."""
+    """Returns a producer's request as its struct would encode it, with each record batch as a separate piece."""
     pieces, head = list[bytes](), bytearray()
     *schema, _ = request.SCHEMA.fields
     for name, kind in zip(request.SCHEMA.names, schema, strict=False):
@@ -456,7 +456,7 @@ def pieces_of(request: Any) -> list[bytes]:
 
 
 class _PiecesRequest:
-    """A producer's request, and as aiokafka's connections take it."""
+    """A producer's request, in the form that aiokafka's connections take."""
 
     def __init__(self, struct: Any) -> None:
         self._struct = struct
@@ -472,16 +472,16 @@ class _PiecesRequest:
 
 
 class _PiecesWriter:
-    """Stands before a connection's writer while one request is written."""
+    """Replaces a connection's writer while one request is written."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
 
     def write(self, data: _Pieces) -> None:
         if self._writer.is_closing():
-            # aiokafka learns a moment later that its connection is lost. write() drops what comes meanwhile, while
-            # writelines() of asyncio in Python 3.12, and in 3.13 at first, fails, or watches the number of a socket
-            # that is closed then, and whichever connection gets that number next hangs.
+            # aiokafka learns a moment later that its connection is lost. write() drops what is written meanwhile.
+            # writelines() of asyncio in Python 3.12, and in early 3.13, fails instead, or watches the number of a
+            # socket that is then closed, so that the next connection with that number hangs.
             self._writer.write(b"".join(data.parts))
         else:
             self._writer.writelines(data.parts)
@@ -494,7 +494,7 @@ class _PiecesWriter:
 
 
 def check_before_fencing(producer: Any, check: Callable[[], None]) -> None:
-    """Has `check` called before each request for a producer id, which start() repeats for as long as it takes."""
+    """Calls `check` before each request for a producer id, which start() repeats for as long as it takes."""
     init_producer_id = producer._sender._do_init_pid
 
     async def run(node: int) -> Any:
@@ -505,13 +505,13 @@ def check_before_fencing(producer: Any, check: Callable[[], None]) -> None:
 
 
 def add_to_transaction(producer: Any, topic_partition: aiokafka.TopicPartition) -> None:
-    """Adds a partition to the open transaction before anything is sent to it: the first request for the partitions of
-    messages takes it along, which saves a round trip."""
+    """Adds a partition to the open transaction before anything is sent to it. The first request for the partitions of
+    messages includes it, which saves a round trip."""
     producer._txn_manager.maybe_add_partition_to_txn(topic_partition)
 
 
 def failure_of_transaction(producer: Any) -> BaseException | None:
-    """What the open transaction failed with first: the errors of calls after that say only that something failed."""
+    """Returns the first error of the open transaction: the errors of later calls say only that something failed."""
     waiter = producer._txn_manager._transaction_waiter
     if waiter is None or not waiter.done() or waiter.cancelled():
         return None
@@ -523,7 +523,7 @@ def failure_of_transaction(producer: Any) -> BaseException | None:
 
 
 class _NoTracebacks(logging.Filter):
-    """Whatever ends the sender is raised to us, and told in our own words."""
+    """Drops tracebacks: whatever ends the sender is raised to us, and reported in our own words."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return record.msg != "Unexpected error in sender routine"
@@ -533,15 +533,15 @@ logging.getLogger("aiokafka.producer.sender").addFilter(_NoTracebacks())
 
 
 class _Pending(set[Any]):
-    """Batches that are being sent. One that goes back to wait leaves this set, and aiokafka takes it out once more when
-    it ends while it waits, as all do that are failed: a KeyError with a traceback, and nothing is wrong."""
+    """Batches that are being sent. A batch that is put back to wait leaves this set, and aiokafka removes it again if
+    it ends while it waits, as all failed ones do: a KeyError with a traceback, although nothing is wrong."""
 
     def remove(self, batch: Any) -> None:
         self.discard(batch)
 
 
 def note_tasks(producer: Any) -> None:
-    """Keeps the tasks of the producer's sender from now on, for abort()."""
+    """Keeps the tasks that the producer's sender starts from now on, for abort()."""
     producer._message_accumulator._pending_batches = _Pending()
     producer.headrace_tasks = tasks = set[asyncio.Task[Any]]()
     for name in _TASKS:
@@ -562,11 +562,11 @@ def _noted(method: Callable[..., Awaitable[Any]], tasks: set[asyncio.Task[Any]])
 
 
 async def abort(producer: Any) -> None:
-    """Ends a producer whose tasks were noted: its tasks are ended and the sockets reset before this returns, with what
-    still lay in their buffers, because one that still delivers would put old rows behind new ones. Never raises."""
+    """Ends a producer whose tasks were noted. Its tasks are ended and its sockets reset before this returns, with what
+    was in their buffers, because a socket that still delivers could put old rows after new ones. Never raises."""
     producer._closed = True
     client, sender = producer.client, producer._sender.sender_task
-    client._get_conn = _no_connection  # a task that goes on in spite of all finds no way out
+    client._get_conn = _no_connection  # a task that continues anyway finds no connection
     for connection in list(client._conns.values()):
         _reset(connection)
     tasks = {task for task in (sender, *producer.headrace_tasks) if task is not None and not task.done()}
@@ -581,7 +581,7 @@ async def abort(producer: Any) -> None:
     never_drained = [batch for batches in producer._message_accumulator._batches.values() for batch in batches]
     for future in (producer._txn_manager._transaction_waiter, *(batch._drain_waiter for batch in never_drained)):
         if future is not None and future.done() and not future.cancelled():
-            future.exception()  # told already; asyncio would log it once more
+            future.exception()  # already reported; asyncio would log it again
 
 
 async def _no_connection(*_: Any, **__: Any) -> Any:
@@ -589,7 +589,7 @@ async def _no_connection(*_: Any, **__: Any) -> Any:
 
 
 def _reset(connection: Any) -> None:
-    """An ordinary close would still send what is buffered, here and in the kernel."""
+    """Resets a connection. An ordinary close would still send what is buffered, here and in the kernel."""
     writer = connection._writer
     if writer is None:
         return

@@ -1,4 +1,4 @@
-"""How every client of aiokafka in the daemon connects: addresses, TLS, SASL; and why one could not."""
+"""Connection settings of every aiokafka client in the daemon: addresses, TLS, SASL; and why a connection failed."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from headrace.errors import HeadraceError, SinkError, SinkRejected
 from headrace.tls import client_context
 from headrace_common.values import parse_host_port
 
-logging.getLogger("aiokafka.conn").setLevel(logging.INFO)  # its debug lines hold passwords and tokens
+logging.getLogger("aiokafka.conn").setLevel(logging.INFO)  # its debug lines contain passwords and tokens
 
 _PROBE_LIMIT = 5.0
-"""Seconds for finding out why a broker was not reached."""
+"""Maximum seconds to find out why a broker was not reached."""
 _FRESH = 10.0
-"""Seconds for which what was found holds."""
+"""Seconds for which a result is valid."""
 _REFUSED = (errors.AuthenticationFailedError, errors.SaslAuthenticationFailed, errors.IllegalSaslStateError)
 
 
 def connection_arguments(settings: KafkaSinkSettings) -> dict[str, Any]:
-    """What a producer, consumer or admin client is made with. Raises SinkRejected when a TLS file can't be used."""
+    """Returns the connection arguments of a producer, consumer or admin client. Raises SinkRejected if a TLS file can't
+    be used."""
     tls, sasl = settings.tls == "required", settings.sasl_mechanism != "none"
     arguments: dict[str, Any] = {
         "bootstrap_servers": list(settings.bootstrap_servers),
@@ -53,48 +54,50 @@ def connection_arguments(settings: KafkaSinkSettings) -> dict[str, Any]:
 
 
 def client_arguments(settings: KafkaSinkSettings, client: Any, more: dict[str, Any]) -> dict[str, Any]:
-    """What a client of a class of aiokafka is made with: `more` are ours, and [sink.options] go before them. Raises
-    SinkRejected."""
+    """Returns the arguments for a client of a class of aiokafka: `more` are ours, and [sink.options] override them.
+    Raises SinkRejected."""
     return {**connection_arguments(settings), **more, **for_client(settings.options, client)}
 
 
 def make_consumer(settings: KafkaSinkSettings, **more: Any) -> Any:
-    """A consumer, not started; `more` are further arguments for it. Raises SinkRejected."""
+    """Returns a consumer, not started; `more` are further arguments for it. Raises SinkRejected."""
     return connect_by_ours(AIOKafkaConsumer(**client_arguments(settings, AIOKafkaConsumer, more)))
 
 
 def make_admin(settings: KafkaSinkSettings) -> Any:
-    """An admin client, not started. Raises SinkRejected."""
+    """Returns an admin client, not started. Raises SinkRejected."""
     return connect_by_ours(AIOKafkaAdminClient(**client_arguments(settings, AIOKafkaAdminClient, {})))
 
 
 def describe(error: BaseException | None) -> str:
-    """A client library's error for people."""
+    """Returns a client library's error as text for people."""
     if error is None:
         return "cancelled"
     name = type(error).__name__
-    return f"{name}: {str(error).removeprefix(name).removeprefix(': ')}".rstrip(": ")  # KafkaError says its own name
+    return f"{name}: {str(error).removeprefix(name).removeprefix(': ')}".rstrip(": ")  # KafkaError has its own name
 
 
 async def unreachable(settings: KafkaSinkSettings, error: BaseException) -> SinkError:
-    """No connection, or no answer: the library says only that, so one connection is made to see why."""
+    """Returns the error for a missing connection or answer. The library gives no cause, so one connection is made to
+    find it."""
     cause, server = await _probe(settings, settings.bootstrap_servers)
     return _explained(settings, server or ",".join(settings.bootstrap_servers), cause or error)
 
 
 class Diagnosis:
-    """Why brokers do not answer, looked at while nothing is confirmed, and known then where nobody can wait for it."""
+    """The reason why brokers do not answer: determined while nothing is confirmed, and kept for callers that can't
+    wait."""
 
     def __init__(self, settings: KafkaSinkSettings) -> None:
         self._settings = settings
         self._found: HeadraceError | None = None
         self._until = 0.0
         self.gone: SinkError | None = None
-        """A topic that the last look has missed: nothing will ever be confirmed for it."""
+        """A topic that the last check found missing: nothing will ever be confirmed for it."""
 
     async def look(self, client: Any, topics: Iterable[str] = ()) -> str:
-        """A sentence that names a broker, or one of the topics that is missing; "" when all take a connection and none
-        is. `client`: of aiokafka, which knows the brokers; None: the first ones are asked."""
+        """Returns a sentence that names a broker, or a missing topic; "" if all brokers accept a connection and no
+        topic is missing. `client`: of aiokafka, which knows the brokers; None: the first addresses are asked."""
         known = [f"{broker.host}:{broker.port}" for broker in client.cluster.brokers()] if client is not None else []
         try:
             cause, server = await _probe(self._settings, known or self._settings.bootstrap_servers)
@@ -130,8 +133,8 @@ class Diagnosis:
     def unconfirmed(
         self, client: Any, topic: str, partition: int, error: BaseException | None, *, resent: float = 0.0
     ) -> SinkError:
-        """The error of messages that the brokers did not confirm: it names the partition's leader where that is known,
-        and what the last look found. `resent`: the seconds that a message was waited for which was sent again."""
+        """Returns the error for messages that the brokers did not confirm: it has the partition's leader, if known, and
+        the result of the last check. `resent`: how many seconds a message was waited for that was sent again."""
         if isinstance(error, errors.UnknownTopicOrPartitionError):
             return self._gone(topic)
         servers, timeout = ",".join(self._settings.bootstrap_servers), self._settings.request_timeout
@@ -148,7 +151,7 @@ class Diagnosis:
         return self.explained(what)
 
     def explained(self, what: str) -> SinkError:
-        """An error with what the last look found, if that still holds."""
+        """Returns an error with the result of the last check, if that is still valid."""
         if self._found is None or time.monotonic() > self._until:
             return SinkError(what)
         return SinkError(f"{what}: {self._found.args[0]}", remedy=self._found.remedy)
@@ -192,7 +195,7 @@ def _explained(settings: KafkaSinkSettings, servers: str, cause: BaseException) 
 
 
 async def _probe(settings: KafkaSinkSettings, servers: Iterable[str]) -> tuple[BaseException | None, str]:
-    """What goes wrong with the first address that says something better than that nobody is there, and the address."""
+    """Returns the first error that says more than that nothing answers, and its address."""
     arguments = connection_arguments(settings)
     found: BaseException | None = None
     where = ""
@@ -209,5 +212,5 @@ async def _probe(settings: KafkaSinkSettings, servers: Iterable[str]) -> tuple[B
 
 
 def _text(error: KafkaError) -> str:
-    """The broker's own words."""
+    """Returns the broker's own words."""
     return ", ".join(str(argument) for argument in error.args if argument) or describe(error)

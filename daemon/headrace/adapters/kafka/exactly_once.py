@@ -1,4 +1,5 @@
-"""Kafka, exactly once: messages and position in the same Kafka transactions, each of many small MySQL ones."""
+"""Exactly-once delivery to Kafka: messages and position in the same Kafka transactions, each with many small MySQL
+ones."""
 
 from __future__ import annotations
 
@@ -25,27 +26,26 @@ from headrace.tasks import cancel, confirmation, settle
 _IDLE_INTERVAL = 1.0
 """Seconds between two commits that only move the position."""
 _OFTEN = 0.1
-"""Seconds between commits that are often enough while brokers are busy: below it commits take a third of the time at
+"""Commit interval in seconds that is short enough while brokers are busy: below it commits take a third of the time at
 most, above it two thirds."""
 _MUCH = 1 << 20
-"""Bytes in a transaction that only one who catches up has: there a row waits in the queue anyway, so fewer commits
-cost nobody anything,"""
+"""Bytes in a transaction that only a destination that catches up has: rows wait in the queue then anyway, so fewer
+commits delay nothing,"""
 _LATER = 3
-"""and so many intervals go into one."""
+"""and this many intervals go into one transaction."""
 _GATHER_MOST = 1.0
-"""Seconds that are gathered for at most because commits take long; transaction_interval may be longer."""
+"""Maximum seconds of collecting because commits take long; transaction_interval may be longer."""
 
 
 class ExactlyOnceKafkaSink(Sink):
     """Publishes all batches, also those that only move the position. A Kafka transaction ends after
-    transaction_interval or transaction_bytes, at the next batch with a position: in the midst of a MySQL transaction
-    where that is a long one. Where commits take long, more is gathered for: twice what the last one took up to a tenth
-    of a second, and half of it beyond that. Else most of the time would go into commits of the little that comes in an
-    interval, and what waits would grow. Where much comes, it is gathered for three intervals.
+    transaction_interval or transaction_bytes, at the next batch with a position: within a long MySQL transaction this
+    may be in the middle of it. If commits take long, it collects longer: twice the time of the last commit up to a
+    tenth of a second, and half of it beyond that. Otherwise most of the time would be spent on small commits, and the
+    backlog would grow. If much arrives, it collects for three intervals.
 
-    start() fences every other producer of the destination. Then the state has to be read, and an epoch begun, through
-    the KafkaStore with the same Transactor, before anything is published.
-    """
+    start() fences every other producer of the destination. Then the state must be read, and an epoch begun, through the
+    KafkaStore with the same Transactor, before anything is published."""
 
     keeps_position = True
 
@@ -61,18 +61,18 @@ class ExactlyOnceKafkaSink(Sink):
         self._transactor, self._parked = transactor, parked
         routing = routing or SinkRouting()
         self._sizes = Sizes(settings, Topics(settings, routing.partitions), routing, parking)
-        # The brokers end a transaction that takes longer than its timeout, so it is committed long before.
+        # The brokers end a transaction that takes longer than its timeout, so it is committed long before that.
         self._longest = settings.transaction_timeout / 4
         self._interval = self._gather = min(settings.transaction_interval, self._longest)
         self._bytes = settings.transaction_bytes
         self._turn = asyncio.Lock()
-        """Of whoever uses the transactor: publish(), or the clock."""
+        """Held by the user of the transactor: publish(), or the clock."""
         self._waiting: list[asyncio.Future[None]] = []
-        """Confirmations of what the next commit confirms."""
+        """Confirmations of the next commit."""
         self._position: Position | None = None
         self._entries: list[dict[str, Any]] = []
         self._complete = True
-        """Whether the last batch had a position: one that has none stands for a part of what follows."""
+        """Whether the last batch had a position: a batch without one is part of what follows."""
         self._size = 0
         self._since = self._committed_at = 0.0
         """On the loop's clock: when the first message since the last commit came, 0 for none; and that commit."""
@@ -82,17 +82,18 @@ class ExactlyOnceKafkaSink(Sink):
 
     @property
     def version(self) -> int:  # type: ignore[override]
-        """Of the stored position, counted up with each commit."""
+        """Returns the version of the stored position, which each commit increments."""
         return self._transactor.head.version
 
     async def start(self) -> None:
-        """From here on an older producer of this destination can't write any more."""
+        """Starts the producer; from now on an older producer of this destination can't write any more."""
         await self._transactor.start()
         self._committed_at = asyncio.get_running_loop().time()
         self._clock = asyncio.create_task(self._run_clock(), name=f"{self._transactor.transactional_id}: commits")
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
-        """Confirmed once its Kafka transaction is committed, with the position; waits while one is being committed."""
+        """Publishes a batch. It is confirmed once its Kafka transaction is committed, with the position; waits during a
+        commit."""
         loop, done = asyncio.get_running_loop(), confirmation()
         async with self._using():
             if not self._transactor.known:
@@ -116,7 +117,7 @@ class ExactlyOnceKafkaSink(Sink):
 
     @contextlib.asynccontextmanager
     async def _using(self) -> AsyncIterator[None]:
-        """The transactor is for one user at a time; what fails within ends the sink."""
+        """Gives one user access to the transactor; an error within ends the sink."""
         async with self._turn:
             self._check()
             try:
@@ -126,7 +127,7 @@ class ExactlyOnceKafkaSink(Sink):
                 raise
 
     async def _send(self, batch: MessageBatch) -> None:
-        """Within the present Kafka transaction."""
+        """Sends a batch within the present Kafka transaction."""
         self._since = self._since or asyncio.get_running_loop().time()
         largest = largest_of(batch)
         if batch.barrier:
@@ -137,9 +138,9 @@ class ExactlyOnceKafkaSink(Sink):
             await self._transactor.settle()
 
     async def resend(self, batch: MessageBatch) -> None:
-        """Within the present Kafka transaction, or one of its own; confirmed once it is committed."""
+        """Sends a message within the present Kafka transaction, or its own; it is confirmed once that is committed."""
         self._check()
-        # Nothing of the transaction: what is found ends nothing, and publish() does not wait for it.
+        # Not part of the transaction: an error here ends nothing, and publish() does not wait for it.
         await self._sizes.check_again(self._transactor.producer, batch)
         done = confirmation()
         async with self._using():
@@ -161,7 +162,7 @@ class ExactlyOnceKafkaSink(Sink):
         await done
 
     def hurry(self) -> None:
-        """From here on whatever is complete is committed at once: a stop waits for it."""
+        """From now on commits what is complete at once: a stop waits for it."""
         self._hurried = True
         self._changed.set()
 
@@ -171,14 +172,14 @@ class ExactlyOnceKafkaSink(Sink):
 
     @property
     def _due(self) -> float:
-        """When a commit is due, if what came by then is complete."""
+        """Returns when a commit is due, if what came by then is complete."""
         if self._hurried or self._flushed:
             return 0.0
         idle = self._committed_at + _IDLE_INTERVAL
         return min(self._since + self._gather, idle) if self._since else idle
 
     async def _run_clock(self) -> None:
-        """Commits what no further batch comes to commit."""
+        """Commits what no further batch commits."""
         loop = asyncio.get_running_loop()
         while True:
             self._changed.clear()
@@ -237,7 +238,7 @@ class ExactlyOnceKafkaSink(Sink):
             done.cancel()
 
     async def close(self) -> None:
-        """What is complete and not committed yet is committed first."""
+        """Commits first what is complete and not committed yet."""
         with contextlib.suppress(HeadraceError):
             async with self._using():
                 await self._commit()
@@ -248,5 +249,5 @@ class ExactlyOnceKafkaSink(Sink):
             await self._transactor.close()
 
     async def check(self) -> list[Finding]:
-        """Looks at the brokers and the state topic, and fences nobody."""
+        """Checks the brokers and the state topic, and fences no producer."""
         return [problem("sink", text) for text in await self._transactor.topic.problems()]

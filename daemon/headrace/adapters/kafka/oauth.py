@@ -19,24 +19,24 @@ from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace_common.tls import trusting
 
 _LIMIT = 10.0
-"""Seconds for a request, at most."""
+"""Maximum seconds for a request."""
 _DEFAULT_LIFE = 60.0
-"""Seconds that a token is used when the answer does not say how long it holds."""
+"""Seconds that a token is used if the answer does not say how long it is valid."""
 _RENEW_AFTER = 0.8
-"""Of its life."""
+"""Share of its lifetime."""
 _MAX_ANSWER = 1 << 20
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 """RFC 6750, 2.1: b64token."""
 
 
 class NoToken(KafkaError):  # type: ignore[misc]
-    """No token was given; the client library waits and asks again. The text has no secret in it."""
+    """No token was issued; the client library waits and asks again. The text contains no secret."""
 
     retriable = True
 
 
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
-    """Fetches a token, uses it for all connections, and renews it before it ends."""
+    """Fetches a token, uses it for all connections, and renews it before it expires."""
 
     def __init__(self, settings: KafkaSinkSettings) -> None:
         self._settings = settings
@@ -46,7 +46,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
         """On the monotonic clock."""
 
     async def token(self) -> str:
-        """One that holds. Raises NoToken."""
+        """Returns a valid token. Raises NoToken."""
         now = time.monotonic()
         if now < self._renew_at:
             return self._token
@@ -60,11 +60,11 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
         return self._token
 
     def forget(self) -> None:
-        """The next one is fetched anew: somebody has changed something at the server."""
+        """Drops the token, so that a new one is fetched: something has changed at the server."""
         self._renew_at = self._ends_at = 0.0
 
     async def _fetch(self) -> tuple[str, float]:
-        """A token, and the seconds that it holds."""
+        """Returns a token, and the seconds that it is valid."""
         settings = self._settings
         form = {"grant_type": "client_credentials"}
         if settings.oauth_scope:
@@ -76,7 +76,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
         try:
             async with (
                 aiohttp.ClientSession(timeout=limit, headers=headers) as session,
-                # Our password goes to this server only.
+                # our password goes to this server only
                 session.post(self._url.geturl(), data=form, allow_redirects=False, ssl=self._tls()) as answer,
             ):
                 body, status = await answer.content.read(_MAX_ANSWER), answer.status
@@ -87,7 +87,8 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
         return self._read(status, body)
 
     def _tls(self) -> ssl.SSLContext | bool:
-        """Whom the system trusts, and the CA of the brokers, which often is the same house's."""
+        """Returns the TLS context: the system's CAs, and that of the brokers, which often belongs to the same
+        organization."""
         if self._url.scheme != "https" or self._settings.tls_ca is None:
             return True
         context = trusting()
@@ -119,8 +120,8 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
 
 
 def provider_of(settings: KafkaSinkSettings) -> TokenProvider:
-    """The same for all connections of the same account."""
-    return _provider(settings.model_copy(update={"options": ()}))  # which can't be hashed, and are of no account
+    """Returns the provider that all connections of an account share."""
+    return _provider(settings.model_copy(update={"options": ()}))  # they can't be hashed, and do not matter here
 
 
 @functools.lru_cache(maxsize=1000)

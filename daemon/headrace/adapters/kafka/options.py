@@ -32,16 +32,16 @@ _INSTEAD = {
     "auto_offset_reset": "headrace knows where it reads",
     "enable_auto_commit": "headrace commits no offsets",
 }
-"""What headrace sets itself, and what to do instead."""
+"""Arguments that headrace sets itself, and what to do instead."""
 
 
 def _arguments(client: Any) -> dict[str, Any]:
-    """The arguments of a client with their defaults."""
+    """Returns the arguments of a client with their defaults."""
     return {name: one.default for name, one in inspect.signature(client).parameters.items()}
 
 
 def faults(options: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the options, a sentence each."""
+    """Returns what is wrong with the options, a sentence each."""
     known: dict[str, Any] = {}
     for client in (AIOKafkaProducer, AIOKafkaConsumer, AIOKafkaAdminClient):
         known |= _arguments(client)
@@ -61,5 +61,5 @@ def faults(options: Mapping[str, Any]) -> list[str]:
 
 
 def for_client(options: Mapping[str, Any], client: Any) -> dict[str, Any]:
-    """The options that a class of clients has arguments for."""
+    """Returns the options that a class of clients has arguments for."""
     return {name: value for name, value in options.items() if name in _arguments(client)}

@@ -1,4 +1,4 @@
-"""Messages that are larger than their topic takes: refused, split into messages of fewer rows, or parked."""
+"""Messages that are larger than their topic allows: refused, split into messages of fewer rows, or parked."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from headrace.model import MessageBatch, Unit
 from headrace.ports.sink import MessageRefused, Parking, SinkRouting
 
 _SLACK = 16 * 1024
-"""Bytes for key, headers and the record's own fields, with which a message surely fits."""
+"""Bytes for key, headers and the record's own fields, with which a message certainly fits."""
 _LARGE = 4 << 20
 _POS, _ID = "headrace-pos", "headrace-id"
 
 
 class Sizes:
-    """Of one sink. Both Kafka sinks send what fit() leaves of a batch."""
+    """The size limits of one sink. Both Kafka sinks send what fit() leaves of a batch."""
 
     def __init__(
         self, settings: KafkaSinkSettings, topics: Topics, routing: SinkRouting, parking: Parking | None
@@ -31,13 +31,13 @@ class Sizes:
         self._parking = parking if settings.capabilities.parks else None
 
     def limit(self, topic: str) -> int:
-        """The largest record batch, in bytes; 0: the brokers have to say."""
+        """Returns the largest record batch, in bytes; 0: the brokers decide."""
         known = self._topics.limit(topic)
         return known or (0 if self._settings.on_oversize == "halt" else DEFAULT_MAX_MESSAGE)
 
     async def fit(self, producer: Any, batch: MessageBatch) -> MessageBatch:
-        """The batch, mostly the same object, as it can be sent; looks at its topic first. Raises SinkRejected, and
-        SinkError when the brokers do not answer."""
+        """Returns the batch, mostly the same object, in a form that can be sent; checks its topic first. Raises
+        SinkRejected, and SinkError if the brokers do not answer."""
         if not self._topics.known(batch.topic):
             await self._topics.ensure(producer.client, batch.topic)
         limit = self.limit(batch.topic)
@@ -56,8 +56,8 @@ class Sizes:
         raise self._refused(batch, size, limit)
 
     async def check_again(self, producer: Any, batch: MessageBatch) -> None:
-        """Before a message that was parked is sent again: the topic may take more by now, or be gone. Raises
-        MessageRefused, and SinkError when the brokers do not answer."""
+        """Checks the topic before a parked message is sent again: it may allow more by now, or be gone. Raises
+        MessageRefused, and SinkError if the brokers do not answer."""
         try:
             await self._topics.ensure(producer.client, batch.topic)
         except SinkRejected as error:
@@ -71,7 +71,7 @@ class Sizes:
     # -- park ---------------------------------------------------------------------------------------------------------
 
     def _park(self, batch: MessageBatch, large: dict[int, int], limit: int, parking: Parking) -> MessageBatch:
-        """In order, so that what stands behind a message that is too large is parked behind it."""
+        """Parks in order, so that messages that wait for one that is too large are parked after it."""
         kept, topic = [], batch.topic
         for index in range(len(batch.values)):
             unit = batch.units[index] if batch.units is not None else Unit(())
@@ -99,7 +99,7 @@ class Sizes:
             first = len(made.values)
             parts: list[tuple[bytes | None, list[tuple[str, bytes]]]] = [(value, batch.headers[index])]
             if index in large and value is not None:
-                room = limit - (size_at_most(batch, index) - len(value)) - 64  # an id becomes longer
+                room = limit - (size_at_most(batch, index) - len(value)) - 64  # an id gets longer
                 parts = [
                     (part, _numbered(batch.headers[index], row))
                     for row, part in self._routing.split(value, max(1, room))
@@ -126,7 +126,8 @@ class Sizes:
 
 
 def _too_large(producer: Any, batch: MessageBatch, limit: int, first: int = 0) -> dict[int, int]:
-    """By index from `first` on, the size of each message that is larger than the limit also when alone, compressed."""
+    """Returns, by index from `first` on, the size of each message that exceeds the limit also when alone,
+    compressed."""
     possible = (index for index in range(first, len(batch.values)) if size_at_most(batch, index) > limit)
     sizes = {index: packed_size(producer, batch, index) for index in possible}
     return {index: size for index, size in sizes.items() if size > limit}
@@ -137,7 +138,7 @@ def _what(batch: MessageBatch, size: int, limit: int) -> str:
 
 
 def _numbered(headers: list[tuple[str, bytes]], row: int) -> list[tuple[str, bytes]]:
-    """The headers of a message that begins with a later row of another."""
+    """Returns the headers of a message that begins with a later row of another."""
     made = []
     for name, value in headers:
         if name == _ID:

@@ -38,14 +38,14 @@ class _Stored:
 
 @dataclass(slots=True)
 class ParkingLog:
-    """What the records of one destination come to, read one after the other."""
+    """The parked messages according to the records of one destination, which are read one after the other."""
 
     destination: str
     end: int = 0
     changes: int = 0
     entries: dict[int, _Stored] = field(default_factory=dict)
     offsets: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Where each piece lies, by message and piece."""
+    """The offset of each piece, by message and piece."""
 
     def take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
         name, _, rest = (key or b"").decode(errors="replace").partition("/")
@@ -78,9 +78,9 @@ class ParkingLog:
 
 
 class KafkaParkingStore(ParkingStore):
-    """New messages are written by the sink, together with the position behind them; what the compensation loop changes
-    goes through `writer`, which is the run's sink too. An operator's changes are written by a producer of their own,
-    outside of transactions: the daemon's would be fenced."""
+    """The parking store. The sink writes new messages, together with the position after them; changes of the redelivery
+    loop go through `writer`, which is the run's sink too. An operator's changes are written by a separate producer,
+    outside of transactions: it would otherwise fence the daemon's."""
 
     def __init__(self, settings: KafkaSinkSettings, destination: str, name: str) -> None:
         self._settings, self._destination = settings, destination
@@ -92,7 +92,7 @@ class KafkaParkingStore(ParkingStore):
         await self.topic.ensure()
 
     async def begin(self, guard: Guard) -> None:
-        """Whoever was before us is fenced by the brokers; what it took away we have to see."""
+        """Reads the state. The brokers have fenced the former daemon; its removals must be visible to us."""
         self.log = ParkingLog(self._destination)
 
     async def entries(self) -> list[ParkedEntry]:
@@ -112,11 +112,11 @@ class KafkaParkingStore(ParkingStore):
         }
 
     async def add(self, guard: Guard, messages: Sequence[ParkedMessage]) -> None:
-        """The sink writes them, so there is nothing left to do."""
+        """Does nothing: the sink writes them."""
 
     async def remove(self, guard: Guard | None, numbers: Sequence[int]) -> int:
-        """What the sink has sent again it has removed in the same transaction; an entry may be there
-        again all the same, when an operator changed it at that moment."""
+        """Removes entries. The sink has removed what it sent again in the same transaction; an entry may still exist if
+        an operator changed it at that moment."""
         log = await self._refresh()
         known = [number for number in numbers if number in log.entries]
         await self._write(guard, self.removed(known))
@@ -139,7 +139,7 @@ class KafkaParkingStore(ParkingStore):
         return await self.topic.problems()
 
     async def _refresh(self, *, settled: bool = False) -> ParkingLog:
-        """Reads what came since; `settled`: what others' open transactions hide is waited for."""
+        """Reads new records; `settled`: waits for what open transactions of others hide."""
         await self.topic.read_into(self.log, settled=settled)
         return self.log
 
@@ -166,7 +166,7 @@ class KafkaParkingStore(ParkingStore):
     # -- records, for the sink ------------------------------------------------------------------------------------
 
     def added(self, messages: Sequence[ParkedMessage]) -> list[Record]:
-        """What to write for new messages; one that takes the place of another takes that away."""
+        """Returns the records to write for new messages; one that replaces another removes that."""
         records = self.removed(message.replaces for message in messages if message.replaces)
         for message in messages:
             packed = _packed(message.content)
@@ -177,7 +177,7 @@ class KafkaParkingStore(ParkingStore):
         return records
 
     def removed(self, numbers: Iterable[int]) -> list[Record]:
-        """What to write for messages that are delivered or given up."""
+        """Returns the records to write for messages that are delivered or discarded."""
         records: list[Record] = []
         for number in numbers:
             stored = self.log.entries.get(number)
@@ -190,7 +190,7 @@ class KafkaParkingStore(ParkingStore):
 
 
 def _offsets(log: ParkingLog, number: int) -> list[int]:
-    """Where the pieces of a message lie; none when one is missing."""
+    """Returns the offsets of a message's pieces; none if one is missing."""
     stored = log.entries[number]
     offsets = [log.offsets.get((number, piece), -1) for piece in range(stored.pieces)]
     return [] if -1 in offsets else offsets
@@ -201,7 +201,7 @@ def _entry_json(entry: ParkedEntry, pieces: int) -> bytes:
 
 
 def _packed(content: ParkedContent) -> bytes:
-    """Lengths and names as JSON in a line, then the bytes one behind the other, compressed."""
+    """Returns lengths and names as a line of JSON, then the bytes one after the other, compressed."""
     values = [content.key, content.body, *(value for _, value in content.headers)]
     head: dict[str, Any] = {
         "sizes": [None if value is None else len(value) for value in values],

@@ -1,4 +1,4 @@
-"""Producers of aiokafka: made from the settings, filled from batches, and cut off so that nothing more leaves."""
+"""Producers of aiokafka: made from the settings, filled from batches, and aborted so that nothing more leaves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REJECTED = (
 
 
 def make_producer(settings: KafkaSinkSettings, **more: Any) -> Any:
-    """A producer with acks=all and idempotence, not started; `more` are further arguments for it. Raises
+    """Returns a producer with acks=all and idempotence, not started; `more` are further arguments for it. Raises
     SinkRejected."""
     arguments: dict[str, Any] = {
         "acks": "all",
@@ -40,13 +40,13 @@ def make_producer(settings: KafkaSinkSettings, **more: Any) -> Any:
     try:
         given = client_arguments(settings, aiokafka.AIOKafkaProducer, arguments | more)
         return aiokafka_internals.Producer(settings.level, **given)
-    except RuntimeError as error:  # aiokafka's word for a library that is not there
+    except RuntimeError as error:  # aiokafka's error for a missing library
         raise SinkRejected(f"Kafka can't be used as configured ({error})", remedy="pip install cramjam") from error
 
 
 def build_batches(producer: Any, batch: MessageBatch, limit: int = 0) -> list[Any]:
-    """Record batches of the messages, in order; a message that is larger than a record batch has one of its own.
-    `limit`: what the topic takes, where that is known."""
+    """Returns record batches of the messages, in order; a message that is larger than a record batch gets its own.
+    `limit`: what the topic allows, if known."""
     when = batch.commit_time_us // 1000 or time.time_ns() // 1_000_000
     if (columns := getattr(batch.values, "batch", None)) is not None:  # native code has made them
         return aiokafka_internals.fill_native(producer, limit, when, columns)
@@ -54,19 +54,19 @@ def build_batches(producer: Any, batch: MessageBatch, limit: int = 0) -> list[An
 
 
 async def prepare(producer: Any, part: Any) -> None:
-    """Before a record batch is sent: compressing a large one is left to a thread, so that the event loop breathes."""
+    """Prepares a record batch for sending: a thread compresses a large one, so that the event loop is not blocked."""
     if part.size() > _LARGE and aiokafka_internals.compresses(producer):
         await asyncio.to_thread(aiokafka_internals.prepare, part)
 
 
 def build_records(producer: Any, records: Sequence[tuple[bytes, bytes | None]]) -> list[Any]:
-    """The same of bare keys and values, with the time of now."""
+    """Does the same for bare keys and values, with the present time."""
     keys, values = zip(*records, strict=True)
     return build_batches(producer, MessageBatch("", 0, list(values), [[] for _ in records], keys=list(keys)))
 
 
 async def close(producer: Any) -> None:
-    """Ends it in order; when that does not come to an end in time, it is cut."""
+    """Closes the producer in order; aborts it if that does not end in time."""
     try:
         async with asyncio.timeout(aiokafka_internals.CLOSE_LIMIT):
             await producer.stop()
@@ -75,8 +75,8 @@ async def close(producer: Any) -> None:
 
 
 def refused(topic: str, partition: int, largest: int, error: BaseException | None) -> SinkRejected | None:
-    """A batch that the brokers refuse for good; None for any other error. `largest` is the size of its largest
-    message."""
+    """Returns the error for a batch that the brokers refuse permanently; None for any other error. `largest` is the
+    size of its largest message."""
     if not isinstance(error, _REJECTED):
         return None
     return SinkRejected(
@@ -87,7 +87,7 @@ def refused(topic: str, partition: int, largest: int, error: BaseException | Non
 
 
 def no_transactions(transactional_id: str) -> SinkRejected:
-    """What a missing right on a transactional id leads to."""
+    """Returns the error for a missing right on a transactional id."""
     return SinkRejected(
         f"the brokers do not let us use the transactional id {transactional_id}",
         remedy="allow Write and Describe on it (kafka-acls.sh --add --allow-principal User:... --operation Write "
@@ -96,5 +96,5 @@ def no_transactions(transactional_id: str) -> SinkRejected:
 
 
 def largest_of(batch: MessageBatch) -> int:
-    """Bytes of the largest value."""
+    """Returns the bytes of the largest value."""
     return batch.largest

@@ -1,4 +1,4 @@
-"""Writes one record into a topic, for a command."""
+"""Writes one record to a topic, for a command."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from headrace.errors import SinkError
 
 
 async def write_record(settings: KafkaSinkSettings, topic: str, key: bytes, value: bytes) -> None:
-    """Returns once all copies have it; the key decides on the partition, as Kafka's own producer does it. Raises
-    SinkError."""
+    """Writes a record and returns once all replicas have it; the key chooses the partition, as Kafka's own producer
+    does it. Raises SinkError."""
     producer = make_producer(settings)
     try:
         async with asyncio.timeout(settings.request_timeout):

@@ -1,4 +1,4 @@
-"""Reads back what was published to a topic: all its partitions, and of transactions what was committed."""
+"""Reads back what was published to a topic: all its partitions, and only committed transactions."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.errors import SinkError
 from headrace.ports.replay import Published, Replay
 
-logging.getLogger("aiokafka.consumer.subscription_state").setLevel(logging.WARNING)  # a line for each reading
+logging.getLogger("aiokafka.consumer.subscription_state").setLevel(logging.WARNING)  # it logs a line for each read
 
 _MOST, _BLOCK = 2_000, 1 << 20
-"""Messages of a block, and their bytes, by the size of those before them; the first block has a few."""
+"""Maximum messages of a block, and their bytes, by the size of those before them; the first block has a few."""
 _FETCH, _FETCH_PARTITION = 4 << 20, 1 << 20
-"""Bytes that a broker sends at once, of all partitions and of one, as they lie there: compressed, perhaps."""
+"""Maximum bytes that a broker sends at once, of all partitions and of one, as stored: possibly compressed."""
 
 
 class KafkaReplay(Replay):
-    """One consumer without a group: it commits nothing and disturbs nobody."""
+    """Reads with one consumer without a group: it commits nothing and disturbs nobody."""
 
     def __init__(self, settings: KafkaSinkSettings, topic: str, since_ms: int = 0) -> None:
         self._settings, self._topic, self._since_ms = settings, topic, since_ms
@@ -35,14 +35,14 @@ class KafkaReplay(Replay):
         self._partitions: list[TopicPartition] = []
         self._notes: list[str] = []
         self._at_once = 10
-        """Messages of the next block."""
+        """Number of messages of the next block."""
         self._given = self._all = 0
-        """Offsets that the present read() has passed, and all of them."""
+        """Offsets that the present read() has passed, and their total."""
 
     async def read(self) -> AsyncIterator[Sequence[Published]]:
         try:
             consumer = await self._open()
-            # The end that read_committed knows is the last stable offset: all before it is decided.
+            # For read_committed the end is the last stable offset: all transactions before it have ended.
             ends: dict[TopicPartition, int] = await consumer.end_offsets(self._partitions)
             begins = {one: await self._position(one) for one in self._partitions}
             self._given, self._all = 0, sum(max(0, ends[one] - begins[one]) for one in ends)
@@ -85,7 +85,7 @@ class KafkaReplay(Replay):
         return self._consumer
 
     async def _find(self, consumer: Any) -> None:
-        """Looks for the topic's partitions: the consumer itself knows of them only when it has subscribed to it."""
+        """Finds the topic's partitions: the consumer knows them only after it has subscribed."""
         error, count, _ = await describe_topic(client_of(consumer), self._topic)
         if error is errors.UnknownTopicOrPartitionError:
             self._notes = [f"there is no topic {self._topic}: nothing of the table was published yet; else see [route]"]
@@ -106,7 +106,7 @@ class KafkaReplay(Replay):
             ]
 
     async def _seek(self, consumer: Any) -> None:
-        """To the first message of each partition that was published at the time that was asked for, or later."""
+        """Seeks to the first message of each partition that was published at the requested time or later."""
         self._notes = []
         found = await consumer.offsets_for_times(dict.fromkeys(self._partitions, self._since_ms))
         later = [one for one in self._partitions if found[one] is None]

@@ -13,7 +13,7 @@ from headrace_common.section import KIB, MIB, Hosts, Int, Seconds, Size, TlsSect
 
 _HIGHEST_LEVELS = {"gzip": 9, "lz4": 12, "zstd": 19}
 _DEFAULT_LEVELS = {"gzip": 6, "lz4": 1, "zstd": 1}
-"""Beyond them each byte that is saved costs much more; docs/sinks.md has the figures."""
+"""Above these levels each saved byte costs much more; docs/sinks.md has the figures."""
 
 
 class KafkaSinkSettings(SinkSettings, TlsSection):
@@ -118,12 +118,12 @@ class KafkaSinkSettings(SinkSettings, TlsSection):
         )
 
     def transactional_id_of(self, destination: str) -> str:
-        """The name that exactly once writes under."""
+        """Returns the transactional id for exactly-once delivery."""
         return self.transactional_id or f"headrace-{destination}"
 
     @property
     def level(self) -> int:
-        """The level of the compression; 0 where it has none."""
+        """Returns the level of the compression; 0 if it has none."""
         return self.compression_level or _DEFAULT_LEVELS.get(self.compression, 0)
 
     @field_validator("options")

@@ -36,7 +36,7 @@ class KafkaSink(Sink):
         *,
         transactional_id: str = "",
     ) -> None:
-        """`transactional_id`: the one that check() looks at, of a sink that stands in for one with transactions."""
+        """`transactional_id`: the one that check() checks, for a sink that replaces one with transactions."""
         super().__init__(lease, parking)
         self._transactional_id = transactional_id
         self._settings, self._routing = settings, routing or SinkRouting()
@@ -48,7 +48,7 @@ class KafkaSink(Sink):
         self._in_flight = 0
         self._drained = asyncio.Event()
         self._pending: dict[asyncio.Future[None], str] = {}
-        """With the topic that it is for."""
+        """Each with its topic."""
 
     async def start(self) -> None:
         self._producer = producer = producers.make_producer(self._settings)
@@ -67,7 +67,7 @@ class KafkaSink(Sink):
         return await self._send(await self._sizes.fit(self._producer, batch))
 
     async def _send(self, batch: MessageBatch) -> asyncio.Future[None]:
-        """Waits before each record batch, because the batch of a large change may have many of them."""
+        """Waits before each record batch, because the batch of a large change may have many."""
         done = confirmation()
         self._pending[done] = batch.topic
         if not batch.values:  # all were parked
@@ -96,7 +96,7 @@ class KafkaSink(Sink):
                     self._running()
                     self._drained.clear()
                     await self._drained.wait()
-                if done not in self._pending:  # a part before it has failed, or the sink was ended
+                if done not in self._pending:  # an earlier part has failed, or the sink was ended
                     return done
                 await producers.prepare(self._running(), part)
                 async with asyncio.timeout(2 * self._settings.request_timeout):
@@ -113,7 +113,7 @@ class KafkaSink(Sink):
         return done
 
     async def resend(self, batch: MessageBatch) -> None:
-        """It has an order with nothing that publish() sends meanwhile."""
+        """Sends a parked message; its order relative to what publish() sends meanwhile does not matter."""
         producer = self._running()
         try:
             await self._sizes.check_again(producer, batch)
@@ -121,19 +121,20 @@ class KafkaSink(Sink):
         except (MessageRefused, LeaseLapsed, Fenced):
             raise
         except Exception as error:
-            if self._producer is None:  # whatever the client library says once it was cut off
+            if self._producer is None:  # the client library's error after an abort is not of interest
                 raise SinkError("the producer was ended") from error
             if isinstance(error, SinkRejected):
                 raise MessageRefused(error.args[0], remedy=error.remedy) from error
             raise
 
     async def _deliver(self, batch: MessageBatch) -> None:
-        """Any failure ends the sink: the client has counted the message, so brokers refuse what comes after it."""
+        """Sends a message. Any failure ends the sink: the client has counted the message, so brokers refuse what comes
+        after it."""
         limit = 2 * self._settings.request_timeout
         try:
             done = await self._send(batch)
             await asyncio.wait([done], timeout=limit)
-            if not done.done():  # aiokafka goes on for ever while no broker answers
+            if not done.done():  # aiokafka waits forever while no broker answers
                 topic, partition = batch.topic, batch.partition
                 raise self._diagnosis.unconfirmed(self._client, topic, partition, None, resent=limit)
             await done
@@ -145,7 +146,7 @@ class KafkaSink(Sink):
             raise
 
     def _end(self, error: SinkError) -> None:
-        """What is in flight may still arrive, or not: only a new run tells."""
+        """Ends the sink. What is in flight may or may not still arrive: only a new run can find out."""
         self.failure = self.failure or error
         for done in list(self._pending):
             self._settle(done, self.failure)
@@ -159,7 +160,7 @@ class KafkaSink(Sink):
         return self._producer
 
     def _settle(self, done: asyncio.Future[None], error: Exception | None) -> None:
-        """Once a batch; whatever comes after its first failure changes nothing."""
+        """Settles a confirmation once; later errors change nothing."""
         if done in self._pending:
             self._pending.pop(done, None)
             settle(done, error)
@@ -170,7 +171,8 @@ class KafkaSink(Sink):
         return refused or self._diagnosis.unconfirmed(self._client, topic, partition, error)
 
     async def problem(self) -> str:
-        """Without one of its topics nothing is confirmed any more, and aiokafka would wait for ever: it ends."""
+        """Returns why nothing is confirmed. If a topic is missing, nothing will be confirmed any more, and aiokafka
+        would wait forever: the sink ends."""
         problem = await self._diagnosis.look(self._client, set(self._pending.values()))
         if self._diagnosis.gone is not None:
             self._end(self._diagnosis.gone)
@@ -190,13 +192,13 @@ class KafkaSink(Sink):
             done.cancel()
 
     async def close(self) -> None:
-        """All is confirmed already, so there is nothing to flush."""
+        """Closes the producer. All is already confirmed, so there is nothing to flush."""
         producer, self._producer = self._producer, None
         if producer is not None:
             await producers.close(producer)
 
     async def check(self) -> list[Finding]:
-        """Connects, and looks at the topics that are known before any table is."""
+        """Connects, and checks the topics that are known before any table is."""
         try:
             await self.start()
         except SinkError as error:

@@ -1,4 +1,5 @@
-"""The state store of exactly-once destinations: positions in a compacted topic, in the messages' own transactions."""
+"""The state store of exactly-once destinations: positions in a compacted topic, in the same transactions as the
+messages."""
 
 from __future__ import annotations
 
@@ -17,16 +18,15 @@ from headrace.ports.state import NO_TERM, Guard, HistoryEntry, StateChange, Stat
 from headrace.ports.state_records import Head
 
 _OWNER = uuid.uuid4().hex
-"""Tells this process's own epochs from those of others with the same number."""
+"""Distinguishes this process's epochs from those of others with the same number."""
 
 
 class KafkaStore(StateStore):
     """The state of one destination.
 
-    With the `transactor` of a run, whose sink has started it, everything is read behind InitProducerId and written
-    through it. Without one, what is committed by now is read, and each write starts a producer of its own: that fences
-    a daemon which is still writing, so the lock has to be held. `lease` is checked by such writes.
-    """
+    With the `transactor` of a run, whose sink has started it, everything is read after InitProducerId and written
+    through it. Without one, what is committed by now is read, and each write starts its own producer: that fences a
+    daemon which is still writing, so the lock must be held. Such writes check `lease`."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class KafkaStore(StateStore):
         self._lease = lease or Lease()
         self._topic = StateTopic(settings, destination)
         self._content: Content | None = None
-        """What load() read, until the epoch begins."""
+        """The result of load(), until the epoch begins."""
 
     async def load(self, destination: str) -> Stored:
         self._check_name(destination)
@@ -52,7 +52,7 @@ class KafkaStore(StateStore):
         return Stored(head.position, head.epoch, head.version, head.last_pos)
 
     async def begin_epoch(self, destination: str, *, above: int = 0, term: Term = NO_TERM) -> Guard:
-        """The term's epoch may be the stored one when this process stored it."""
+        """Begins an epoch. The term's epoch may equal the stored one if this process stored it."""
         self._check_name(destination)
 
         def choose(head: Head) -> int:
@@ -74,7 +74,7 @@ class KafkaStore(StateStore):
             return Guard(epoch, head.version, term.fence)
 
     async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
-        """After StateStoreError it may have been written."""
+        """Writes a change. After StateStoreError it may have been written."""
         self._check_name(destination)
 
         def compare(head: Head) -> None:
@@ -107,8 +107,8 @@ class KafkaStore(StateStore):
 
     @contextlib.asynccontextmanager
     async def _writing(self, check: Callable[[Head], object]) -> AsyncIterator[Transactor]:
-        """The run's transactor, or one that lives as long as the write: it fences whoever writes, so `check` has to
-        pass before it is started."""
+        """Yields the run's transactor, or one for this write only: it fences any other writer, so `check` must pass
+        before it is started."""
         transactor = self._transactor or Transactor(self._settings, self._destination, self._lease)
         try:
             if self._transactor is None:
@@ -118,7 +118,7 @@ class KafkaStore(StateStore):
                 await transactor.read()
             yield transactor
             if self._transactor is None:
-                # Brokers confirm a commit a moment before they show it to readers; whoever is asked next is to know it.
+                # Brokers confirm a commit a moment before they show it to readers; the next read must see it.
                 await self._topic.read(settled=True)
         except SinkError as error:
             raise StateStoreError(str(error), retriable=error.retriable) from error

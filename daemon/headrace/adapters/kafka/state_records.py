@@ -1,11 +1,10 @@
-"""How a destination's state lies in the compacted topic: the records of a change, and what they mean when read back.
+"""A destination's state in the compacted topic: the records of a change, and their meaning when read back.
 
 Keys, the newest record of each counts:
     D/position        the head: epoch, version, position, and which pieces of schema history are valid
-    D/schema/N        pieces of the schema history, numbered on for ever; a list of entries may span several pieces.
-                      Those that are void get a record without a value, in the transaction that makes them void
-    D/history/SLOT    position changes: the very first of each actor, and a ring of its last ones
-"""
+    D/schema/N        pieces of the schema history, numbered without end; a list of entries may span several pieces.
+                      Void pieces get a record without a value, in the transaction that makes them void
+    D/history/SLOT    position changes: the very first of each actor, and a ring of its last ones"""
 
 from __future__ import annotations
 
@@ -19,9 +18,9 @@ from headrace.ports.state_records import BrokenRecord, Head, join, read_entry, s
 Record = tuple[bytes, bytes | None]
 
 HISTORY_LENGTH = 500
-"""Position changes kept for each actor besides its very first; that of checkpoints is at most one a minute."""
+"""Position changes that are kept for each actor besides its very first; checkpoints come at most once a minute."""
 PIECE_BYTES = 700_000
-"""Of a longer list of schema entries; a piece stays below the usual max.message.bytes."""
+"""Bytes of one piece of a longer list of schema entries; a piece stays below the usual max.message.bytes."""
 
 
 def head_record(destination: str, head: Head) -> Record:
@@ -45,8 +44,8 @@ def change_records(destination: str, head: Head, change: StateChange) -> tuple[H
 
 @dataclass(slots=True)
 class Content:
-    """All records of one destination, as they are read one after the other. Parsed when they are asked for; then
-    BrokenRecord is raised where they make no sense."""
+    """All records of one destination, as they are read one after the other. They are parsed when needed, and raise
+    BrokenRecord if they are invalid."""
 
     destination: str
     end: int = 0
@@ -57,7 +56,7 @@ class Content:
     """By key, without the destination's name."""
 
     def take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """Takes one more record; those of other destinations are passed over."""
+        """Takes one more record; skips those of other destinations."""
         if key is None:
             return
         name, _, rest = key.decode(errors="replace").partition("/")
@@ -70,7 +69,7 @@ class Content:
 
     @property
     def head(self) -> Head:
-        """What the next change builds on."""
+        """Returns the head that the next change builds on."""
         newest = self._newest.get("position")
         return Head() if newest is None else Head.decode(newest, f"{self.destination}/position")
 

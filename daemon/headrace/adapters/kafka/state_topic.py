@@ -1,4 +1,4 @@
-"""The compacted topic of positions and schema history: made when it is missing, checked, and read back."""
+"""The compacted topic of positions and schema history: created if missing, checked, and read back."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from headrace.adapters.kafka.state_records import Content
 from headrace.errors import SinkError, SinkRejected, StateStoreError
 
 log = structlog.get_logger(__name__)
-logging.getLogger("aiokafka.consumer.subscription_state").setLevel(logging.WARNING)  # a line for each reading
+logging.getLogger("aiokafka.consumer.subscription_state").setLevel(logging.WARNING)  # it logs a line for each read
 
 PARTITIONS = 16
-"""A destination's partition follows from its name and this number, so it never changes; further partitions that the
-topic may have are not used."""
+"""A destination's partition is computed from its name and this number, so it never changes; further partitions of the
+topic are not used."""
 _SEGMENT_BYTES = 8 * 1024 * 1024
-"""Only closed segments are compacted, and a take-over reads the open one as a whole."""
+"""Only closed segments are compacted, and a takeover reads the open one completely."""
 _UNKNOWN = 0.1
-"""Seconds until a broker is asked again that does not know a topic which is there."""
+"""Seconds until a broker that does not know an existing topic is asked again."""
 _SAY_AFTER = 1.0
-"""Seconds of waiting for another destination's transaction after which that is told."""
+"""Seconds of waiting for another destination's transaction after which this is logged."""
 
 
 def partition_of(destination: str) -> int:
-    """Where the records of a destination lie."""
+    """Returns the partition of a destination's records."""
     return zlib.crc32(destination.encode()) % PARTITIONS
 
 
 class Readable(Protocol):
-    """What makes sense of a destination's records."""
+    """A reader of a destination's records."""
 
     end: int
     """The offset that was read to."""
 
     def take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """One more record."""
+        """Takes one more record."""
 
 
 class StateTopic:
@@ -62,17 +62,17 @@ class StateTopic:
         self._limit = settings.request_timeout
 
     async def ensure(self) -> None:
-        """Makes the topic when it is missing; raises when it is there and would lose positions."""
+        """Creates the topic if it is missing; raises if it exists and would lose positions."""
         async with self._admin() as admin:
             while not (found := await self._look(admin))[0]:
                 if await self._create(admin, found[1]):
                     return
-                await asyncio.sleep(_UNKNOWN)  # it is there, and the broker that was asked does not know yet
+                await asyncio.sleep(_UNKNOWN)  # it exists, and the broker that was asked does not know it yet
             if problem := await self._problem(admin, found[0]):
                 raise _refused(problem)
 
     async def problems(self, *, must_exist: bool = False) -> list[str]:
-        """What stands in the way of using it, a sentence each; nothing is made or changed."""
+        """Returns why it can't be used, a sentence each; creates and changes nothing."""
         try:
             async with self._admin() as admin:
                 count, _ = await self._look(admin)
@@ -97,14 +97,14 @@ class StateTopic:
                     await admin.close()
 
     async def _look(self, admin: Any) -> tuple[int, int]:
-        """Partitions of the topic, 0 when it is missing, and how many brokers there are."""
+        """Returns the topic's partitions, 0 if it is missing, and how many brokers there are."""
         error, partitions, brokers = await describe_topic(client_of(admin), self.name)
         if error is errors.TopicAuthorizationFailedError:
             raise error(self.name)
         return partitions, brokers
 
     async def _create(self, admin: Any, brokers: int) -> bool:
-        """Whether it was made; False when it is there already."""
+        """Returns whether it was created; False if it already exists."""
         copies = self._settings.state_topic_replication or min(3, brokers)
         config = {
             "cleanup.policy": "compact",
@@ -125,25 +125,24 @@ class StateTopic:
         if count < PARTITIONS:
             return f"the topic {self.name} has {count} partitions; as headrace makes it, it has {PARTITIONS}"
         policy = await read_setting(client_of(admin), ConfigResourceType.TOPIC, self.name, "cleanup.policy")
-        # None: we are not allowed to look, which is no reason not to work.
+        # None: we may not read it, which does not prevent its use
         if policy is None or ("compact" in policy and "delete" not in policy):
             return ""
         return f"the topic {self.name} has cleanup.policy {policy}, which deletes positions after a while"
 
     async def read(self, *, settled: bool) -> Content:
-        """The committed records of the destination.
+        """Returns the committed records of the destination.
 
-        `settled`: everything that was written before this call counts, be it by transactions that are being committed
-        or aborted at this moment; those of other destinations in the same partition are waited for, up to the
-        brokers' limits. To be asked for after InitProducerId, which ends the destination's own former transaction.
-        Otherwise what is committed by now.
-        """
+        `settled`: everything that was written before this call counts, even by transactions that are being committed or
+        aborted now; those of other destinations in the same partition are waited for, up to the brokers' limits. Use it
+        after InitProducerId, which ends the destination's own former transaction. Otherwise returns what is committed
+        by now."""
         content = Content(self._destination)
         await self.read_into(content, settled=settled)
         return content
 
     async def read_into(self, content: Readable, *, settled: bool) -> None:
-        """The same, from `content.end` on, into what makes sense of the records."""
+        """Reads the same, from `content.end` on, into a reader of records."""
         partition = self.topic_partition
         async with self._consumer("read_committed") as consumer:
             async with asyncio.timeout(self._limit):
@@ -153,7 +152,8 @@ class StateTopic:
                 if content.end:
                     consumer.seek(partition, content.end)
                 if settled:
-                    # The end that read_committed knows is the last stable offset: before it lies only what is decided.
+                    # For read_committed the end is the last stable offset: before it is only what is committed or
+                    # aborted.
                     async with self._consumer("read_uncommitted") as looker:
                         end = await self._end(looker)
                 else:
@@ -162,7 +162,8 @@ class StateTopic:
         content.end = max(content.end, end)
 
     async def _end(self, consumer: Any) -> int:
-        """Right after a change of leaders the end is not known, and the client does not know that answer."""
+        """Returns the end of the partition. Right after a change of leaders it is unknown, and the client does not
+        handle that answer."""
         while True:
             try:
                 return int((await consumer.end_offsets([self.topic_partition]))[self.topic_partition])
@@ -172,9 +173,9 @@ class StateTopic:
                 await asyncio.sleep(0.1)
 
     async def _read(self, consumer: Any, content: Readable, end: int) -> None:
-        # The largest that a transaction.timeout.ms can be is 15 minutes, as the brokers are set by default.
+        # The largest possible transaction.timeout.ms is 15 minutes, with the brokers' defaults.
         limit, began, told = self._limit + 2 * self._settings.transaction_timeout, time.monotonic(), False
-        # By position, not by records: the last thing in a partition mostly is a marker that nobody is shown.
+        # By position, not by records: the last thing in a partition is mostly a marker that readers do not see.
         while await self._position(consumer) < end:
             await self._take(consumer, content, end)
             waited, stable = time.monotonic() - began, consumer.last_stable_offset(self.topic_partition)
@@ -196,8 +197,8 @@ class StateTopic:
                 )
 
     async def ensure_whole(self, start: int, end: int) -> None:
-        """Raises when records of the destination lie from `start` up to `end`: what was read up to `start` was not all
-        then, as from a broker that does not know yet that another one leads the partition."""
+        """Raises if records of the destination are between `start` and `end`: what was read up to `start` was
+        incomplete, for example from a broker that does not know yet that another one leads the partition."""
         content = Content(self._destination)
         async with self._consumer("read_uncommitted") as consumer, asyncio.timeout(self._limit):
             consumer.assign([self.topic_partition])
@@ -211,7 +212,8 @@ class StateTopic:
             )
 
     async def read_at(self, offsets: Sequence[int]) -> dict[int, bytes]:
-        """Values of single records, by offset; what compaction has taken away is left out. Raises StateStoreError."""
+        """Returns the values of single records, by offset, without those that compaction has removed. Raises
+        StateStoreError."""
         found, partition = dict[int, bytes](), self.topic_partition
         async with self._consumer("read_committed") as consumer, asyncio.timeout(self._limit):
             consumer.assign([partition])
@@ -227,7 +229,7 @@ class StateTopic:
             return int(await consumer.position(self.topic_partition))
 
     async def _take(self, consumer: Any, content: Readable, end: int) -> None:
-        """What has come and lies before `end`, at the latest after a moment."""
+        """Takes the records before `end` that arrive within a moment."""
         found = await consumer.getmany(self.topic_partition, timeout_ms=100)
         for record in found.get(self.topic_partition, ()):
             if record.offset < end:
@@ -235,7 +237,7 @@ class StateTopic:
 
     @contextlib.asynccontextmanager
     async def _consumer(self, isolation: str) -> AsyncIterator[Any]:
-        """A consumer that has no partition yet, started within the limit."""
+        """Yields a consumer without a partition, started within the limit."""
         consumer = _made(
             make_consumer,
             self._settings,
@@ -267,7 +269,7 @@ class StateTopic:
         why = f"no answer within {self._limit:g} s" if isinstance(error, TimeoutError) else describe(error)
         servers = ",".join(self._settings.bootstrap_servers)
         made = StateStoreError(f"the state topic {self.name} at {servers} can't be used ({why})")
-        # aiokafka's own error, of no kind, is that of a client that finds no broker.
+        # aiokafka's own error without a subclass is that of a client that finds no broker.
         return _away(made) if isinstance(error, OSError | TimeoutError) or type(error) is KafkaError else made
 
 
@@ -279,7 +281,7 @@ def _made(make: Callable[..., Any], settings: KafkaSinkSettings, **more: Any) ->
 
 
 def _away(error: StateStoreError) -> StateStoreError:
-    """Brokers that are away are the same outage whichever topic they are asked for."""
+    """Marks the error as an outage of the brokers, which is the same for all topics."""
     error.state, error.reason = SinkError.state, SinkError.reason
     return error
 

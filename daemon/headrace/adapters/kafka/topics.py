@@ -1,4 +1,4 @@
-"""Topics that messages go to: looked at once before the first message, made when asked for, and how much they take."""
+"""The topics of messages: checked once before the first message, created if configured, and their size limits."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _FORBIDDEN = (errors.TopicAuthorizationFailedError, errors.InvalidTopicError)
 _NEEDED = {"Write": 4, "Describe": 8}
 """Operations on a topic by their numbers in AclOperation."""
 _APPEARS_WITHIN = 5.0
-"""Seconds that a topic takes from being asked for to being there, at most half of request_timeout."""
+"""Seconds that a topic may take to appear after it was requested, at most half of request_timeout."""
 _LOOK_AGAIN = 0.1
 
 
 class Topics:
-    """What is known of the topics, for the life of one producer. `partitions` says how many [route] asks for."""
+    """What is known of the topics, for the life of one producer. `partitions` returns how many [route] needs."""
 
     def __init__(self, settings: KafkaSinkSettings, partitions: Callable[[str], int]) -> None:
         self._settings, self._partitions = settings, partitions
@@ -43,20 +43,20 @@ class Topics:
         self._counts: dict[str, int] = {}
 
     def known(self, topic: str) -> bool:
-        """Whether ensure() has found all well."""
+        """Returns whether ensure() has found no problem."""
         return topic in self._limits
 
     def limit(self, topic: str) -> int:
-        """Of a known topic: the largest record batch that it takes, in bytes; 0: we were not allowed to look."""
+        """Returns for a known topic the largest record batch that it allows, in bytes; 0: we may not read it."""
         return self._limits[topic]
 
     def count(self, topic: str) -> int:
-        """Of a known topic: how many partitions it had when it was looked at last."""
+        """Returns for a known topic how many partitions it had at the last check."""
         return self._counts[topic]
 
     async def ensure(self, client: Any, topic: str) -> None:
-        """Looks at the topic, and makes it when it is missing and is to be made. `client` is aiokafka's. Raises
-        SinkRejected when messages can't go there as [route] says, SinkError when the brokers do not answer."""
+        """Checks the topic, and creates it if it is missing and configured to be created. `client` is aiokafka's.
+        Raises SinkRejected if messages can't go there as [route] says, SinkError if the brokers do not answer."""
         try:
             async with asyncio.timeout(self._settings.request_timeout):
                 if not (count := await self._look(client, topic)):
@@ -73,7 +73,7 @@ class Topics:
             raise SinkError(what) from error
 
     async def findings(self, client: Any, topics: Iterable[str]) -> list[Finding]:
-        """What is not as it should be with the topics; nothing is made."""
+        """Returns problems of the topics; creates none."""
         found: list[Finding] = []
         for topic in topics:
             try:
@@ -109,7 +109,7 @@ class Topics:
         return found
 
     async def _look(self, client: Any, topic: str, *, make: bool = False) -> int:
-        """Its partitions; 0 when there is none. `make`: the brokers may make it, with their defaults."""
+        """Returns its partitions; 0 if it does not exist. `make`: the brokers may create it, with their defaults."""
         error, partitions, _ = await describe_topic(client, topic, make=make)
         if error in _FORBIDDEN:
             raise error(topic)
@@ -166,7 +166,7 @@ class Topics:
 
 
 def _forbidden(topic: str, error: KafkaError | None, lacking: Iterable[str] = ()) -> SinkRejected:
-    """`lacking`: which operations we may not do, where that is known."""
+    """Returns the error for missing rights. `lacking`: the operations that we may not do, if known."""
     if isinstance(error, errors.InvalidTopicError):
         return SinkRejected(f"Kafka does not take {topic} for the name of a topic", remedy="correct [route]")
     why = describe(error) if error is not None else f"{' and '.join(lacking)} is not allowed"
@@ -178,7 +178,8 @@ def _forbidden(topic: str, error: KafkaError | None, lacking: Iterable[str] = ()
 
 
 def _durability(topic: str, copies: int, insync: int) -> list[Finding]:
-    """Whether a message that was confirmed is on more than one broker, and can be confirmed at all."""
+    """Returns findings on whether a confirmed message is on more than one broker, and whether it can be confirmed at
+    all."""
     if insync > copies:
         return [
             wrong(

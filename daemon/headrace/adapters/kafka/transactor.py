@@ -1,4 +1,4 @@
-"""The transactional producer of a destination: whoever started last under its transactional.id is the only one."""
+"""The transactional producer of a destination: only the one that started last under its transactional.id can write."""
 
 from __future__ import annotations
 
@@ -33,11 +33,10 @@ class Transactor:
     """One producer, from start() to its first failure; it never repairs itself and is never started again.
 
     A transaction begins with the first send() and ends with commit(), which writes the state records of the same
-    change. All of it is used by one coroutine at a time.
+    change. One coroutine at a time may use it.
 
-    After any failure everything raises that failure: what was written may be in an open transaction, or even be
-    committed. The truth is what read() finds after the next start(), which ends the open transaction.
-    """
+    After any failure every call raises that failure: what was written may be in an open transaction, or even be
+    committed. The next start() ends the open transaction, and read() then returns the actual state."""
 
     def __init__(
         self, settings: KafkaSinkSettings, destination: str, lease: Lease, ends: TopicEnds | None = None
@@ -46,19 +45,19 @@ class Transactor:
         self.transactional_id = settings.transactional_id_of(destination)
         self.topic = StateTopic(settings, destination)
         self.head = Head()
-        """Of the state as it was read, or committed since."""
+        """The state as it was read, or committed since."""
         self.known = False
         """Whether `head` was read."""
         self.in_flight = 0
         """Bytes handed to the client library and not confirmed by a broker."""
         self._read_to = -1
-        """The offset in the state topic that was read to; -1 once that is known to be all."""
+        """The offset in the state topic up to which was read; -1 once that is known to be all."""
         self._settings, self._destination, self._ends = settings, destination, ends or TopicEnds()
         self._producer: Any = None
         self._diagnosis = Diagnosis(settings)
         self._open = False
         self._deadline = 0.0
-        """On the loop's clock: when the brokers give the open transaction up."""
+        """On the loop's clock: when the brokers abort the open transaction."""
         self._deliveries: dict[asyncio.Future[Any], str] = {}
         """What is not confirmed, with its topic."""
         self._settled = asyncio.Event()
@@ -66,10 +65,9 @@ class Transactor:
         self._error: HeadraceError | None = None
 
     async def start(self) -> None:
-        """Makes the state topic when it is missing, and fences every older producer of our transactional.id.
+        """Creates the state topic if it is missing, and fences every older producer of our transactional.id.
 
-        Raises SinkError or StateStoreError; and Fenced or LeaseLapsed when the lock is not proved at that moment.
-        """
+        Raises SinkError or StateStoreError; and Fenced or LeaseLapsed if the lock is not proved at that moment."""
         await self.topic.ensure()
         self._producer = producer = producers.make_producer(
             self._settings,
@@ -99,7 +97,7 @@ class Transactor:
         return await unreachable(self._settings, error)
 
     async def problem(self) -> str:
-        """See Sink.problem(). Without one of its topics nothing can be committed any more, which ends it at once."""
+        """See Sink.problem(). If a topic is missing, nothing can be committed any more, which ends it at once."""
         client = self._producer.client if self._producer is not None else None
         problem = await self._diagnosis.look(client, {*self._deliveries.values(), self.topic.name})
         if self._diagnosis.gone is not None:
@@ -107,25 +105,25 @@ class Transactor:
         return problem
 
     async def read(self) -> Content:
-        """The committed state, after start(). Raises StateStoreError."""
+        """Returns the committed state, after start(). Raises StateStoreError."""
         content = await self.topic.read(settled=True)
         self.head, self.known, self._read_to = content.head, True, content.end
         return content
 
     @property
     def producer(self) -> Any:
-        """Of aiokafka, as long as nothing has failed. Raises SinkError, Fenced or LeaseLapsed."""
+        """Returns aiokafka's producer, if nothing has failed. Raises SinkError, Fenced or LeaseLapsed."""
         self._check()
         return self._producer
 
     def build(self, batch: MessageBatch, limit: int = 0) -> list[Any]:
-        """Record batches of a batch of messages, for send(); none larger than what the topic takes."""
+        """Returns record batches of a batch of messages, for send(); none larger than the topic allows."""
         return producers.build_batches(self.producer, batch, limit)
 
     async def send(self, part: Any, topic: str, partition: int, *, largest: int = 0) -> asyncio.Future[Any]:
         """Hands one record batch over, within the open transaction or a new one; waits while more than
-        max_in_flight_bytes are not confirmed. The brokers' answer is looked at by commit(). Raises SinkError, Fenced
-        or LeaseLapsed."""
+        max_in_flight_bytes are unconfirmed. commit() checks the brokers' answer. Raises SinkError, Fenced or
+        LeaseLapsed."""
         self._check()
         size = part.size()
         if not self._open:
@@ -160,7 +158,7 @@ class Transactor:
     async def send_records(
         self, topic: StateTopic, records: Sequence[tuple[bytes, bytes | None]]
     ) -> list[asyncio.Future[Any]]:
-        """Hands bare keys and values over, as send() does. Raises what that does."""
+        """Hands bare keys and values over, as send() does, with the same errors."""
         self._check()
         if not records:
             return []
@@ -169,26 +167,26 @@ class Transactor:
         return [await self.send(part, topic.name, topic.partition, largest=largest) for part in parts]
 
     async def settle(self) -> None:
-        """Returns once the brokers have all that was sent. Raises SinkError, Fenced or LeaseLapsed."""
+        """Waits until the brokers have all that was sent. Raises SinkError, Fenced or LeaseLapsed."""
         async with self._within_deadline(self.topic.name, self.topic.partition):
             while self._deliveries:
                 await self._wait()
 
     async def begin(self, epoch: int, owner: str) -> None:
-        """Takes the destination over, as commit() does."""
+        """Takes the destination over, in the same way as commit()."""
         head = replace(self.head, epoch=epoch, owner=owner)
         await self._commit(head, [head_record(self._destination, head)])
 
     async def commit(self, change: StateChange) -> None:
-        """Writes the records of a change and commits the transaction; `head` is then what holds. Raises SinkError,
-        Fenced or LeaseLapsed; whether it was committed is not known then."""
+        """Writes the records of a change and commits the transaction; `head` is then the committed state. Raises
+        SinkError, Fenced or LeaseLapsed; then it is unknown whether it was committed."""
         of = self._destination, self.head, change
         apart = len(change.schema_entries) > _MANY_ENTRIES  # they are compressed
         await self._commit(*(await asyncio.to_thread(change_records, *of) if apart else change_records(*of)))
 
     async def _commit(self, head: Head, records: list[Record]) -> None:
         written = await self.send_records(self.topic, records)
-        await self.settle()  # aiokafka would commit in spite of a batch that failed
+        await self.settle()  # aiokafka would commit although a batch failed
         async with self._within_deadline(self.topic.name, self.topic.partition):
             self._check()
             if -1 < self._read_to < (offset := written[0].result().offset):
@@ -211,7 +209,7 @@ class Transactor:
 
     @contextlib.asynccontextmanager
     async def _within_deadline(self, topic: str, partition: int, largest: int = 0) -> AsyncIterator[None]:
-        """Notes what fails within, or takes longer than the transaction may, and raises it in our words."""
+        """Records and raises in our words what fails within, or takes longer than the transaction may."""
         try:
             async with asyncio.timeout_at(self._deadline):
                 yield
@@ -222,7 +220,7 @@ class Transactor:
             raise failure from error
 
     def _fail(self, error: BaseException, topic: str, partition: int, largest: int = 0) -> BaseException:
-        """Notes the first failure, in our words, and returns what is to be raised."""
+        """Records the first failure, in our words, and returns the error to raise."""
         if self._error is None:
             self._error = self._translate(error, topic, partition, largest)
             self._settled.set()
@@ -247,7 +245,7 @@ class Transactor:
             )
         if isinstance(error, asyncio.CancelledError):
             return SinkError(f"a transaction of {self.transactional_id} was broken off")
-        # aiokafka's sender covers the error with one that says nothing.
+        # aiokafka's sender hides the error under one without a cause.
         known = (cause for cause in _causes(error) if type(cause) is not KafkaError)
         cause = next(known, error)
         refused = producers.refused(topic, partition, largest, cause)
@@ -255,15 +253,15 @@ class Transactor:
         return refused or self._diagnosis.unconfirmed(client, topic, partition, cause)
 
     async def abort(self) -> None:
-        """Cuts the connections and ends the tasks: after it returns nothing more leaves. What is open stays open until
-        the next start(), or transaction_timeout. Never raises."""
+        """Aborts the connections and ends the tasks: after it returns nothing more leaves. An open transaction stays
+        open until the next start(), or transaction_timeout. Never raises."""
         producer, self._producer = self._producer, None
         self._error = self._error or SinkError("the producer was ended")
         if producer is not None:
             await aiokafka_internals.abort(producer)
 
     async def close(self) -> None:
-        """Ends in order; a transaction that is still open is aborted. Safe after abort()."""
+        """Ends in order; aborts an open transaction. Safe after abort()."""
         if self._producer is None:
             return
         if self._error is not None:

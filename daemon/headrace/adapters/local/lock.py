@@ -1,4 +1,4 @@
-"""The embedded lock: a file beside the state store, locked by the kernel until its holder ends, however it ends."""
+"""The embedded lock: a file next to the state store, which the kernel locks until its holder ends in any way."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from headrace.ports.lock import Lock
 
 
 class FileLock(Lock):
-    """Keeps two daemons of one machine, and two of one shared state folder, from running one destination.
+    """Keeps two daemons of one machine, or of one shared state folder, from running the same destination.
 
-    The file holds the holder's name for people; what counts is the kernel's lock (flock). `poll` is the time between
-    two attempts in seconds.
-    """
+    The file contains the holder's name for people; the kernel's lock (flock) decides. `poll` is the time between two
+    attempts in seconds."""
 
     def __init__(self, path: Path, node: str, *, poll: float = 0.5) -> None:
         self._path = path
@@ -25,14 +24,14 @@ class FileLock(Lock):
         self._poll = poll
         self._file: int | None = None
         self._other = ""
-        self.lease = Lease()  # without a limit: the kernel keeps the lock as long as the process lives, frozen or not
+        self.lease = Lease()  # without a limit: the kernel keeps the lock while the process lives, frozen or not
 
     async def acquire(self, known_epoch: KnownEpoch) -> None:
         while not await self.try_acquire(known_epoch):  # noqa: ASYNC110  (the kernel wakes nobody: no event to wait for)
             await asyncio.sleep(self._poll)
 
     async def try_acquire(self, known_epoch: KnownEpoch) -> bool:
-        """Raises StateStoreError when the file can't be used."""
+        """Takes the lock if it is free. Raises StateStoreError if the file can't be used."""
         if self._file is not None:
             return True
         try:
@@ -44,7 +43,7 @@ class FileLock(Lock):
             ) from error
 
     async def look(self) -> str:
-        """Who holds it now, "" when nobody does: the kernel says only whether it can be taken."""
+        """Returns the present holder, "" if there is none: the kernel says only whether it can be taken."""
         if self._file is not None:
             return self._name
         try:
@@ -59,7 +58,7 @@ class FileLock(Lock):
     async def release(self) -> None:
         file, self._file = self._file, None
         if file is not None:
-            # The file stays: deleting it would let a third daemon lock a new one while a second waits on the old.
+            # The file stays: deleting it would let a third daemon lock a new one while a second waits for the old.
             try:
                 os.ftruncate(file, 0)
             finally:
@@ -75,7 +74,7 @@ class FileLock(Lock):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(file).st_ino != os.stat(self._path).st_ino:
-                raise BlockingIOError  # the file was deleted or replaced between the two; the next attempt sees the new
+                raise BlockingIOError  # the file was deleted or replaced in between; the next attempt sees the new one
             os.ftruncate(file, 0)
             os.pwrite(file, f"{self._name}\n".encode(), 0)
         except (BlockingIOError, FileNotFoundError):

@@ -18,9 +18,9 @@ from headrace.parking.packing import ENTRY_FIELDS, content_of, content_row, entr
 from headrace.ports.parking import ParkedContent, ParkedEntry, ParkedMessage, ParkingStore
 
 _LIMIT = 10.0
-"""Seconds for connecting, and for each statement."""
+"""Maximum seconds to connect, and for each statement."""
 _ANSWER = 2 << 30
-"""Bytes: messages are read many at a time, and settings bound how many there are."""
+"""Bytes: many messages are read at once, and settings limit their number."""
 _CREATE = (
     "CREATE DATABASE IF NOT EXISTS `{database}`",
     "CREATE TABLE IF NOT EXISTS `{database}`.headrace_parked_message ("
@@ -44,14 +44,14 @@ _CONTENT = "body, record_key, headers, tag, committed_at"
 _AT_ONCE = 500
 """Messages of one transaction."""
 _TRUSTED = 5.0
-"""Seconds that a connection is taken for sound after its last use."""
+"""Seconds that an unused connection is assumed to be alive."""
 _Item = TypeVar("_Item")
 _EPOCH = datetime(1970, 1, 1)
 
 
 class MySqlParkingStore(ParkingStore):
-    """Those of one destination. One connection, made anew after a failure; every write is a transaction that looks at
-    the owner's epoch first."""
+    """The parked messages of one destination. It has one connection, which is opened again after a failure; every write
+    is a transaction that checks the owner's epoch first."""
 
     def __init__(self, settings: MySqlParkingSettings, destination: str) -> None:
         self._name, self._destination = settings.database, destination
@@ -73,12 +73,12 @@ class MySqlParkingStore(ParkingStore):
         self._turn = asyncio.Lock()
         self._used_at = 0.0
         self._made = False
-        """Whether the tables are known to be there."""
+        """Whether the tables are known to exist."""
 
     async def open(self) -> None:
         if await self._missing():
             async with self._connected() as connection:
-                # Nothing that is there is made again: the statement would be in the binlog.
+                # Existing tables are not created again: the statement would be in the binlog.
                 rows = await connection.execute(
                     "SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (self._name,)
                 )
@@ -172,7 +172,7 @@ class MySqlParkingStore(ParkingStore):
     # -- how -------------------------------------------------------------------------------------------------------
 
     async def _missing(self) -> bool:
-        """Whether the tables have to be made: an account that may only use them is enough when they are there."""
+        """Returns whether the tables must be created: if they exist, an account that may only use them is enough."""
         rows = await self._select(
             "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND table_name IN"
             " ('headrace_parked_message', 'headrace_parking_owner')",
@@ -186,7 +186,7 @@ class MySqlParkingStore(ParkingStore):
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncIterator[SourceConnection]:
-        """The connection, for one user at a time; what fails within is told as a StateStoreError."""
+        """Yields the connection, to one user at a time; raises errors as StateStoreError."""
         async with self._turn:
             try:
                 await self._connect()
@@ -198,11 +198,11 @@ class MySqlParkingStore(ParkingStore):
                 why = f"{self._where} can't be used: {error.args[0]}"
                 raise StateStoreError(why, remedy=error.remedy, retriable=error.retriable) from error
             except BaseException:
-                await self.close()  # nobody knows what is still under way on it
+                await self.close()  # what is still running on it is unknown
                 raise
 
     async def _connect(self) -> None:
-        """The server may have ended a connection that nobody used, or have been restarted."""
+        """Connects again if needed: the server may have closed an idle connection, or have been restarted."""
         if self._connection is not None and time.monotonic() - self._used_at > _TRUSTED:
             try:
                 await self._connection.execute("SELECT 1")
@@ -213,7 +213,7 @@ class MySqlParkingStore(ParkingStore):
 
     @contextlib.asynccontextmanager
     async def _transaction(self, guard: Guard | None, *, changing: bool = False) -> AsyncIterator[SourceConnection]:
-        """`changing`: without a guard the daemon is told that somebody writes."""
+        """`changing`: without a guard, the daemon is notified of the write."""
         async with self._connected() as connection:
             await connection.execute("START TRANSACTION")
             if guard is not None:
@@ -238,7 +238,7 @@ class MySqlParkingStore(ParkingStore):
 
 
 def _chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
-    """Not too many for one statement, or for the time limit of one transaction."""
+    """Yields parts that fit into one statement, and into the time limit of one transaction."""
     for start in range(0, len(items), _AT_ONCE):
         yield items[start : start + _AT_ONCE]
 

@@ -1,1 +1,1 @@
-"""Nothing: the sink that measures what comes before a sink."""
+"""The sink that publishes nowhere, for measuring what comes before a sink."""

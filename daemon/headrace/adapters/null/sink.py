@@ -26,7 +26,7 @@ class NullSinkSettings(SinkSettings):
 
 
 class NullSink(Sink):
-    """Counts and forgets."""
+    """Counts and drops messages."""
 
     def __init__(self, lease: Lease) -> None:
         super().__init__(lease)

@@ -1,6 +1,6 @@
-"""What is done below aio-pika's public interface, and only here: messages are published as whole frames and confirmed
-by tags, because the public way costs a future, two tasks' turns and some thirty times the CPU a message;
-docs/benchmarks.md has the figures. Everything else goes through aio-pika."""
+"""Uses of aio-pika below its public interface, which are only here. Messages are published as whole frames and
+confirmed by tags, because the public way costs a future, two turns of tasks and about thirty times the CPU for each
+message; docs/benchmarks.md has the figures. Everything else goes through aio-pika."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from pamqp import commands, header
 from yarl import URL
 
 KNOWN_VERSIONS = {"aio-pika": ("10.2.1",), "aiormq": ("7.2.4",)}
-"""What all of this was tried with, on real brokers. It relies on connection.transport.connection of aio-pika, and on
-what its connect() calls; on channels, connection_tune, _rpc and the two handlers of a connection that is blocked, of
-aiormq's connection; and on its reader, which gives the frames of a channel to `channels[number].frames.put()`."""
+"""Versions that all of this was tested with, on real brokers. It relies on connection.transport.connection of aio-pika,
+and on what its connect() calls; on channels, connection_tune, _rpc and the two handlers of a connection that is
+blocked, of aiormq's connection; and on its reader, which gives the frames of a channel to
+`channels[number].frames.put()`."""
 
 Answer = Callable[[int, int, str], None]
 Return = Callable[[bytes, str], None]
@@ -27,12 +28,11 @@ Closed = Callable[[int, str], None]
 
 
 class ConfirmChannel:
-    """A channel in confirm mode that takes whole frames and gives answers on as they come, with tags and `multiple`.
+    """A channel in confirm mode that takes whole frames and passes answers on as they come, with tags and `multiple`.
 
-    `on_answer` is given tags, from..to, and a reason when they are refused; `on_return` the id of a message that
-    reached no queue, and why, before the message's own confirmation; `on_closed` the broker's code and text when it
-    closes the channel. All three are called by the connection's reader and must not wait.
-    """
+    `on_answer` receives tags, from..to, and a reason if they are refused; `on_return` the id of a message that reached
+    no queue, and why, before the message's own confirmation; `on_closed` the broker's code and text when it closes the
+    channel. The connection's reader calls all three; they must not wait."""
 
     def __init__(
         self,
@@ -49,26 +49,26 @@ class ConfirmChannel:
         """Why the message whose header comes next was returned."""
         self._opening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.frame_max: int = below.connection_tune.frame_max
-        """Bytes of the largest frame that was agreed with the broker."""
+        """Maximum bytes of a frame, as negotiated with the broker."""
         self.number: int = max(below.channels, default=0) + 1
         below.channels[self.number] = self
         self.frames = self
         """The reader calls `frames.put()`."""
 
     async def open(self) -> None:
-        """Opens the channel and sets it to confirm mode. Raises OSError; waits until the caller's time limit when the
-        connection ends meanwhile."""
+        """Opens the channel and sets it to confirm mode. Raises OSError; if the connection ends meanwhile, waits until
+        the caller's time limit."""
         for method in (commands.Channel.Open(), commands.Confirm.Select()):
             await self.write(pamqp.frame.marshal(method, self.number))
         await self._opening
 
     async def write(self, frames: bytes) -> None:
-        """Writes whole frames of this channel; waits while the kernel takes no more. Raises OSError."""
+        """Writes whole frames of this channel; waits while the kernel accepts no more. Raises OSError."""
         self._writer.write(frames)
         await self._writer.drain()
 
     async def put(self, item: tuple[int, Any]) -> None:
-        """Takes the next frame of the channel: its bytes and itself."""
+        """Takes the next frame of the channel: its bytes and the frame itself."""
         frame = item[1]
         match frame:
             case commands.Basic.Ack():
@@ -78,7 +78,7 @@ class ConfirmChannel:
                 self._on_answer(low, frame.delivery_tag, "nack: a queue refuses it")
             case commands.Basic.Return():
                 self._returned = f"returned: {frame.reply_text}"
-            case header.ContentHeader():  # of what is returned: nothing is consumed here
+            case header.ContentHeader():  # of a returned message: nothing is consumed here
                 self._on_return((frame.properties.message_id or "").encode(), self._returned)
             case commands.Confirm.SelectOk():
                 if not self._opening.done():
@@ -88,8 +88,8 @@ class ConfirmChannel:
 
 
 def tell_blocked(connection: aio_pika.Connection, tell: Callable[[str | None], None]) -> None:
-    """Has `tell` called with the reason when the broker takes no messages, because it lacks memory or disk, and with
-    None when it does again; ready() says only the latter."""
+    """Calls `tell` with the reason when the broker accepts no messages, because it lacks memory or disk, and with None
+    when it accepts them again; ready() reports only the latter."""
     below = _below(connection)
     on_blocked = below._Connection__handle_connection_blocked
     on_unblocked = below._Connection__handle_connection_unblocked
@@ -107,13 +107,13 @@ def tell_blocked(connection: aio_pika.Connection, tell: Callable[[str | None], N
 
 
 def _below(connection: aio_pika.Connection) -> Any:
-    """aiormq's connection."""
+    """Returns aiormq's connection."""
     assert connection.transport is not None
     return connection.transport.connection
 
 
 class _Protocol(aiormq.Connection):
-    """aiormq's connection loses the broker's text when the virtual host is refused."""
+    """Keeps the broker's text when the virtual host is refused; aiormq's connection loses it."""
 
     @staticmethod
     async def _rpc(request: Any, writer: asyncio.StreamWriter, frame_receiver: Any, wait_response: bool = True) -> Any:
@@ -128,7 +128,7 @@ class _Protocol(aiormq.Connection):
 
 
 class _Underlay(UnderlayConnection):
-    """aio-pika's hold on one; it takes no class for it."""
+    """aio-pika's wrapper of one, which takes no class for it."""
 
     @classmethod
     async def make_connection(cls, url: URL, timeout: Any = None, **more: Any) -> aiormq.abc.AbstractConnection:
@@ -139,7 +139,7 @@ class _Underlay(UnderlayConnection):
 
 
 class Connection(aio_pika.Connection):
-    """aio-pika's, over a connection of ours."""
+    """aio-pika's connection, over our own."""
 
     async def connect(self, timeout: Any = None) -> None:
         """Connects and logs in. Raises OSError and what aiormq raises."""

@@ -1,4 +1,4 @@
-"""A connection to RabbitMQ through aio-pika: opened, looked at, written to, aborted."""
+"""A connection to RabbitMQ through aio-pika: opens, checks, writes and aborts it."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ from headrace.tls import client_context
 from headrace_common.rabbitmq import connection_url, error_text, queue_arguments
 
 log = structlog.get_logger(__name__)
-# Whatever happens to a connection is raised to us, and told in our own words.
+# Errors of a connection are raised to us, and reported in our own words.
 for name in ("aiormq", "aio_pika"):
     logging.getLogger(name).setLevel(logging.CRITICAL)
 
 CLOSE_LIMIT = 5.0
-"""Seconds that closing in order, or ending the tasks of a connection, may take."""
+"""Maximum seconds to close in order, or to end the tasks of a connection."""
 _CONNECT_LIMIT = 10.0
-"""Seconds for each server, until it has let us in."""
+"""Maximum seconds for each server to log us in."""
 _TURNS = 10
-"""Of the event loop, in which the client's tasks end that it starts when it notices the end of a connection itself."""
+"""Turns of the event loop in which the client's tasks end that it starts when it notices the end of a connection
+itself."""
 _OF_TOPIC = "access to topic"
-"""In the broker's words when a topic permission refuses a routing key."""
+"""In the broker's text when a topic permission refuses a routing key."""
 _ACCESS_REFUSED, _NOT_FOUND, _LOCKED, _PRECONDITION_FAILED, _NOT_ALLOWED = 403, 404, 405, 406, 530
 
 
 class BrokerConnection:
     """One connection with one channel in confirm mode. `on_answer` and `on_return` are its ConfirmChannel's; `on_lost`
-    is given why the line broke, by a task of the driver, and must not wait."""
+    receives why the connection broke. A task of the driver calls them; they must not wait."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class BrokerConnection:
         self._on_answer, self._on_return, self._on_lost = on_answer, on_return, on_lost
         self._connection: _Connection | None = None
         self._server = ""
-        """host:port of the server that is asked, or was last."""
+        """host:port of the server that is or was last used."""
         self.channel: ConfirmChannel
         """Once prepare() has opened it."""
         self.blocked = False
@@ -65,7 +66,7 @@ class BrokerConnection:
     # -- opening ---------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connects to the first server that lets us in, within a limit each. Raises SinkError."""
+        """Connects to the first server that accepts us, with a time limit each. Raises SinkError."""
         settings, failures = self._settings, []
         context = None if settings.tls == "disabled" else client_context("[sink]", SinkRejected, *settings.tls_files)
         for host, port in settings.addresses:
@@ -99,8 +100,8 @@ class BrokerConnection:
             raise
 
     async def prepare(self, *, declare: bool) -> None:
-        """Opens the channel, and declares the exchange or looks for it; neither when it may still be declared. Raises
-        SinkError."""
+        """Opens the channel, and declares the exchange or checks that it exists; neither if it may still be declared.
+        Raises SinkError."""
         connection, settings = self._connection, self._settings
         assert connection is not None
         assert connection.writer is not None
@@ -140,9 +141,9 @@ class BrokerConnection:
                     await queue.bind(exchange, settings.binding)
 
     async def try_publishing(self, key: str = "") -> str:
-        """Publishes a message in a transaction of AMQP and takes it back: the broker looks at our rights, and no queue
-        gets anything. An exchange that is still to be declared is left alone. Without a routing `key` that is known,
-        returns why another one's was refused by a topic permission, "" when it was not. Raises SinkError."""
+        """Publishes a message in a transaction of AMQP and rolls it back: the broker checks our rights, and no queue
+        gets anything. An exchange that is still to be declared is skipped. Without a known routing `key`, returns why
+        another one's was refused by a topic permission, "" if it was not. Raises SinkError."""
         connection, settings = self._connection, self._settings
         assert connection is not None
         try:
@@ -161,15 +162,15 @@ class BrokerConnection:
         except (AMQPError, OSError, RuntimeError) as error:
             if settings.declare and _code(error) == _NOT_FOUND:
                 return ""
-            if not key and _OF_TOPIC in error_text(error):  # messages have others, which may be allowed
+            if not key and _OF_TOPIC in error_text(error):  # messages have other keys, which may be allowed
                 return error_text(error)
             raise self._refusal(error) from error
         return ""
 
     async def try_declaring(self) -> None:
-        """Declares exchange and queue in a way that the broker refuses once it has looked at our rights, because of an
-        argument of the wrong type; and takes a binding away that is not there, which needs the rights to bind. So
-        nothing is made and nothing is lost. Raises SinkError."""
+        """Declares exchange and queue with an argument of the wrong type, which the broker refuses after it has checked
+        our rights; and removes a binding that does not exist, which needs the right to bind. So nothing is created and
+        nothing is lost. Raises SinkError."""
         settings, no_name = self._settings, {"alternate-exchange": 1, "x-dead-letter-exchange": 1}
         if settings.exchange:
             await self._try(
@@ -190,7 +191,7 @@ class BrokerConnection:
             await self._try(unbind)
 
     async def _try(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
-        """Raises SinkError when the broker refuses it for want of a right; each refusal ends its channel."""
+        """Raises SinkError if the broker refuses it for a missing right; each refusal closes its channel."""
         assert self._connection is not None
         limit = self._settings.request_timeout
         try:
@@ -206,7 +207,7 @@ class BrokerConnection:
     # -- working ---------------------------------------------------------------------------------------------------
 
     async def write(self, frames: bytes) -> None:
-        """Whole frames of our channel; waits while the kernel takes no more. Raises SinkError."""
+        """Writes whole frames of our channel; waits while the kernel accepts no more. Raises SinkError."""
         connection = self._connection
         if connection is None or connection.writer is None or connection.writer.transport.is_closing():
             raise SinkError(f"the connection to RabbitMQ at {self._server} is closed")
@@ -227,7 +228,7 @@ class BrokerConnection:
             self._on_lost(self._refusal(error))
 
     def _refusal(self, error: BaseException | None) -> SinkError:
-        """What the broker said when it closed channel or connection, and what mends it."""
+        """Returns the error for what the broker said when it closed channel or connection, with the remedy."""
         settings, text, code = self._settings, error_text(error) or "closed", _code(error)
         where, broker = f"the virtual host {settings.virtual_host}", f"RabbitMQ at {self._server}"
         if isinstance(error, ProbableAuthenticationError):
@@ -264,13 +265,13 @@ class BrokerConnection:
     # -- ending ----------------------------------------------------------------------------------------------------
 
     async def abort(self) -> None:
-        """Resets the socket, with what still lay in its buffers: nothing more leaves. Never raises."""
+        """Resets the socket, with what is still in its buffers: nothing more leaves. Never raises."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await _abort(connection)
 
     async def close(self) -> None:
-        """Ends it in order; when that does not come to an end in time, it is aborted."""
+        """Closes it in order; aborts it if that does not end in time."""
         if self._connection is not None:
             try:
                 await asyncio.wait([asyncio.ensure_future(self._connection.close())], timeout=CLOSE_LIMIT)
@@ -279,7 +280,7 @@ class BrokerConnection:
 
 
 class _Connection(Connection):
-    """Keeps hold of the writer."""
+    """Keeps a reference to the writer."""
 
     def __init__(self, url: URL, ssl_context: ssl.SSLContext | None = None) -> None:
         super().__init__(url, ssl_context=ssl_context)
@@ -300,7 +301,7 @@ class _Opener(aiormq.TransportFactory):
 
 
 async def _abort(connection: _Connection) -> None:
-    """An ordinary close would still send what is buffered, here and in the kernel."""
+    """Resets a connection. An ordinary close would still send what is buffered, here and in the kernel."""
     writer = connection.writer
     if writer is not None:
         with contextlib.suppress(Exception):
@@ -314,7 +315,7 @@ async def _abort(connection: _Connection) -> None:
 
 
 def _code(error: BaseException | None) -> int:
-    """The broker's reply code; 0 when it gave none. Classes of their own stand for some codes of a channel."""
+    """Returns the broker's reply code; 0 if it gave none. Some codes of a channel have their own classes."""
     by_class = {
         "ChannelNotFoundEntity": _NOT_FOUND,
         "ChannelAccessRefused": _ACCESS_REFUSED,

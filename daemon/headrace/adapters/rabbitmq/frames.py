@@ -1,4 +1,5 @@
-"""Messages as AMQP 0-9-1 frames, many in one piece: Basic.Publish, header and bodies, without an object a frame."""
+"""Encodes messages as AMQP 0-9-1 frames, many in one piece: Basic.Publish, header and bodies, without an object for
+each frame."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _TOO_LARGE = re.compile(r"message size (\d+) is larger")
 
 
 def size_refused(text: str) -> int:
-    """The size of a message that the broker does not take because of it; 0 when it says something else."""
+    """Returns the size of a message that the broker refuses because of it; 0 for other texts."""
     found = _TOO_LARGE.search(text)
     return int(found[1]) if found is not None else 0
 
@@ -41,7 +42,7 @@ def _short(text: bytes) -> bytes:
 
 
 class Encoder:
-    """For one exchange on one channel. `frame_max` is what was agreed with the broker: bytes of the largest frame."""
+    """Encodes for one exchange on one channel. `frame_max` is the negotiated maximum of bytes of a frame."""
 
     def __init__(self, exchange: str, channel: int, frame_max: int, *, mandatory: bool, persistent: bool) -> None:
         self._exchange, self._channel = _short(exchange.encode()), channel
@@ -49,11 +50,12 @@ class Encoder:
         self._mandatory = bytes((_MANDATORY if mandatory else 0,))
         self._mode = b"\x02" if persistent else b"\x01"
         self._names: dict[str, bytes] = {}
-        """Names of headers as they stand in a table, with the type behind them."""
+        """Names of headers as encoded in a table, followed by the type."""
 
     def encode(self, batch: MessageBatch, indexes: Sequence[int]) -> Iterator[bytes]:
-        """The frames of some messages of a batch, in order, in pieces of about PIECE. The routing key is the batch's
-        topic; message id is the first header, headrace-id. Raises SinkRejected when the routing key is too long."""
+        """Yields the frames of some messages of a batch, in order, in pieces of about PIECE. The routing key is the
+        batch's topic; message id is the first header, headrace-id. Raises SinkRejected if the routing key is too
+        long."""
         publish, when = self._publish(batch.topic), batch.commit_time_us // 1_000_000
         flags = _CONTENT_TYPE | _HEADERS | _DELIVERY_MODE | _MESSAGE_ID | (_TIMESTAMP if when > 0 else 0)
         time = struct.pack(">Q", when) if when > 0 else b""
@@ -68,7 +70,7 @@ class Encoder:
             if keys is not None and (key := keys[index]) is not None:
                 fields.append(name("headrace-key") + _long(key))
             table = b"".join(fields)
-            id_ = own[0][1][-_SHORT_LIMIT:]  # what tells ids apart stands at their end
+            id_ = own[0][1][-_SHORT_LIMIT:]  # ids differ at their end
             properties = b"".join((_FIXED_PROPERTIES, _long(table), mode, _short(id_), time))
             size = len(body)
             out += (

@@ -12,7 +12,7 @@ from headrace.settings.adapters import SinkCapabilities
 from headrace_common.rabbitmq_section import QueueType, RabbitMqSection
 
 KEY_NAMES = ("topic", "schema", "table", "partition")
-"""What may stand in a routing key."""
+"""Names that a routing key may contain."""
 
 
 class RabbitMqSinkSettings(RetrySettings, RabbitMqSection):

@@ -1,4 +1,5 @@
-"""RabbitMQ: messages into an exchange with publisher confirms, many in flight, returned when no queue takes them."""
+"""Publishes to a RabbitMQ exchange with publisher confirms, many in flight; a message that no queue takes is
+returned."""
 
 from __future__ import annotations
 
@@ -34,12 +35,12 @@ class RabbitMqSink(ConfirmingSink):
         self._connection: BrokerConnection | None = None
         self._encoder: Encoder
         self._large: dict[int, str] = {}
-        """By their sizes, where the large messages that were handed over last stand in the source."""
+        """By size, the source positions of the large messages that were handed over last."""
         self._last_returned = 0
-        """The tag of the message that was returned last."""
+        """The tag of the last returned message."""
 
     async def start(self) -> None:
-        """Declares exchange and queue when told to, else looks whether the exchange is there."""
+        """Declares exchange and queue if configured, else checks that the exchange exists."""
         await self._open(declare=True)
         self._begin_tasks("rabbitmq")
 
@@ -74,7 +75,7 @@ class RabbitMqSink(ConfirmingSink):
         await self._end_tasks()
 
     async def close(self) -> None:
-        """All is confirmed already, so there is nothing to flush."""
+        """Closes the connection. All is already confirmed, so there is nothing to flush."""
         await self._end_tasks()
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -84,7 +85,7 @@ class RabbitMqSink(ConfirmingSink):
         return "; ".join(map(str, await RabbitMqSink(self._settings, self._lease)._look(publish=False)))
 
     async def check(self) -> list[Finding]:
-        """Connects, and tries whether we may declare what a start declares, and may publish; nothing is made."""
+        """Connects, and checks that we may declare what a start declares, and may publish; creates nothing."""
         return await self._look(publish=True)
 
     async def _look(self, *, publish: bool) -> list[Finding]:
@@ -101,7 +102,7 @@ class RabbitMqSink(ConfirmingSink):
     async def _rights(self, connection: BrokerConnection) -> list[Finding]:
         if self._settings.declare:
             await connection.try_declaring()
-        # Of the routing keys those are known that are a topic which is known before any table is.
+        # Routing keys are known in advance only if they are a topic that is known before any table is.
         known = self._routing.topics if self._settings.routing_key == "{topic}" else ()
         for key in known:
             await connection.try_publishing(key)
@@ -119,14 +120,14 @@ class RabbitMqSink(ConfirmingSink):
         if batch.largest > PIECE:
             sizes = {len(batch.values[i] or b""): i for i in indexes}
             self._large = {size: _place(batch.headers[i]) for size, i in sizes.items() if size > PIECE}
-        pieces = self._encoder.encode(batch, indexes)  # so that others have their turns while a large one is written
+        pieces = self._encoder.encode(batch, indexes)  # so that other tasks get turns in between
         piece = next(pieces, None)
         while piece is not None:
             following = next(pieces, None)
             try:
                 await connection.write(piece)
             except asyncio.CancelledError:
-                if following is not None:  # nothing else may be written behind half a message
+                if following is not None:  # nothing else may be written after an incomplete message
                     self._lost(SinkError("a message was handed over in part"))
                 raise
             piece = following
@@ -138,13 +139,14 @@ class RabbitMqSink(ConfirmingSink):
         return self._connection is not None and self._connection.blocked
 
     def _broken(self, error: SinkError) -> None:
-        """The line broke; perhaps for a message that is too large."""
+        """Handles a broken connection; the cause may be a message that is too large."""
         if (place := self._large.get(size_refused(str(error)))) is not None:
             error = SinkRejected(f"{error.args[0]}: that of the change at {place}", remedy=error.remedy)
         self._lost(error)
 
     def _returned(self, id_: bytes, reason: str) -> None:
-        """Returns carry no tag; they come in the order of sending, each before its message's own confirmation."""
+        """Handles a returned message. Returns have no tag; they come in the order of sending, each before its message's
+        own confirmation."""
         tag = self._window.find(id_, self._last_returned)
         if not tag:
             self._lost(SinkError(f"RabbitMQ returned a message that was not sent ({reason})"))

@@ -1,4 +1,4 @@
-"""RocketMQ's own client in its threads: messages go in, answers come back to the event loop, many at a time."""
+"""Runs RocketMQ's own client in its threads: messages go in, answers come back to the event loop, many at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace.errors import SinkError
 from headrace.tasks import set_within
 
 CLOSE_LIMIT = 5.0
-"""Seconds that the end of the client may take."""
+"""Maximum seconds for the end of the client."""
 
 _REFUSALS = (
     errors.BadRequestException,
@@ -34,12 +34,12 @@ _REFUSALS = (
     errors.TooManyRequestsException,
     errors.UnsupportedException,
 )
-"""What the cluster says of one message, or one topic; whatever else goes wrong is about the connection."""
+"""Answers that concern one message, or one topic; all other errors concern the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """One message in the client's words."""
+    """One message in the client's terms."""
 
     tag_number: int
     """The sink's tag, not RocketMQ's."""
@@ -53,7 +53,7 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of one: `refusal` when the cluster does not take it, `failure` when nobody knows."""
+    """The outcome of one message: `refusal` if the cluster refuses it, `failure` if the outcome is unknown."""
 
     outgoing: Outgoing
     refusal: str = ""
@@ -61,7 +61,7 @@ class Answer:
 
 
 class RocketMqClient:
-    """A producer of one destination. Everything is called on the loop; `answered` is, too."""
+    """A producer of one destination. Everything is called on the loop, including `answered`."""
 
     def __init__(self, settings: RocketMqSinkSettings, answered: Callable[[list[Answer]], None]) -> None:
         self._settings, self._answered = settings, answered
@@ -76,7 +76,7 @@ class RocketMqClient:
         self._thread = threading.Thread(target=self._run, name="rocketmq", daemon=True)
 
     async def start(self) -> None:
-        """Makes the producer. Raises SinkError."""
+        """Creates the producer. Raises SinkError."""
         try:
             async with asyncio.timeout(self._settings.request_timeout):
                 await asyncio.to_thread(self._start)
@@ -100,7 +100,7 @@ class RocketMqClient:
         self._todo.put(outgoing)
 
     async def end(self) -> None:
-        """Cuts the channels and ends the thread, within a limit; nothing is answered any more. Never raises."""
+        """Closes the channels and ends the thread, within a limit; nothing is answered any more. Never raises."""
         self._ended = True
         self._todo.put(None)
         finished = asyncio.Event()
@@ -110,7 +110,7 @@ class RocketMqClient:
 
     def _end(self, finished: asyncio.Event) -> None:
         producer, self._producer = self._producer, None
-        with contextlib.suppress(Exception):  # it is given up either way
+        with contextlib.suppress(Exception):  # it is abandoned either way
             if producer is not None:
                 abort_channels(producer)
                 producer.shutdown()
@@ -171,5 +171,5 @@ def _message(outgoing: Outgoing) -> Any:
 
 
 def describe(error: BaseException) -> str:
-    """A client library's error for people."""
+    """Returns a client library's error as text for people."""
     return f"{type(error).__name__}: {error}".rstrip(": ").replace("\n", " ")[:300]

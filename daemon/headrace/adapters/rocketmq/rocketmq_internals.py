@@ -1,4 +1,4 @@
-"""What is done below the RocketMQ client's documented interface, and only here. Imported before the client."""
+"""Uses of the RocketMQ client below its documented interface, which are only here. Imported before the client."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import types
 from typing import Any
 
 KNOWN_VERSIONS = {"rocketmq-python-client": ("5.1.2",)}
-"""What all of this was tried with, on a real cluster. It relies on the one name of the module rocketmq.v5.log,
-`logger`; on the producer's rpc_client, client_configuration and sign(); and on QueryRouteRequest."""
+"""Versions that all of this was tested with, on a real cluster. It relies on the one name of the module
+rocketmq.v5.log, `logger`; on the producer's rpc_client, client_configuration and sign(); and on QueryRouteRequest."""
 
 _TOPIC_NOT_FOUND = 40402
 
 
 def _keep_log_out_of_home() -> None:
-    """The client would write a log of its own into the home directory as soon as it is imported."""
+    """Prevents the client's own log, which it would write to the home directory as soon as it is imported."""
     stub, logger = types.ModuleType("rocketmq.v5.log"), logging.getLogger("rocketmq-python-client")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
@@ -29,8 +29,8 @@ from rocketmq.grpc_protocol import QueryRouteRequest  # noqa: E402
 
 
 def route_fault(producer: Any, topic: str) -> str:
-    """Asks why a topic has no route, and waits for the answer; "" when nobody answers: the client's own error says the
-    same of both. Never raises."""
+    """Asks why a topic has no route, and waits for the answer; returns "" if nothing answers: the client's own error is
+    the same for both. Never raises."""
     try:
         known = producer.client_configuration
         endpoints, limit = known.rpc_endpoints, known.request_timeout
@@ -47,5 +47,5 @@ def route_fault(producer: Any, topic: str) -> str:
 
 
 def abort_channels(producer: Any) -> None:
-    """Ends the connections before shutdown(), whose farewell would wait for a cluster that is away."""
+    """Ends the connections before shutdown(), whose last request would wait for a cluster that is unavailable."""
     producer.rpc_client.stop()

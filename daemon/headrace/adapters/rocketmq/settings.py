@@ -14,7 +14,7 @@ from headrace_common.section import Hosts
 from headrace_common.values import parse_host_port
 
 TAG_NAMES = ("schema", "table", "type")
-"""What may stand in a tag."""
+"""Names that a tag may contain."""
 
 
 class RocketMqSinkSettings(RetrySettings):
@@ -37,7 +37,7 @@ class RocketMqSinkSettings(RetrySettings):
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Host and port of each proxy."""
+        """Returns host and port of each proxy."""
         return [parse_host_port(host) for host in self.hosts]
 
     @property

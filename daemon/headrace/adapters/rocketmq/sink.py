@@ -20,19 +20,20 @@ if TYPE_CHECKING:
     from headrace.adapters.rocketmq.client import Answer, Outgoing, RocketMqClient
 
 TOMBSTONE = b"null"
-"""RocketMQ takes no message without a body; the property headrace-tombstone tells one from a message that says null."""
+"""RocketMQ accepts no message without a body; the property headrace-tombstone distinguishes a tombstone from a message
+with the value null."""
 
 
 class RocketMqSink(ConfirmingSink):
-    """One producer. The client sends several messages at once, and the proxy does not keep their order: so of each
-    group only one is under way."""
+    """One producer. The client sends several messages at once, and the proxy does not keep their order, so only one
+    message of each group is sent at a time."""
 
     def __init__(self, settings: RocketMqSinkSettings, lease: Lease, parking: Parking | None = None) -> None:
         super().__init__(settings, lease, parking)
         self._settings = settings
         self._client: RocketMqClient | None = None
         self._waiting: dict[str, deque[Outgoing]] = {}
-        """By group: what stands behind the message that is under way."""
+        """By group: messages that wait for the one that is being sent."""
 
     async def start(self) -> None:
         await self._reach()
@@ -52,7 +53,7 @@ class RocketMqSink(ConfirmingSink):
         self._begin_tasks("rocketmq")
 
     async def _reach(self) -> None:
-        """The client itself connects only when something is sent."""
+        """Connects to the proxy: the client itself connects only when something is sent."""
         failures = []
         for host, port in self._settings.addresses:
             try:
@@ -104,7 +105,7 @@ class RocketMqSink(ConfirmingSink):
             self._go_on(answer.outgoing.group)
 
     def _go_on(self, group: str) -> None:
-        """The next message of a group: it is handed over now, so the lease is asked now."""
+        """Sends the next message of a group: it is handed over now, so the lease is checked now."""
         behind = self._waiting[group]
         if not behind:
             del self._waiting[group]
@@ -127,11 +128,11 @@ class RocketMqSink(ConfirmingSink):
         await self._end_tasks()
 
     async def close(self) -> None:
-        """All is confirmed already."""
+        """Closes the client; all is already confirmed."""
         await self.abort()
 
     async def check(self) -> list[Finding]:
-        """Whether the proxy can be reached."""
+        """Checks whether the proxy can be reached."""
         try:
             await self._reach()
         except SinkError as error:

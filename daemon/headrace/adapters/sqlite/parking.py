@@ -16,7 +16,8 @@ _CONTENT = "body, key, headers, tag, commit_time_us"
 
 
 class SqliteParkingStore(ParkingStore):
-    """Those of one destination, beside its position. The file is opened and closed with the state store."""
+    """The parked messages of one destination, stored with its position. The file is opened and closed with the state
+    store."""
 
     def __init__(self, store: SqliteStore, destination: str) -> None:
         self._store, self._destination = store, destination
@@ -25,7 +26,7 @@ class SqliteParkingStore(ParkingStore):
         await self._store.open()
 
     async def begin(self, guard: Guard) -> None:
-        """The epoch stands in the state store already."""
+        """Does nothing: the state store already has the epoch."""
 
     async def entries(self) -> list[ParkedEntry]:
         query = f"select {_ENTRY} from parked_messages where destination = ? order by number"
@@ -87,11 +88,11 @@ class SqliteParkingStore(ParkingStore):
         return await self._store.read(lambda db: int(db.execute(query, (self._destination,)).fetchone()[0]))
 
     async def problems(self) -> list[str]:
-        """The state store's own are told by itself."""
+        """Returns none: those of the state store are reported separately."""
         return []
 
     def _check(self, db: sqlite3.Connection, guard: Guard | None) -> None:
-        """Compares epochs or, without a guard, lets the daemon know that somebody writes."""
+        """Compares epochs or, without a guard, lets the daemon notice the write."""
         if guard is None:
             db.execute(
                 "insert into parked_changes (destination, changes) values (?, 1)"

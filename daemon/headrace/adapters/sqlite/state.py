@@ -1,4 +1,5 @@
-"""The embedded state store: one SQLite file that survives power loss, written by one thread, never by the loop's."""
+"""The embedded state store: one SQLite file that survives power loss, written by a thread of its own, never by the
+loop's."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ APPLICATION_ID = 0x68647263
 LAYOUT = 1
 """The version of the tables below (SQLite's user_version)."""
 HISTORY_LENGTH = 1000
-"""Position changes kept for each destination and actor, so that checkpoints don't crowd out an operator's. The very
-first is kept beside them: from it on the schema history is known."""
+"""Position changes that are kept for each destination and actor, so that checkpoints don't displace an operator's. The
+very first is kept too, because the schema history is known from there on."""
 
 _TABLES = """
 create table destinations (
@@ -59,7 +60,7 @@ _T = TypeVar("_T")
 
 
 class StoreDamagedError(StateStoreError):
-    """The file is not a sound store of ours; trying again can't help, and headrace leaves it as it is."""
+    """The file is not a valid store of ours; a retry can't help, and headrace leaves it unchanged."""
 
     retriable = False
 
@@ -67,9 +68,8 @@ class StoreDamagedError(StateStoreError):
 class SqliteStore(StateStore):
     """Positions, their history, schema history and parked messages in one file.
 
-    `timeout` is the limit of each call in seconds. After a call that passed it, whether it took effect is unknown:
-    the guard is then void, and the destination loads again.
-    """
+    `timeout` is the limit of each call in seconds. If a call exceeds it, it is unknown whether it took effect: the
+    guard is void then, and the destination loads again."""
 
     def __init__(self, path: Path, *, timeout: float = 10.0) -> None:
         self._path = path
@@ -78,7 +78,7 @@ class SqliteStore(StateStore):
         self._connection: sqlite3.Connection | None = None
 
     async def open(self) -> None:
-        """Does nothing when it is open. Raises StoreDamagedError too."""
+        """Opens the file; does nothing if it is open. Also raises StoreDamagedError."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headrace-state")
             try:
@@ -91,7 +91,7 @@ class SqliteStore(StateStore):
         return await self.read(lambda db: self._load(db, destination))
 
     async def begin_epoch(self, destination: str, *, above: int = 0, term: Term = NO_TERM) -> Guard:
-        """The epoch is counted here: this store never goes with a lock that has one."""
+        """Begins an epoch, which is counted here: this store is never used with a lock that has one."""
         row = await self.write(
             lambda db: db.execute(
                 "insert into destinations (name, epoch, version, changed_us) values (?, ? + 1, 0, ?)"
@@ -102,7 +102,7 @@ class SqliteStore(StateStore):
         return Guard(*row)
 
     async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
-        """It is on disk when this returns."""
+        """Writes a change; it is on disk when this returns."""
         await self.write(lambda db: self._commit(db, destination, guard, change))
         return Guard(guard.epoch, guard.version + 1)
 
@@ -118,7 +118,7 @@ class SqliteStore(StateStore):
         return await self._call("read", lambda: work(self._db))
 
     async def write(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """The same, in a transaction."""
+        """Does the same in a transaction."""
 
         def call() -> _T:
             with self._transaction():
@@ -141,7 +141,7 @@ class SqliteStore(StateStore):
         executor, self._executor = self._executor, None
         if executor is None:
             return
-        # Not waited for beyond the limit: a disk that hangs must not hang the stop.
+        # Waited for only up to the limit: a disk that hangs must not block the stop.
         closing = executor.submit(self._close)
         executor.shutdown(wait=False)
         await asyncio.wait([asyncio.wrap_future(closing)], timeout=self._timeout)
@@ -179,10 +179,10 @@ class SqliteStore(StateStore):
 
     def _open(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        # Parked messages are the users' rows: nobody else may read them.
+        # Parked messages are the users' rows: no other account may read them.
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._connection = connection = sqlite3.connect(self._path, timeout=self._timeout / 2, isolation_level=None)
-        # Examined before the first statement that writes, so that a damaged file stays as it was found.
+        # Examined before the first statement that writes, so that a damaged file stays unchanged.
         empty = _examine(connection, self._path)
         connection.execute("pragma journal_mode = wal")
         connection.execute("pragma synchronous = full")
@@ -201,7 +201,7 @@ class SqliteStore(StateStore):
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        # immediate: what is compared below can't be changed by another process before it is set.
+        # immediate: another process can't change what is compared below before it is set
         self._db.execute("begin immediate")
         try:
             yield
@@ -283,17 +283,17 @@ class SqliteStore(StateStore):
 
 
 def inspect(path: Path) -> list[str]:
-    """What is wrong with the store at `path`, a sentence each, without changing or creating anything."""
+    """Returns what is wrong with the store at `path`, a sentence each. Changes and creates nothing."""
     there, tried = True, path
     try:
         try:
             os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
         except FileNotFoundError:
-            if path.is_symlink():  # to nowhere
+            if path.is_symlink():  # to a missing target
                 raise
             there = False
         tried = first_folder(path.parent)
-        try_folder(tried)  # SQLite has files of its own beside it
+        try_folder(tried)  # SQLite creates further files next to it
     except OSError as error:
         verb = "used" if there else "made"
         mends = "check owner and rights, and [state] path"
@@ -314,7 +314,7 @@ def inspect(path: Path) -> list[str]:
 
 
 def _examine(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether the file is still empty; raises StoreDamagedError when it is not a sound store of this version."""
+    """Returns whether the file is still empty. Raises StoreDamagedError if it is not a valid store of this version."""
     try:
         faults = [str(row[0]) for row in connection.execute("pragma quick_check(3)")]
     except sqlite3.OperationalError:

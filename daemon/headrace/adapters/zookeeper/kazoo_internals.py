@@ -1,4 +1,4 @@
-"""What is done below kazoo's public interface, and only here."""
+"""Uses of kazoo below its public interface, which are only here."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from kazoo.client import KazooClient
 
 KNOWN_VERSIONS = {"kazoo": ("2.11.0",)}
-"""What this was tried with, on real ensembles. It relies on the client's _connection, and on the _invoke() of that,
-which returns the servers' answer to the first request of each connection as the first part of a tuple."""
+"""Versions that this was tested with, on real ensembles. It relies on the client's _connection, and on the _invoke() of
+that, which returns the servers' answer to the first request of each connection as the first part of a tuple."""
 
 
 def tell_session_timeout(client: KazooClient, tell: Callable[[float], None]) -> None:
-    """Has `tell` called in kazoo's thread with the session timeout that the servers grant, in seconds, after each
+    """Calls `tell` in kazoo's thread with the session timeout that the servers grant, in seconds, after each
     connection: kazoo does not keep it."""
     connection = client._connection
     invoke = connection._invoke

@@ -1,4 +1,4 @@
-"""Nodes of other programs in a ZooKeeper ensemble, for a command that reads or writes a few of them."""
+"""Reads and writes a few nodes of other programs in a ZooKeeper ensemble, for commands."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.ports.lock_service import Create, Link, ServiceError, Set
 
 _LIMIT = 10.0
-"""Seconds for connecting, and for each answer."""
+"""Maximum seconds to connect, and for each answer."""
 
 
 class ForeignNodes:
-    """A session of its own. Every call raises LockServiceError."""
+    """A separate session. Every call raises LockServiceError."""
 
     def __init__(self, settings: ZooKeeperSettings) -> None:
         self._connected = asyncio.Event()
@@ -43,11 +43,12 @@ class ForeignNodes:
         await self._service.close()
 
     async def get(self, path: str) -> bytes | None:
-        """What a node holds; None when it is not there. One without data, as Canal's client makes them, holds b""."""
+        """Returns the data of a node; None if it does not exist. A node without data, as Canal's client makes them, has
+        b""."""
         node = await self._service.get(path, _LIMIT)
         return (node.data or b"") if node is not None else None
 
     async def put(self, path: str, data: bytes) -> None:
-        """Sets what a node holds, and makes it and those above it when they are missing."""
+        """Writes the data of a node, and creates it and its parents if they are missing."""
         there = await self.get(path) is not None
         await self._service.multi([Set(path, data) if there else Create(path, data)], _LIMIT)

@@ -47,12 +47,12 @@ _REASONS: dict[type[Exception], Why] = {
     exceptions.NoAuthError: "no_auth",
 }
 _ROLLED_BACK = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
-"""What a multi answers for the operations that were not the fault."""
+"""The error of a multi for operations that did not cause its failure."""
 _BROKEN = (exceptions.ConnectionLoss, exceptions.OperationTimeoutError, exceptions.SessionMovedError)
 _STOP_LIMIT = 5.0
-"""Seconds."""
+"""Maximum seconds to stop."""
 _LOOK = 0.5
-"""Seconds between two looks at whether the client still does its work."""
+"""Seconds between two checks whether the client still works."""
 _NEVER = 2_147_483_647
 """A version that no node has."""
 
@@ -73,7 +73,7 @@ class ZooKeeper(LockService):
         self._keeping: asyncio.Task[None] | None = None
         self._proved_at = -math.inf
         self._heard = False
-        """Whether the leader itself has heard of us just now."""
+        """Whether the leader itself has just heard of us."""
 
     def open(self, on_link: Callable[[Link, int, float], None]) -> None:
         self._loop, self._on_link = asyncio.get_running_loop(), on_link
@@ -82,7 +82,7 @@ class ZooKeeper(LockService):
         self._keeping = asyncio.create_task(self._keep(), name="zookeeper client")
 
     async def close(self) -> None:
-        """A stop that does not end in time is left to itself."""
+        """Closes the session; a stop that does not end in time is abandoned."""
         await cancel(self._keeping)
         client, self._kazoo = self._kazoo, None
         if client is not None:
@@ -93,9 +93,9 @@ class ZooKeeper(LockService):
         return self._kazoo is not None and bool(self._kazoo.connected)
 
     async def _keep(self) -> None:
-        """Does what kazoo does not: its thread ends for good on an error that it does not expect, and another client
-        takes its place then. An ensemble that was rebuilt is behind what we have seen for good, and would refuse us
-        without a word; to it our session is over, and it says so. Reads that matter follow a sync()."""
+        """Does what kazoo does not. Its thread ends permanently on an unexpected error; another client replaces it
+        then. A rebuilt ensemble permanently has older data than we have seen, and would silently refuse us; to it our
+        session is over, so this is reported. Reads that matter follow a sync()."""
         away_since = math.inf
         while True:
             await asyncio.sleep(_LOOK)
@@ -130,7 +130,7 @@ class ZooKeeper(LockService):
             if refused.why != "no_node":
                 raise
             if watcher is not None:
-                # Asking for a node that is not there leaves no watch; asking whether it is there does.
+                # Reading a node that does not exist sets no watch; asking whether it exists does.
                 there = await self._call(lambda: self._kazoo.exists_async(path, watch=watcher), path, limit)
                 if there is not None:
                     return await self.get(path, limit)
@@ -146,8 +146,8 @@ class ZooKeeper(LockService):
             raise
 
     async def sync(self, limit: float) -> None:
-        """The server that we are connected to has caught up when this returns. The servers refuse what comes over a
-        session's former connection, and answer in order on the present one."""
+        """Waits until the server that we are connected to has caught up. The servers refuse requests of a session's
+        former connection, and answer in order on the present one."""
         await self._call(lambda: self._kazoo.sync_async(self.root), self.root, limit)
 
     def write_soon(self, path: str, data: bytes) -> None:
@@ -158,23 +158,22 @@ class ZooKeeper(LockService):
     async def problem(self, path: str, limit: float) -> str:
         while path and await self.get(path, limit) is None:
             path = path.rpartition("/")[0]
-        try:  # can't get through, for the version: so it is refused either for our rights, or for that
+        try:  # can't succeed because of the version: so it is refused either for our rights, or for that
             await self._multi([Create(f"{path}/headrace-check", b""), Check(path or "/", _NEVER)], limit)
         except Refused as refused:
             return "" if refused.why == "bad_version" else str(refused)
         return ""
 
     async def prove(self, operations: Sequence[Op], limit: float) -> float:
-        """A read may be answered by a server that is cut off from the others, and proves nothing; a write has to go
-        through the leader, which knows whether the session lives.
+        """See LockService.prove. A read may be answered by a server that is cut off from the others, and proves
+        nothing; a write has to go through the leader, which knows whether the session lives.
 
-        The leader counts a session's timeout from when it last heard of it. A follower tells it of its clients only
-        when it answers the leader's next ping; should the follower die before, the leader has heard of us last at our
-        proof before that one, which is a sixth of the timeout older: the last third of the timeout covers that. A
-        process that was frozen, and whose server dies right after the thaw, may be known to the leader only from long
-        before. So after a gap the second proof is the first that counts, when its server has long told the leader of
-        the one before. The leader checks each session that connects, and counts its time again.
-        """
+        The leader counts a session's timeout from when it last heard of it. A follower reports its clients only when it
+        answers the leader's next ping. If the follower dies before, the leader last heard of us at our proof before
+        that one, which is a sixth of the timeout older: the last third of the timeout covers that. If a process was
+        frozen, and its server dies right after it continues, the leader may have heard of it only long before. So after
+        a gap the second proof is the first that counts, because its server has long reported the one before to the
+        leader. The leader checks each session that connects, and restarts its time."""
         while True:
             asked_at = time.monotonic()
             await self.multi(operations, limit)
@@ -298,7 +297,7 @@ class ZooKeeper(LockService):
         self._granted = seconds
 
     def _note_problem(self, record: logging.LogRecord) -> bool:
-        """Keeps kazoo's last complaint for our own errors; the session tells of its states itself."""
+        """Keeps kazoo's last complaint for our own errors; the session reports its states itself."""
         message = record.getMessage()
         if record.exc_info and record.exc_info[1]:
             message = f"{message}: {record.exc_info[1]}"

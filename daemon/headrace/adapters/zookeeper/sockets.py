@@ -1,4 +1,5 @@
-"""Connects to a ZooKeeper server, plain or encrypted, in kazoo's thread: within a limit, and leaving no sockets."""
+"""Connects to a ZooKeeper server, plain or encrypted, in kazoo's thread: within a time limit, and without leaking
+sockets."""
 
 from __future__ import annotations
 
@@ -11,11 +12,10 @@ from headrace.tls import client_context
 
 
 class Connector:
-    """Called in place of kazoo's own function, which gives each server the whole session timeout to accept, so that one
-    dead machine costs the session, and which leaves a socket open when an encrypted connection fails.
+    """Replaces kazoo's own function, which gives each server the whole session timeout to accept, so that one dead
+    machine costs the session, and which leaves a socket open when an encrypted connection fails.
 
-    Raises LockServiceError when a file of the TLS settings can't be used.
-    """
+    Raises LockServiceError if a file of the TLS settings can't be used."""
 
     def __init__(self, settings: ZooKeeperSettings) -> None:
         self._limit = max(1.0, settings.session_timeout / 2 / len(settings.hosts))
@@ -26,7 +26,7 @@ class Connector:
     def __call__(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: Any
     ) -> socket.socket:
-        """A connected socket. Raises OSError; kazoo tries the next server then."""
+        """Returns a connected socket. Raises OSError; kazoo tries the next server then."""
         limit = self._limit if timeout is None else min(timeout, self._limit)
         plain = socket.create_connection(address, limit)
         try:

@@ -1,7 +1,6 @@
-"""Canal's protobuf entries (com.alibaba.otter.canal.protocol.CanalEntry): a rows event, statement or mark each.
+"""Canal's protobuf entries (com.alibaba.otter.canal.protocol.CanalEntry): one for each rows event, statement or mark.
 
-A message is a packet of one entry (CanalPacket), as Canal writes it to brokers with `canal.mq.flatMessage = false`.
-"""
+A message is a packet of one entry (CanalPacket), as Canal writes it to brokers with `canal.mq.flatMessage = false`."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ _BINARY: dict[str, Callable[[bytes], bytes]] = {
     "latin1": lambda value: value.decode("latin-1").encode(),
 }
 _BEFORE, _AFTER = b"\x0a", b"\x12"
-"""Which of a row's two lists a column goes into."""
+"""The row's list that a column belongs to."""
 _UPDATED, _IS_NULL = b"\x28\x01", b"\x30\x01"
 _MYSQL, _UTF8 = 2, "UTF-8"
 _SIGNED = {
@@ -44,8 +43,8 @@ _SIGNED = {
     "int": (4, 0x7FFFFFFF),
     "bigint": (-5, 0x7FFFFFFFFFFFFFFF),
 }
-"""java.sql.Types of integers as signed ones, and the largest value: to Canal an unsigned column has another type only
-where its value is larger."""
+"""java.sql.Types of integers as signed ones, and the largest value: in Canal an unsigned column has another type only
+if its value is larger."""
 _NULL_TYPES = {"set": 2004, "json": 1111}
 """java.sql.Types that Canal gives to NULL."""
 _OPERATIONS = {Operation.INSERT: pb.INSERT, Operation.UPDATE: pb.UPDATE, Operation.DELETE: pb.DELETE}
@@ -57,7 +56,7 @@ def _written(message: Any) -> bytes:
 
 
 class _Column:
-    """What is the same in every value of a column."""
+    """The constant parts of a column's values."""
 
     def __init__(
         self, index: int, column: Column, key: bool, sql_type: int, null_type: int, binary: Callable[[bytes], bytes]
@@ -71,12 +70,12 @@ class _Column:
         self._null = self.null_head + _IS_NULL + self.tail, self.null_head + _UPDATED + _IS_NULL + self.tail
 
     def native(self) -> tuple[bytes, bytes, bytes, tuple[int, bytes] | None]:
-        """What is before a value, after it, and before NULL; and what is before a value that is no larger than a
-        number."""
+        """Returns what is before a value, after it, and before NULL; and what is before a value that is no larger than
+        a number."""
         return self.head, self.tail, self.null_head, None
 
     def cell(self, value: Any, updated: bool) -> bytes:
-        """A CanalEntry.Column."""
+        """Returns a CanalEntry.Column."""
         if value is None:
             return self._null[updated]
         text, mark = self.text(value), _UPDATED if updated else b""
@@ -86,7 +85,7 @@ class _Column:
 
 
 class _Unsigned(_Column):
-    """A column of unsigned integers, whose type in java.sql.Types Canal tells by the value."""
+    """A column of unsigned integers, whose type in java.sql.Types depends in Canal on the value."""
 
     def __init__(
         self, index: int, column: Column, key: bool, sql_type: int, null_type: int, binary: Callable[[bytes], bytes]
@@ -105,7 +104,7 @@ class _Unsigned(_Column):
 
 
 def _text_of(column: Column, binary: Callable[[bytes], bytes]) -> Callable[[Any], bytes]:
-    """What prints a column's values that are not NULL."""
+    """Returns a function that prints a column's values that are not NULL."""
     if column.kind in NUMBERS_AND_TIMES:
         return lambda value: str(value).encode()
     if (fixed := fixed_decimals(column)) is not None:
@@ -122,7 +121,7 @@ def _text_of(column: Column, binary: Callable[[bytes], bytes]) -> Callable[[Any]
 
 
 class _Table:
-    """What is the same in every entry of one table schema."""
+    """The constant parts of a table schema's entries."""
 
     def __init__(
         self, schema: TableSchema, binary: str, enum_index: bool, keys: Sequence[int], *, by_value: bool
@@ -137,7 +136,7 @@ class _Table:
         self.header = _header_of(schema.schema, schema.table)
 
     def row(self, operation: Operation, row: Row, before: Row | None) -> bytes:
-        """A CanalEntry.RowData, as a field of RowChange."""
+        """Returns a CanalEntry.RowData, as a field of RowChange."""
         if operation is Operation.DELETE:
             image = self._image(_BEFORE, row, None, changed=False)
         elif before is None:
@@ -161,8 +160,8 @@ def _header_of(schema: str, table: str) -> bytes:
 
 
 class EntryFormat(ValueFormat):
-    """One entry a rows event, or one a row; statements and marks are entries, too. With `whole_seconds` they are
-    Canal's also where it has odd ways: times are those at which the statements began, CREATE VIEW and DROP VIEW have no
+    """One entry a rows event, or one a row; statements and marks are entries, too. With `whole_seconds` they equal
+    Canal's also in its peculiarities: times are those at which the statements began, CREATE VIEW and DROP VIEW have no
     entry, and the type of some columns depends on the value. Each header has the property `_pos`, the number of the
     first row."""
 
@@ -260,7 +259,7 @@ class EntryFormat(ValueFormat):
         )
 
     def _packet(self, header: bytes, kind: int, store: bytes) -> bytes:
-        """The packet of one entry; its number is that of the batch."""
+        """Returns the packet of one entry; its number is that of the batch."""
         self.number += 1
         return packet_of(self.number, header, kind, store)
 

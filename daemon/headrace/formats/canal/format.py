@@ -20,7 +20,7 @@ INDEX_SQL_TYPES = {"enum": 4, "set": -7}
 
 
 class _Table(RowText):
-    """What is the same in every message of one table schema."""
+    """The constant parts of a table schema's messages."""
 
     def __init__(self, schema: TableSchema, texts: Texts, enum_index: bool, numbers_of_keys: Sequence[int]) -> None:
         printers = [texts.printer(column) for column in schema.columns]
@@ -34,16 +34,16 @@ class _Table(RowText):
         pk = _json(keys) if keys else "null"
         self.tail = f',"pkNames":{pk},"sql":"","sqlType":{_json(numbers)},"table":{_json(schema.table)},"ts":'
         self.bytes = self.middle.encode(), self.types.encode(), self.tail.encode()
-        """The same as bytes: only what changes from message to message is encoded for each."""
+        """The same as bytes: for each message only what varies is encoded."""
 
     @property
     def constants(self) -> tuple[str, str, str]:
-        """What stands between the parts of a message that change."""
+        """Returns the constant parts between the variable ones of a message."""
         return self.middle, self.types, self.tail
 
     def old(self, before: Row, after: Row) -> str:
-        """The old values of the columns that changed, as far as they are known."""
-        # What did not change is mostly the very same object (see rowcode.make_decoder), which is told before it is
+        """Returns the old values of the columns that changed, as far as they are known."""
+        # Unchanged values are mostly the same object (see rowcode.make_decoder), which is checked before they are
         # compared.
         changed = [
             name + self.cell(printer, a)
@@ -53,7 +53,7 @@ class _Table(RowText):
         return "{" + ",".join(changed) + "}"
 
     def olds(self, before: Sequence[Row], after: Sequence[Row]) -> list[str]:
-        """The old values of each row, of the columns that changed in any, as far as they are known."""
+        """Returns the old values of each row, of the columns that changed in any, as far as they are known."""
         changed = [
             i
             for i in range(len(self.names))
@@ -81,12 +81,12 @@ class CanalFormat(ValueFormat):
         """`uniform`: in `old` all rows of a message have the same columns."""
         texts, self._uniform = Texts(binary), uniform
         self.table = per_schema(lambda schema: _Table(schema, texts, enum_index, self._keys(schema)))
-        """What is the same in every message of a table schema."""
+        """The constant parts of a table schema's messages."""
         self._binary = binary
         self.number = 0
 
     def _keys(self, schema: TableSchema) -> Sequence[int]:
-        """The numbers of the columns that pkNames has."""
+        """Returns the numbers of the columns in pkNames."""
         return schema.keys
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
@@ -115,7 +115,7 @@ class CanalFormat(ValueFormat):
         )
 
     def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
-        """Only the row, its old values, the id and `_pos` differ from message to message."""
+        """Prints only what differs between messages: the row, its old values, the id and `_pos`."""
         table = self.table(change.schema)
         middle, types, tail = table.bytes
         head = b'],%b%d,"gtid":"%b","id":' % (middle, change.commit_time_us // 1000, change.gtid.encode())
@@ -144,7 +144,7 @@ class CanalFormat(ValueFormat):
         return NativeTable(columns, ("canal", *table.constants, self._compat, self._uniform, "", []))
 
     def split(self, value: bytes, room: int) -> list[tuple[int, bytes]]:
-        """All values of rows are texts, so reading and writing them again changes none."""
+        """Splits a message: all values of rows are texts, so parsing and printing them again changes none."""
         try:
             message = orjson.loads(value)
         except orjson.JSONDecodeError:
@@ -157,7 +157,7 @@ class CanalFormat(ValueFormat):
             sizes = [size + len(orjson.dumps(old)) + 1 for size, old in zip(sizes, olds, strict=True)]
         around = len(value) - sum(sizes)
         parts, first, size = [], 0, around
-        for i, more in enumerate((*sizes, room)):  # the last one stands for the end
+        for i, more in enumerate((*sizes, room)):  # the last one marks the end
             if i > first and size + more > room:
                 parts.append((first, _part(message, first, i)))
                 first, size = i, around
@@ -165,12 +165,12 @@ class CanalFormat(ValueFormat):
         return parts
 
     def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
-        """A message like those of rows, without rows, keys and types. A RENAME has the new name."""
+        """Returns a message like those of rows, without rows, keys and types. A RENAME has the new name."""
         text = self._bare(*named_by(change), str(change.kind), change.is_ddl, change.sql, change, now_ms)
         return [Messages([text], [None], [0])]
 
     def mark(self, mark: TransactionMark, now_ms: int) -> list[Messages]:
-        """Canal's flat messages have none; the types are those of its entries."""
+        """Returns a message that Canal's flat format lacks; the types are those of its entries."""
         kind = "TRANSACTIONBEGIN" if mark.begin else "TRANSACTIONEND"
         return [Messages([self._bare("", "", kind, False, "", mark, now_ms)], [None], [0])]
 
@@ -186,7 +186,7 @@ class CanalFormat(ValueFormat):
 
 
 def named_by(change: SchemaChange) -> tuple[str, str]:
-    """Schema and table that a message about a statement names: of a RENAME the new ones."""
+    """Returns the schema and table in a message about a statement: for a RENAME the new ones."""
     where = (change.schema, change.table)
     if change.kind is DdlKind.RENAME:
         return next(((of.schema, of.table) for of in change.tables if of.renamed_from == where), where)
@@ -194,7 +194,7 @@ def named_by(change: SchemaChange) -> tuple[str, str]:
 
 
 def _part(message: dict[str, Any], first: int, end: int) -> bytes:
-    """Some rows of a message; `id` stays, as that of one change."""
+    """Returns some rows of a message; `id` is kept, as that of one change."""
     part = message | {"data": message["data"][first:end]}
     if message["old"] is not None:
         part["old"] = message["old"][first:end]
@@ -213,14 +213,14 @@ class CompatFormat(CanalFormat):
     _compat = True
 
     def _keys(self, schema: TableSchema) -> Sequence[int]:
-        """Canal has them in the order of the table's columns, and none for a unique key."""
+        """Returns them in the order of the table's columns, and none for a unique key, as Canal does."""
         return () if schema.promoted else sorted(schema.keys)
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
         return _without_pos(super().encode(_whole_seconds(change), now_ms))
 
     def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
-        """Canal reads CREATE VIEW and DROP VIEW, and has nothing to say of them."""
+        """Returns none for CREATE VIEW and DROP VIEW, as Canal does."""
         return [] if change.view and not change.alters else super().schema_change(change, now_ms)
 
     def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
@@ -229,7 +229,7 @@ class CompatFormat(CanalFormat):
     def _bare(
         self, schema: str, table: str, kind: str, ddl: bool, sql: str, of: SchemaChange | TransactionMark, now_ms: int
     ) -> bytes:
-        """Canal calls every statement a DDL that is not DML."""
+        """Returns a message without rows. Canal calls every statement a DDL that is not DML."""
         ddl = ddl or (isinstance(of, SchemaChange) and of.category != "dml")
         return _without_pos(super()._bare(schema, table, kind, ddl, sql, _whole_seconds(of), now_ms))
 

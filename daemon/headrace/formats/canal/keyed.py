@@ -1,4 +1,4 @@
-"""Canal's flat JSON, a message a row with a key: for topics that are compacted."""
+"""Canal's flat JSON, one keyed message a row: for compacted topics."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ PRIMARY_KEY = "$pk$"
 
 class KeyedCanalFormat(KeyedFormat):
     """The messages of another format, with the key `{"database":...,"table":...,"key":{...}}`. A tombstone follows each
-    DELETE, and each UPDATE that changes the key, with the key of before."""
+    DELETE, and each UPDATE that changes the key, with the old key."""
 
     def __init__(self, plain: CanalFormat, columns: Sequence[str]) -> None:
-        """`columns`: the names of the key's, or `$pk$` for the primary key of each table."""
+        """`columns`: the names of the key's columns, or `$pk$` for the primary key of each table."""
         self._plain, self._names = plain, columns
         self._key = per_schema(self._key_of)
 
     @property
     def number(self) -> int:
-        """Of the last message; a tombstone has none."""
+        """Returns the number of the last message; a tombstone has none."""
         return self._plain.number
 
     @number.setter
@@ -40,7 +40,7 @@ class KeyedCanalFormat(KeyedFormat):
                 raise ValueError(f"it publishes no column {name}, which [message] key names")
 
     def _columns(self, schema: TableSchema) -> list[int]:
-        """The numbers of the key's columns; none for a table without a primary key."""
+        """Returns the numbers of the key's columns; none for a table without a primary key."""
         numbers = {column.name.lower(): i for i, column in enumerate(schema.columns)}
         columns = [schema.keys if name == PRIMARY_KEY else [numbers.get(name.lower())] for name in self._names]
         return [number for some in columns for number in some if number is not None]
@@ -90,7 +90,7 @@ class KeyedCanalFormat(KeyedFormat):
         return made
 
     def record_key(self, schema: TableSchema) -> None:
-        """Partitions go by the text of the primary key, as without keys."""
+        """Returns None: partitions are chosen by the text of the primary key, as without keys."""
 
     def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
         return [
@@ -102,7 +102,8 @@ class KeyedCanalFormat(KeyedFormat):
         return [self._keyed(one, "", "", "TRANSACTION") for one in self._plain.mark(mark, now_ms)]
 
     def _keyed(self, made: Messages, schema: str, table: str, kind: str) -> Messages:
-        """A key of its own for each kind, so that compaction keeps the last TRUNCATE of a table whatever follows it."""
+        """Uses a separate key for each kind, so that compaction keeps the last TRUNCATE of a table whatever follows
+        it."""
         key = f'{{"database":{quote(schema)},"table":{quote(table)},"type":{quote(kind)}}}'
         made.keys = [key.encode() for _ in made.values]
         return made

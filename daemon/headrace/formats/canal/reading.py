@@ -1,4 +1,4 @@
-"""Canal's flat messages read back: what each says of the rows of one table."""
+"""Reads back Canal's flat messages about the rows of one table."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ _ROWS = frozenset({"INSERT", "UPDATE", "DELETE"})
 
 
 class CanalReader(MessageReader):
-    """Row i of a message has the version `_pos` + i; without `_pos` that of the message, where the sink keeps it."""
+    """Reads the messages. Row i of a message has the version `_pos` + i; without `_pos` that of the message, if the
+    sink keeps it."""
 
     def __init__(self, schema: str, table: str, keys: Sequence[str]) -> None:
         self._schema, self._table, self._keys = schema, table, keys
         self._mark = b'"table":' + orjson.dumps(table)
-        """What every message about the table contains, so that others need not be parsed."""
+        """A part of every message about the table, so that others need not be parsed."""
 
     def read(self, message: Published) -> Sequence[RowTold]:
         value = message.value

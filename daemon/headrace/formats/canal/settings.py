@@ -45,16 +45,16 @@ class CanalValueSettings(MessageSettings):
 
     @property
     def enum_index(self) -> bool:
-        """Whether ENUM and SET are published as numbers."""
+        """Returns whether ENUM and SET are published as numbers."""
         return self._chosen("enum", "index") == "index"
 
     @property
     def binary_text(self) -> str:
-        """How Canal's format prints binary strings."""
+        """Returns how Canal's format prints binary strings."""
         return self._chosen("binary", "latin1")
 
     def _chosen(self, key: str, canals: str) -> str:
-        """What is given counts before what `compat` says."""
+        """Returns a given value, which has precedence over that of `compat`."""
         given = key in self.model_fields_set or self.compat == "none"
         return str(getattr(self, key)) if given else canals
 

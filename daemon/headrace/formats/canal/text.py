@@ -1,4 +1,4 @@
-"""Values as the JSON strings of Canal's messages."""
+"""Prints values as the JSON strings of Canal's messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BINARY: dict[str, Callable[[bytes], str]] = {
     "hex": lambda value: f'"{hexlify(value).decode()}"',
     "latin1": lambda value: quote(value.decode("latin-1")),
 }
-"""By [message] binary. Only latin1 can hold what JSON escapes."""
+"""By [message] binary. Only latin1 can contain characters that JSON escapes."""
 _NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "bit", "decimal"})
 _TIMES = frozenset({"date", "datetime", "timestamp", "time", "year"})
 NUMBERS_AND_TIMES = _NUMBERS | _TIMES
@@ -31,15 +31,15 @@ _DECIMALS = re.compile(r"(float|double)\(\d+,(\d+)\)")
 
 
 def fixed_decimals(column: Column) -> Callable[[float], str] | None:
-    """What prints a FLOAT(m,d) or DOUBLE(m,d), which have as many decimals as they are declared with; None for other
-    columns. Their digits are those of the shortest text that means the number, as far as they go, and then zeros."""
+    """Returns a function that prints a FLOAT(m,d) or DOUBLE(m,d) with its declared number of decimals; None for other
+    columns. The digits are those of the shortest text for the number, followed by zeros."""
     found = _DECIMALS.match(column.mysql_type)
     if found is None:
         return None
     kind, decimals = found[1], int(found[2])
 
     def text(value: float) -> str:
-        if kind == "float":  # what came is the shortest text of the FLOAT; the server rounds its exact value
+        if kind == "float":  # the value has the shortest text of the FLOAT; the server rounds its exact value
             (value,) = struct.unpack("<f", struct.pack("<f", value))
         shortest = Decimal(repr(value))
         if -int(shortest.as_tuple().exponent) <= decimals:
@@ -50,13 +50,13 @@ def fixed_decimals(column: Column) -> Callable[[float], str] | None:
 
 
 class Texts:
-    """How values become text, by [message] binary."""
+    """Prints values as text, by [message] binary."""
 
     def __init__(self, binary: str) -> None:
         self.style, self.binary = binary, _BINARY[binary]
 
     def text_of(self, value: Any) -> str:
-        """A value of any type: everything but NULL is a JSON string."""
+        """Returns the text of a value of any type: everything but NULL is a JSON string."""
         if value is None:
             return "null"
         if type(value) is str:
@@ -68,7 +68,7 @@ class Texts:
         return f'"{value}"'
 
     def printer(self, column: Column) -> Printer:
-        """The function for a column's values that are not NULL."""
+        """Returns the function for a column's values that are not NULL."""
         kind = column.kind
         if kind in NUMBERS_AND_TIMES:
             return quoted
@@ -78,14 +78,14 @@ class Texts:
             return lambda value: f'"{fixed(value)}"'
         if kind in _FLOATS:
             return lambda value: f'"{float_text(value)}"'
-        return self.text_of  # as for ENUM and SET: labels, or numbers when asked for
+        return self.text_of  # as for ENUM and SET: labels, or numbers if configured
 
 
 def has_fixed_decimals(column: Column) -> bool:
-    """Whether a column is a FLOAT(m,d) or DOUBLE(m,d)."""
+    """Returns whether a column is a FLOAT(m,d) or DOUBLE(m,d)."""
     return _DECIMALS.match(column.mysql_type) is not None
 
 
 def quoted(value: Any) -> str:
-    """A value whose text needs no escape."""
+    """Returns a value whose text needs no escape."""
     return f'"{value}"'

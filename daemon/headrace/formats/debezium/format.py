@@ -29,14 +29,14 @@ from headrace.model import (
 from headrace.ports.format import KeyedFormat, Messages, NativeTable, per_schema
 
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
-"""Headers of the delete and the create that a changed primary key becomes."""
+"""Headers of the delete and the create that are made from a changed primary key."""
 _NO_VALUE = (None, ABSENT)
 _Value = Callable[[str, str, str, int], bytes]
-"""Prints a message's value: op, both rows as JSON, and which row of the change it is."""
+"""Prints a message's value: op, both rows as JSON, and the index of the row in the change."""
 
 
 class _Table(RowText):
-    """What is the same in every message of one table schema: schemas, names and printers."""
+    """The constant parts of a table schema's messages: schemas, names and printers."""
 
     structured: ClassVar = {geometry: large_geometry, point: large_point}
 
@@ -61,7 +61,7 @@ class _Table(RowText):
             self.key_head, self.tail = f'{{"schema":{schemas.dump(key)},"payload":', "}"
 
     def key(self, row: Row) -> bytes | None:
-        """The record's key; None for a table without a primary key."""
+        """Returns the record's key; None for a table without a primary key."""
         if not self.keys:
             return None
         parts = [self.names[i] + ("null" if row[i] in _NO_VALUE else self.printers[i](row[i])) for i in self.keys]
@@ -69,7 +69,7 @@ class _Table(RowText):
 
 
 class DebeziumFormat(KeyedFormat):
-    """One message a row. Keeps the count of the transaction under way when there is a topic for transactions."""
+    """One message a row. Keeps the count of the open transaction if there is a topic for transactions."""
 
     def __init__(self, settings: DebeziumSettings) -> None:
         self._settings = settings
@@ -77,17 +77,17 @@ class DebeziumFormat(KeyedFormat):
         self._tombstones = "tombstone" in settings.deletes if settings.unwrap else settings.tombstones
         self._writes_deletes = not settings.unwrap or "rewrite" in settings.deletes
         self._counts: dict[str, int] = {}
-        """Events of the transaction under way, by table."""
+        """Events of the open transaction, by table."""
         self._total = 0
         self._python = settings.unwrap or settings.query
-        """Whether an option is on that native code does not know."""
+        """Whether an option is on that native code does not support."""
         self._query, self._query_at = "null", ("", 0)
-        """The statement that rows are made by, as JSON, and the transaction that it belongs to."""
+        """The statement that made the rows, as JSON, and its transaction."""
 
     def _source(
         self, origin: Origin, schema: str, table: str, us: int, gtid: str, snapshot: str = "false", query: str = "null"
     ) -> tuple[str, str]:
-        """The source block in two halves, with the row's number to go between them."""
+        """Returns the source block in two halves; the row's number goes between them."""
         return (
             f'{{"version":"{__version__}","connector":"mysql","name":{quote(self._settings.name)},"ts_ms":{us // 1000}'
             f',"snapshot":"{snapshot}","db":{quote(schema)},"sequence":null,"ts_us":{us},"ts_ns":{us * 1000}'
@@ -128,7 +128,7 @@ class DebeziumFormat(KeyedFormat):
             self._query_of(change) if self._settings.query and read is None else "null",
         )
         transaction = ""
-        if self._settings.transaction_topic and read is None:  # rows of a snapshot belong to none
+        if self._settings.transaction_topic and read is None:  # rows of a snapshot belong to no transaction
             transaction = self._transaction_id(change.gtid, change.origin)
         row = table.unusual_row if change.partial or change.large else table.row
         row_indexes = change.row_indexes
@@ -174,7 +174,7 @@ class DebeziumFormat(KeyedFormat):
         return made
 
     def _unwrapped(self, table: _Table, change: RowsChange, source: str, now_ms: int) -> _Value:
-        """Prints the row itself, with the fields that are asked for."""
+        """Returns a function that prints the row itself, with the configured fields."""
         event = {"source": orjson.loads(source), "ts_ms": now_ms, "ts_us": now_ms * 1000, "ts_ns": now_ms * 1_000_000}
         wanted = [schemas.added_field(name) for name in self._settings.add_fields]
         numbered = change.row_indexes
@@ -193,7 +193,7 @@ class DebeziumFormat(KeyedFormat):
         return value
 
     def _link(self, made: Messages, table: _Table, row: Row, other: Row, *, gone: bool) -> None:
-        """Half of an update whose halves go to different partitions: says what the other half's key is."""
+        """Adds the other half's key to half of an update whose halves go to different partitions."""
         key, name = table.key(_filled(other, row)), NEW_KEY if gone else OLD_KEY
         if key is not None and made.keys and key != made.keys[0]:
             made.headers = dict.fromkeys(range(len(made.values)), (name, key))
@@ -238,7 +238,8 @@ class DebeziumFormat(KeyedFormat):
     # -- schema changes -------------------------------------------------------------------------------------------
 
     def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
-        """Only DDL has messages, one for each table that a RENAME names. The text of DML is that of the rows behind."""
+        """Returns the messages of DDL, one for each table that a RENAME names. Other statements have none; the text of
+        DML is that of the following rows."""
         if change.category == "dml":
             self._query, self._query_at = quote(change.sql), (change.origin.file, change.origin.transaction)
         if not self._settings.schema_topic or not change.is_ddl:
@@ -274,7 +275,7 @@ class DebeziumFormat(KeyedFormat):
 
 
 def _rename(of: TableChange) -> str:
-    """A statement for one of the tables that a RENAME TABLE names."""
+    """Returns a statement for one of the tables that a RENAME TABLE names."""
     old, new = (".".join(f"`{part.replace('`', '``')}`" for part in name) for name in _names_of(of))
     return f"RENAME TABLE {old} TO {new}"
 
@@ -289,5 +290,5 @@ def _same_key(keys: Iterable[int], before: Row, after: Row) -> bool:
 
 
 def _filled(before: Row, after: Row) -> Row:
-    """The old row with the new one's values where it has none: what the image lacks did not change."""
+    """Returns the old row, with the new one's values for missing ones: what the image lacks did not change."""
     return tuple(b if a is ABSENT else a for a, b in zip(before, after, strict=True))

@@ -1,4 +1,4 @@
-"""Debezium's change events read back: what each says of the rows of one table."""
+"""Reads back Debezium's change events about the rows of one table."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _COMMITTED = re.compile(rb'"source":\{[^{}]{0,300}?"ts_ms":([0-9]{1,15})[,}]')
 
 
 class DebeziumReader(MessageReader):
-    """A message has no version of its own: it is that which the sink keeps beside it, or the later message counts.
+    """Reads the messages. A message has no version of its own: it is the one that the sink keeps, or the later message
+    counts.
 
-    A tombstone says of which table it is by its key's schema only. Without schemas it is passed over: the delete before
-    it has said the same, and what compaction takes away before a tombstone is all that there was of its key.
-    """
+    A tombstone names its table only in its key's schema. Without schemas it is skipped: the delete before it has the
+    same meaning, and if compaction has removed that, there is nothing else of the key."""
 
     def __init__(self, schema: str, table: str, keys: Sequence[str]) -> None:
         self._schema, self._table, self._keys = schema, table, keys
         self._mark = f'"table":{quote(table)}'.encode()
-        """What every message about the table contains, so that others need not be parsed."""
+        """A part of every message about the table, so that others need not be parsed."""
         self._key_name = f".{schema}.{table}.Key"
 
     def read(self, message: Published) -> Sequence[RowTold]:
@@ -77,7 +77,7 @@ class DebeziumReader(MessageReader):
 
 
 def _columns(whole: dict[str, Any]) -> int:
-    """How many columns a row has by the message's schema; 0 when it has none."""
+    """Returns how many columns a row has by the message's schema; 0 if it has none."""
     for field in (whole.get("schema") or {}).get("fields", ()):
         if field.get("field") == "after":
             return len(field["fields"])

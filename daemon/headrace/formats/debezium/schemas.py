@@ -11,12 +11,12 @@ Schema = dict[str, Any]
 
 
 def dump(schema: Schema) -> str:
-    """A schema as text."""
+    """Returns a schema as text."""
     return orjson.dumps(schema).decode()
 
 
 def fields(text: str) -> list[Schema]:
-    """Fields of plain types, each written as `name:type`, with a `?` behind it when it is optional."""
+    """Returns fields of plain types, each given as `name:type`, with a `?` at its end if it is optional."""
     pairs = (word.split(":") for word in text.split())
     return [{"type": kind.rstrip("?"), "optional": kind.endswith("?"), "field": name} for name, kind in pairs]
 
@@ -26,7 +26,7 @@ def _strings(name: str) -> Schema:
 
 
 def struct(name: str, fields: list[Schema], *, version: int = 0, optional: bool = False, of: str = "") -> Schema:
-    """A struct; `of` is its name as a field of another."""
+    """Returns a struct; `of` is its name as a field of another."""
     made: Schema = {"type": "struct", "fields": fields, "optional": optional}
     if name:
         made["name"] = name
@@ -38,7 +38,7 @@ def struct(name: str, fields: list[Schema], *, version: int = 0, optional: bool 
 
 
 def placed(schema: Schema, name: str, *, optional: bool) -> Schema:
-    """A column's schema as a field: `optional` stands before the name, `field` at the end."""
+    """Returns a column's schema as a field: `optional` comes before the name, `field` at the end."""
     made = {key: schema[key] for key in ("type", "fields", "items") if key in schema}
     made["optional"] = optional
     return {**made, **schema, "field": name}
@@ -75,7 +75,7 @@ _TRANSACTION = struct(
 
 
 def envelope(prefix: str, columns: list[Schema]) -> Schema:
-    """The value of a change of a row; `prefix` is name.schema.table."""
+    """Returns the value of a change of a row; `prefix` is name.schema.table."""
     value = f"{prefix}.Value"
     return struct(
         f"{prefix}.Envelope",
@@ -95,8 +95,8 @@ _ENVELOPE_FIELDS = {one["field"]: one for one in fields("op:string ts_ms:int64? 
 
 
 def added_field(name: str) -> tuple[str, str, Schema]:
-    """A field that rows without an envelope get: which struct has it ("" for the envelope), its name there, and its
-    schema under the name that it gets. A bare name is looked for in the envelope first. Raises LookupError."""
+    """Returns a field that is added to rows without an envelope: its struct ("" for the envelope), its name there, and
+    its schema under its new name. A bare name is first searched in the envelope. Raises LookupError."""
     struct_, _, field = name.rpartition(".")
     if struct_ not in ("", "source"):
         raise LookupError(name)
@@ -107,7 +107,7 @@ def added_field(name: str) -> tuple[str, str, Schema]:
 
 
 def row_of(prefix: str, columns: list[Schema], names: Sequence[str], *, deleted: bool) -> Schema:
-    """The value of a row without an envelope."""
+    """Returns the value of a row without an envelope."""
     added = [added_field(name)[2] for name in names]
     if deleted:
         added.append({"type": "string", "optional": True, "field": "__deleted"})
@@ -133,7 +133,7 @@ TRANSACTION = (
         version=1,
     ),
 )
-"""Of key and value."""
+"""The schemas of key and value."""
 _COLUMN = struct(
     "io.debezium.connector.schema.Column",
     [
@@ -169,4 +169,4 @@ SCHEMA_CHANGE = (
         version=1,
     ),
 )
-"""Of key and value."""
+"""The schemas of key and value."""

@@ -28,14 +28,14 @@ _JDBC = {
     "varbinary": -3,
     **dict.fromkeys(("tinyblob", "blob", "mediumblob", "longblob"), 2004),
 }
-"""java.sql.Types as Debezium's parser of DDL gives them; all other types are OTHER."""
+"""java.sql.Types as Debezium's parser of DDL returns them; all other types are OTHER."""
 _OTHER = 1111
 _SIZES = re.compile(r"\((\d+)(?:,(\d+))?\)")
 
 
 def table_changes(changes: tuple[TableChange, ...], *, alters: bool) -> list[dict[str, Any]]:
-    """The list of `tableChanges`: what changed a table's description. A TRUNCATE is no part of it, nor are CREATE INDEX
-    and DROP INDEX; an ALTER TABLE is, whatever it did."""
+    """Returns the list of `tableChanges`: the changes of a table's description. It does not include a TRUNCATE, CREATE
+    INDEX or DROP INDEX, but every ALTER TABLE."""
     left_out = _ROWS_ONLY if alters else _NOT_DESCRIBED
     return [_change(change) for change in changes if change.kind not in left_out]
 
@@ -58,7 +58,7 @@ def _table(schema: TableSchema) -> dict[str, Any]:
 def _column(column: Column, position: int) -> dict[str, Any]:
     kind = column.kind
     sizes = _SIZES.search(column.mysql_type) if kind not in ("enum", "set") else None
-    # What stands in brackets has fields of its own; MySQL writes types in lower case, Debezium in capitals.
+    # What is in parentheses has its own fields; MySQL writes types in lower case, Debezium in capitals.
     name = re.sub(r"\(.*\)", "", column.mysql_type, flags=re.DOTALL).upper()
     return {
         "name": column.name,

@@ -26,7 +26,7 @@ _GEOMETRIES |= {"geometrycollection", "geomcollection"}
 
 
 def field_of(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
-    """The schema of a column's values, without `optional` and `field`, and what prints them."""
+    """Returns the schema of a column's values, without `optional` and `field`, and their printer."""
     kind = column.kind
     if kind in _INTS:
         return _integer(column, settings)
@@ -51,7 +51,7 @@ def field_of(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printe
 
 
 def native_style(column: Column, settings: DebeziumSettings) -> tuple[Any, ...] | None:
-    """How native code prints a column's values, as field_of() does; None when it can't."""
+    """Returns how native code prints a column's values, as field_of() does; None if it can't."""
     kind, text = column.kind, ("text", "base64")
     if kind in _INTS and kind == "bigint" and column.unsigned:
         return ("unscaled",) if settings.bigint_unsigned == "precise" else ("wrapped",)
@@ -77,7 +77,7 @@ def native_style(column: Column, settings: DebeziumSettings) -> tuple[Any, ...] 
 
 
 def _is_numbered(column: Column) -> bool:
-    """Whether it is an ENUM or SET whose members nobody knows: its values are numbers."""
+    """Returns whether it is an ENUM or SET whose members are unknown: its values are numbers."""
     return column.kind in ("enum", "set") and not column.labels
 
 
@@ -89,7 +89,7 @@ def _named(kind: str, name: str, **parameters: str) -> Schema:
 
 
 def _text(value: Any) -> str:
-    """Texts; and whatever a type holds that nobody knew, never as something else than a string."""
+    """Prints texts, and values of unknown types, always as a string."""
     if isinstance(value, bytes):
         return f'"{b64encode(value).decode()}"'
     return quote(str(value))
@@ -110,7 +110,7 @@ def _integer(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printe
 
 
 def _decimal(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
-    """Values come as text with all digits of their scale."""
+    """Prints values, which come as text with all digits of their scale."""
     if settings.decimal == "string":
         return {"type": "string"}, quote
     if settings.decimal == "double":
@@ -124,7 +124,8 @@ def _decimal_schema(precision: int, scale: int) -> Schema:
 
 
 def _unscaled(value: int) -> str:
-    """The number without its point as Java's BigInteger writes it: two's complement, as few bytes as will do."""
+    """Returns the number without its point as Java's BigInteger writes it: two's complement, in as few bytes as
+    possible."""
     bits = (value if value >= 0 else ~value).bit_length()
     return f'"{b64encode(value.to_bytes(bits // 8 + 1, "big", signed=True)).decode()}"'
 
@@ -151,17 +152,17 @@ _POINT = fields("x:double y:double wkb:bytes? srid:int32?")
 
 
 def geometry(value: bytes) -> str:
-    """MySQL's own form is the SRID in 4 bytes little endian, and the well-known binary of OGC."""
+    """Prints MySQL's own form: the SRID in 4 bytes little endian, and the well-known binary of OGC."""
     return _geometry(f'"{b64encode(value[4:]).decode()}"', value[:4])
 
 
 def large_geometry(value: LargeValue) -> str:
-    """The same of a large one."""
+    """Does the same for a large one."""
     return _geometry(value.stand_in("base64", 4), value.head(4))
 
 
 def large_point(value: LargeValue) -> str:
-    """What no POINT is."""
+    """Refuses a large value: no POINT is large."""
     raise ValueError(f"a POINT has {value.size} bytes")
 
 
@@ -170,7 +171,7 @@ def _geometry(wkb: str, srid: bytes) -> str:
 
 
 def point(value: bytes) -> str:
-    """The same with both coordinates in front, which stand behind byte order and type."""
+    """Does the same, preceded by both coordinates, which follow byte order and type."""
     x, y = struct.unpack_from("<dd" if value[4] else ">dd", value, 9)
     return f'{{"x":{x!r},"y":{y!r},{geometry(value)[1:]}'
 
@@ -180,17 +181,18 @@ def point(value: bytes) -> str:
 
 @lru_cache(maxsize=65536)
 def days(text: str) -> int | None:
-    """Days since 1970-01-01 of a `YYYY-MM-DD`, by the Gregorian rule for all years from 0; None for no real day."""
+    """Returns the days since 1970-01-01 of a `YYYY-MM-DD`, by the Gregorian rule for all years from 0; None for an
+    invalid day."""
     year, month, day = int(text[:4]), int(text[5:7]), int(text[8:10])
     try:
-        # Python has no year 0; 400 is like it, a whole cycle of 146,097 days later.
+        # Python has no year 0; year 400 is like it, a whole cycle of 146,097 days later.
         return date(year or 400, month, day).toordinal() - 719163 - (0 if year else 146097)
     except ValueError:
         return None
 
 
 def micros_of_day(text: str) -> int:
-    """Microseconds of a `[-]HH:MM:SS[.f]`, where hours may have three digits."""
+    """Returns the microseconds of a `[-]HH:MM:SS[.f]`, where hours may have three digits."""
     sign, text = (-1, text[1:]) if text[0] == "-" else (1, text)
     whole, _, fraction = text.partition(".")
     hours, minutes, seconds = whole.split(":")
@@ -202,7 +204,7 @@ _ZONED_ZERO = '"1970-01-01T00:00:00Z"'
 
 
 def _zero(column: Column, epoch: str) -> str:
-    """What stands for a date that is none."""
+    """Returns the value for an invalid date."""
     return "null" if column.nullable else epoch
 
 
@@ -218,12 +220,12 @@ def _date(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
 
 
 def _is_fine(column: Column, settings: DebeziumSettings) -> bool:
-    """Whether a DATETIME is told in microseconds."""
+    """Returns whether a DATETIME is published in microseconds."""
     return column.length > 3 and settings.time_precision != "connect"
 
 
 def _is_fine_time(column: Column, settings: DebeziumSettings) -> bool:
-    """The same of a TIME."""
+    """Returns the same for a TIME."""
     mode = settings.time_precision
     return mode == "adaptive_time_microseconds" or (mode == "adaptive" and column.length > 3)
 
@@ -275,4 +277,4 @@ _OF_ONE_FORM: dict[str, tuple[Schema, Printer]] = {
     ),
     "year": (_named("int32", "io.debezium.time.Year"), lambda value: str(int(value))),
 }
-"""Types whose schema and text depend on neither the column nor the settings."""
+"""Types whose schema and text do not depend on the column or the settings."""

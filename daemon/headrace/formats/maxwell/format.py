@@ -1,4 +1,4 @@
-"""Maxwell's JSON: a message a row, with the record key that Maxwell gives it."""
+"""Maxwell's JSON: one message a row, with Maxwell's record key."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from headrace.ports.format import KeyedFormat, Messages, per_schema
 from headrace_common.numbers import float_text
 
 _NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "bit", "decimal"})
-"""Types whose text is a number of JSON."""
+"""Types whose text is a JSON number."""
 
 
 def _document(value: Any) -> str:
-    """A text that is JSON already."""
+    """Prints a text that is already JSON."""
     return str(value)
 
 
@@ -45,9 +45,9 @@ def _printer(column: Column) -> Printer:
 
 
 class _Table(RowText):
-    """What is the same in every message of one table schema."""
+    """The constant parts of a table schema's messages."""
 
-    # A piece of a large value is made for a JSON string, and a document is none.
+    # A piece of a large value is made for a JSON string, which a document is not.
     structured: ClassVar = {_document: LargeValue.__str__}
 
     def __init__(self, schema: TableSchema) -> None:
@@ -58,18 +58,18 @@ class _Table(RowText):
         self._key_names = [quote(f"pk.{schema.columns[i].name}") for i in schema.keys]
 
     def values(self, row: Row) -> list[str]:
-        """Those of the primary key."""
+        """Returns the values of the primary key."""
         return ["null" if row[i] is ABSENT else self.cell(self.printers[i], row[i]) for i in self.keys]
 
     def key(self, row: Row) -> bytes | None:
-        """The record's key; None for a table without a primary key."""
+        """Returns the record's key; None for a table without a primary key."""
         if not self.keys:
             return None
         cells = [f",{name}:{value}" for name, value in zip(self._key_names, self.values(row), strict=True)]
         return f"{self.head}{''.join(cells)}}}".encode()
 
     def old(self, before: Row, after: Row) -> str:
-        """The old values of the columns that changed, as far as they are known."""
+        """Returns the old values of the columns that changed, as far as they are known."""
         changed = [
             name + self.cell(printer, a)
             for name, printer, a, b in zip(self.names, self.printers, before, after, strict=True)
@@ -82,7 +82,7 @@ class MaxwellFormat(KeyedFormat):
     """Rows only: statements and marks have no messages."""
 
     def __init__(self, fields: Collection[str]) -> None:
-        """`fields`: those that Maxwell gives when it is asked to."""
+        """`fields`: Maxwell's optional fields."""
         self._fields, self._table = frozenset(fields), per_schema(_Table)
 
     def rows(self, change: RowsChange, now_ms: int) -> Messages:
@@ -109,7 +109,7 @@ class MaxwellFormat(KeyedFormat):
         return "".join(f',"{name}":{value}' for name, value in known.items() if name in self._fields)
 
     def record_key(self, schema: TableSchema) -> None:
-        """Partitions go by the text of the primary key."""
+        """Returns None: partitions are chosen by the text of the primary key."""
 
     def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
         return []

@@ -1,1 +1,1 @@
-"""Compares what another system and headrace publish at the same time, before the one replaces the other."""
+"""Compares what another system and headrace publish at the same time, before headrace replaces it."""

@@ -48,14 +48,14 @@ _SETS = (
     *("cp1252", "iso8859-2", "cp1250", "cp1251", "koi8-r", "koi8-u", "cp866", "cp850", "cp852", "iso8859-7"),
     *("iso8859-8", "iso8859-9", "iso8859-13", "cp1256", "cp1257", "tis-620", "mac-roman", "mac-latin2"),
 )
-"""Those that a column may have, as Python names them."""
+"""Sets that a column may have, as Python names them."""
 _READ_AS = ("utf-8", "latin-1", "cp1252", "gbk")
-"""Those that Canal may read texts in."""
+"""Character sets in which Canal may read texts."""
 _FAR = timedelta(hours=14)
 
 
 class CanalRules:
-    """The rules; `binary` and `enum_index` are how our messages have binary strings, ENUM and SET."""
+    """The rules; `binary` and `enum_index` are the forms of binary strings, ENUM and SET in our messages."""
 
     def __init__(self, binary: BinaryForm = "base64", *, enum_index: bool = False) -> None:
         self._binary, self._enum_index = binary, enum_index
@@ -162,7 +162,7 @@ def _is_binary(word: str) -> bool:
 
 
 def _bytes_of(text: str, form: BinaryForm) -> bytes:
-    """Raises ValueError."""
+    """Returns the bytes of a text. Raises ValueError."""
     match form:
         case "base64":
             return base64.b64decode(text, validate=True)
@@ -173,7 +173,7 @@ def _bytes_of(text: str, form: BinaryForm) -> bytes:
 
 
 def _key_text(type_: str, value: Any, form: BinaryForm) -> Any:
-    """A key's value without what both systems write in their own ways."""
+    """Returns a key's value without the differences in writing of both systems."""
     if not isinstance(value, str):
         return value
     if _is_binary(word := _word(type_)):
@@ -186,7 +186,7 @@ def _key_text(type_: str, value: Any, form: BinaryForm) -> Any:
 
 
 def _word(type_: Any) -> str:
-    """A type without its length and attributes."""
+    """Returns a type without its length and attributes."""
     found = re.match(r"[a-z]+", str(type_).lower())
     return {"integer": "int", "numeric": "decimal"}.get(found[0], found[0]) if found else ""
 
@@ -209,7 +209,7 @@ def _type_number(theirs: Any, ours: Any, type_: str) -> str | None:
 
 
 def _number_of(type_: str, label: str) -> str:
-    """What Canal writes of an ENUM's or SET's value."""
+    """Returns what Canal writes for an ENUM's or SET's value."""
     members = [one.replace("''", "'") for one in re.findall(r"'((?:[^']|'')*)'", type_)]
     try:
         if _word(type_) == "enum":
@@ -227,7 +227,7 @@ def _same_number(theirs: str, ours: str, *, double: bool) -> bool:
 
 
 def _near(theirs: str, ours: str) -> bool:
-    """Whether two times are within a second of each other, whatever their sign."""
+    """Returns whether two times are within a second of each other, whatever their sign."""
     try:
         first, second = (
             sum(float(part) * unit for part, unit in zip(text.lstrip("-").split(":"), (3600, 60, 1), strict=True))
@@ -239,7 +239,7 @@ def _near(theirs: str, ours: str) -> bool:
 
 
 def _misread(theirs: str, ours: str) -> bool:
-    """Whether a text is another one's bytes, read in a wrong character set."""
+    """Returns whether a text has another one's bytes, read in a wrong character set."""
     wanted = _UNKNOWN.sub("\ufffd", theirs)
     for name in _SETS:
         try:
@@ -255,8 +255,8 @@ _UNKNOWN = re.compile("\ufffd+")
 
 
 def _canals_decimal(text: str) -> str:
-    """What Canal writes: digits after the point are stored by nines, and it leaves the last group out when that has
-    fewer and is zero."""
+    """Returns what Canal writes: decimals are stored in groups of nine digits, and it omits a last group that has fewer
+    and is zero."""
     whole, point, fraction = text.partition(".")
     rest = len(fraction) % 9
     if rest and fraction.endswith("0" * rest):
@@ -265,7 +265,7 @@ def _canals_decimal(text: str) -> str:
 
 
 def _shifted(theirs: str, ours: str) -> bool:
-    """Whether two times are the same in different zones."""
+    """Returns whether two times are the same in different zones."""
     try:
         apart = abs(datetime.fromisoformat(theirs) - datetime.fromisoformat(ours))
     except ValueError:

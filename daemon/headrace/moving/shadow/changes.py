@@ -1,4 +1,4 @@
-"""Reads messages of either system as single changes, with all that is compared of them."""
+"""Reads messages of either system as single changes, with all compared fields."""
 
 from __future__ import annotations
 
@@ -22,46 +22,46 @@ class Change:
     """One row's change, one statement, or one mark of a transaction."""
 
     table: str
-    """`schema.table`; of a statement the table or the schema, or NO_TABLE."""
+    """`schema.table`; for a statement the table or the schema, or NO_TABLE."""
     key: str
     """The values of the row's key, as JSON; "" without a key."""
     kind: str
-    """INSERT, UPDATE, DELETE, TOMBSTONE, or what a statement or mark is."""
+    """INSERT, UPDATE, DELETE, TOMBSTONE, or the kind of a statement or mark."""
     fields: dict[str, Any]
-    """What is compared, by name; nested ones have dots, as `data.name`."""
+    """The compared values by name; nested ones have dots, as `data.name`."""
     committed_ms: int
-    """In milliseconds since 1970 by the source's clock, 0 where the message does not say it."""
+    """In milliseconds since 1970 by the source's clock, 0 if the message does not have it."""
     stored_ms: int
     """When the message was published, in milliseconds since 1970."""
     rows: int = 1
-    """How many the message has."""
+    """Number of rows in the message."""
     version: int | None = None
     """headrace's own number of a row."""
 
     @property
     def lane(self) -> tuple[str, str]:
-        """Within which order counts: the row, or the table where it has no key."""
+        """Returns the unit within which order counts: the row, or the table if it has no key."""
         return self.table, self.key
 
 
 Reader = Callable[[Published, Mapping[str, list[str]], bool], Iterator[Change]]
 """Yields the changes in a message. The mapping has the key's columns of tables as headrace knows them: Canal names none
-where a table has a unique key alone, and both sides have to be compared by the same key. The flag says whether headrace
+if a table has only a unique key, and both sides must be compared by the same key. The flag says whether headrace
 published it. Raises NotUnderstood."""
 KeyText = Callable[[str, Any], Any]
-"""Makes of a type and a key's value what both systems have in common."""
+"""Returns what both systems have in common for a type and a key's value."""
 
 
 class TopicReader:
-    """Yields the changes of one topic's messages, in order. A tombstone, which says neither its table nor a time, gets
-    the topic's name and the time of the delete before it."""
+    """Yields the changes of one topic's messages, in order. A tombstone, which has neither table nor time, gets the
+    topic's name and the time of the delete before it."""
 
     def __init__(self, read: Callable[[Published], Iterable[Change]], topic: str) -> None:
         self._read, self._topic = read, topic
         self._committed_ms = 0
 
     def __call__(self, message: Published) -> Iterator[Change]:
-        """The changes in one more message. Raises NotUnderstood."""
+        """Yields the changes in one more message. Raises NotUnderstood."""
         for change in self._read(message):
             change.table = change.table or f"topic {self._topic}"
             change.committed_ms = self._committed_ms = change.committed_ms or self._committed_ms
@@ -71,7 +71,7 @@ class TopicReader:
 def canal_changes(
     message: Published, keys_of: Mapping[str, list[str]], key_text: KeyText = lambda type_, value: value
 ) -> Iterator[Change]:
-    """The changes in a flat message of Canal's format; see Reader."""
+    """Yields the changes in a flat message of Canal's format; see Reader."""
     if message.value is None:
         return
     raw = parsed(message.value)
@@ -89,7 +89,7 @@ def canal_changes(
             common |= {f"{name}.{column}": value for column, value in (raw.get(name) or {}).items()}
         if not rows:
             fields = {**common, "database": raw["database"]}
-            # Of a statement about no table Canal has no database.
+            # For a statement about no table Canal has no database.
             yield Change(raw["table"] or NO_TABLE, "", kind, fields, committed, message.stored_ms)
         for number, row in enumerate(rows):
             fields = {**common, **{f"data.{column}": value for column, value in row.items()}}
@@ -103,14 +103,14 @@ def canal_changes(
 
 
 def _halves(update: Change, before: str) -> Iterator[Change]:
-    """An UPDATE that changes the key as a DELETE and an INSERT, which is what it is to the two rows."""
+    """Yields an UPDATE that changes the key as a DELETE and an INSERT, which is its effect on the two rows."""
     if before == update.key:
         yield update
         return
     kept = {name: value for name, value in update.fields.items() if not name.startswith("old.")}
     old = {f"data.{name[4:]}": value for name, value in update.fields.items() if name.startswith("old.")}
     for key, kind, fields in ((before, DELETE, {**kept, **old}), (update.key, INSERT, kept)):
-        # Both halves have the UPDATE's number, and are in different lanes.
+        # Both halves have the UPDATE's number, and are in different units.
         of = update.committed_ms, update.stored_ms, update.rows, update.version
         yield Change(update.table, key, kind, fields, *of)
 
@@ -119,8 +119,8 @@ _KINDS = {"c": "INSERT", "u": "UPDATE", "d": "DELETE", "r": "READ", "t": "TRUNCA
 
 
 def debezium_changes(message: Published, keys_of: Mapping[str, list[str]], ours: bool = False) -> Iterator[Change]:
-    """The change in a message of Debezium's format: a row, a tombstone, a mark of a transaction or a statement; see
-    Reader."""
+    """Yields the change in a message of Debezium's format: a row, a tombstone, a mark of a transaction or a statement;
+    see Reader."""
     try:
         yield _debezium_change(message)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -159,7 +159,7 @@ _CLOCKS = frozenset({"ts_ms", "ts_us", "ts_ns"})
 
 
 def _unwrapped(raw: Any) -> tuple[Any, Any]:
-    """Schema and payload; the converter's schemas may be off."""
+    """Returns schema and payload; the converter's schemas may be off."""
     if isinstance(raw, dict) and raw.keys() == {"schema", "payload"}:
         return raw["schema"], raw["payload"]
     return None, raw

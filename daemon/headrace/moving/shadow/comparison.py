@@ -1,4 +1,4 @@
-"""Pairs the changes of two systems, row by row and in order, and counts what differs."""
+"""Pairs the changes of two systems, row by row and in order, and counts the differences."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ import orjson
 from headrace.moving.shadow.changes import ABSENT, Change
 
 Explain = Callable[[str, Any, Any, Change, Change], str | None]
-"""Says by which rule of the page on differences a field of the old system's change (its value, the third argument is
-ours) differs; None: no rule does."""
+"""Returns the rule of the page on differences by which a field of the old system's change (its value, the third
+argument is ours) differs; None: no rule."""
 Alone = Callable[[Change, bool], str | None]
-"""The same for a change that one side alone has; the flag says whether that is headrace."""
+"""Returns the same for a change that only one side has; the flag says whether that is headrace."""
 
 _LOOK = 16
-"""Changes of one row that are looked at for a partner, on either side."""
+"""Changes of one row in which a partner is searched for, on either side."""
 _RECENT = 200_000
-"""Changes of the old system that are remembered, so that one which it sends again is known."""
+"""Number of the old system's changes that are remembered, so that repeated ones are recognized."""
 PENDING = 1_000_000
-"""Changes that wait for the other side at most."""
+"""Maximum number of changes that wait for the other side."""
 _EXAMPLE = 300
 """Characters of a value in an example."""
 MISSING, SURPLUS = "missing in headrace's topics", "missing in the old system's topics"
 
 
 class TooFarApart(Exception):
-    """One system is so far ahead that its changes can't be kept until the other one's come."""
+    """One system is so far ahead that its changes can't be kept until the other one's arrive."""
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class _Lane:
 
 
 class _Recent:
-    """Checksums of the changes that had a partner, of the last ones."""
+    """Checksums of the last changes that had a partner."""
 
     def __init__(self) -> None:
         self._order: deque[int] = deque()
@@ -65,7 +65,7 @@ class _Recent:
         return _checksum(change) in self._counts
 
     def add(self, change: Change) -> int:
-        """Returns its checksum."""
+        """Adds a change; returns its checksum."""
         number = _checksum(change)
         self._order.append(number)
         self._counts[number] += 1
@@ -89,21 +89,21 @@ class Comparison:
         """The checksum of the old system's last change that had a partner, of each row: before the first one the old
         system has changes from before headrace began."""
         self._again: dict[tuple[str, str], list[Change]] = {}
-        """Changes that were taken for sent again since the row's last pair."""
+        """Changes that were taken for repeated ones since the row's last pair."""
         self._of_old, self._of_new = _Recent(), _Recent()
         self._findings: dict[tuple[str | None, str, str], Finding] = {}
         self.begin_ms: int | None = None
         """When headrace's first change was committed."""
         self.counts: Counter[str] = Counter()
-        """By what: old, new (changes read), pairs, equal, before, after, again."""
+        """By kind: old, new (changes read), pairs, equal, before, after, again."""
         self.pending = 0
         """Changes that wait for the other side."""
         self.latencies: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
-        """How many pairs took so many milliseconds from commit to publication, in the old system and in headrace."""
+        """How many pairs took this many milliseconds from commit to publication, in the old system and in headrace."""
 
     @property
     def findings(self) -> list[Finding]:
-        """All differences, those that no rule explains first."""
+        """Returns all differences, unexplained ones first."""
         return sorted(self._findings.values(), key=lambda one: (one.rule is not None, -one.count, one.what))
 
     @property
@@ -113,21 +113,22 @@ class Comparison:
     # -- input ----------------------------------------------------------------------------------------------------
 
     def begin(self, change: Change) -> None:
-        """Says that headrace published this change: the old system's from before its first one are not compared."""
+        """Records that headrace published this change: the old system's changes before headrace's first one are not
+        compared."""
         if change.committed_ms and (self.begin_ms is None or change.committed_ms < self.begin_ms):
             self.begin_ms = change.committed_ms
 
     def add_old(self, change: Change) -> None:
-        """One more of the old system. Raises TooFarApart."""
+        """Takes one more change of the old system. Raises TooFarApart."""
         self.counts["old"] += 1
         self._lanes.setdefault(change.lane, _Lane()).old.append(change)
         self._added(change.lane)
 
     def add_new(self, change: Change) -> None:
-        """One more of headrace. Raises TooFarApart."""
+        """Takes one more change of headrace. Raises TooFarApart."""
         self.counts["new"] += 1
         if change.version is not None:
-            if change.version <= self._versions.get(change.lane, -1):  # after a take-over: its numbers are the same
+            if change.version <= self._versions.get(change.lane, -1):  # after a takeover: its numbers are the same
                 self.counts["again"] += 1
                 return
             self._versions[change.lane] = change.version
@@ -145,7 +146,7 @@ class Comparison:
             del self._lanes[name]
 
     def finish(self, end_ms: int) -> None:
-        """No more comes; what was committed at `end_ms` or later (milliseconds since 1970) and has no partner is not
+        """Ends the input; changes committed at `end_ms` or later (milliseconds since 1970) without a partner are not
         compared."""
         for lane in self._lanes.values():
             self._match(lane, ended=True)
@@ -162,10 +163,10 @@ class Comparison:
         while lane.old and lane.new:
             if self._is_before(lane.old[0]):
                 if not ended and _second(lane.old[-1]) <= _second(lane.new[0]):
-                    return  # contents repeat: which of them is headrace's first is known when all of them are there
+                    return  # contents repeat: headrace's first one is known only when all of them are there
                 for _ in range(self._begin(lane)):
                     self._only_old(lane.old.popleft(), None)
-            # One second apart is usual: a statement of Canal's has its own time, and ours that of the commit.
+            # One second apart is normal: Canal uses the time of the statement, and headrace that of the commit.
             if lane.old[0] in self._of_old and _second(lane.old[0]) + 1 < _second(lane.new[0]):
                 self._only_old(lane.old.popleft(), None)
                 continue
@@ -192,7 +193,8 @@ class Comparison:
                 self._pair(lane, self._differences(lane.old[0], lane.new[0], anyway=True) or [])
 
     def _begin(self, lane: _Lane) -> int:
-        """How many changes of a row are from before headrace began: what follows them is as headrace has it."""
+        """Returns how many changes of a row are from before headrace began: what follows them is equal to
+        headrace's."""
         reached = _second(lane.old[-1])
         wanted = len(lane.old) - sum(_second(one) <= reached for one in lane.new)
         before = sum(1 for _ in takewhile(self._is_before, lane.old))
@@ -212,17 +214,17 @@ class Comparison:
         return None
 
     def is_theirs(self, old: Change) -> bool:
-        """Whether a rule says that headrace does not publish such a change."""
+        """Returns whether a rule says that headrace does not publish such a change."""
         return self._alone(old, False) is not None
 
     def same(self, old: Change, new: Change) -> bool:
-        """Whether two changes are equal but for what rules explain."""
+        """Returns whether two changes are equal except for what rules explain."""
         return self._differences(old, new) is not None
 
     def _differences(
         self, old: Change, new: Change, *, anyway: bool = False
     ) -> list[tuple[str, Any, Any, str | None]] | None:
-        """Fields that differ, with both values and the rule. None when some have no rule, unless `anyway`."""
+        """Returns the fields that differ, with both values and the rule. None if some have no rule, unless `anyway`."""
         if old.fields == new.fields and old.kind == new.kind:
             return []
         found = list[tuple[str, Any, Any, str | None]]()
@@ -248,7 +250,7 @@ class Comparison:
         self._last[old.lane] = self._of_old.add(old)
         for name, theirs, ours, rule in differences:
             self._note(rule, name, old, f"{old.key}: {_short(theirs)} by the old system, {_short(ours)} by headrace")
-        committed = max(old.committed_ms, new.committed_ms)  # one of them may have whole seconds
+        committed = max(old.committed_ms, new.committed_ms)  # one of them may be in whole seconds
         if committed and old.stored_ms and new.stored_ms:
             for values, stored in zip(self.latencies, (old.stored_ms, new.stored_ms), strict=True):
                 values[stored - committed] += 1
@@ -258,7 +260,7 @@ class Comparison:
     # -- changes of one side --------------------------------------------------------------------------------------
 
     def _is_before(self, old: Change) -> bool:
-        """Whether headrace may have begun after it: times of the old system may be whole seconds."""
+        """Returns whether headrace may have begun after it: times of the old system may be in whole seconds."""
         begin = self.begin_ms
         return old.lane not in self._last and (begin is None or _second(old) <= begin // 1000)
 
@@ -275,8 +277,8 @@ class Comparison:
             self._note(self._alone(old, False), MISSING, old, f"{old.kind} {old.key} {_short(old.fields)}")
 
     def _check_again(self, name: tuple[str, str]) -> None:
-        """A system that goes back sends all again up to its last change. Where that does not come, the changes are new
-        ones with contents that the row had before."""
+        """Checks repeated changes: a system that goes back sends everything again up to its last change. If that does
+        not come, the changes are new ones with contents that the row had before."""
         changes = self._again.pop(name)
         if _checksum(changes[-1]) == self._last.get(name):
             return
@@ -306,7 +308,7 @@ def _second(change: Change) -> int:
 
 
 def _checksum(change: Change) -> int:
-    of = [change.table, change.key, change.kind, change.fields, change.committed_ms]  # all that a tombstone has
+    of = [change.table, change.key, change.kind, change.fields, change.committed_ms]  # a tombstone has only these
     return hash(orjson.dumps(of))
 
 

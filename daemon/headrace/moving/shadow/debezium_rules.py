@@ -101,7 +101,7 @@ def _value(theirs: Any, ours: Any) -> str | None:
 
 
 def _unscaled(text: str) -> int | None:
-    """The number of a Decimal with no digits after its point."""
+    """Returns the number of a Decimal with no decimals."""
     try:
         return int.from_bytes(base64.b64decode(text, validate=True), signed=True)
     except binascii.Error:
@@ -109,7 +109,7 @@ def _unscaled(text: str) -> int | None:
 
 
 def _as_float(value: float) -> float:
-    """The nearest number of four bytes."""
+    """Returns the nearest number of four bytes."""
     try:
         return float(struct.unpack("f", struct.pack("f", value))[0])
     except OverflowError:
@@ -117,7 +117,7 @@ def _as_float(value: float) -> float:
 
 
 def _document(text: str) -> Any:
-    """ABSENT for what has no blanks in either form: a single value."""
+    """Returns a document; ABSENT for a single value, which has no blanks in either form."""
     try:
         found = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -126,7 +126,7 @@ def _document(text: str) -> Any:
 
 
 def _schemas(theirs: Any, ours: Any) -> str | None:
-    """Schemas that are the same but for the connector's name, and for defaults and comments."""
+    """Compares schemas that are equal except for the connector's name, defaults and comments."""
     named = _named_alike(theirs)
     if named == ours:
         return CONNECTOR
@@ -134,13 +134,13 @@ def _schemas(theirs: Any, ours: Any) -> str | None:
 
 
 def _named_alike(schema: Any) -> Any:
-    """A schema of the connector for MariaDB as that for MySQL names it."""
+    """Returns a schema of the connector for MariaDB with the names of that for MySQL."""
     text = orjson.dumps(schema).replace(b"io.debezium.connector.mariadb.", b"io.debezium.connector.mysql.")
     return orjson.loads(text)
 
 
 def _without(document: Any, names: frozenset[str]) -> Any:
-    """The document without the fields of these names, at any depth."""
+    """Returns the document without the fields of these names, at any depth."""
     if isinstance(document, dict):
         return {name: _without(value, names) for name, value in document.items() if name not in names}
     return [_without(one, names) for one in document] if isinstance(document, list) else document

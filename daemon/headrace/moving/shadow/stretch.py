@@ -1,4 +1,4 @@
-"""Reads the topics of both systems over a stretch of live traffic, in step, and has them compared."""
+"""Reads the topics of both systems over a period of live traffic, in parallel, and compares them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from headrace.ports.replay import Published, Replay
 OpenTopic = Callable[[str, int], Replay]
 """Opens a topic, for what was published since a time in milliseconds since 1970; 0: for all of it."""
 _PAUSE = 0.5
-"""Seconds between two looks at what has come."""
+"""Seconds between two checks for new messages."""
 _EARLIER_MS = 60_000
-"""The old system's messages are read from so long before headrace's first change: its clock may be another one."""
+"""The old system's messages are read from this long before headrace's first change: its clock may differ."""
 
 
 @dataclass(slots=True)
@@ -27,10 +27,10 @@ class _Side:
     ours: bool
     replay: Replay
     name: str
-    """Of the old system's topic, by which both sides of a pair are known."""
+    """The old system's topic, which identifies both sides of a pair."""
     read: TopicReader
     reached_ms: int = 0
-    """When the last change that was read was committed."""
+    """Commit time of the last change that was read."""
 
 
 class Stretch:
@@ -46,7 +46,7 @@ class Stretch:
         self._open, self._read_message, self._comparison = open_topic, read, comparison
         self._ours = [self._side(ours, True, old, 0) for old, ours in pairs]
         self._theirs: list[_Side] = []
-        """Empty as long as headrace has published nothing: its first change says from when on they are read."""
+        """Empty until headrace has published something: its first change determines from when on they are read."""
 
     async def follow(self, now_ms: Callable[[], Awaitable[int]], duration: float, settle: float) -> None:
         """Compares all that headrace's topics have, and what is published within `duration` seconds more; `settle`
@@ -83,8 +83,8 @@ class Stretch:
         await self._read([*self._ours, *self._theirs])
 
     async def _begin(self) -> int | None:
-        """When headrace's first change was committed, in milliseconds since 1970. Its topics are read for that alone:
-        kept in memory until the old system's are open, they could be too much."""
+        """Returns when headrace's first change was committed, in milliseconds since 1970. Its topics are read for that
+        alone: kept in memory until the old system's are open, they could be too much."""
         for one in self._ours:
             side = self._side(one.topic, True, one.name, 0)
             try:
@@ -97,7 +97,8 @@ class Stretch:
         return self._comparison.begin_ms
 
     async def _read(self, sides: Sequence[_Side]) -> None:
-        """Takes a block at a time of the topic that is least far, so that little has to wait for its partner."""
+        """Reads a block at a time from the topic that is furthest behind, so that few changes wait for their
+        partner."""
         blocks: dict[int, AsyncIterator[Sequence[Published]]] = {n: one.replay.read() for n, one in enumerate(sides)}
         while blocks:
             number = min(blocks, key=lambda n: sides[n].reached_ms)

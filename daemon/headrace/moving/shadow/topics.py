@@ -1,4 +1,4 @@
-"""Which topics two systems publish a destination's changes into, and what reads and compares their messages."""
+"""The topics of two systems for a destination's changes, and the readers and rules for their messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.settings.destination import DestinationSettings
 
 
 def rules_of(chosen: DestinationSettings) -> tuple[Reader, Explain, Alone]:
-    """What reads messages of the destination's format, and explains differences. Raises ConfigError."""
+    """Returns the reader of messages of the destination's format, and the rules for differences. Raises ConfigError."""
     match chosen.message.format:
         case "canal":
             message: Any = chosen.message
@@ -29,7 +29,7 @@ def rules_of(chosen: DestinationSettings) -> tuple[Reader, Explain, Alone]:
 def topics_of(
     chosen: DestinationSettings, projections: Projections, tables: Iterable[TableSchema]
 ) -> tuple[list[tuple[str, str]], dict[str, list[str]]]:
-    """The topics of both systems, (old, ours), that captured tables and the format's own messages go to; and the keys
+    """Returns the topics of both systems, (old, ours), for captured tables and the format's own messages; and the keys
     of these tables, as a Reader needs them."""
     tables = [*tables]
     topics = {projections.route(one.schema, one.table).topic for one in tables} | chosen.message.capabilities.topics

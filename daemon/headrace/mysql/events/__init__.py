@@ -1,1 +1,1 @@
-"""Binlog events: their types, their bodies, and the transactions that they make up."""
+"""Binlog events: their types, their bodies, and their transactions."""

@@ -1,4 +1,4 @@
-"""Where in the binlog a reader is."""
+"""The position of a reader in the binlog."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from headrace.errors import NotUnderstood
 from headrace.mysql.sql.dialect import Dialect
 
 WRAP = 1 << 32
-"""Event headers hold the low 32 bits of an offset only; a large transaction leads a file beyond them."""
+"""Event headers have only the low 32 bits of an offset; a large transaction makes a file exceed them."""
 
 
 class EventCursor:
-    """The present event of one reader. The cutter moves it; handlers look at it.
+    """The present event of one reader. The event splitter moves it; handlers read it.
 
-    `file`:`end` is behind the last event that was handled whole; `start` is the offset of the present event, -1 when it
-    stands in no file; `time` (seconds since 1970) and `length` (bytes) are its header's, or those of an event within
-    it. `checksums`: events end in a CRC32. `dialect` is that of the server that wrote the file. `skip_positions` are
-    positions (`file:offset`) whose events an operator has chosen to pass over when they can't be read; `skipped` counts
-    what was passed over so. `source` is what errors call the server.
-    """
+    `file`:`end` is the end of the last event that was completely handled; `start` is the offset of the present event,
+    -1 if it is in no file; `time` (seconds since 1970) and `length` (bytes) are its header's, or those of an event
+    within it. `checksums`: events end in a CRC32. `dialect` is that of the server that wrote the file. `skip_positions`
+    are positions (`file:offset`) of events that an operator has chosen to skip if they can't be read; `skipped` counts
+    what was skipped this way. `source` is the server's name in errors."""
 
     __slots__ = (
         "_skip_positions",
@@ -46,27 +45,27 @@ class EventCursor:
 
     @property
     def event_start(self) -> int:
-        """Where the present event begins, or would if it stood in the file."""
+        """Returns where the present event begins, or would if it were in the file."""
         return self.start if self.start >= 0 else self.end
 
     @property
     def position(self) -> str:
-        """`file:offset` of the present event."""
+        """Returns `file:offset` of the present event."""
         return f"{self.file}:{self.event_start}"
 
     @property
     def may_skip(self) -> bool:
-        """Whether the operator has named this very position."""
+        """Returns whether the operator has named exactly this position."""
         return self.is_named(self.position)
 
     def is_named(self, position: str) -> bool:
-        """Whether the operator has named a position (`file:offset`) to be passed over."""
+        """Returns whether the operator has named a position (`file:offset`) to be skipped."""
         return position in self._skip_positions
 
     def end_of(self, at: int, stop: int) -> int:
-        """The offset behind the event whose body is from `at` to `stop`."""
+        """Returns the offset after the event whose body is from `at` to `stop`."""
         return self.event_start + 19 + stop - at + (4 if self.checksums else 0)
 
     def not_understood(self, what: str, remedy: str = "") -> NotUnderstood:
-        """The error that names the present event's position."""
+        """Returns the error that names the present event's position."""
         return NotUnderstood(f"at {self.position}: {what}", remedy=remedy)

@@ -1,4 +1,4 @@
-"""Cuts the packets of a binlog dump into events and checks each: length, CRC32, kind."""
+"""The event splitter: splits the packets of a binlog dump into events and checks each: length, CRC32, kind."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ _PACKET = struct.Struct("<IBIB4xIIH").unpack_from
 """Packet length and sequence, status byte, then the event header: time, type, (server id), size, end position,
 flags."""
 WHOLE_CRC = crc32(crc32(b"").to_bytes(4, "little"))
-"""The CRC32 of anything with its own CRC32 behind it, so that the latter need not be cut out."""
+"""The CRC32 of any bytes followed by their own CRC32, so that the latter need not be removed."""
 _HEAD = 24
 _HEADER = struct.Struct("<IBIIIH").unpack_from
 _LARGE = 0xFFFFFF
 _MORE_ROOM = "raise [source] max_event, when there is memory for four times as much"
 SLICE_SECONDS = 0.008
-"""For which events are read at a time, so that the event loop breathes."""
+"""Seconds for which events are read without a pause, so that the event loop is not blocked."""
 _PIECE = 1 << 20
 _ASKS = 16
-"""Events after which it is asked whether to stop."""
+"""Number of events between two calls of `enough`."""
 _FEW = 4
-"""Events that the fast path has read, below which trying it was not worth it."""
+"""Number of events read by the fast path below which the attempt was not worth it."""
 _MOST_TURNS = 64
 _FORMAT, _ROTATE, _PAYLOAD = ev.FORMAT_DESCRIPTION, ev.ROTATE, ev.TRANSACTION_PAYLOAD
 _from_bytes = int.from_bytes
 _ALL_OR_NOTHING = frozenset({ev.TABLE_MAP, *ev.ROWS})
-"""Events whose handlers change nothing that a position is made of when they fail."""
+"""Events whose handlers, when they fail, change nothing that a position consists of."""
 BROKEN = (ValueError, LookupError, struct.error, OverflowError, TypeError)
-"""What reading bytes that lie about themselves may raise."""
+"""Errors when reading bytes with wrong lengths or contents."""
 
 
 class EnterInner(Exception):
-    """Raised by a handler whose event holds others: they come before what follows, and then `done` is called."""
+    """Raised by a handler whose event contains others: they are read before what follows, and then `done` is called."""
 
     def __init__(self, events: InnerEvents, done: Callable[[], None] | None = None) -> None:
         super().__init__()
@@ -57,18 +57,18 @@ class EnterInner(Exception):
 
 
 class _NewFile(Exception):
-    """Raised by the cutter's own handlers: the cursor has moved, or events end otherwise from here on."""
+    """Raised by the splitter's own handlers: the cursor has moved, or events end differently from here on."""
 
 
 class FastPath(Protocol):
     """Reads most events faster than one by one, and leaves those that it does not know."""
 
     def ready(self) -> bool:
-        """Whether run() may be called."""
+        """Returns whether run() may be called."""
 
     def run(self, data: bytes, at: int, *, eager: bool) -> tuple[int, int, int, bool]:
-        """Reads packets from `at` on. Returns where it stopped; how many events it read; how many bytes the next
-        packet has at least, 0 while there may be a whole one; and whether the cutter has to look at that one."""
+        """Reads packets from `at` on. Returns where it stopped; how many events it read; the minimum size of the next
+        packet, 0 if a whole one may be there; and whether the splitter must read that one."""
 
 
 class InSlices(Exception):
@@ -82,7 +82,7 @@ class InSlices(Exception):
 
 @dataclass(slots=True)
 class _Work:
-    """What an event has left to do: its slices, then `done`. `kind` and `body` are those of the event."""
+    """The remaining work of an event: its slices, then `done`. `kind` and `body` are those of the event."""
 
     slices: Iterator[None]
     size: int
@@ -92,16 +92,16 @@ class _Work:
 
 
 class SchemaNeeded(Exception):
-    """Raised by a handler that can't read its event before the schema of a table is known; it is given again."""
+    """Raised by a handler that can't read its event before the schema of a table is known; the event is given again."""
 
 
 def enter_payload(data: bytes, at: int, stop: int) -> NoReturn:
-    """The handler of compressed transactions for readers that look into them."""
+    """Handles compressed transactions for readers that read their events."""
     raise EnterInner(open_payload(io.BytesIO(data[at:stop]), stop - at))
 
 
 def rotated_to(data: bytes, at: int, stop: int) -> tuple[str, int]:
-    """File and offset that a ROTATE event leads to."""
+    """Returns the file and offset that a ROTATE event leads to."""
     (offset,) = struct.unpack_from("<Q", data, at)
     return data[at + 8 : stop].decode(), offset
 
@@ -110,15 +110,14 @@ class EventCutter:
     """Moves a cursor from event to event and calls the handler of each.
 
     The handler of ROTATE is called before the cursor goes to the next file, that of FORMAT_DESCRIPTION once its format
-    holds. `other` takes what has no handler; without it that is refused. `skipped` is told of an event that was passed
-    over at the operator's word: its number, and where its body lies, which has no bytes when it can't be trusted.
-    Unless `keep_large`, handlers get only the header of an event of 16 MB and more; one that holds others waits in the
-    folder `spool`. An event of more than `largest` bytes that has to be in memory is refused, and so is the event at
-    `hung`, unread.
+    is in effect. `other` takes events without a handler; without it they are refused. `skipped` is called for an event
+    that was skipped at the operator's request: with its number, and where its body is, which has no bytes if it can't
+    be trusted. Unless `keep_large`, handlers get only the header of an event of 16 MB and more; one that contains
+    others waits in the folder `spool`. An event of more than `largest` bytes that must be in memory is refused, and so
+    is the event at `hung`, unread.
 
-    Readable between two calls of feed(): `need` (bytes that the next packet has at least), `events` (handled so far),
-    `whole` (after an error: all before it was given out, and nothing of what it is about, so the position holds).
-    """
+    Readable between two calls of feed(): `need` (the minimum size of the next packet), `events` (handled so far),
+    `whole` (after an error: all before it was given out, and nothing of the failed event, so the position is valid)."""
 
     def __init__(
         self,
@@ -142,23 +141,22 @@ class EventCutter:
         self._keep_large, self._spool = keep_large, spool
         self.events, self.need, self.whole = 0, 4, False
         self.eager = False
-        """Whether feed() asks after each event whether it is to stop."""
+        """Whether feed() calls `enough` after each event."""
         self.fast: FastPath | None = None
         self._turns = 1
-        """Events that are read one by one before that is tried again."""
+        """Number of events that are read one by one before the fast path is tried again."""
         self._inner: list[EnterInner] = []
         """What is read instead of the stream, innermost last: a compressed transaction may end in rows that waited."""
         self._large: LargeEvent | None = None
         self._work: _Work | None = None
 
     def feed(self, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
-        """Takes whole packets from `at` on; returns where it stopped and whether there is more to do at once.
+        """Takes whole packets from `at` on; returns where it stopped and whether more can be done at once.
 
-        Stops when the data ends (`need` then says how many bytes the next packet has at least), when a handler needs a
-        table schema, when `enough()` says so, or after 8 ms, so that the event loop breathes. `enough` is asked after
-        each 16 events, and after each one while `eager`. Raises NotUnderstood, BinlogCorrupt, SpoolError, and what the
-        server says instead of an event.
-        """
+        Stops when the data ends (`need` then has the minimum size of the next packet), when a handler needs a table
+        schema, when `enough()` returns true, or after 8 ms, so that the event loop is not blocked. `enough` is called
+        after each 16 events, and after each one while `eager`. Raises NotUnderstood, BinlogCorrupt, SpoolError, and
+        what the server sends instead of an event."""
         try:
             if self._work is not None and not self._go_on(self._work, enough):
                 return at, True
@@ -171,7 +169,7 @@ class EventCutter:
             if self.fast is not None:
                 return self._feed_fast(self.fast, data, at, enough)
             return self._feed(data, at, enough)
-        except BROKEN as error:  # a part of an event that lies about its length, or text that is none
+        except BROKEN as error:  # a part of an event with a wrong length, or invalid text
             raise self._cursor.not_understood(f"an event can't be read: {error}") from error
         except OSError as error:
             if self._large is not None and len(self._large.head) == 19:
@@ -184,7 +182,7 @@ class EventCutter:
 
     @property
     def work_size(self) -> int:
-        """Bytes of what is being decoded in slices; 0 while nothing is."""
+        """Returns the bytes of what is being decoded in slices; 0 if nothing is."""
         return self._work.size if self._work is not None else 0
 
     async def feed_from(self, stream: PacketStream, data: bytes, limit: float, enough: Callable[[], bool]) -> bytes:
@@ -198,7 +196,7 @@ class EventCutter:
         return data[at:]
 
     def close(self) -> None:
-        """Gives back files that are open; nothing can be fed afterwards."""
+        """Closes open files; nothing can be fed afterwards."""
         self._work = None
         for entered in self._inner:
             entered.events.close()
@@ -206,7 +204,7 @@ class EventCutter:
             self._large.close()
 
     def _feed_fast(self, fast: FastPath, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
-        """Reads events by the fast path, and singly those that it leaves; where it leaves each, it is tried less
+        """Reads events by the fast path, and singly those that it leaves; if it leaves every one, it is tried less
         often."""
         deadline = time.monotonic() + SLICE_SECONDS
         while fast.ready():
@@ -228,7 +226,7 @@ class EventCutter:
         return self._feed(data, at, enough)
 
     def _feed(self, data: bytes, at: int, enough: Callable[[], bool], most: int = 0) -> tuple[int, bool]:
-        """`most`: events that are read at most, a power of two; 0 for no such limit."""
+        """Feeds events one by one. `most`: maximum number of events, a power of two; 0 for no limit."""
         size, handlers, other, view = len(data), self._handlers, self._other, memoryview(data)
         cursor, deadline = self._cursor, time.monotonic() + SLICE_SECONDS
         count, asks = 0, 0 if self.eager else min(most or _ASKS, _ASKS) - 1
@@ -274,7 +272,7 @@ class EventCutter:
                     count += 1
                     if not count & asks and (count >= most > 0 or enough() or time.monotonic() > deadline):
                         self.events += count
-                        self.need = 4  # that of the packet before is none of the next one's
+                        self.need = 4  # that of the previous packet is not that of the next one
                         return at, size - at >= 4
                 self.events += count
                 if size - at >= 5 and data[at + 4]:
@@ -309,7 +307,7 @@ class EventCutter:
                 at = end
 
     def _go_on(self, work: _Work, enough: Callable[[], bool]) -> bool:
-        """Whether an event's work is done."""
+        """Continues an event's work; returns whether it is done."""
         deadline = time.monotonic() + SLICE_SECONDS
         try:
             for _ in work.slices:
@@ -323,8 +321,9 @@ class EventCutter:
         return True
 
     def _behind(self, kind: int, start: int) -> int:
-        """An event that says it begins before the last one's end: the 32 bits of its position began anew, or it is a
-        heartbeat, which only repeats where the source is, or the first of a file that a dump by GTID begins with."""
+        """Handles an event whose position is before the last one's end: the 32 bits of its position wrapped around, or
+        it is a heartbeat, which only repeats the source's position, or the first of a file that a dump by GTID begins
+        with."""
         cursor = self._cursor
         if kind in ev.HEARTBEATS:
             return -1
@@ -337,14 +336,14 @@ class EventCutter:
         return start
 
     def _unplaced(self, kind: int, flags: int) -> int:
-        """An event without a position: made up for the dump, or written so (MariaDB since 11.4, within a
-        transaction), and then it stands behind the one before."""
+        """Handles an event without a position: made for the dump, or written so (MariaDB since 11.4, within a
+        transaction), and then it follows the one before."""
         if kind in ev.MADE_UP or flags & ev.ARTIFICIAL_FLAG:
             return -1
         return self._cursor.end
 
     def _pass_over(self, error: Exception, kind: int, data: bytes = b"", at: int = 0, stop: int = 0) -> None:
-        """Raises, unless the operator has named this very position."""
+        """Raises the error, unless the operator has named exactly this position."""
         cursor = self._cursor
         if not cursor.may_skip:
             self.whole = kind in _ALL_OR_NOTHING or isinstance(error, BinlogCorrupt)
@@ -353,7 +352,7 @@ class EventCutter:
             raise cursor.not_understood(f"an event can't be read: {error}") from error
         cursor.skipped += 1
         entered, self._inner = self._inner, []
-        for one in entered:  # the position is that of the event around them: all of it goes
+        for one in entered:  # the position is that of the enclosing event: all of it is skipped
             one.events.close()
         if entered and entered[-1].done is not None:
             entered[-1].done()
@@ -363,7 +362,7 @@ class EventCutter:
     # -- files ----------------------------------------------------------------------------------------------------
 
     def _on_rotate(self, data: bytes, at: int, stop: int) -> None:
-        """What follows is in another file; the one that opens a dump only repeats where we are."""
+        """Moves to another file; the event that opens a dump only repeats where we are."""
         if self._rotate_told is not None:
             self._rotate_told(data, at, stop)
         file, offset = rotated_to(data, at, stop)
@@ -394,7 +393,7 @@ class EventCutter:
         self._inner.append(entered)
 
     def _feed_inner(self, enough: Callable[[], bool]) -> tuple[bool, bool]:
-        """Whether all inner events are done, and if not, whether there is more to do at once."""
+        """Returns whether all inner events are done and, if not, whether more can be done at once."""
         cursor, handlers, deadline = self._cursor, self._handlers, time.monotonic() + SLICE_SECONDS
         while self._inner:
             entered = self._inner[-1]
@@ -442,9 +441,10 @@ class EventCutter:
         return True, False
 
     def _unusual(self, data: bytes, at: int, status: int, head: int) -> tuple[int, bool]:
-        """A packet that is no ordinary event: an error, the end, or an event of 16 MB and more in several packets."""
+        """Handles a packet that is no ordinary event: an error, the end, or an event of 16 MB and more in several
+        packets."""
         cursor = self._cursor
-        if status == 0 and head == _LARGE:  # the caller saw the event's header
+        if status == 0 and head == _LARGE:  # the caller has read the event's header
             enters = self._enters and data[at + 9] == _PAYLOAD
             self._large = LargeEvent(
                 enters, self._spool, cursor.checksums, head - 1, keep=self._keep_large, largest=self._largest
@@ -463,8 +463,8 @@ class EventCutter:
         raise cursor.not_understood(f"a packet of {head} bytes with status {status:#x} is no event")
 
     def _continue_large(self, large: LargeEvent, data: bytes, at: int) -> tuple[int, bool]:
-        """More of an event in several packets, in pieces, so that neither memory nor the loop waits for a whole one. A
-        packet that is not full is the last."""
+        """Reads more of an event in several packets, in pieces, so that neither memory nor the loop waits for a whole
+        one. A packet that is not full is the last."""
         if not large.left:
             if len(data) - at < 4:
                 self.need = 4
@@ -476,7 +476,7 @@ class EventCutter:
         if piece:
             large.add(piece)
             at += len(piece)
-        if large.goes_on:  # it may never end, so nobody waits for that
+        if large.goes_on:  # it may never end, so it is not waited for
             self._place(large)
             large.close()
             raise self._cursor.not_understood(
@@ -490,7 +490,7 @@ class EventCutter:
         return at, self._finish_large(large)
 
     def _place(self, large: LargeEvent) -> tuple[int, int, int]:
-        """Moves the cursor to the event; its number, the length that it says, and its flags."""
+        """Moves the cursor to the event; returns its number, its stated length, and its flags."""
         cursor = self._cursor
         when, kind, _, length, log_pos, flags = _HEADER(large.head, 0)
         start = cursor.high + log_pos - length if log_pos else self._unplaced(kind, flags)

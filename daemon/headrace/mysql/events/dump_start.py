@@ -9,8 +9,8 @@ from headrace.model import Position
 
 @dataclass(frozen=True, slots=True)
 class DumpStart:
-    """What a decoder has to know of the dump that it reads. `checksums`: events before the first FORMAT_DESCRIPTION end
-    in a CRC32. Transactions of the position's file that begin before the offset `skip_before` are only counted."""
+    """What a decoder needs to know of the dump that it reads. `checksums`: events before the first FORMAT_DESCRIPTION
+    end in a CRC32. Transactions of the position's file that begin before the offset `skip_before` are only counted."""
 
     position: Position
     checksums: bool
@@ -18,14 +18,14 @@ class DumpStart:
 
     @property
     def file_position(self) -> tuple[str, int]:
-        """File and offset of the first event."""
+        """Returns file and offset of the first event."""
         start = self.position
         return (start.file, start.offset) if start.gtid_set else dump_position(start, self.skip_before)
 
 
 def dump_position(start: Position, skip_before: int) -> tuple[str, int]:
-    """File and offset where a dump by position begins: at the start, at the file's beginning when what lies before has
-    to be seen, or at the oldest XA transaction whose rows have to be read again. The dump command has 32 bits for
+    """Returns file and offset where a dump by position begins: at the start, at the file's beginning if what comes
+    before must be read, or at the oldest XA transaction whose rows must be read again. The dump command has 32 bits for
     it."""
     if skip_before:
         return start.file, 4

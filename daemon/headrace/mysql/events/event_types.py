@@ -19,11 +19,11 @@ class Does(Enum):
     """What a reader does with an event: the name of one of its handlers."""
 
     REFUSE = auto()
-    """Stops with NotUnderstood, as for a number that TABLE lacks; no handler."""
+    """Stops with NotUnderstood, as for a number that TABLE lacks; has no handler."""
     PASS = auto()
-    """Nothing in the event matters to the reader."""
+    """Skips the event: nothing in it matters to the reader."""
     ENTER = auto()
-    """Reads the events that the event holds."""
+    """Reads the events that the event contains."""
     GTID = auto()
     TAGGED_GTID = auto()
     MARIADB_GTID = auto()
@@ -31,31 +31,31 @@ class Does(Enum):
     QUERY = auto()
     COMPRESSED_QUERY = auto()
     TEXT = auto()
-    """The text of the statement that made the rows which follow."""
+    """The text of the statement that made the following rows."""
     ANNOTATION = auto()
-    """The same by MariaDB."""
+    """The same, by MariaDB."""
     TABLE = auto()
     ROWS = auto()
     COMMIT = auto()
     XA_PREPARE = auto()
     OUTSIDE = auto()
-    """It never stands within a transaction."""
+    """It is never within a transaction."""
     HEARTBEAT = auto()
-    """The server says how far it is."""
+    """The server reports its position."""
     ROTATE = auto()
     FORMAT = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class RowsKind:
-    """How a rows event is written. `number` is that of the plain event."""
+    """The form of a rows event. `number` is that of the plain event."""
 
     number: int
     operation: Operation
     extra: bool = True
-    """Version 2: a block of extra data stands before the columns."""
+    """Version 2: extra data before the columns."""
     diffs: bool = False
-    """JSON documents may come as differences."""
+    """JSON documents may be differences."""
     compressed: bool = False
     """MariaDB's: what follows the bitmaps is compressed (log_bin_compress)."""
 
@@ -71,12 +71,12 @@ class EventType:
     scan: Does
     ddl: Does = Does.PASS
     made_up: bool = False
-    """Whether a source also makes it up for the dump, without a position in the file."""
+    """Whether a source also makes it for the dump, without a position in the file."""
     rows: RowsKind | None = None
     ignorable: bool = False
-    """Whether it is passed over where the source marks it as one that may be."""
+    """Whether it is skipped if the source marks it as ignorable."""
     remedy: str = ""
-    """What helps against an event that is refused."""
+    """The remedy for an event that is refused."""
 
 
 ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, TABLE_MAP, TRANSACTION_PAYLOAD = 4, 15, 27, 19, 40
@@ -93,7 +93,7 @@ TABLE = (
     EventType(QUERY, "QUERY", Does.QUERY, Does.QUERY, Does.QUERY),
     EventType(3, "STOP", Does.PASS, Does.OUTSIDE),
     EventType(ROTATE, "ROTATE", Does.ROTATE, Does.ROTATE, made_up=True),
-    EventType(5, "INTVAR", Does.PASS, Does.PASS),  # variables of statements; the statement itself is looked at
+    EventType(5, "INTVAR", Does.PASS, Does.PASS),  # variables of statements; the statement itself is read
     EventType(13, "RAND", Does.PASS, Does.PASS),
     EventType(14, "USER_VAR", Does.PASS, Does.PASS),
     EventType(FORMAT_DESCRIPTION, "FORMAT_DESCRIPTION", Does.FORMAT, Does.FORMAT, made_up=True),
@@ -157,18 +157,18 @@ TABLE = (
 BY_NUMBER = {one.number: one for one in TABLE}
 MADE_UP = frozenset(one.number for one in TABLE if one.made_up)
 GTIDS = frozenset(one.number for one in TABLE if one.stream in (Does.GTID, Does.TAGGED_GTID, Does.MARIADB_GTID))
-"""Those that begin a group."""
+"""Events that begin a group."""
 STATEMENTS = frozenset(one.number for one in TABLE if one.stream in (Does.QUERY, Does.COMPRESSED_QUERY))
 ROWS = frozenset(one.number for one in TABLE if one.stream is Does.ROWS)
 ENDS = frozenset({XID, XA_PREPARE, TRANSACTION_PAYLOAD})
-"""Those that a group ends with."""
+"""Events that end a group."""
 HEARTBEATS = frozenset(one.number for one in TABLE if one.scan is Does.HEARTBEAT)
 
 IGNORABLE_FLAG = 0x80
-"""The server's promise that a reader that does not know the event may pass over it. It is made for replicas, which may
-get the same rows in another way: of an event that nobody knows here it says nothing about rows."""
+"""The server's promise that a reader that does not know the event may ignore it. It is made for replicas, which may get
+the same rows in another way: for an unknown event it says nothing about rows."""
 ARTIFICIAL_FLAG = 0x20
-"""The event was made up for the dump and stands in no file."""
+"""The event was made for the dump and is in no file."""
 
 
 def handlers(
@@ -176,8 +176,8 @@ def handlers(
     by: Mapping[Does, Handler],
     rows: Callable[[RowsKind], Handler] | None = None,
 ) -> dict[int, Handler]:
-    """The handlers of one reader by the numbers of events: `column` is its column of TABLE, `by` what it has for each
-    entry there, `rows` makes those of rows events. Raises KeyError when it lacks one."""
+    """Returns the handlers of one reader by the numbers of events: `column` is its column of TABLE, `by` its handler
+    for each entry there, `rows` makes those of rows events. Raises KeyError if one is missing."""
     made: dict[int, Handler] = {}
     for one in TABLE:
         does = column(one)

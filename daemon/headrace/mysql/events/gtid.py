@@ -1,4 +1,4 @@
-"""GTID sets of MySQL: read, grown by one transaction at a time, printed and packed for the dump command."""
+"""GTID sets of MySQL: read, extended by one transaction at a time, printed and packed for the dump command."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ _TAGGED_FORMAT = 1
 
 
 class GtidSet:
-    """Intervals of transaction numbers a source, both ends included, sorted and apart.
+    """Sorted, disjoint intervals of transaction numbers for each source, both ends included.
 
-    A source is a server uuid, or `uuid:tag` for transactions with a tag (MySQL 8.3 and later).
-    """
+    A source is a server uuid, or `uuid:tag` for transactions with a tag (MySQL 8.3 and later)."""
 
     def __init__(self, text: str = "") -> None:
         self._sets: dict[str, list[list[int]]] = {}
@@ -55,7 +54,7 @@ class GtidSet:
         self._sets[source] = merged
 
     def add(self, source: str, gno: int) -> None:
-        """Adds one transaction; the next in line, nearly every one, costs a comparison."""
+        """Adds one transaction; the next in sequence, nearly every one, costs one comparison."""
         intervals = self._sets.get(source)
         if intervals and intervals[-1][1] + 1 == gno:
             intervals[-1][1] = gno
@@ -64,7 +63,7 @@ class GtidSet:
             self._merge(source, gno, gno)
 
     def add_range(self, source: str, first: int, last: int) -> None:
-        """Adds transactions that follow each other."""
+        """Adds consecutive transactions."""
         self.add(source, first)
         if last > first:
             intervals = self._sets[source]
@@ -74,7 +73,7 @@ class GtidSet:
                 self._merge(source, first, last)
 
     def minus(self, other: GtidSet) -> GtidSet:
-        """The transactions that are in here and not in `other`."""
+        """Returns the transactions that are in here and not in `other`."""
         result = GtidSet()
         for source, intervals in self._sets.items():
             taken = other._sets.get(source, [])
@@ -95,11 +94,11 @@ class GtidSet:
         return result
 
     def common(self, other: GtidSet) -> GtidSet:
-        """The transactions that are in both."""
+        """Returns the transactions that are in both."""
         return self.minus(self.minus(other))
 
     def plus(self, other: GtidSet) -> GtidSet:
-        """The transactions that are in either."""
+        """Returns the transactions that are in either."""
         result = GtidSet(str(self))
         for source, intervals in other._sets.items():
             for low, high in intervals:
@@ -107,7 +106,7 @@ class GtidSet:
         return result
 
     def forget_oldest(self, limit: int) -> None:
-        """Leaves at most `limit` intervals, those with the highest numbers of each source."""
+        """Keeps at most `limit` intervals, those with the highest numbers of each source."""
         if self.intervals <= limit:
             return
         while self.intervals > limit:
@@ -118,16 +117,16 @@ class GtidSet:
 
     @property
     def count(self) -> int:
-        """How many transactions it has."""
+        """Returns the number of transactions."""
         return sum(high - low + 1 for intervals in self._sets.values() for low, high in intervals)
 
     @property
     def intervals(self) -> int:
-        """How many pieces without a hole it has, which is what its text costs."""
+        """Returns the number of intervals, which determines the length of its text."""
         return sum(map(len, self._sets.values()))
 
     def contains(self, other: GtidSet) -> bool:
-        """Whether every transaction of `other` is in here."""
+        """Returns whether every transaction of `other` is in here."""
         return all(
             any(low <= a and b <= high for low, high in self._sets.get(source, []))
             for source, intervals in other._sets.items()
@@ -148,8 +147,8 @@ class GtidSet:
         return self._text
 
     def pack(self) -> bytes:
-        """For COM_BINLOG_DUMP_GTID: count; each uuid, interval count, intervals with the end excluded. With tags, the
-        count stands between two bytes that name the format, and each uuid is followed by its tag."""
+        """Returns the form for COM_BINLOG_DUMP_GTID: count; each uuid, interval count, intervals with the end excluded.
+        With tags, the count is between two bytes that name the format, and each uuid is followed by its tag."""
         tagged = any(":" in source for source in self._sets)
         count = len(self._sets)
         out = [struct.pack("<Q", count if not tagged else count << 8 | _TAGGED_FORMAT | _TAGGED_FORMAT << 56)]
@@ -164,7 +163,7 @@ class GtidSet:
 
     @classmethod
     def unpack(cls, body: bytes) -> GtidSet:
-        """From the body of a PREVIOUS_GTIDS event; ValueError or struct.error for what does not fit."""
+        """Reads the body of a PREVIOUS_GTIDS event. Raises ValueError or struct.error for invalid bytes."""
         result = cls()
         (count,) = struct.unpack_from("<Q", body)
         form = count >> 56

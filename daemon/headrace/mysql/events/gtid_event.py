@@ -1,4 +1,4 @@
-"""GTID events of MySQL and MariaDB: which transaction begins, and when it was committed."""
+"""GTID events of MySQL and MariaDB: the transaction that begins, and its commit time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _FIELD_UUID, _FIELD_GNO, _FIELD_TAG, _FIELD_COMMIT_TIME = 1, 2, 3, 6
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of MySQL's serialization library and where it ends: as many further bytes as the first has ones at
-    its low end, the value above those ones, little endian."""
+    """Returns a number of MySQL's serialization library and where it ends: as many further bytes as the first has ones
+    at its low end, the value above those ones, little endian."""
     first, size = data[at], 1
     while size < 9 and first >> (size - 1) & 1:
         size += 1
@@ -34,8 +34,8 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def parse_tagged(data: bytes, at: int, stop: int) -> tuple[str, int, int]:
-    """(source as `uuid:tag`, transaction number, commit time in us) of a GTID_TAGGED_LOG_EVENT: serialization version,
-    size, last field that must be known, then fields by number, each only when it is not its default."""
+    """Returns (source as `uuid:tag`, transaction number, commit time in us) of a GTID_TAGGED_LOG_EVENT: serialization
+    version, size, last field that must be known, then fields by number, each only if it is not its default."""
     _, p = varint(data, at)
     size, p = varint(data, p)
     if size != stop - at:
@@ -69,13 +69,13 @@ def parse_tagged(data: bytes, at: int, stop: int) -> tuple[str, int, int]:
 
 
 class MariadbGtid(NamedTuple):
-    """What MariaDB's GTID event says. `xid` is `format:gtrid:bqual` in hex, "" without one."""
+    """The content of MariaDB's GTID event. `xid` is `format:gtrid:bqual` in hex, "" without one."""
 
     domain: int
     server: int
     sequence: int
     alone: bool
-    """Whether the group is a single statement, which no commit follows."""
+    """Whether the group is a single statement, without a commit event."""
     prepared: bool
     """Whether the group ends in XA PREPARE."""
     xid: str
@@ -85,7 +85,7 @@ class MariadbGtid(NamedTuple):
 
 
 def parse_mariadb(data: bytes, at: int, stop: int) -> MariadbGtid:
-    """The event whose body is data[at:stop]; its header stands before it. Raises struct.error or ValueError."""
+    """Reads the event whose body is data[at:stop]; its header is before it. Raises struct.error or ValueError."""
     if at + 13 > stop:
         raise ValueError("a GTID event is shorter than its parts")
     sequence, domain, flags = _MARIADB(data, at)
@@ -102,8 +102,8 @@ def parse_mariadb(data: bytes, at: int, stop: int) -> MariadbGtid:
 
 
 def group_of(kind: int, data: bytes, at: int, stop: int) -> tuple[int, str, Key | None, bool]:
-    """What a GTID event says: the commit time (microseconds since 1970 UTC), the GTID as text and as source and number,
-    and whether the group is a single statement. Raises what bytes that are no such event raise."""
+    """Reads a GTID event: the commit time (microseconds since 1970 UTC), the GTID as text and as source and number, and
+    whether the group is a single statement. Raises reading errors for invalid bytes."""
     cursor = EventCursor("", 0)
     (cursor.time,) = struct.unpack_from("<I", data, at - 19)
     if kind == ev.MARIADB_GTID:
@@ -116,7 +116,7 @@ def group_of(kind: int, data: bytes, at: int, stop: int) -> tuple[int, str, Key 
 
 
 class GtidReader:
-    """Handlers of MySQL's GTID events: calls `begin` with the commit time (microseconds since 1970 UTC), the GTID as
+    """Handlers of MySQL's GTID events: call `begin` with the commit time (microseconds since 1970 UTC), the GTID as
     text and as source and number; "" and None for an anonymous transaction."""
 
     def __init__(self, cursor: EventCursor, begin: Callable[[int, str, Key | None], None]) -> None:
@@ -124,9 +124,9 @@ class GtidReader:
         self._sids: dict[bytes, str] = {}
 
     def on_gtid(self, data: bytes, at: int, stop: int) -> None:
-        """GTID and ANONYMOUS_GTID."""
+        """Handles GTID and ANONYMOUS_GTID."""
         if stop - at >= 49:
-            # The 55th bit says that the original commit time follows; the low bits are the immediate one.
+            # The 55th bit means that the original commit time follows; the low bits are the immediate one.
             micros = _from_bytes(data[at + 42 : at + 49], "little") & 0x7FFFFFFFFFFFFF
         elif stop - at >= 25:
             micros = self._cursor.time * 1_000_000
@@ -143,6 +143,6 @@ class GtidReader:
         self._begin(micros, f"{sid}:{gno}", (sid, gno))
 
     def on_tagged_gtid(self, data: bytes, at: int, stop: int) -> None:
-        """GTID_TAGGED, since MySQL 8.3."""
+        """Handles GTID_TAGGED, since MySQL 8.3."""
         source, gno, micros = parse_tagged(data, at, stop)
         self._begin(micros or self._cursor.time * 1_000_000, f"{source}:{gno}", (source, gno))

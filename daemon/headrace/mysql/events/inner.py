@@ -18,37 +18,37 @@ from headrace.mysql.values.lengths import lenenc
 _HEADER = struct.Struct("<IBIIIH").unpack_from
 _PIECE = 1 << 20
 _LARGEST_WINDOW = 1 << 27
-"""Bytes that zstd may look back, which it keeps in memory: what its highest ordinary level uses."""
+"""Maximum bytes of zstd's window, which is in memory: what its highest ordinary level uses."""
 LARGEST_EVENT = 1 << 30
-"""Bytes of an event that no server goes beyond."""
+"""Bytes of an event that no server exceeds."""
 _CRC_RESIDUE = 0x2144DF1C
-"""What CRC32 gives for bytes followed by their own CRC32."""
+"""The CRC32 of any bytes followed by their own CRC32."""
 
 
 def too_large(size: int, largest: int) -> str:
-    """What is said of an event that has to be in memory as a whole, and has too many bytes."""
+    """Returns the text about an event that must be in memory completely and is too large."""
     return f"an event of {size} bytes is larger than [source] max_event, which is {largest}"
 
 
 def new_file(folder: Path | None) -> IO[bytes]:
-    """A file for the bytes of one event, in `folder` or where the system has such files; gone once it is closed."""
+    """Returns a file for the bytes of one event, in `folder` or the system's folder; deleted once it is closed."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     return TemporaryFile(dir=folder)
 
 
 def mapped(file: IO[bytes]) -> bytes:
-    """The bytes of a file, which is closed: they are in memory only as far as the system has room. Used as bytes are,
-    in slices."""
+    """Returns the bytes of a file, which is closed: they are in memory only as far as the system allows. Used as bytes
+    are, in slices."""
     with file:
         file.flush()
         return cast(bytes, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
 
 
 class InnerEvents:
-    """Events one after the other out of `read`, `size` bytes in all; they have no checksums of their own. Holds about
-    1 MB. An event of more, up to `largest` bytes, goes to a file in the folder `spool`, piece by piece: fill() has to
-    be called before each peek(), until it returns False."""
+    """Reads events one after the other from `read`, `size` bytes in all; they have no checksums. Keeps about 1 MB. A
+    larger event, up to `largest` bytes, goes to a file in the folder `spool`, piece by piece: fill() must be called
+    before each peek(), until it returns False."""
 
     def __init__(self, read: Callable[[int], bytes], size: int, close: Callable[[], None]) -> None:
         self._read, self._left, self._close = read, size, close
@@ -60,13 +60,13 @@ class InnerEvents:
         """Bytes of the event in `_file` that were not read yet."""
 
     def close(self) -> None:
-        """Gives the files back."""
+        """Closes the files."""
         if self._file is not None:
             self._file.close()
         self._close()
 
     def fill(self) -> bool:
-        """Reads another piece of a large event; whether there is more of it."""
+        """Reads another piece of a large event; returns whether there is more of it."""
         if self._file is None:
             if not self._left:
                 return False
@@ -88,10 +88,9 @@ class InnerEvents:
         return bool(self._missing)
 
     def peek(self) -> tuple[int, int, int, bytes, int, int] | None:
-        """(time, type, flags, bytes, start of the body, its end) of the next event; None behind the last.
+        """Returns (time, type, flags, bytes, start of the body, its end) of the next event; None after the last.
 
-        Raises ValueError when the bytes do not end with an event.
-        """
+        Raises ValueError if the bytes do not end with an event."""
         if not self._left and self._at == len(self._data):
             return None
         self._fill(19)
@@ -105,7 +104,7 @@ class InnerEvents:
         return when, kind, flags, self._data, self._at + 19, self._next
 
     def advance(self) -> None:
-        """Passes the event that peek() gave."""
+        """Skips the event that peek() gave."""
         self._at = self._next
         if self._at == len(self._data):
             self._data, self._at = b"", 0
@@ -126,7 +125,7 @@ class InnerEvents:
 
 
 class _Limited:
-    """The next `size` bytes of a file: what follows them, such as a checksum, is not the reader's."""
+    """The next `size` bytes of a file: the reader does not get what follows them, such as a checksum."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file, self._left = file, size
@@ -138,11 +137,10 @@ class _Limited:
 
 
 def open_payload(file: IO[bytes], size: int) -> InnerEvents:
-    """The events of a TRANSACTION_PAYLOAD event whose body is the next `size` bytes of `file` (MySQL's
+    """Returns the events of a TRANSACTION_PAYLOAD event whose body is the next `size` bytes of `file` (MySQL's
     Transaction_payload_event: fields of type, length, value up to a zero, then the payload).
 
-    Raises ValueError for another compression than zstd or none.
-    """
+    Raises ValueError for another compression than zstd or none."""
     fields = {1: 0, 2: 0, 3: 0}
     head = file.read(min(size, 256))
     at = 0
@@ -174,15 +172,14 @@ def open_payload(file: IO[bytes], size: int) -> InnerEvents:
 
 
 class LargeEvent:
-    """An event of 16 MB and more, from the packets that it comes in. It goes to a file in `folder`: a compressed
-    transaction (`payload`) whatever its size, any other up to `largest` bytes. Beyond that, and without `keep`, only
-    the header stays."""
+    """An event of 16 MB and more, from its packets. It goes to a file in `folder`: a compressed transaction (`payload`)
+    whatever its size, any other up to `largest` bytes. Beyond that, and without `keep`, only the header is kept."""
 
     def __init__(
         self, payload: bool, folder: Path | None, checksum: bool, left: int, *, keep: bool = True, largest: int
     ) -> None:
         self.left, self.last, self._largest = left, False, largest
-        """Bytes of the present packet that are not here yet, and whether it is the last one."""
+        """Missing bytes of the present packet, and whether it is the last one."""
         self.payload = payload
         self._folder, self._kept = folder, payload or keep
         self.file: IO[bytes] | None = None
@@ -190,7 +187,7 @@ class LargeEvent:
         self.head = b""
 
     def add(self, part: bytes) -> None:
-        """The next piece of the event, of one packet."""
+        """Adds the next piece of the event, of one packet."""
         if len(self.head) < 19:
             self.head += part[: 19 - len(self.head)]
         self.left -= len(part)
@@ -205,26 +202,26 @@ class LargeEvent:
 
     @property
     def goes_on(self) -> bool:
-        """Whether more came than the event's own header says."""
+        """Returns whether more came than the event's own header says."""
         return len(self.head) == 19 and self.size > _HEADER(self.head, 0)[3]
 
     @property
     def too_large(self) -> bool:
-        """Whether the event has more bytes than it may have."""
+        """Returns whether the event exceeds its maximum size."""
         return not self.payload and self.size > self._largest
 
     @property
     def sound(self) -> bool:
-        """Whether the checksum, if there is one, is right; known when all parts are here."""
+        """Returns whether the checksum, if there is one, is right; known when all parts are here."""
         return not self._checksum or self._crc == _CRC_RESIDUE
 
     def whole(self) -> bytes:
-        """The event's bytes, header and checksum included; the header alone when nothing else was kept."""
+        """Returns the event's bytes, header and checksum included; the header alone if nothing else was kept."""
         file, self.file = self.file, None
         return mapped(file) if file is not None else self.head
 
     def close(self) -> None:
-        """Gives the file back."""
+        """Closes the file."""
         if self.file is not None:
             self.file.close()
             self.file = None

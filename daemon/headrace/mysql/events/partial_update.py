@@ -1,4 +1,4 @@
-"""PARTIAL_UPDATE_ROWS events: updates whose JSON columns are written as changes of the document before (MySQL's
+"""PARTIAL_UPDATE_ROWS events: updates whose JSON columns are written as changes of the old document (MySQL's
 binlog_row_value_options = PARTIAL_JSON; wire format: Rows_log_event, value options)."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HAS_PARTIAL_JSON = 1
 
 
 class MissingBase(ValueError):
-    """A document's change came without the document before it."""
+    """A document's change came without the old document."""
 
 
 class PartialUpdates:
@@ -32,7 +32,8 @@ class PartialUpdates:
         self._single = {i: make_value(raw[i]) for i in self._columns}
 
     def __call__(self, data: bytes, at: int, stop: int) -> list[Row]:
-        """Before and after images in turn. Raises MissingBase, or ValueError and the like for bytes that do not fit."""
+        """Returns before and after images in turn. Raises MissingBase, or ValueError and similar errors for invalid
+        bytes."""
         rows: list[Row] = []
         while at < stop:
             before, at = self._before(data, at, stop)
@@ -75,7 +76,7 @@ class PartialUpdates:
         return apply(base, diff)
 
     def _printed(self, row: Row) -> Row:
-        """The row with its documents as text."""
+        """Returns the row with its documents as text."""
         values = list(row)
         for i in self._documents:
             if values[i] is not None and values[i] is not ABSENT:

@@ -1,4 +1,4 @@
-"""QUERY events: the statement's text and the session's settings that its meaning rests on (MySQL's Query_event)."""
+"""QUERY events: the statement's text and the session's settings that determine its meaning (MySQL's Query_event)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from headrace.mysql.values.mariadb import decompressed_event
 
 _FIXED = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 14: 4, 15: 8, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1}
 _FIXED |= {128: 3, 129: 8}
-"""Bytes behind each status variable's code where the number never varies; MariaDB's begin at 128."""
+"""Bytes after each status variable's code if the number is fixed; MariaDB's codes begin at 128."""
 _START_ALTER, _COMMIT_ALTER, _ROLLBACK_ALTER = 2, 4, 8
 
 
 @dataclass(frozen=True, slots=True)
 class QueryEvent:
-    """One statement. `schema` is the session's default schema, "" for none; collations are MySQL's ids, 0 when the
-    event does not say. `error` is the errno that the source got, 0 for a statement that succeeded."""
+    """One statement. `schema` is the session's default schema, "" for none; collations are MySQL's ids, 0 if the event
+    has none. `error` is the errno on the source, 0 for a statement that succeeded."""
 
     schema: str
     text: bytes
@@ -25,16 +25,16 @@ class QueryEvent:
     client_collation: int = 0
     server_collation: int = 0
     alter_phase: str = ""
-    """MariaDB's ALTER in two phases: "start", "commit" or "rollback"; "" for one that stands alone."""
+    """MariaDB's ALTER in two phases: "start", "commit" or "rollback"; "" for any other statement."""
 
     @property
     def sql(self) -> str:
-        """The text as published: the client's character set is UTF-8 in practice; other bytes are kept visible."""
+        """Returns the text as published: the client's character set is UTF-8 in practice; other bytes stay visible."""
         return self.text.decode("utf-8", "backslashreplace")
 
 
 def parse_query(data: bytes, at: int, stop: int) -> QueryEvent:
-    """The event whose body is data[at:stop]. Raises struct.error, IndexError or ValueError for bytes that are none."""
+    """Reads the event whose body is data[at:stop]. Raises struct.error, IndexError or ValueError for invalid bytes."""
     schema_length, error, size = struct.unpack_from("<BHH", data, at + 8)
     schema_at = at + 13 + size
     text_at = schema_at + schema_length + 1
@@ -45,8 +45,8 @@ def parse_query(data: bytes, at: int, stop: int) -> QueryEvent:
 
 
 def parse_compressed_query(data: bytes, at: int, stop: int, largest: int) -> QueryEvent:
-    """MariaDB's QUERY_COMPRESSED: the same with its text compressed, which is not larger than `largest`. Raises
-    ValueError and what parse_query does."""
+    """Reads MariaDB's QUERY_COMPRESSED: the same with compressed text, at most `largest` bytes. Raises ValueError and
+    the errors of parse_query."""
     schema_length, _, variables = struct.unpack_from("<BHH", data, at + 8)
     text_at = at + 13 + variables + schema_length + 1
     plain = data[at:text_at] + decompressed_event(data, text_at, stop, largest)
@@ -54,8 +54,8 @@ def parse_compressed_query(data: bytes, at: int, stop: int, largest: int) -> Que
 
 
 def _variables(data: bytes, at: int, stop: int) -> dict[str, int | str]:
-    """The variables that matter. A code that is not known ends the reading, as in the server: what follows it can't
-    be found, and newer servers only append."""
+    """Returns the variables that matter. An unknown code ends the reading, as in the server: what follows it can't be
+    found, and newer servers only append."""
     facts: dict[str, int | str] = {}
     while at < stop:
         code, at = data[at], at + 1
@@ -78,15 +78,15 @@ def _variables(data: bytes, at: int, stop: int) -> dict[str, int | str]:
 
 
 def _size(code: int, data: bytes, at: int, stop: int) -> int | None:
-    """Bytes of a variable whose length stands in it; None for a code that is not known."""
+    """Returns the bytes of a variable that contains its length; None for an unknown code."""
     if code in (5, 6):  # time zone, catalog: length and text
         return 1 + data[at]
-    if code == 2:  # the catalog of MySQL 5.0, with a zero behind it
+    if code == 2:  # the catalog of MySQL 5.0, followed by a zero
         return 2 + data[at]
     if code == 11:  # invoker: user and host, each with its length
         user = data[at]
         return 2 + user + data[at + 1 + user]
-    if code == 12:  # updated schemas: a count (254: too many to list), then each with a zero behind it
+    if code == 12:  # updated schemas: a count (254: too many to list), then each followed by a zero
         count, p = data[at], at + 1
         for _ in range(count if count != 254 else 0):
             p = data.index(0, p, stop) + 1

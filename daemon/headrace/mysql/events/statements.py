@@ -1,4 +1,4 @@
-"""What a QUERY event does to the transaction it stands in, told by its first words; DDL is the ddl package's."""
+"""The effect of a QUERY event on its transaction, determined by its first words; package ddl handles DDL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Statement(Enum):
     SAVEPOINT = auto()
     ROLLBACK_TO = auto()
     INSIDE = auto()
-    """Within a transaction, without a meaning for its rows: RELEASE SAVEPOINT, XA END."""
+    """Within a transaction, without an effect on its rows: RELEASE SAVEPOINT, XA END."""
     COMMIT = auto()
     ROLLBACK = auto()
     DML = auto()
@@ -37,7 +37,7 @@ _XA = {"START": Statement.XA_START, "BEGIN": Statement.XA_START, "END": Statemen
 
 
 def classify(text: bytes, dialect: Dialect) -> Statement:
-    """The kind of a statement."""
+    """Returns the kind of a statement."""
     if (whole := _WHOLE.get(text)) is not None:
         return whole
     first, second = (token.upper for token in _tokens(text, dialect, 2))
@@ -59,8 +59,8 @@ def classify(text: bytes, dialect: Dialect) -> Statement:
 
 
 def savepoint_name(text: bytes, dialect: Dialect) -> str:
-    """The name in SAVEPOINT or ROLLBACK TO SAVEPOINT, in the form in which the servers compare names: without case.
-    Raises ValueError when there is none."""
+    """Returns the name in SAVEPOINT or ROLLBACK TO SAVEPOINT, in the form in which the servers compare names: without
+    case. Raises ValueError if there is none."""
     tokens = [token for token in _tokens(text, dialect, 6) if token.kind != "end"]
     if len(tokens) < 2 or tokens[-1].kind not in ("word", "name", "string"):
         raise ValueError("a savepoint without a name")
@@ -68,14 +68,14 @@ def savepoint_name(text: bytes, dialect: Dialect) -> str:
 
 
 def _tokens(text: bytes, dialect: Dialect, count: int) -> list[Token]:
-    """The first tokens, those that lack as empty ones. Keywords are the same in every character set."""
+    """Returns the first tokens, missing ones as empty. Keywords are the same in every character set."""
     found = first_tokens(text.decode("latin-1"), dialect, count)
     return found + [Token("end", "", "", -1)] * (count - len(found))
 
 
 def _created(text: bytes, dialect: Dialect) -> Statement:
-    """CREATE TABLE ... START TRANSACTION is what MySQL writes for CREATE TABLE ... SELECT: its rows follow in the same
-    group. The words may also be a comment, or a routine's body."""
+    """Handles CREATE TABLE ... START TRANSACTION, which MySQL writes for CREATE TABLE ... SELECT: its rows follow in
+    the same group. The words may also be a comment, or a routine's body."""
     try:
         words = [token.upper for token in tokenize(text.decode("latin-1"), dialect)]
     except NotParsed:

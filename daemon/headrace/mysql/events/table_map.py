@@ -1,4 +1,4 @@
-"""TABLE_MAP events into table schemas (wire format: MySQL's Table_map_event)."""
+"""Turns TABLE_MAP events into table schemas (wire format: MySQL's Table_map_event)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _SIMPLE_KEY, _PREFIX_KEY, _LABEL_DEFAULT_CHARSET, _LABEL_COLUMN_CHARSET = 8, 9, 
 
 
 _HIDDEN = re.compile(r"DB_ROW_HASH_\d+")
-"""MariaDB's own columns behind a table's last, for UNIQUE on a whole TEXT or BLOB; no SELECT shows them."""
+"""MariaDB's own columns after a table's last, for UNIQUE on a whole TEXT or BLOB; no SELECT shows them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowSchema:
-    """A table as the row decoder needs it: the schema for everyone, and how each column stands in a row. There may be
-    more fields than columns: those are hidden."""
+    """A table for the row decoder: the table schema, and the layout of each column in a row. There may be more fields
+    than columns: those are hidden."""
 
     schema: TableSchema
     fields: tuple[Field, ...]
@@ -31,7 +31,7 @@ class RowSchema:
 
 
 def table_name(body: bytes) -> tuple[str, str, int]:
-    """Schema, table and the end of both, from the body without its table id: enough for a filter."""
+    """Returns schema, table and the end of both, from the body without its table id: enough for a filter."""
     n = body[2]
     schema = body[3 : 3 + n].decode()
     at = 3 + n + 1
@@ -40,12 +40,11 @@ def table_name(body: bytes) -> tuple[str, str, int]:
 
 
 class TableMap:
-    """What a TABLE_MAP event says: types, metadata and NULL bits always, names and the rest when the server writes
+    """The content of a TABLE_MAP event: types, metadata and NULL bits always, names and the rest if the server writes
     binlog_row_metadata=FULL.
 
     Raises UnknownType for a column that headrace does not decode, ValueError or IndexError for bytes that are no
-    TABLE_MAP.
-    """
+    TABLE_MAP."""
 
     def __init__(self, body: bytes, *, mariadb: bool = False) -> None:
         """`body` is the event's, without the table id. MariaDB gives its geometries a collation, MySQL does not."""
@@ -64,7 +63,7 @@ class TableMap:
         self.has_names = _NAMES in self._blocks or not count
 
     def described(self) -> TableSchema:
-        """The table as full metadata describes it. Raises ValueError when there is none."""
+        """Returns the table as full metadata describes it. Raises ValueError if there is none."""
         if not self.has_names:
             raise ValueError(f"table {self.schema}.{self.table} comes without column names")
         columns = _Columns(self.types, self._blocks, self._character)
@@ -99,8 +98,8 @@ class TableMap:
         return TableSchema(self.schema, self.table, tuple(made[:visible]), keys)
 
     def positional(self) -> TableSchema:
-        """The table as the event alone describes it: its columns are @1, @2 and so on. What is not said of them counts
-        as signed and as of an unknown character set; ENUM and SET have no members."""
+        """Returns the table as the event alone describes it: its columns are @1, @2 and so on. Missing facts count as
+        signed and as of an unknown character set; ENUM and SET have no members."""
         columns = _Columns(self.types, self._blocks, self._character, certain=False)
         made = [
             ct.column_from_map(
@@ -116,19 +115,19 @@ class TableMap:
         return TableSchema(self.schema, self.table, tuple(made), ())
 
     def hide_hashes(self, columns: int) -> None:
-        """Takes what stands after so many columns for hidden ones, if it can be: MariaDB keeps hashes (BIGINT) of what
-        is UNIQUE and too long for an index."""
+        """Treats what follows this many columns as hidden ones, if possible: MariaDB keeps hashes (BIGINT) of what is
+        UNIQUE and too long for an index."""
         extra = self.types[columns:]
         if self._mariadb and all(kind == ct.LONGLONG for kind, _ in extra):
             self._hidden = tuple(Column(f"DB_ROW_HASH_{n}", "bigint unsigned", 3, True) for n, _ in enumerate(extra, 1))
 
     @property
     def visible_types(self) -> list[tuple[int, int]]:
-        """Types of the columns that the table is declared with; known after described() or hide_hashes()."""
+        """Returns the types of the declared columns; known after described() or hide_hashes()."""
         return self.types[: len(self.types) - len(self._hidden)]
 
     def row_schema(self, schema: TableSchema, options: ValueOptions) -> RowSchema:
-        """How rows of the table stand, given what its columns are."""
+        """Returns the layout of the table's rows for these columns."""
         fields = []
         for (kind, meta), column in zip(self.types, (*schema.columns, *self._hidden), strict=True):
             try:
@@ -139,7 +138,7 @@ class TableMap:
 
 
 def _metadata(kinds: bytes, block: bytes) -> list[tuple[int, int]]:
-    """(true type, metadata) a column; metadata of two bytes is little endian, first byte low."""
+    """Returns (true type, metadata) a column; metadata of two bytes is little endian, first byte low."""
     types, at = [], 0
     for kind in kinds:
         size = ct.METADATA_SIZE.get(kind)
@@ -162,8 +161,8 @@ def _optional(body: bytes, at: int) -> dict[int, bytes]:
 
 
 class _Columns:
-    """What the optional blocks say, spread over the columns that each of them means. Unless `certain`, character sets
-    and members may be missing."""
+    """The content of the optional blocks, assigned to the columns that each block is about. Unless `certain`, character
+    sets and members may be missing."""
 
     def __init__(
         self, types: list[tuple[int, int]], blocks: dict[int, bytes], character: frozenset[int], *, certain: bool = True

@@ -1,4 +1,4 @@
-"""Follows the transactions of the stream: which one is open, its GTID, what of it is done, and the position."""
+"""Tracks the transactions of the stream: the open one, its GTID, what of it is done, and the position."""
 
 from __future__ import annotations
 
@@ -26,20 +26,19 @@ log = structlog.get_logger(__name__)
 
 _ALL = sys.maxsize
 _OWN_INTERVALS = 64
-"""Of own transactions that a position remembers; while nobody else writes, one interval holds any number of
+"""Intervals of own transactions that a position has; while nobody else writes, one interval covers any number of
 heartbeats."""
 
 
 class Transactions:
-    """The groups of one stream: transactions, and statements that stand alone. What rows and other statements mean is
-    somebody else's, who calls `mark_begin()` and `next_pos()` for them and counts rows events in `events_done`, and in
-    `rows_done` the rows of the next one that went out, where it is so large that they do in parts.
+    """The groups of one stream: transactions, and single statements. The caller handles rows and other statements: it
+    calls `mark_begin()` and `next_pos()` for them and counts rows events in `events_done`, and in `rows_done` the
+    published rows of the next one, if it is so large that it is published in parts.
 
-    Readable at any time: `gtids` (executed before the present group, None while that is not known), `gtid`, `start`
-    (offset) and `commit_time_us` of the group, `last_pos`, `inside` (between BEGIN and its end), `holding`, `count`
-    (groups that ended). Rows events up to number `skip_events` of the group, and `skip_rows` rows of the next one,
-    are confirmed already, or lie before the place to begin at.
-    """
+    Readable at any time: `gtids` (executed before the present group, None if unknown), `gtid`, `start` (offset) and
+    `commit_time_us` of the group, `last_pos`, `inside` (between BEGIN and its end), `holding`, `count` (groups that
+    ended). Rows events up to number `skip_events` of the group, and `skip_rows` rows of the next one, are already
+    confirmed, or are before the start position."""
 
     def __init__(
         self,
@@ -54,55 +53,54 @@ class Transactions:
         self._own_gtids = GtidSet(begin.own_gtids)
         self._last_file, _, offset = begin.last_transaction.rpartition(":")
         self._last_start = int(offset or 0)
-        """Where the last transaction that ended begins."""
+        """Where the last ended transaction begins."""
         self._group_end = 0
         """Where it ends, once an event outside of any follows (MariaDB's checkpoints may come between two); kept while
-        `_skip_to` is looked for."""
+        `_skip_to` is searched for."""
         self.own_events = 0
-        """Rows events of the present transaction that change headrace's own tables only."""
+        """Rows events of the present transaction that change only headrace's own tables."""
         self.last_pos, self.commit_time_us = begin.last_pos, begin.commit_time_us
         self.part_from = -1
-        """The last number before the rows that are being given in slices: none of theirs went out yet; below 0 while
+        """The last number before the rows that are being given in slices, none of which was published yet; below 0 if
         there are none."""
         self._roomed = -1
-        """`last_pos` with the room before the group, as long as no number was given since."""
+        """`last_pos` with the numbers left free before the group, while no number was given since."""
         self._last_commit_us, self._tx_last_pos = begin.commit_time_us, begin.last_pos
         self.count = self.events_done = self.skip_events = self.rows_done = self.skip_rows = 0
         self.gtid, self.start = "", begin.offset
         self._key: Key | None = None
         self._skip_to: tuple[str, int] | None = None
-        """Transactions that begin before this position are confirmed already."""
+        """Transactions that begin before this position are already confirmed."""
         if start.file_position != (begin.file, begin.offset):
             self._skip_to, self.skip_events = (begin.file, start.skip_before or begin.offset), _ALL
         self._resume: Position | None = begin if begin.events_done or begin.rows_done or begin.open_xa else None
         self.inside = self._in_xa = self.in_group = False
         self.holding = False
-        """Whether the events of the group wait for its end, because what they did may be undone: they are given to
-        `hold()`."""
+        """Whether the events of the group wait for its end, because they may be undone: they are given to `hold()`."""
         self.passing = False
-        """Whether the rest of the group is passed over at the operator's word: no rows of it are wanted."""
+        """Whether the rest of the group is skipped at the operator's request: no rows of it are published."""
         self._may_have_ended = False
-        """Whether an event was passed over that may have been the end of the group."""
+        """Whether an event was skipped that may have been the end of the group."""
         self._begin_follows = False
-        """Whether the group that is passed over began with its GTID, so that a BEGIN belongs to it."""
+        """Whether the skipped group began with its GTID, so that a BEGIN belongs to it."""
         self.captured_rows = False
         """Whether the group changed captured tables."""
         self._awaited: list[OpenXa] = list(begin.open_xa)
-        """XA transactions of the stored position whose rows have to be read again first."""
+        """XA transactions of the stored position whose rows must be read again first."""
         self._marked = False
-        """Whether the begin of the transaction was told."""
+        """Whether the begin of the transaction was published."""
         self._begun: Origin | None = None
-        """Where its BEGIN is, where transactions are marked."""
+        """The origin of its BEGIN, if transactions are marked."""
         self.server_id = self.thread_id = 0
-        """Of the server that executed the transaction, and its session there, where somebody looks at them."""
+        """The server that executed the transaction, and its session there, if needed."""
 
     # -- begin ----------------------------------------------------------------------------------------------------
 
     def begin(self, commit_time_us: int, gtid: str, key: Key | None) -> None:
-        """A group begins with the present event. Raises NotUnderstood and PositionLost."""
+        """Begins a group with the present event. Raises NotUnderstood and PositionLost."""
         cursor = self._cursor
         if self.passing or (self._may_have_ended and not self.holding):
-            self.commit()  # its end was among what was passed over
+            self.commit()  # its end was among what was skipped
         if self.inside:
             raise cursor.not_understood(f"a transaction begins before the one at {self.start} has ended")
         start = cursor.start
@@ -118,12 +116,12 @@ class Transactions:
             self._reread()
         elif self._resume is not None:
             self._resume_inside()
-        # Not behind a position within the group, where a number of the group was given, nor before the position.
+        # Not after a position within the group if a number of the group was given, nor before the position.
         if not self.skip_events and not self.skip_rows and not self._awaited and self.last_pos != self._roomed:
             self._roomed = self.last_pos = self.last_pos + POS_ROOM
 
     def _find_start(self) -> None:
-        """On the way to where the stream is to begin."""
+        """Handles groups before the start of the stream."""
         skip_to, file = self._skip_to, self._cursor.file
         if skip_to is not None and file == skip_to[0]:
             self._require_between(skip_to, self._group_end or self.start, f"{file}:{self.start}")
@@ -133,7 +131,7 @@ class Transactions:
             self.skip_events = _ALL
 
     def _resume_inside(self) -> None:
-        """Only the very transaction that was under way is resumed inside; any other begins at its start."""
+        """Resumes only the transaction that was being read; any other begins at its start."""
         resume = self._resume
         if resume is not None and self._skip_to is None:
             if (self._cursor.file, self.start) == (resume.file, resume.offset):
@@ -141,8 +139,8 @@ class Transactions:
             self._resume = None
 
     def _require_between(self, wanted: tuple[str, int], end: int, following: str) -> None:
-        """Raises PositionLost when the position to begin at lies within the last transaction, which ended before `end`;
-        the next one begins at `following`."""
+        """Raises PositionLost if the start position is within the last transaction, which ended before `end`; the next
+        one begins at `following`."""
         file, offset = wanted
         if self._last_file == file and self._last_start < offset < end:
             raise PositionLost(
@@ -160,13 +158,13 @@ class Transactions:
             self._begin_xa()
 
     def enter(self) -> None:
-        """BEGIN of the group."""
+        """Handles BEGIN of the group."""
         self.inside = True
         if self._mark is not None:
             self._begun = self.origin()
 
     def on_begin(self) -> None:
-        """The statement BEGIN without a GTID event before it, or in a group that is passed over."""
+        """Handles the statement BEGIN without a GTID event before it, or in a group that is skipped."""
         if self.passing and self._begin_follows:
             self._begin_follows = False
             return
@@ -174,8 +172,8 @@ class Transactions:
         self.enter()
 
     def on_statement(self, kind: Statement, text: bytes) -> bool:
-        """Any other statement; without a GTID event before it, it begins the group. Returns whether it was about the
-        transaction itself, so that nothing else is to be done with it."""
+        """Handles any other statement; without a GTID event before it, it begins the group. Returns whether it was
+        about the transaction itself, so that nothing else must be done with it."""
         if not self.in_group:
             self.begin(self._cursor.time * 1_000_000, "", None)
         if kind is Statement.XA_START:
@@ -199,14 +197,14 @@ class Transactions:
 
     @property
     def skipping(self) -> bool:
-        """Whether the position to begin at is still ahead."""
+        """Returns whether the start position is still ahead."""
         return self._skip_to is not None
 
     # -- savepoints -----------------------------------------------------------------------------------------------
 
     def _on_savepoint(self, name: str) -> None:
-        """What follows may be undone: where a transaction has changed tables without transactions too, MariaDB writes
-        the rows and a ROLLBACK TO. The rows of those tables stand in a group of their own."""
+        """Handles a savepoint; what follows may be undone: if a transaction has also changed tables without
+        transactions, MariaDB writes the rows and a ROLLBACK TO. The rows of those tables are in a separate group."""
         if not self._keeps:
             return
         if not self.holding:
@@ -228,16 +226,17 @@ class Transactions:
     # -- XA -------------------------------------------------------------------------------------------------------
 
     def _awaited_here(self) -> OpenXa | None:
-        """The XA transaction of the stored position that this group is, by GTID or by position."""
+        """Returns the XA transaction of the stored position that this group is, by GTID or by position."""
         for held in self._awaited:
             if (held.gtid and held.gtid == self.gtid) or (held.file, held.offset) == (self._cursor.file, self.start):
                 return held
         return None
 
     def _reread(self) -> None:
-        """Rows of open XA transactions come first after a restart; anything else must lie before the position."""
+        """Handles a group before the position: rows of open XA transactions come first after a restart; anything else
+        must be before the position."""
         if self._awaited_here() is not None:
-            self._key = None  # executed already
+            self._key = None  # already executed
             return
         cursor = self._cursor
         while self._skip_to is None and self._awaited:
@@ -262,16 +261,16 @@ class Transactions:
 
     @property
     def _keeps(self) -> bool:
-        """Whether what waits is kept: not in a group that lies before the stored position, unless it is an XA
-        transaction that was not decided there."""
+        """Returns whether waiting events are kept: not in a group before the stored position, unless it is an XA
+        transaction that was undecided there."""
         return not self.passing and (self._skip_to is None or self._awaited_here() is not None)
 
     def hold(self, kind: int, body: bytes) -> None:
-        """Keeps an event of the group until it ends. Raises NotUnderstood when there is too much."""
+        """Keeps an event of the group until it ends. Raises NotUnderstood if there is too much."""
         self._spool.add(self._cursor.time, kind, body)
 
     def hold_large(self, kind: int, data: bytes, at: int, stop: int) -> Iterator[None]:
-        """The same of a large event whose body is from `at` to `stop`, in slices."""
+        """Does the same for a large event whose body is from `at` to `stop`, in slices."""
         return self._spool.add_large(self._cursor.time, kind, data, at, stop)
 
     def on_xa_prepare(self, data: bytes, at: int, stop: int) -> None:
@@ -288,7 +287,7 @@ class Transactions:
             self.commit()
 
     def _decide_xa(self, text: bytes) -> None:
-        """XA COMMIT or XA ROLLBACK."""
+        """Handles XA COMMIT or XA ROLLBACK."""
         commit, xid = xa.xid_of_statement(text)
         if self._skip_to is not None:
             self.commit()
@@ -308,8 +307,8 @@ class Transactions:
             self.commit()
 
     def _give_out(self, xid: str | None) -> None:
-        """The rows of a transaction that is committed now, as if they stood here; None: the present one, which commits
-        in one phase."""
+        """Gives the rows of a transaction that is committed now, as if they were here; None: the present one, which
+        commits in one phase."""
         inner = self._spool.events(xid)
         self._in_xa = self.holding = False
 
@@ -326,7 +325,7 @@ class Transactions:
     # -- rows, and the end ----------------------------------------------------------------------------------------
 
     def mark_begin(self) -> None:
-        """Rows of a captured table are about to be told, where transactions are marked."""
+        """Publishes the begin, if transactions are marked: rows of a captured table follow."""
         if not self._marked:
             self._marked = True
             self._tell_mark(self._begun or self.origin(), begin=True)
@@ -336,12 +335,12 @@ class Transactions:
             self._mark(TransactionMark(begin, self.next_pos(1), self.commit_time_us, self.gtid, origin, xid))
 
     def origin(self) -> Origin:
-        """Of a change that the present event makes."""
+        """Returns the origin of a change by the present event."""
         cursor, by = self._cursor, (self.server_id, self.thread_id)
         return Origin(cursor.file, self.start, cursor.event_start, self.events_done, *by, cursor.length, cursor.time)
 
     def next_pos(self, count: int) -> int:
-        """The first of `count` numbers in a row: above all before, and not below the commit time."""
+        """Returns the first of `count` consecutive numbers: above all before, and not below the commit time."""
         pos = self.commit_time_us << POS_SHIFT
         if pos <= self.last_pos:
             pos = self.last_pos + 1
@@ -351,7 +350,7 @@ class Transactions:
         return pos
 
     def commit(self, data: bytes = b"", at: int = 0, stop: int = 0) -> None:
-        """The group ends with the present event: XID, or what stands for it."""
+        """Ends the group with the present event: XID, or an equivalent."""
         if self.holding and not self._in_xa:
             self._give_out(None)
             return
@@ -381,12 +380,12 @@ class Transactions:
 
     @property
     def marked(self) -> bool:
-        """Whether the begin and end of transactions are told."""
+        """Returns whether the begin and end of transactions are published."""
         return self._mark is not None
 
     @property
     def plain(self) -> bool:
-        """Whether the state is one that native code knows."""
+        """Returns whether native code can continue from the state."""
         return not (
             self.holding
             or self.passing
@@ -400,7 +399,7 @@ class Transactions:
         )
 
     def given_over(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Where the stream is and the group under way, as native code goes on from."""
+        """Returns the position and the present group, from which native code continues."""
         cursor = self._cursor
         if not self.in_group:
             self.skip_events = self.skip_rows = 0  # as begin() would
@@ -429,8 +428,8 @@ class Transactions:
         executed: Sequence[tuple[str, int, int]],
         count: int,
     ) -> None:
-        """The same when native code has stopped: `executed` are intervals of transactions that ended meanwhile, by
-        their source, `count` how many did."""
+        """Takes the state back when native code has stopped: `executed` are intervals of transactions that ended
+        meanwhile, by source, `count` is their number."""
         cursor = self._cursor
         (
             cursor.start,
@@ -462,11 +461,12 @@ class Transactions:
     # -- what is passed over --------------------------------------------------------------------------------------
 
     def on_skipped(self, kind: int, data: bytes, at: int, stop: int) -> None:
-        """An event was passed over at the operator's word; with it goes what would mean something else without it. The
-        first event of a group: all of the group. A statement within one: the rest of it, and what ends it ends it. Any
-        other event (rows, tables, texts) goes alone; one of an unknown number may have been any of these."""
+        """Handles an event that was skipped at the operator's request; events that would mean something else without it
+        are skipped with it. After the first event of a group: all of the group. After a statement within one: the rest
+        of it, up to its end. Any other event (rows, tables, texts) is skipped alone; one of an unknown number may have
+        been any of these."""
         known, what = kind in ev.BY_NUMBER, "event"
-        self.end_part(0)  # of which a part may have failed
+        self.end_part(0)  # a part of it may have failed
         if kind in ev.ROWS and self.in_group and not self.holding:
             self.events_done += 1
             if self.events_done > self.skip_events:
@@ -487,7 +487,7 @@ class Transactions:
 
     @property
     def _may_lack_gtids(self) -> bool:
-        """Whether the server may write groups without an event of their GTID, anonymous ones included."""
+        """Returns whether the server may write groups without an event of their GTID, anonymous ones included."""
         dialect = self._cursor.dialect
         return not dialect.mariadb and dialect.version < 50700
 
@@ -497,7 +497,7 @@ class Transactions:
             self.commit()
         when, gtid, key, alone = self._cursor.time * 1_000_000, "", None, False
         if kind in ev.GTIDS:
-            with contextlib.suppress(*BROKEN):  # then its GTID is not known, and not counted
+            with contextlib.suppress(*BROKEN):  # then its GTID is unknown, and not counted
                 when, gtid, key, alone = group_of(kind, data, at, stop)
         self.begin(when, gtid, key)
         self.inside, self._begin_follows = not alone, kind not in ev.STATEMENTS
@@ -510,10 +510,10 @@ class Transactions:
     # -- the position ---------------------------------------------------------------------------------------------
 
     def on_rotate(self, data: bytes, at: int, stop: int) -> None:
-        """ROTATE, before the cursor goes to the next file."""
+        """Handles ROTATE, before the cursor goes to the next file."""
         cursor, (file, offset) = self._cursor, rotated_to(data, at, stop)
         if file != cursor.file and (self.passing or (self._may_have_ended and not self.holding)):
-            self.commit()  # its end was among what was passed over: no group goes on in the next file
+            self.commit()  # its end was among what was skipped: no group continues in the next file
         if self._skip_to is not None and self._skip_to[0] == cursor.file != file:
             self._require_between(self._skip_to, self._group_end or cursor.end, f"{file}:{offset}")
             self._skip_to, self.skip_events = None, 0
@@ -528,21 +528,22 @@ class Transactions:
                 raise self._cursor.not_understood(f"the executed GTIDs are not understood: {error}") from error
 
     def on_nothing(self, data: bytes, at: int, stop: int) -> None:
-        """An event that changes no rows."""
+        """Handles an event that changes no rows."""
         if self._skip_to is not None and not self.in_group:
             self._group_end = self._group_end or self._cursor.end
 
     def begin_part(self) -> None:
-        """Rows are about to be given in slices: until end_part() a position lies before them."""
+        """Begins rows that are given in slices: until end_part() the position is before them."""
         self.part_from = self.given
 
     def end_part(self, rows_done: int) -> None:
-        """They went out, and so many rows of their event before and with them."""
+        """Ends them; `rows_done` rows of their event went out, before and with them."""
         self.part_from, self.rows_done = -1, rows_done
 
     @property
     def given(self) -> int:
-        """The last number that was given out: `last_pos` may have the room before the group, which a position lacks."""
+        """Returns the last number that was given out: `last_pos` may include the numbers left free before the group,
+        which a position does not."""
         return self.last_pos - POS_ROOM if self.last_pos == self._roomed else self.last_pos
 
     def pass_numbers(self, last_pos: int) -> bool:
@@ -557,11 +558,11 @@ class Transactions:
         return True
 
     def position(self) -> Position:
-        """From where reading would go on if everything given out so far were confirmed."""
+        """Returns the position from which reading would continue if everything given out so far were confirmed."""
         if self._skip_to is not None or self._awaited:
-            return self._begin  # on the way to where we are to begin
+            return self._begin  # the start is still ahead
         if self._resume is not None:
-            return self._resume  # nothing came yet: what was done of the transaction under way still holds
+            return self._resume  # nothing came yet: the stored progress of the transaction is still valid
         gtids = str(self.gtids) if self.gtids else ""
         last_pos, done, rows_done = self.given if self.part_from < 0 else self.part_from, 0, 0
         if self.in_group:
@@ -588,5 +589,5 @@ class Transactions:
         )
 
     def close(self) -> None:
-        """Gives the rows of open XA transactions back."""
+        """Closes the files of open XA transactions."""
         self._spool.close()

@@ -1,4 +1,4 @@
-"""XA transactions: how events name them, and the rows of groups that wait for their end, kept on disk: a rollback may
+"""XA transactions: their names in events, and the rows of groups that wait for their end, kept on disk: a rollback may
 follow hours later."""
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from headrace.mysql.events.inner import InnerEvents
 
 _HEADER = struct.Struct("<IBIIIH").pack
 _FORM = (1 << 32) - 1
-"""The number of a form of names has 32 bits; events have it with a sign, statements without."""
+"""The format number of a name has 32 bits; it is signed in events, unsigned in statements."""
 _PIECE = 1 << 20
 _IN_MEMORY = 32 << 10
-"""A small transaction does not need a file."""
+"""Bytes up to which a transaction needs no file."""
 _STATEMENT = re.compile(
     rb"\s*XA\s+(COMMIT|ROLLBACK)\s+X'([0-9a-fA-F]*)'\s*,\s*X'([0-9a-fA-F]*)'\s*,\s*(-?\d+)\s*(ONE\s+PHASE)?\s*", re.I
 )
 
 
 def xid_of_prepare(data: bytes, at: int, stop: int) -> tuple[bool, str]:
-    """Whether it commits in one phase, and the xid as `format:gtrid:bqual`, of an XA_PREPARE event (MySQL's
+    """Returns whether it commits in one phase, and the xid as `format:gtrid:bqual`, of an XA_PREPARE event (MySQL's
     XA_prepare_event): one byte, then three numbers of 4 bytes and the identifier."""
     one_phase, form, gtrid, bqual = struct.unpack_from("<BiII", data, at)
     raw = data[at + 13 : at + 13 + gtrid + bqual]
@@ -36,7 +36,8 @@ def xid_of_prepare(data: bytes, at: int, stop: int) -> tuple[bool, str]:
 
 
 def xid_of_statement(text: bytes) -> tuple[bool, str]:
-    """(is it COMMIT, the xid) of the XA COMMIT or XA ROLLBACK that a server writes. Raises ValueError for another."""
+    """Returns (is it COMMIT, the xid) of the XA COMMIT or XA ROLLBACK that a server writes. Raises ValueError for
+    another."""
     match = _STATEMENT.fullmatch(text)
     if not match:
         raise ValueError(f"'{text[:80].decode('utf-8', 'replace')}' is not understood")
@@ -46,38 +47,38 @@ def xid_of_statement(text: bytes) -> tuple[bool, str]:
 
 @dataclass(slots=True)
 class _Held:
-    """One transaction's events. `file` is None until there is one."""
+    """One transaction's events. `file` is None until it is needed."""
 
     where: OpenXa
     file: SpooledTemporaryFile[bytes] | None = None
     size: int = 0
     savepoints: list[tuple[str, int]] = field(default_factory=list)
-    """Names, and how many bytes stand before each; oldest first."""
+    """Names, and how many bytes are before each; oldest first."""
 
 
 class GroupSpool:
-    """The events of groups whose rows wait for their end: XA transactions that are not decided yet, and what stands
-    behind a SAVEPOINT. `limit` bounds the bytes of all together."""
+    """The events of groups whose rows wait for their end: undecided XA transactions, and what follows a SAVEPOINT.
+    `limit` is the maximum of their total bytes."""
 
     def __init__(self, folder: Path | None, limit: int) -> None:
         self._folder, self._limit, self._used = folder, limit, 0
         self._current: _Held | None = None
         self._prepared: dict[str, _Held] = {}
         self.open: tuple[OpenXa, ...] = ()
-        """Those that are prepared, oldest first, as positions carry them."""
+        """The prepared ones, oldest first, in the form of positions."""
 
     def begin(self, file: str, offset: int, gtid: str) -> None:
-        """A group whose events wait begins at `file`:`offset`."""
+        """Begins a group at `file`:`offset` whose events wait."""
         self.drop(None)
         self._current = _Held(OpenXa("", file, offset, gtid))
 
     def add(self, when: int, kind: int, body: bytes) -> None:
-        """Keeps an event of the group. Raises NotUnderstood when there is too much."""
+        """Keeps an event of the group. Raises NotUnderstood if there is too much."""
         for _ in self.add_large(when, kind, body, 0, len(body)):
             pass
 
     def add_large(self, when: int, kind: int, data: bytes, at: int, stop: int) -> Iterator[None]:
-        """The same, a piece at each next(). The body is from `at` to `stop`."""
+        """Does the same, a piece at each next(). The body is from `at` to `stop`."""
         held = self._current
         if held is None:
             raise ValueError("an event that is to wait is outside of a group")
@@ -102,13 +103,13 @@ class GroupSpool:
         self._used += size
 
     def mark(self, savepoint: str) -> None:
-        """The group goes on behind a savepoint; one of the same name is forgotten."""
+        """Sets a savepoint; replaces one of the same name."""
         if (held := self._current) is not None:
             held.savepoints = [known for known in held.savepoints if known[0] != savepoint]
             held.savepoints.append((savepoint, held.size))
 
     def back_to(self, savepoint: str) -> bool:
-        """Forgets what stands behind a savepoint, later savepoints among it; whether there is one of the name."""
+        """Drops what follows a savepoint, later savepoints included; returns whether it exists."""
         held = self._current
         names = [name for name, _ in held.savepoints] if held is not None else []
         if held is None or savepoint not in names:
@@ -123,7 +124,7 @@ class GroupSpool:
         return True
 
     def prepare(self, xid: str) -> None:
-        """The group has ended in XA PREPARE."""
+        """Ends the group with XA PREPARE."""
         held, self._current = self._current, None
         if held is None:
             raise ValueError("XA PREPARE is outside of an XA transaction")
@@ -134,12 +135,12 @@ class GroupSpool:
         self._list()
 
     def knows(self, xid: str) -> bool:
-        """Whether the transaction is prepared here."""
+        """Returns whether the transaction is prepared here."""
         return xid in self._prepared
 
     def events(self, xid: str | None) -> InnerEvents | None:
-        """What a transaction holds, from its beginning; None when it changed nothing that is captured. `xid` None: the
-        group that is under way, which commits in one phase."""
+        """Returns a transaction's events from its beginning; None if it changed nothing that is captured. `xid` None:
+        the present group, which commits in one phase."""
         held = self._current if xid is None else self._prepared[xid]
         if held is None or held.file is None:
             return None
@@ -147,7 +148,7 @@ class GroupSpool:
         return InnerEvents(held.file.read, held.size, lambda: None)
 
     def drop(self, xid: str | None) -> None:
-        """The transaction is decided, its rows are given out or not wanted. `xid` None: the group that is under way."""
+        """Removes a decided transaction: its rows are given out or not wanted. `xid` None: the present group."""
         if xid is None:
             held, self._current = self._current, None
         else:
@@ -157,7 +158,7 @@ class GroupSpool:
             self._list()
 
     def close(self) -> None:
-        """Gives all files back; what they hold is read again from the binlog."""
+        """Closes all files; their content is read again from the binlog."""
         for xid in (None, *self._prepared):
             self.drop(xid)
 

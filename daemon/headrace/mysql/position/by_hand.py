@@ -1,4 +1,5 @@
-"""A move that an operator asks for: found on the source, and told with what it costs; nothing is written."""
+"""A move that an operator requests: found on the source, and reported with what it skips or repeats; nothing is
+written."""
 
 from __future__ import annotations
 
@@ -29,10 +30,10 @@ async def move_by_hand(
     found: Found | None = None,
     told: Told = lambda *_: None,
 ) -> Move:
-    """The move on the first address of the source that can be reached. `entries` are those of the schema history,
-    `history` is that of the position, newest first. `read_schemas`: what is known of tables counts no more there.
-    `events_done` rows events of the transaction there are published already. `found` is what an earlier move to `where`
-    found. `told` hears how far the scan of a file is. Raises SourceError and its kinds."""
+    """Returns the move on the first address of the source that can be reached. `entries` are those of the schema
+    history, `history` is that of the position, newest first. `read_schemas`: what is known of tables is void there.
+    `events_done` rows events of the transaction there are already published. `found` is the result of an earlier move
+    to `where`. The callback receives the progress of the scan of a file. Raises SourceError and its subclasses."""
     unreachable: list[SourceUnreachable] = []
     for address in addresses:
         try:
@@ -65,7 +66,8 @@ async def move_by_hand(
 
 
 async def _other_history(source: SourceSettings, position: Position | None) -> tuple[str, ...]:
-    """A note when the source is not, or no longer, what the position was read from: then nothing can be counted."""
+    """Returns a note if the source is not, or no longer, the one that the position was read from: then nothing can be
+    counted."""
     if position is None:
         return ()
     connection = await SourceConnection.open(address_of(source))
@@ -81,8 +83,8 @@ async def _other_history(source: SourceSettings, position: Position | None) -> t
 
 
 def trail(history: Sequence[HistoryEntry]) -> list[Position]:
-    """The positions, newest first, from which the stream was read on one server without a jump, back to the last
-    jump or to the oldest that the store still has."""
+    """Returns the positions, newest first, from which the stream was read on one server without a jump, back to the
+    last jump or to the oldest that the store still has."""
     found: list[Position] = []
     for entry in history:  # newest first
         if entry.position is None or (found and entry.position.server_uuid != found[0].server_uuid):

@@ -10,13 +10,13 @@ from headrace.mysql.position.scan import BinlogScan, Probe
 from headrace.settings.destination import SourceSettings
 
 _KEPT = 1024
-"""Heads kept; a search by halves needs few of them, however many files there are."""
+"""Number of cached heads; a binary search needs few of them, however many files there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileHead:
-    """What a binlog file begins with. `begins` is in seconds since 1970 on the server's clock; `gtids` is what was
-    executed before the file, None when it does not say (MariaDB, and MySQL without GTID events)."""
+    """The beginning of a binlog file. `begins` is in seconds since 1970 on the server's clock; `gtids` is what was
+    executed before the file, None if it does not say (MariaDB, and MySQL without GTID events)."""
 
     begins: int
     gtids: GtidSet | None
@@ -34,8 +34,7 @@ class _Head(BinlogScan):
 
 
 class FileHeads:
-    """Heads of one source's files that were read already: they never change, so whoever asks again and again keeps
-    this object."""
+    """A cache of the heads of one source's files: they never change, so repeated callers keep this object."""
 
     def __init__(self, source: SourceSettings) -> None:
         self._source = source
@@ -43,8 +42,8 @@ class FileHeads:
         self._probe = Probe(source)
 
     async def get(self, server_uuid: str, file: str, size: int) -> FileHead:
-        """The head of a file that has `size` bytes now. A file that became smaller is another one under the same
-        name (RESET). Raises SourceError and its kinds: PositionLost for a file that can't be opened."""
+        """Returns the head of a file that has `size` bytes now. A file that became smaller is another one under the
+        same name (RESET). Raises SourceError and its subclasses: PositionLost for a file that can't be opened."""
         key = server_uuid, file
         known = self._known.pop(key, None)
         if known is None or known[0] > size:

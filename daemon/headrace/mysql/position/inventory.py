@@ -1,4 +1,4 @@
-"""What a source has: its binlogs, its GTIDs, how long it keeps them, and how far our position is from being purged."""
+"""The inventory of a source: its binlogs, its GTIDs, its retention, and how far our position is from being purged."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ VARIABLES = (
     "binlog_expire_logs_seconds",
     "expire_logs_days",
 )
-"""What an inventory needs of the server's variables."""
+"""The server variables that an inventory needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Binlog:
-    """One file as SHOW BINARY LOGS lists it. A size of 0 means that it is listed and can't be opened."""
+    """One file as in SHOW BINARY LOGS. A size of 0 means that it is listed and can't be opened."""
 
     name: str
     size: int
@@ -49,16 +49,16 @@ class Inventory:
     executed: str
     purged: str
     expire_seconds: int
-    """How long the server keeps a file by itself, in seconds; 0: for ever."""
+    """How long the server keeps a file, in seconds; 0: forever."""
     now: float = 0.0
     """The server's clock, in seconds since 1970."""
 
     def index(self, file: str) -> int | None:
-        """The place of a file in `files`; None when it is not listed."""
+        """Returns the index of a file in `files`; None if it is not listed."""
         return next((i for i, binlog in enumerate(self.files) if binlog.name == file), None)
 
     def size(self, file: str) -> int:
-        """Bytes of a file; 0 when it is not listed. Of the newest, up to the end of the binlog."""
+        """Returns the bytes of a file; 0 if it is not listed. For the newest, up to the end of the binlog."""
         if file == self.end[0]:
             return self.end[1]
         at = self.index(file)
@@ -66,23 +66,23 @@ class Inventory:
 
     @property
     def readable(self) -> tuple[Binlog, ...]:
-        """The newest files without a hole: those behind the last one that is listed and not there."""
+        """Returns the newest files without a gap: those after the last one that is listed and missing."""
         holes = [i for i, binlog in enumerate(self.files) if binlog.size < 4]
         return self.files[holes[-1] + 1 :] if holes else self.files
 
 
 def identity(variables: Mapping[str, str], mariadb: bool) -> str:
-    """MySQL's server_uuid. MariaDB has none: its server id and GTID domain stand in."""
+    """Returns MySQL's server_uuid. MariaDB has none: its server id and GTID domain replace it."""
     uuid = variables.get("server_uuid") if not mariadb else None
     return uuid or f"mariadb-{variables.get('gtid_domain_id', '0')}-{variables.get('server_id', '0')}"
 
 
 async def take_inventory(connection: SourceConnection) -> Inventory:
-    """Asks a source what it has; loads the connection's variables when they are not. Raises SourceError."""
+    """Returns a source's inventory; loads the connection's variables if necessary. Raises SourceError."""
     variables = connection.variables or await connection.load_variables()
     mariadb = connection.is_mariadb
     gtid_mode = connection.has_gtids
-    # The end is asked for first, so that it lies in what is listed afterwards.
+    # The end is queried first, so that it is within what is listed afterwards.
     file, offset, executed = await connection.binlog_end()
     rows = await connection.query("SHOW BINARY LOGS")
     files = tuple(Binlog(str(row["Log_name"]), int(row["File_size"])) for row in rows)
@@ -107,11 +107,11 @@ async def take_inventory(connection: SourceConnection) -> Inventory:
 
 
 def expire_seconds(variables: Mapping[str, str]) -> int:
-    """How long the server keeps binlogs by itself; 0 when it never purges them."""
+    """Returns how long the server keeps binlogs, in seconds; 0 if it never purges them."""
     if variables.get("binlog_expire_logs_auto_purge", "ON").upper() in ("OFF", "0"):
         return 0
     seconds = _number(variables.get("binlog_expire_logs_seconds"))
-    days = _number(variables.get("expire_logs_days"))  # gone in MySQL 8.4; a fraction in MariaDB
+    days = _number(variables.get("expire_logs_days"))  # removed in MySQL 8.4; a fraction in MariaDB
     return int(seconds or days * 86400)
 
 
@@ -123,11 +123,10 @@ def _number(text: str | None) -> float:
 
 
 async def retention(inventory: Inventory, position: Position, heads: FileHeads) -> Retention:
-    """How far `position` is from being purged. `heads` is kept by the caller, so that a file's begin is read once.
+    """Returns how far `position` is from being purged. The caller keeps `heads`, so that a file's begin is read once.
 
     The server purges a file by the time of its last change, which is when the next one was begun. Raises SourceError
-    and its kinds.
-    """
+    and its subclasses."""
     file, offset = position.file, position.offset
     if not file or position.server_uuid != inventory.server_uuid:
         if not (inventory.gtid_mode and position.gtid_set):
@@ -151,8 +150,8 @@ async def retention(inventory: Inventory, position: Position, heads: FileHeads) 
 
 
 async def file_by_gtids(inventory: Inventory, gtids: GtidSet, heads: FileHeads) -> str:
-    """The newest file before which nothing was executed that is not in `gtids`, as the server finds it; "" when even
-    before the oldest something was. A search by halves."""
+    """Returns the newest file before which everything executed is in `gtids`, as the server finds it; "" if that is not
+    true even for the oldest. A binary search."""
 
     async def begins_within(binlog: Binlog) -> bool:
         head = await heads.get(inventory.server_uuid, binlog.name, binlog.size)
@@ -163,7 +162,7 @@ async def file_by_gtids(inventory: Inventory, gtids: GtidSet, heads: FileHeads) 
 
 
 async def newest_where(files: Sequence[Binlog], fits: Callable[[Binlog], Awaitable[bool]], least: int = -1) -> int:
-    """The index of the newest file that fits, or `least`, which is not asked about. A search by halves: where a file
+    """Returns the index of the newest file that fits, or `least`, which is not checked. A binary search: if a file
     fits, those before it do."""
     low, high = least, len(files) - 1
     while low < high:

@@ -1,4 +1,5 @@
-"""Moves a position: where to go, what that gives up or publishes again, and what the schema history has to know."""
+"""Moves a position: finds the new one, what the move skips or publishes again, and what the schema history needs for
+it."""
 
 from __future__ import annotations
 
@@ -29,25 +30,25 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class NextFile:
-    """The start of the binlog behind the one that the position is in."""
+    """The start of the binlog after the one that the position is in."""
 
 
 Where = Start | NextFile
 _SCANNED = (StartAt, StartTime, StartGtid)
-"""What is found by the scan of a file, and stays there; the others are found at once, and are elsewhere a moment later.
-"""
+"""Positions that the scan of a file finds, and that do not change; the others are found at once, and change with
+time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search has found, and on which server."""
+    """The result of a search, and its server."""
 
     server_uuid: str
     boundary: TransactionBoundary
 
 
 def parse_where(text: str) -> Where:
-    """A place as an operator writes it. Raises ValueError with a sentence."""
+    """Reads a position as an operator writes it. Raises ValueError with a sentence."""
     text = text.strip()
     if text == "next-file":
         return NextFile()
@@ -69,14 +70,13 @@ async def relocate(
     found: Found | None = None,
     told: Told = lambda *_: None,
 ) -> Move:
-    """Finds `where` on the source and makes the move there; nothing is written anywhere.
+    """Finds `where` on the source and returns the move; nothing is written anywhere.
 
-    `history_entries` are the stored entries of the schema history. `last_pos` counts where no position is stored.
-    `trail` are earlier positions that the store still has, newest first, back to the last jump: the stream was read
-    from one to the next, so between them the schema history is whole, and their `_pos` are those that were given out.
-    `found` is what an earlier call found for `where`: no file is scanned again for it. `told` hears how far the scan of
-    a file is. Raises PositionError when the source does not have the position, or another SourceError.
-    """
+    `history_entries` are the stored entries of the schema history. `last_pos` counts if no position is stored. `trail`
+    are earlier positions that the store still has, newest first, back to the last jump: the stream was read from one to
+    the next, so between them the schema history is complete, and their `_pos` are those that were given out. `found` is
+    the result of an earlier call for `where`: no file is scanned again for it. The callback receives the progress of
+    the scan of a file. Raises PositionError if the source does not have the position, or another SourceError."""
     async with await SourceConnection.open(address_of(source)) as connection:
         inventory = await take_inventory(connection)
         mover = _Mover(source, inventory, stored, reason, last_pos, told)
@@ -89,10 +89,9 @@ async def relocate(
 
 
 async def relocate_by_policy(source: SourceSettings, policy: str, lost: PositionLost, stored: Position) -> Move | None:
-    """The move that [source] on_position_lost asks for; None when it does not act, and then a log line says why.
+    """Returns the move of [source] on_position_lost; None if it does not act, and then a log line says why.
 
-    Never goes where the position was lost before: a policy must not lead in circles. Raises SourceError and its kinds.
-    """
+    Never moves to where the position was lost before: a policy must not loop. Raises SourceError and its subclasses."""
     if policy == "fail":
         return None
     async with await SourceConnection.open(address_of(source)) as connection:
@@ -131,7 +130,7 @@ class _Mover:
     # -- where to -------------------------------------------------------------------------------------------------
 
     async def resolve(self, where: Where, connection: SourceConnection) -> TransactionBoundary:
-        """An operator's position."""
+        """Returns the boundary of an operator's position."""
         finder = self._finder
         if isinstance(where, StartLatest):
             return finder.end()
@@ -146,7 +145,7 @@ class _Mover:
         return await self._next_file()
 
     def still(self, found: Found) -> TransactionBoundary:
-        """What was found, if it is there by now. Raises PositionError."""
+        """Returns what was found, if it is available by now. Raises PositionError."""
         boundary, inventory = found.boundary, self._inventory
         if found.server_uuid != inventory.server_uuid:
             raise PositionError("another server answers than that on which the position was looked for")
@@ -211,14 +210,15 @@ class _Mover:
         return await self._behind(following[0])
 
     async def _behind(self, file: str) -> TransactionBoundary:
-        """The start of a file, with what was published before: so a dump by GTID begins in it, and not before."""
+        """Returns the start of a file, with what was published before: so a dump by GTID begins in it, and not
+        before."""
         boundary = await self._finder.start_of(file)
         if boundary.gtids is not None and self._ours is not None:
             return replace(boundary, gtids=self._ours.plus(boundary.gtids))
         return boundary
 
     async def by_policy(self, policy: str, lost: PositionLost) -> TransactionBoundary | str:
-        """Where a policy leads; a text when it does not act."""
+        """Returns where a policy leads; a text if it does not act."""
         assert self._stored is not None
         if not self._same_server and self._ours is None:
             return "another server answers, and without GTIDs nobody knows where it is"
@@ -226,7 +226,7 @@ class _Mover:
             file = lost.position.rpartition(":")[0] or self._stored.file
             inside = self._same_server and file == self._stored.file
             cut = await self._finder.truncation(file, self._stored.offset if inside else 0)
-            if cut is not None:  # earliest would lead into the same file again
+            if cut is not None:  # earliest would lead to the same file again
                 end, following = cut
                 self._notes.append(f"{file} ends in the middle of the event at {file}:{end}")
                 return await self._behind(following)
@@ -247,11 +247,11 @@ class _Mover:
     async def move(
         self, boundary: TransactionBoundary, entries: Sequence[dict[str, Any]], trail: Sequence[Position]
     ) -> Move:
-        """The position at a boundary, and what it means for everything else."""
+        """Returns the position at a boundary, and the consequences of the move."""
         stored, inventory = self._stored, self._inventory
         gtids = None
         if inventory.gtid_mode and boundary.gtids is not None:
-            gtids = boundary.gtids.plus(GtidSet(inventory.purged))  # the server would refuse less
+            gtids = boundary.gtids.plus(GtidSet(inventory.purged))  # otherwise the server would refuse
         given_up, again = self._differences(gtids)
         backward = self._backward(boundary, given_up, again)
         rewinds = self._same_server and (backward or bool(again))
@@ -262,7 +262,7 @@ class _Mover:
             trail = [earlier for earlier in trail if earlier.server_uuid == inventory.server_uuid and earlier.file]
             last_pos = self._rewound(boundary, first, trail)
             if stored is not None and last_pos < stored.snapshot_pos:
-                # Numbers that were passed for a snapshot are not passed again, and what follows would fall below them.
+                # Numbers that were passed for a snapshot are not passed again, and what follows would be below them.
                 last_pos = self._last_pos
             last_pos, sure = _schema_pos(entries, trail, boundary, last_pos)
             learned = (back_entry(last_pos, str(boundary)),)
@@ -289,13 +289,13 @@ class _Mover:
         return Move(position, gap, learned, tuple(self._notes))
 
     def _stays(self, boundary: TransactionBoundary, given_up: GtidSet | None, again: GtidSet | None) -> bool:
-        """Whether nothing lies between the two positions."""
+        """Returns whether nothing is between the two positions."""
         if given_up is not None:
             return self._same_server and not given_up and not again
         return self._same_server and self._stored is not None and boundary.file_position == _file_position(self._stored)
 
     def _differences(self, gtids: GtidSet | None) -> tuple[GtidSet | None, GtidSet | None]:
-        """What is given up and what is published again, as far as GTIDs say so."""
+        """Returns what is skipped and what is published again, as far as GTIDs show it."""
         if gtids is None or self._ours is None:
             return None, None
         return gtids.minus(self._ours), self._ours.minus(gtids)
@@ -307,16 +307,15 @@ class _Mover:
         if stored is None or not self._same_server or not stored.file:
             return False
         if file_number(stored.file) > file_number(self._inventory.files[-1].name):
-            return False  # numbers began anew: what the server has now was never read
+            return False  # numbers began again: what the server has now was never read
         return not reached(boundary.file_position, _file_position(stored))
 
     def _rewound(self, boundary: TransactionBoundary, first: int, trail: Sequence[Position]) -> int:
-        """The last `_pos` before a position that is read again, so that its rows get the numbers that they had.
+        """Returns the last `_pos` before a position that is read again, so that its rows get the numbers that they had.
 
         Numbers follow the commit time, except where they ran over into the next microsecond (or MariaDB's second):
-        there a stored position of the same position knows better. When nothing shows where the numbers were in step
-        again, none is given out twice: all go on behind the newest.
-        """
+        there a stored position of the same position is exact. If nothing shows where numbers matched the time again,
+        none is given out twice: all continue above the newest."""
         stored = self._stored
         assert stored is not None
         for earlier in trail:
@@ -366,19 +365,18 @@ def _file_position(position: Position) -> tuple[str, int]:
 
 
 def _goes_by(position: Position) -> str | tuple[str, int]:
-    """What decides where a dump begins: the GTID set, else the position."""
+    """Returns what decides where a dump begins: the GTID set, else the position."""
     return position.gtid_set or _file_position(position)
 
 
 def _schema_pos(
     entries: Sequence[dict[str, Any]], trail: Sequence[Position], boundary: TransactionBoundary, last_pos: int
 ) -> tuple[int, bool]:
-    """The last `_pos` for a position that is moved back to `boundary`, and whether the schema history up to it is what
-    held there.
+    """Returns the last `_pos` for a position that is moved back to `boundary`, and whether the schema history up to it
+    is valid there.
 
-    Each statement in it has its place in the binlog and its `_pos`; the two must agree about which lie before the
-    boundary. Where the trail begins, a reading of all tables may have been made: before it nothing is known.
-    """
+    Each statement in it has its position in the binlog and its `_pos`; the two must agree about which are before the
+    boundary. Where the trail begins, all tables may have been read: before it nothing is known."""
     if not trail or not reached(boundary.file_position, _file_position(trail[-1])):
         return last_pos, False
     begin = trail[-1].last_pos

@@ -31,26 +31,25 @@ from headrace.settings.values import start_text
 from headrace.times import duration_text
 
 LIMIT = 60.0
-"""Seconds for one address."""
+"""Maximum seconds for one address."""
 
 
 @dataclass(slots=True)
 class Asked:
-    """What a source said, or why it said nothing."""
+    """What a source reported, or why it reported nothing."""
 
     address: str
     inventory: Inventory | None = None
     room: Retention = field(default_factory=Retention)
     error: str = ""
     unreachable: list[str] = field(default_factory=list)
-    """Why the addresses before this one were passed over."""
+    """Why the addresses before this one were skipped."""
     refusal: PositionLost | SourceChanged | NotUnderstood | None = None
-    """What came of going on at the position, as the destination does."""
+    """The error of continuing at the position, as the destination would."""
 
 
 async def report(name: str, addresses: Sequence[SourceSettings], position: Position | None) -> PositionReport:
-    """Asks the first address that can be reached; never raises for what goes wrong there. `name` is the
-    destination's."""
+    """Queries the first address that can be reached; errors never raise. `name` is the destination's."""
     asked = await _ask(name, addresses, position)
     state, text = judge(addresses[0], position, asked)
     facts = _facts(position, asked)
@@ -89,7 +88,7 @@ async def _look(address: SourceSettings, position: Position | None, found: Asked
         found.room = await retention(found.inventory, position, FileHeads(address))
         if judge(address, position, found)[0] != "ok":
             return
-        # What lists do not show: files that were rewritten under their names, and damage right before us.
+        # What lists do not show: files that were rewritten under their names, and damage right before the position.
         await compare_server(connection, address, position)
         at_end = (position.file, position.offset) == found.inventory.end  # a dump would only wait there
         if position.server_uuid == found.inventory.server_uuid and not at_end:
@@ -101,7 +100,7 @@ async def _look(address: SourceSettings, position: Position | None, found: Asked
 
 
 def judge(settings: SourceSettings, position: Position | None, source: Asked) -> tuple[str, str]:
-    """One word and one sentence: `ok`, `unknown`, or the state that the destination would take."""
+    """Returns one word and one sentence: `ok`, `unknown`, or the state that the destination would take."""
     inventory = source.inventory
     if inventory is None:
         return "unknown", f"the source can't be asked: {source.error}"
@@ -132,7 +131,7 @@ def judge(settings: SourceSettings, position: Position | None, source: Asked) ->
 
 
 def _no_position(inventory: Inventory, file: str, offset: int) -> tuple[State | None, str]:
-    """Why a file and offset can't be read; None when they can."""
+    """Returns why a file and offset can't be read; None if they can."""
     lost, at = State.POSITION_LOST, inventory.index(file)
     if at is None and file_number(file) > file_number(inventory.files[-1].name):
         text = f"the source's binlogs end before {file}: they were reset, or it was restored from an older copy"
@@ -151,7 +150,7 @@ def _no_position(inventory: Inventory, file: str, offset: int) -> tuple[State | 
 
 
 def _facts(position: Position | None, asked: Asked) -> dict[str, Any]:
-    """Every key is always there, with null for what could not be asked: programs read them."""
+    """Returns the facts. Every key is always present, with null for what could not be queried: programs read them."""
     inventory, behind = asked.inventory, None
     if inventory and position and position.file and position.server_uuid == inventory.server_uuid:
         behind = distance(inventory, (position.file, position.offset), inventory.end)[0]
@@ -168,7 +167,7 @@ def _facts(position: Position | None, asked: Asked) -> dict[str, Any]:
 
 
 def _said(position: Position | None, inventory: Inventory | None) -> dict[str, Any]:
-    """What the server said, with nulls when it said nothing."""
+    """Returns what the server reported, with nulls if it reported nothing."""
     gtids = inventory and inventory.gtid_mode and position and position.gtid_set
     found = Differences.of(position, inventory) if gtids and position and inventory else None
     return {

@@ -1,5 +1,5 @@
-"""Looks through binlogs beside a destination's own dump: only where transactions begin and end, and when they were
-committed. Rows and statements are passed over."""
+"""Searches binlogs over separate dumps: only where transactions begin and end, and when they were committed. Rows and
+statements are skipped."""
 
 from __future__ import annotations
 
@@ -18,26 +18,24 @@ from headrace.settings.destination import SourceSettings
 
 
 class BinlogScan:
-    """The groups (transactions and statements that stand alone) of one file, from `offset` on to the file's end, or to
-    `until`.
+    """The groups (transactions and single statements) of one file, from `offset` on to the file's end, or to `until`.
 
     A group begins with its GTID event; without those (MySQL before 5.7) with BEGIN or the statement itself. It ends
-    where the next one, or an event that belongs to no group, begins. Each search says in `on_group`, `on_boundary` and
-    `on_event` what it looks for, and sets `done`.
+    where the next one, or an event that belongs to no group, begins. Each search implements `on_group`, `on_boundary`
+    and `on_event`, and sets `done`.
 
     Readable between two calls of feed(): `done` (nothing more is wanted), `left` (the file was read to its end and
-    another follows), `idle` (read to the end of the binlog, or to `until` once end() was called), `last` (offset behind
+    another follows), `idle` (read to the end of the binlog, or to `until` once end() was called), `last` (offset after
     the last event of the file), `begun` (when the file was begun, in seconds since 1970; 0 before its first event),
-    `gtids` (executed before the present group, None when the server does not say), `commit_time_us`, `key` and
-    `mariadb_gtid` of the group.
-    """
+    `gtids` (executed before the present group, None if the server does not say), `commit_time_us`, `key` and
+    `mariadb_gtid` of the group."""
 
     def __init__(self, file: str, offset: int = 4) -> None:
         self.cursor = cursor = EventCursor(file, offset)
         self.done = self.left = self.idle = False
         self.until = 0
-        """What begins at this offset of the file or behind it counts no more; 0: nowhere. To be set before feed(): on a
-        source that is written to without a pause the binlog's end goes away from who reads it."""
+        """What begins at this offset of the file or after it is ignored; 0: no limit. Must be set before feed(): on a
+        source that is written to continuously the binlog's end moves while it is read."""
         self.scanned = file
         self.last = offset
         self.begun = 0
@@ -45,7 +43,7 @@ class BinlogScan:
         self.in_group = False
         self.commit_time_us = 0
         self.key: Key | None = None
-        """The GTID of the present group, which counts once the group is over."""
+        """The GTID of the present group, which counts once the group has ended."""
         self.mariadb_gtid: MariadbGtid | None = None
         self._begin_seen = self._gtid_events = False
         gtids = GtidReader(cursor, self._begin_gtid)
@@ -73,14 +71,14 @@ class BinlogScan:
         self.feed, self.feed_from, self.close = self._cutter.feed, self._cutter.feed_from, self._cutter.close
 
     def over(self) -> bool:
-        """Whether nothing is left to read."""
+        """Returns whether nothing is left to read."""
         return self.done or self.left or self.idle or self._reached()
 
     def _reached(self) -> bool:
         return 0 < self.until <= self.cursor.end and self.cursor.file == self.scanned
 
     def end(self) -> None:
-        """Nothing more is fed: when that is because `until` was reached, it is where the file ends."""
+        """Ends the input: if `until` was reached, the file ends there."""
         if self._reached() and not (self.done or self.left or self.idle):
             self._end_of_file(self.until)
             self.idle = True
@@ -88,18 +86,18 @@ class BinlogScan:
     # -- for searches ---------------------------------------------------------------------------------------------
 
     def on_group(self, start: int) -> None:
-        """A group begins at this offset."""
+        """Handles the begin of a group."""
 
     def on_boundary(self, start: int) -> None:
-        """At this offset no group is under way: reading may begin here. Called before `on_group`."""
+        """Handles a position where no group is open: reading may begin here. Called before `on_group`."""
 
     def on_event(self, start: int) -> None:
-        """An event of any kind begins at this offset of the file."""
+        """Handles the begin of an event of any kind in the file."""
 
     # -- groups ---------------------------------------------------------------------------------------------------
 
     def _on_other(self, data: bytes, at: int, stop: int) -> None:
-        """Only the bounds of groups count here; every other event is passed over, known or not."""
+        """Skips all events but those that begin or end groups, known or not."""
         if self.cursor.start >= 0:
             self._see()
 
@@ -170,13 +168,13 @@ class BinlogScan:
         self._on_outside(data, at, stop)
 
     def _on_heartbeat(self, data: bytes, at: int, stop: int) -> None:
-        """The server waits for something new: everything that there is was read."""
+        """Handles a heartbeat: the server waits for new events, so all existing ones were read."""
         if self.cursor.file == self.scanned and not self.over():
             self._end_of_file(self.cursor.end)
             self.idle = True
 
     def _on_rotate(self, data: bytes, at: int, stop: int) -> None:
-        """ROTATE, before the cursor goes to the next file."""
+        """Handles ROTATE, before the cursor goes to the next file."""
         self._on_outside(data, at, stop)
         cursor, (file, _) = self.cursor, rotated_to(data, at, stop)
         if cursor.file == self.scanned != file and not self.over():
@@ -194,27 +192,25 @@ class BinlogScan:
 
 
 class Probe:
-    """Short dumps of one source, one after the other, under a server id of their own.
+    """Short dumps of one source, one after the other, under a separate server id.
 
-    The id is another one than the destination's, because a server ends the older of two dumps with one id; and each
-    probe's differs, so that commands and a running daemon do not end each other's.
-    """
+    The id differs from the destination's, because a server ends the older of two dumps with one id; and each probe's
+    differs, so that commands and a running daemon do not end each other's."""
 
     def __init__(self, source: SourceSettings, told: Told = lambda *_: None) -> None:
         self._source, self._told = source, told
         self._server_id = (source.server_id ^ random.getrandbits(30)) & 0x3FFFFFFF | 0x80000000
 
     async def run(self, scan: BinlogScan, end: int = 0, *, stop: bool = False) -> None:
-        """Feeds a new `scan` from where it begins until it is over. `end` is the offset that it reads up to at most,
-        which is for who is told of it; 0: nobody is. With `stop` it ends there in any case: in the newest file more is
-        written meanwhile.
+        """Feeds a new `scan` from where it begins until it is over. `end` is the maximum offset that it reads to, for
+        the progress; 0: no progress. With `stop` it always ends there: more may be written to the newest file
+        meanwhile.
 
-        Each answer has the limit connect_timeout, the whole has none: a file takes as long as it is large. Raises
-        SourceError and its kinds, PositionLost and BinlogCorrupt among them.
-        """
+        Each answer has the limit connect_timeout, the whole has none: the time depends on the file's size. Raises
+        SourceError and its subclasses, PositionLost and BinlogCorrupt among them."""
         limit, begin = self._source.connect_timeout + 2 * LOOK_HEARTBEAT, scan.cursor.end
         scan.until = end if stop else 0
-        # Without annotations MariaDB leaves events out, and with them the positions between events.
+        # Without annotations MariaDB omits events, and with them the positions between events.
         dump = short_dump(self._source, self._server_id, scan.scanned, scan.cursor.end, annotations=True)
         with contextlib.closing(scan):
             async with dump as (stream, connection):
@@ -225,7 +221,7 @@ class Probe:
                         data = await scan.feed_from(stream, data, limit, scan.over)
                     except HeadraceError:
                         if scan.over():
-                            break  # damage behind what was looked for
+                            break  # damage after what was searched for
                         raise
                     if end > begin and scan.cursor.file == scan.scanned:
                         self._told(scan.scanned, max(0, min(scan.cursor.end, end) - begin), end - begin)

@@ -1,5 +1,5 @@
-"""What scans of a binlog file look for: the first transaction of a time or outside a GTID set, and whether a position
-is one where reading can begin."""
+"""Scans of a binlog file: for the first transaction of a time or outside a GTID set, and whether reading can begin at a
+position."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from headrace.mysql.position.scan import BinlogScan
 
 @dataclass(frozen=True, slots=True)
 class TransactionBoundary:
-    """A place where no transaction is under way, so that reading can begin there.
+    """A position where no transaction is open, so that reading can begin there.
 
-    `gtids` is what the server had executed before it, None when its files do not say. `commit_time_us` is the commit
-    time of the transaction that begins there, 0 at the end of the binlog.
-    """
+    `gtids` is what the server had executed before it, None if its files do not say. `commit_time_us` is the commit time
+    of the transaction that begins there, 0 at the end of the binlog."""
 
     file: str
     offset: int
@@ -31,11 +30,11 @@ class TransactionBoundary:
 
 
 _AHEAD = 16 << 20
-"""Bytes that a look ahead reads at most."""
+"""Maximum bytes that Ahead reads."""
 
 
 class FirstSince(BinlogScan):
-    """The first group committed at a time (microseconds since 1970) or later."""
+    """Finds the first group committed at a time (microseconds since 1970) or later."""
 
     def __init__(self, file: str, since_us: int, offset: int = 4) -> None:
         super().__init__(file, offset)
@@ -48,7 +47,7 @@ class FirstSince(BinlogScan):
 
 
 class FirstMissing(BinlogScan):
-    """The first group whose GTID is not in a set."""
+    """Finds the first group whose GTID is not in a set."""
 
     def __init__(self, file: str, gtids: GtidSet) -> None:
         super().__init__(file)
@@ -62,7 +61,7 @@ class FirstMissing(BinlogScan):
 
 
 class At(BinlogScan):
-    """Whether an offset is a position between groups, and the nearest such positions around it."""
+    """Finds whether an offset is a position between groups, and the nearest such positions around it."""
 
     def __init__(self, file: str, offset: int) -> None:
         super().__init__(file)
@@ -91,18 +90,18 @@ class At(BinlogScan):
 
 
 class Around(BinlogScan):
-    """The event at an offset, and the group that it belongs to."""
+    """Finds the event at an offset, and the group that it belongs to."""
 
     def __init__(self, file: str, offset: int) -> None:
         super().__init__(file)
         self._offset = offset
         self._passed = 0
         self.begin = TransactionBoundary(file, 4)
-        """Where the group begins; the offset itself when no group is under way there."""
+        """Where the group begins; the offset itself if no group is open there."""
         self.after: TransactionBoundary | None = None
-        """The next place behind the event where no group is under way, when the event is the last one before it."""
+        """The next position after the event where no group is open, if the event is the last one before it."""
         self.event_time = 0
-        """When the event was written, in seconds since 1970; 0 when none begins at the offset."""
+        """When the event was written, in seconds since 1970; 0 if none begins at the offset."""
 
     def on_event(self, start: int) -> None:
         if start == self._offset:
@@ -119,7 +118,7 @@ class Around(BinlogScan):
 
 
 class MariadbAt(BinlogScan):
-    """The first position at which a MariaDB server's GTID state is a given one: domain to sequence number."""
+    """Finds the first position at which a MariaDB server's GTID state is a given one: domain to sequence number."""
 
     def __init__(self, file: str, wanted: dict[int, int], state: dict[int, int]) -> None:
         super().__init__(file)
@@ -140,7 +139,7 @@ class MariadbAt(BinlogScan):
 
 
 class Begins(BinlogScan):
-    """The commit time of the group that begins at `wanted`, when one does; read from `offset` on."""
+    """Finds the commit time of the group that begins at `wanted`, if one does; read from `offset` on."""
 
     def __init__(self, file: str, offset: int, wanted: int) -> None:
         super().__init__(file, offset)

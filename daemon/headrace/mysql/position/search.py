@@ -1,4 +1,4 @@
-"""Finds positions in a source's binlogs: by time, by GTIDs, by file and offset; and proves that a file is cut off."""
+"""Finds positions in a source's binlogs: by time, by GTIDs, by file and offset; and proves that a file is truncated."""
 
 from __future__ import annotations
 
@@ -26,80 +26,80 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class PositionError(SourceError):
-    """A place that an operator named can't be used; the text says why, and which can."""
+    """A position that an operator named can't be used; the text says why, and which can."""
 
     retriable = False
 
 
 class PositionFinder:
-    """Looks for positions in the binlogs of one source, as `inventory` lists them; `told` hears how far the scan of a
-    file is. Each method raises SourceError and its kinds."""
+    """Searches positions in the binlogs of one source, as `inventory` lists them; the callback receives the progress of
+    the scan of a file. Each method raises SourceError and its subclasses."""
 
     def __init__(self, source: SourceSettings, inventory: Inventory, told: Told = lambda *_: None) -> None:
         self._inventory = inventory
         self._sound = replace(inventory, files=inventory.readable or inventory.files)
-        """The same without files that lie before a hole, and the hole."""
+        """The same without the files up to the last missing one."""
         self._heads = FileHeads(source)
         self._probe = Probe(source, told)
 
     def end(self) -> TransactionBoundary:
-        """The end of the binlog."""
+        """Returns the end of the binlog."""
         inventory = self._inventory
         return TransactionBoundary(*inventory.end, GtidSet(inventory.executed) if inventory.gtid_mode else None)
 
     async def oldest(self) -> TransactionBoundary:
-        """The beginning of the oldest file from which on all can be read, with what was purged before it."""
+        """Returns the beginning of the oldest file from which on all can be read, with what was purged before it."""
         boundary = await self.start_of(self._sound.files[0].name)
         if boundary.gtids is None:
             return boundary
         return replace(boundary, gtids=boundary.gtids.plus(GtidSet(self._inventory.purged)))
 
     async def begins(self, file: str) -> float:
-        """When a listed file was begun, in seconds since 1970."""
+        """Returns when a listed file was begun, in seconds since 1970."""
         head = await self._heads.get(self._inventory.server_uuid, file, self._inventory.size(file))
         return float(head.begins)
 
     async def file_of(self, gtids: GtidSet) -> str:
-        """The file that a dump by these GTIDs begins in; "" when it is purged."""
+        """Returns the file that a dump by these GTIDs begins in; "" if it is purged."""
         return await file_by_gtids(self._sound, gtids, self._heads)
 
     async def start_of(self, file: str) -> TransactionBoundary:
-        """The beginning of a listed file."""
+        """Returns the beginning of a listed file."""
         head = await self._heads.get(self._inventory.server_uuid, file, self._inventory.size(file))
         return TransactionBoundary(file, 4, head.gtids if self._inventory.gtid_mode else None)
 
     async def at_time(self, when: datetime) -> TransactionBoundary:
-        """The first transaction committed at `when` or later, in the binlog's order; else the end that the binlog had
-        when it was listed.
+        """Returns the first transaction committed at `when` or later, in the binlog's order; else the end that the
+        binlog had when it was listed.
 
-        Files are searched by halves by the time that they were begun; then one file is read, and the next one when it
-        has none.
-        """
+        A binary search finds the file by the time that it was begun; then this file is read, and the next one if it has
+        none."""
         seconds, since = int(when.timestamp()), (when - _EPOCH) // timedelta(microseconds=1)
 
         async def begins_before(binlog: Binlog) -> bool:
             head = await self._heads.get(self._inventory.server_uuid, binlog.name, binlog.size)
-            return head.begins < seconds  # whole seconds: a file of the same second may begin behind `when`
+            return head.begins < seconds  # whole seconds: a file of the same second may begin after `when`
 
         at = await newest_where(self._sound.files, begins_before, 0)
         return await self._first_found(at, lambda file: scans.FirstSince(file, since))
 
     def nothing_since(self, when: datetime) -> str:
-        """A sentence for who asked for a time from which on nothing was committed."""
+        """Returns a sentence for an operator who requested a time since which nothing was committed."""
         now, ahead = self._inventory.now, ""
         if when.timestamp() > now > 0:
             ahead = f" (that time lies ahead of the source's clock, which says {second_text(now)})"
         return f"no transaction was committed then or later{ahead}, so this is the end of the binlog"
 
     async def first_missing(self, gtids: GtidSet) -> TransactionBoundary:
-        """Where the first transaction begins that is not in `gtids`; else the end of the binlog."""
+        """Returns where the first transaction begins that is not in `gtids`; else the end of the binlog."""
         file = await file_by_gtids(self._sound, gtids, self._heads)
         return await self._first_found(self._sound.index(file) or 0, lambda file: scans.FirstMissing(file, gtids))
 
     async def _first_found(
         self, at: int, make: Callable[[str], scans.FirstSince | scans.FirstMissing]
     ) -> TransactionBoundary:
-        """What scans find first, of one file after the other from number `at` on; else the end of the binlog."""
+        """Returns what scans find first, of one file after the other from number `at` on; else the end of the
+        binlog."""
         for binlog in self._sound.files[at:]:
             scan = make(binlog.name)
             await self._scan(scan)
@@ -110,12 +110,12 @@ class PositionFinder:
         return self.end()
 
     async def _scan(self, scan: BinlogScan) -> None:
-        """Has a scan run through a listed file, up to the end that the binlog had when it was listed."""
+        """Runs a scan through a listed file, up to the end that the binlog had when it was listed."""
         file, inventory = scan.scanned, self._inventory
         await self._probe.run(scan, inventory.size(file), stop=file == inventory.files[-1].name)
 
     async def first_from(self, boundary: TransactionBoundary) -> int:
-        """The commit time, in microseconds since 1970, of the first transaction at a boundary or behind it; 0 when
+        """Returns the commit time, in microseconds since 1970, of the first transaction at a boundary or after it; 0 if
         there is none."""
         if boundary.commit_time_us:
             return boundary.commit_time_us
@@ -131,8 +131,8 @@ class PositionFinder:
         return 0
 
     async def at(self, file: str, offset: int) -> TransactionBoundary:
-        """The place, once a scan of its file has proven that no transaction is under way there. Raises PositionError
-        with the nearest positions around it that could be used."""
+        """Returns the boundary, once a scan of its file has proved that no transaction is open there. Raises
+        PositionError with the nearest usable positions."""
         inventory = self._inventory
         self._require(file, offset)
         if offset == 4:
@@ -141,7 +141,7 @@ class PositionFinder:
         await self._probe.run(scan, offset)
         if scan.found is not None:
             return scan.found if inventory.gtid_mode else replace(scan.found, gtids=None)
-        if offset == scan.last and scan.left:  # behind the event that closes the file
+        if offset == scan.last and scan.left:  # after the event that closes the file
             following = inventory.index(file)
             assert following is not None
             return await self.start_of(inventory.files[following + 1].name)
@@ -152,7 +152,7 @@ class PositionFinder:
         )
 
     async def around(self, file: str, offset: int) -> scans.Around:
-        """What is at a place that another program has named. Raises PositionError."""
+        """Returns what is at a position that another program has named. Raises PositionError."""
         self._require(file, offset)
         scan = scans.Around(file, offset)
         await self._scan(scan)
@@ -168,8 +168,8 @@ class PositionFinder:
             raise PositionError(f"{file} has {size} bytes, so {file}:{offset} is beyond its end")
 
     async def at_mariadb_gtids(self, text: str, states: Any) -> TransactionBoundary:
-        """Where a MariaDB server's GTID state is `text` (`domain-server-sequence`, a domain each). `states` gives the
-        state at the start of a file, as BINLOG_GTID_POS does."""
+        """Returns where a MariaDB server's GTID state is `text` (`domain-server-sequence`, for each domain). `states`
+        returns the state at the start of a file, as BINLOG_GTID_POS does."""
         wanted = mariadb_state(text)
 
         known: dict[str, dict[int, int]] = {}
@@ -179,7 +179,7 @@ class PositionFinder:
             return all(state.get(domain, 0) <= number for domain, number in wanted.items())
 
         file = self._sound.files[await newest_where(self._sound.files, begins_within, 0)].name
-        state = known.get(file) or mariadb_state(await states(file))  # nobody asked about the oldest
+        state = known.get(file) or mariadb_state(await states(file))  # the state of the oldest was not queried
         if all(state.get(domain, 0) == number for domain, number in wanted.items()):
             return TransactionBoundary(file, 4)
         scan = scans.MariadbAt(file, wanted, state)
@@ -193,12 +193,11 @@ class PositionFinder:
         return scan.found
 
     async def truncation(self, file: str, offset: int = 0) -> tuple[int, str] | None:
-        """Where the last whole event of `file` ends, and the file after it, when `file` is cut off in the middle of an
-        event behind `offset` (0: anywhere), as a scan from its beginning proves; None when that is not proven.
+        """Returns where the last whole event of `file` ends, and the file after it, if `file` is cut off within an
+        event after `offset` (0: anywhere), as a scan from its beginning proves; None if that is not proved.
 
-        A wrong offset in a sound file gives the same text of the server, but a scan from the start then runs through.
-        The newest file never counts: it is in use, and the server mends it when it starts.
-        """
+        A wrong offset in a sound file causes the same error text of the server, but then a scan from the start
+        succeeds. The newest file never counts: it is in use, and the server repairs it when it starts."""
         inventory = self._inventory
         at = inventory.index(file)
         if at is None or at == len(inventory.files) - 1:
@@ -218,14 +217,14 @@ class PositionFinder:
 
 
 async def transaction_at(source: SourceSettings, file: str, offset: int) -> int | None:
-    """The commit time, in microseconds since 1970, of the transaction that begins at a position, None when none does
-    there. Costs one short dump. Raises SourceError and its kinds."""
+    """Returns the commit time, in microseconds since 1970, of the transaction that begins at a position, None if none
+    does there. Costs one short dump. Raises SourceError and its subclasses."""
     begin = offset if offset < _WRAP else 4  # the dump command has 32 bits for it
     scan = scans.Begins(file, begin, offset)
     try:
         await Probe(source).run(scan)
     except (PositionLost, NotUnderstood):
-        return None  # what is there is no event's beginning
+        return None  # no event begins there
     return scan.found
 
 
@@ -233,7 +232,7 @@ async def transaction_at(source: SourceSettings, file: str, offset: int) -> int 
 
 
 def mariadb_state(text: str) -> dict[int, int]:
-    """`0-1-100,1-1-5` as domain to sequence number. Raises PositionError."""
+    """Returns `0-1-100,1-1-5` as domain to sequence number. Raises PositionError."""
     state: dict[int, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         found = re.fullmatch(r"(\d+)-\d+-(\d+)", part)
@@ -244,8 +243,8 @@ def mariadb_state(text: str) -> dict[int, int]:
 
 
 def distance(inventory: Inventory, start: tuple[str, int], end: tuple[str, int]) -> tuple[int | None, int | None]:
-    """Bytes and files from one place to a later one, None for what can't be told: bytes only when both files are
-    listed, files by their numbers."""
+    """Returns bytes and files from one position to a later one, None if unknown: bytes only if both files are listed,
+    files by their numbers."""
     first, last = inventory.index(start[0]), inventory.index(end[0])
     if first is None or last is None:
         low, high = file_number(start[0]), file_number(end[0])
@@ -262,7 +261,7 @@ def _base(file: str) -> str:
 
 
 async def read_on(source: SourceSettings, file: str, offset: int) -> None:
-    """Reads from a position to the end of the transaction behind it, or some megabytes: what a list of files does not
-    show, a dump does. Raises PositionLost, BinlogCorrupt, or another SourceError."""
+    """Reads from a position to the end of the next transaction, or some megabytes: a dump shows what a list of files
+    does not. Raises PositionLost, BinlogCorrupt, or another SourceError."""
     if file and offset < _WRAP:
         await Probe(source).run(scans.Ahead(file, offset))

@@ -1,4 +1,4 @@
-"""Whether the server that answers has the history that a stored position belongs to, and how to go on there."""
+"""Checks whether the server that answers has the history of a stored position, and how to continue there."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from headrace.times import time_text
 log = structlog.get_logger(__name__)
 
 _LISTED = 1_000
-"""Characters of a GTID set in a sentence; the whole is in the log and in the gap."""
+"""Characters of a GTID set in a sentence; the log and the gap have all of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Where the GTIDs of a position and a server differ."""
+    """The differences between the GTIDs of a position and a server."""
 
     missing: GtidSet
     """Purged there and not read yet."""
     extra: GtidSet
     """Read and never executed there."""
     unknown: GtidSet
-    """Those of `extra` that are no heartbeats of ours: what was published and the server lacks."""
+    """Those of `extra` that are not our heartbeats: published, and missing on the server."""
 
     @classmethod
     def of(cls, stored: Position, inventory: Inventory) -> Differences:
@@ -49,7 +49,7 @@ class Differences:
 
 @dataclass(frozen=True, slots=True)
 class ServerMatch:
-    """Where the stream goes on. `gap` is set when that passes over a divergence, as `on_diverged` allows."""
+    """Where the stream continues. `gap` is set if that skips a divergence, as `on_diverged` allows."""
 
     position: Position
     gap: Gap | None = None
@@ -58,10 +58,9 @@ class ServerMatch:
 
 
 async def compare_server(connection: SourceConnection, settings: SourceSettings, stored: Position) -> ServerMatch:
-    """Compares the server behind `connection` with the stored position, both directions.
+    """Compares the server of `connection` with the stored position, both directions.
 
-    Raises SourceChanged when the server lacks what was published, and PositionLost when it no longer has what was not.
-    """
+    Raises SourceChanged if the server lacks what was published, and PositionLost if it no longer has what was not."""
     inventory = await take_inventory(connection)
     same = stored.server_uuid == inventory.server_uuid
     rewritten = await _rewritten(settings, inventory, stored) if same else ""
@@ -87,7 +86,7 @@ async def compare_server(connection: SourceConnection, settings: SourceSettings,
 
 
 def _require_place(inventory: Inventory, stored: Position) -> None:
-    """The same server without GTIDs: the position has to be there."""
+    """Checks, for the same server without GTIDs, that the position exists."""
     if not stored.file:
         return
     if inventory.index(stored.file) is None:
@@ -112,20 +111,21 @@ def _require_place(inventory: Inventory, stored: Position) -> None:
 
 
 async def _rewritten(settings: SourceSettings, inventory: Inventory, stored: Position) -> str:
-    """Why the binlogs of the same server are not those that were read, or "": numbers of files and of transactions
-    begin again after a reset, and repeat after a restore, so that a position may look sound and be another."""
+    """Returns why the binlogs of the same server are not those that were read, or "": numbers of files and of
+    transactions begin again after a reset, and repeat after a restore, so that a position may look valid and be a
+    different one."""
     last = inventory.files[-1].name
-    same_name = stored.file.rpartition(".")[0] == last.rpartition(".")[0]  # a server may be told to name them anew
+    same_name = stored.file.rpartition(".")[0] == last.rpartition(".")[0]  # a server may be configured to use new names
     if same_name and file_number(stored.file) > file_number(last):
         return f"its binlogs end with {last}, the position {stored} is in a later one"
     file, _, offset = stored.last_transaction.rpartition(":")
     size = inventory.size(file)
     if not file or not size:
-        return ""  # purged, or gone from the disk
+        return ""  # purged, or missing on disk
     if int(offset) >= size:
         by_gtid = inventory.gtid_mode and stored.gtid_set
         if not await _given_again(settings, inventory, stored, file) if by_gtid else file == stored.file:
-            return ""  # without GTIDs the position lies beyond the end
+            return ""  # without GTIDs the position is beyond the end
         return f"at {stored.last_transaction} it had a transaction, and now that file has {size} bytes"
     found = await transaction_at(settings, file, int(offset))
     if found == stored.commit_time_us:
@@ -136,8 +136,8 @@ async def _rewritten(settings: SourceSettings, inventory: Inventory, stored: Pos
 
 
 async def _given_again(settings: SourceSettings, inventory: Inventory, stored: Position, file: str) -> bool:
-    """Whether the numbers of transactions that stood behind the present end of `file` may belong to others now. They
-    do not when only the binlog lost them: then the server counts them as purged, as they are in none of its files."""
+    """Returns whether the numbers of transactions after the present end of `file` may belong to others now. They do not
+    if only the binlog lost them: then the server counts them as purged, as they are in none of its files."""
     following = inventory.files[(inventory.index(file) or 0) + 1 :]
     if not following:
         return True  # after a crash a server begins a new file, so this is no crash
@@ -172,7 +172,7 @@ async def _by_gtid(settings: SourceSettings, inventory: Inventory, stored: Posit
         )
     if same and not extra:
         return ServerMatch(position)
-    # The ordinal within a transaction holds on its own server only: here the transaction begins anew.
+    # The ordinal within a transaction is valid only on its own server: here the transaction begins again.
     return ServerMatch(
         replace(
             position,
@@ -212,8 +212,9 @@ def _diverged(stored: Position, inventory: Inventory, unknown: GtidSet) -> Gap:
 
 
 async def _by_time(settings: SourceSettings, inventory: Inventory, stored: Position, rewritten: str) -> ServerMatch:
-    """A server that was reset or restored gives the numbers of lost transactions to new ones: which of its
-    transactions were published, only their commit times tell. Raises SourceChanged unless `on_diverged` allows it."""
+    """Finds by commit time where to continue: a server that was reset or restored gives the numbers of lost
+    transactions to new ones, so only commit times show which were published. Raises SourceChanged unless `on_diverged`
+    allows it."""
     unknown = Differences.of(stored, inventory).unknown
     why = "it was reset, or restored from an older copy"
     if settings.on_diverged != "continue":

@@ -1,4 +1,4 @@
-"""What each kind of DDL does to the states of the schema history."""
+"""Applies each kind of DDL to the states of the schema history."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from headrace.mysql.sql.tokens import NotParsed
 
 
 class Applied:
-    """One statement on its way through the states; `changes` is what it did to tables."""
+    """One statement that is applied to the states; `changes` is what it did to tables."""
 
     def __init__(self, states: States, dialect: Dialect, kind: DdlKind) -> None:
         self._states, self._dialect, self._kind = states, dialect, kind
         self.changes: list[TableChange] = []
 
     def run(self, action: actions.Action, *, shown: bool) -> None:
-        """Raises NotParsed when the statement does not fit what is known. `shown`: the server made its text."""
+        """Raises NotParsed if the statement does not fit what is known. `shown`: the server made its text."""
         if isinstance(action, actions.CreateTable):
             self._create(action, shown)
         elif isinstance(action, actions.AlterTable):
@@ -49,7 +49,7 @@ class Applied:
             self._states.drop_schema(action.schema)
 
     def doubt(self, names: Sequence[TableName] | None, why: str) -> None:
-        """A statement that was not understood: its tables are not known, or no table is."""
+        """Handles a statement that was not understood: its tables become unknown, or all tables."""
         if names is None:
             self._states.doubt(why)
             return
@@ -106,7 +106,7 @@ class Applied:
         states = self._states
         state = states.get(old)
         if if_exists and not isinstance(state, TableDefinition):
-            # Whether it was there is not known, or it was not.
+            # It is unknown whether it existed, or it did not.
             if isinstance(state, str):
                 states.set(new, f"it may have been renamed from {'.'.join(old)}, and {state}")
                 self._changed(new, old)
@@ -119,12 +119,13 @@ class Applied:
     def _create_database(self, action: actions.CreateDatabase) -> None:
         exists = self._states.exists(action.schema)
         if action.if_not_exists and exists is not False:
-            return  # it was there, or nothing is known of it: nothing is known afterwards either
+            return  # it existed, or nothing is known of it: nothing is known afterwards either
         self._states.new_schema(action.schema, action.charset)
 
 
 def require_sound_labels(columns: Iterable[Column]) -> None:
-    """The servers print members in three-byte UTF-8: a character beyond becomes a question mark. Raises NotParsed."""
+    """Checks the members: servers print them in three-byte UTF-8, where a character beyond becomes a question mark.
+    Raises NotParsed."""
     wide = ("utf8mb4", "utf16", "utf16le", "utf32", "gb18030")
     if any("?" in label for column in columns if column.charset in wide for label in column.labels):
         raise NotParsed("a member of an ENUM or SET has a question mark, which may stand for another character")

@@ -1,4 +1,4 @@
-"""Compares the schema history with what the source shows, to notice changes that are in no statement of the binlog."""
+"""Compares the schema history with the source's tables, to notice changes without a statement in the binlog."""
 
 from __future__ import annotations
 
@@ -29,44 +29,42 @@ _EVERY = 300.0
 _AT_ONCE = 500
 """Tables of one such comparison, for which the stream waits."""
 _PAUSE = 10
-"""Seconds for each second of comparing: so the stream waits for a tenth of the time at most,"""
+"""Seconds of pause for each second of comparing: so the stream waits for a tenth of the time at most,"""
 _BURST = 10.0
-"""but comparisons whose pauses are no longer than this come at once."""
+"""but comparisons whose pauses are no longer than this run at once."""
 _FORGET_FROM = 1_000
-"""Names are looked through for those of no table when there are so many more than twice those that were left last
-time."""
+"""Names of dropped tables are searched for when there are this many more than twice those that were left last time."""
 _AGAIN = 10.0
-"""Seconds until the next attempt when the source could not be asked."""
+"""Seconds until the next attempt if the source could not be queried."""
 
 
 class SchemaComparison:
-    """Says when tables are compared, and does it. A table whose rows bring no names is to be compared
+    """Decides when tables are compared, and compares them. A table whose rows have no column names is compared
 
     - when a stream begins: begin();
     - when its rows have a new table id, which it gets when it was altered, unless they have agreed() already. When too
-      many ask for that, may_run() does not hold for a while, and the table is put into `due`;
+      many need that, may_run() is false for a while, and the table is put into `due`;
     - every few minutes.
 
-    run() is to be called when is_due().
-    """
+    run() must be called when is_due()."""
 
     def __init__(self, destination: str, server: Server, history: SchemaHistory) -> None:
         self._server, self._history = server, history
         self._log = log.bind(destination=destination)
         self._agreed: dict[TableName, FilePosition] = {}
-        """Up to where rows of a table were written with the schema that the history has."""
+        """Up to where rows of a table were written with the schema in the history."""
         self.due: set[TableName] = set()
         self._nameless: dict[TableName, None] = {}
-        """Tables whose rows bring no names, in the order they came."""
+        """Tables whose rows have no column names, in the order they came."""
         self._most = _FORGET_FROM
         self._next = 0
-        """The number of the table whose turn is next."""
+        """The number of the next table to compare."""
         self._paused_until = 0.0
         self._next_round = _now() + _EVERY
 
     async def begin(self, position: Position) -> None:
-        """Compares all that is known. Where rows bring their names a difference is only logged. A table of which the
-        source can't tell is compared before its first row. Raises SchemaDiffers and SourceError."""
+        """Compares all that is known. If rows have column names, a difference is only logged. A table that the source
+        can't show is compared before its first row. Raises SchemaDiffers and SourceError."""
         if names := self._history.known():
             try:
                 await self._compare(names, position, at_start=True)
@@ -74,12 +72,12 @@ class SchemaComparison:
                 self._log.warning("table schemas can't be compared at the start", error=error.told())
 
     def compare_often(self, name: TableName) -> None:
-        """Rows of a table have come that bring no names."""
+        """Records a table whose rows have no column names."""
         self._nameless[name] = None
         self._forget_dropped()
 
     def looked_at(self, name: TableName, here: FilePosition) -> None:
-        """The source has just been asked about the table whose rows stand at `here`."""
+        """Records that the source was just asked about the table whose rows are at `here`."""
         if not self.agreed(name, here):
             self._agreed[name] = here
             self._forget_dropped()
@@ -94,24 +92,23 @@ class SchemaComparison:
         self._most = _FORGET_FROM + 2 * len(known)
 
     def agreed(self, name: TableName, here: FilePosition) -> bool:
-        """Whether the rows at `here` were written before a comparison that found no difference."""
+        """Returns whether the rows at `here` were written before a comparison that found no difference."""
         agreed = self._agreed.get(name)
         return agreed is not None and reached(agreed, here)
 
     def may_run(self) -> bool:
-        """Whether there were not too many comparisons of late."""
+        """Returns whether there were not too many comparisons recently."""
         return self._paused_until < _now() + _BURST
 
     def is_due(self) -> bool:
-        """Whether run() is to be called."""
+        """Returns whether run() must be called."""
         return bool(self.due or _now() >= self._next_round) and self.may_run()
 
     async def run(self, position: Position, name: TableName | None = None) -> None:
         """Compares what is due, or a part of all, and the table `name`.
 
-        `position` is that of the stream. Raises SchemaDiffers, and SourceError when the source can't be asked about
-        `name`; else that is logged and tried again later.
-        """
+        `position` is that of the stream. Raises SchemaDiffers, and SourceError if the source can't be asked about
+        `name`; else that is logged and retried later."""
         names, self.due = self.due, set()
         if name is not None:
             names.add(name)
@@ -134,7 +131,7 @@ class SchemaComparison:
             self._paused_until = max(self._paused_until, now) + _PAUSE * (now - began)
 
     def _next_part(self, position: Position) -> set[TableName]:
-        """The tables whose turn it is, without those that agreed as of a time that the stream has not reached."""
+        """Returns the next tables, without those that agreed as of a time that the stream has not reached."""
         names, end = list(self._nameless), self._next + _AT_ONCE
         part, self._next = names[self._next : end], end if end < len(names) else 0
         self._next_round = _now() + _EVERY / (len(names) // _AT_ONCE + 1)
@@ -159,7 +156,7 @@ class SchemaComparison:
     async def _settle(
         self, connection: SourceConnection, suspects: set[TableName], position: Position, *, at_start: bool
     ) -> None:
-        """Finds out what the statements behind the position explain of the differences."""
+        """Finds which differences the statements after the position explain."""
         dialect = dialect_of(self._server.version, mariadb=self._server.mariadb)
         later = self._history.fork()
         await prepare(connection, dialect)
@@ -178,7 +175,7 @@ class SchemaComparison:
             table = f"table {'.'.join(name)}"
             if name in reading.unknown:
                 if last[name] is not None and later.table(*name) is None and later.knows(*name):
-                    continue  # the statements that were scanned say that it was dropped
+                    continue  # the scanned statements dropped it
                 raise SourceError(f"{table} may have changed, and can't be looked at: {reading.unknown[name]}")
             shown = reading.tables[name][0]
             difference = later.difference(name, shown)

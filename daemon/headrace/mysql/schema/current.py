@@ -1,4 +1,4 @@
-"""The schemas of tables as the source has them now, for commands that look at rules; a stream needs more care."""
+"""The schemas of tables as the source has them now, for commands that check rules; a stream needs more care."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Captures = Callable[[str, str], bool]
 
 
 def captured_names(include: str, captures: Captures, entries: Iterable[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
-    """Captured tables that are known without asking the source: [filter] names them, or the schema history does. Raises
-    StateStoreError."""
+    """Returns captured tables that are known without asking the source: [filter] names them, or the schema history
+    does. Raises StateStoreError."""
     try:
         known = tables_named(entries)
     except (KeyError, TypeError, ValueError) as error:
@@ -31,8 +31,8 @@ def captured_names(include: str, captures: Captures, entries: Iterable[dict[str,
 async def unreadable_now(
     source: SourceSettings, wanted: Captures, named: Iterable[tuple[str, str]]
 ) -> dict[tuple[str, str], str]:
-    """Tables that the account may not read whole rows of, each with the GRANT: of those that it is shown and of those
-    that are `named`. Raises SourceError."""
+    """Returns the tables that the account may not read whole rows of, each with the GRANT: of those that it can see and
+    of those that are `named`. Raises SourceError."""
     async with await SourceConnection.open(address_of(source)) as connection:
         await connection.load_variables()
         lacks = await ask_lacks(connection)
@@ -41,8 +41,8 @@ async def unreadable_now(
 
 
 async def schemas_now(source: SourceSettings, wanted: Captures) -> dict[tuple[str, str], TableSchema]:
-    """By schema and table; tables are left out whose description is not understood, or which the account may not read
-    whole. Raises SourceError."""
+    """Returns table schemas by schema and table, without tables whose description is not understood, or which the
+    account may not read completely. Raises SourceError."""
     async with await SourceConnection.open(address_of(source)) as connection:
         variables = await connection.load_variables()
         dialect = dialect_of(variables.get("version", ""), mariadb=connection.is_mariadb)

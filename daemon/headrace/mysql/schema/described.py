@@ -1,4 +1,4 @@
-"""Finds the schemas of the tables that a stream describes: in the stream where it says so, else in the history."""
+"""Finds the schemas of the tables that a stream describes: in the stream if it has them, else in the history."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from headrace.mysql.values.mariadb import FIXED_BINARY
 
 
 class DescribedTables:
-    """What the columns of tables are. When `wanted` is set, that table's schema has to be found, or compared when it is
-    known, and learned() called, before the stream goes on. Without a `comparison` nothing is compared. With
-    `positional` the columns of a table whose schema is not known are @1, @2 and so on."""
+    """The columns of tables. If `wanted` is set, that table's schema must be found, or compared if it is known, and
+    learned() called, before the stream continues. Without a `comparison` nothing is compared. With `positional` the
+    columns of a table with an unknown schema are @1, @2 and so on."""
 
     def __init__(
         self,
@@ -33,8 +33,8 @@ class DescribedTables:
         """Tables whose rows did not fit what was known: they are read again once."""
 
     def of(self, event: TableMap) -> TableSchema:
-        """The columns of the table that an event describes. Raises SchemaNeeded when `wanted` has to be found first,
-        NotUnderstood or ValueError when they can't be known."""
+        """Returns the columns of the table that an event describes. Raises SchemaNeeded if `wanted` must be found
+        first, NotUnderstood or ValueError if they can't be known."""
         history = self._history
         known = history.table(event.schema, event.table) if history is not None else None
         if event.has_names:
@@ -47,7 +47,7 @@ class DescribedTables:
             declared = _declared(described, known)
             if certain or declared.columns is described.columns or not any(map(_decides, declared.columns)):
                 return declared
-            # What is only likely must not make a value into another one.
+            # A schema that is only likely must not change a value.
             self.wanted = event.schema, event.table
             raise SchemaNeeded
         table = event.schema, event.table
@@ -69,15 +69,15 @@ class DescribedTables:
         if why:
             if table in self._mistrusted:
                 raise ValueError(f"its rows do not fit what is known of it: {why}")
-            self._mistrusted.add(table)  # what the server shows now may fit, when no DDL came since
+            self._mistrusted.add(table)  # the server's present schema may fit, if no DDL came since
             history.mistrust(*table, why)
             self.wanted = table
             raise SchemaNeeded
         return known
 
     def compared(self, table: tuple[str, str]) -> bool:
-        """Whether a table that is known, and whose rows have a new id here, needs no comparison any more. When it does,
-        it will be asked for again. Raises SchemaNeeded when it has to come first."""
+        """Returns whether a known table whose rows have a new id here needs no comparison any more. If it does, the
+        question is repeated later. Raises SchemaNeeded if the comparison must come first."""
         comparison = self._comparison
         if comparison is None:
             return True
@@ -92,11 +92,11 @@ class DescribedTables:
 
     @property
     def _here(self) -> tuple[str, int]:
-        """File and offset behind the last event."""
+        """Returns file and offset after the last event."""
         return self._cursor.file, self._cursor.end
 
     def learned(self, why_not: str = "") -> None:
-        """Goes on after `wanted`: its schema is in the history now, or can't be found because of `why_not`."""
+        """Continues after `wanted`: its schema is in the history now, or can't be found because of `why_not`."""
         if self.wanted is not None and why_not:
             self._unknowable[self.wanted] = why_not
             if self._history is not None:
@@ -106,27 +106,27 @@ class DescribedTables:
         self.wanted = None
 
     def known(self) -> set[str]:
-        """The captured tables that the history knows, each as schema.table."""
+        """Returns the captured tables that the history knows, each as schema.table."""
         return {".".join(name) for name in self._history.known()} if self._history is not None else set()
 
     def forget(self) -> None:
-        """Tables have other schemas now."""
+        """Forgets schemas: tables have changed."""
         self._unknowable.clear()
         self._mistrusted.clear()
 
 
 def _decides(column: Column) -> bool:
-    """Whether the declared type makes of a value what the binlog's own description would not: bytes become text, and a
-    number loses the digits beyond those of its FLOAT(m,d)."""
+    """Returns whether the declared type changes a value compared to the binlog's own description: bytes become text,
+    and a number loses the digits beyond those of its FLOAT(m,d)."""
     return column.kind in FIXED_BINARY or (column.kind in ("float", "double") and "," in column.mysql_type)
 
 
 def _declared(described: TableSchema, known: TableSchema) -> TableSchema:
-    """The stream's description, with what the history knows besides where both are about the same columns."""
+    """Returns the stream's description, with what the history knows in addition if both are about the same columns."""
     pairs = zip(described.columns, known.columns, strict=True)
     same = all(
         (a.name, a.unsigned, a.labels) == (b.name, b.unsigned, b.labels)
-        and (a.charset in ("", b.charset) or b.kind in FIXED_BINARY)  # these travel as BINARY
+        and (a.charset in ("", b.charset) or b.kind in FIXED_BINARY)  # these are sent as BINARY
         for a, b in pairs
     )
     promoted = known.promoted and described.keys == known.keys

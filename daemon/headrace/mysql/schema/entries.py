@@ -1,4 +1,4 @@
-"""The stored form of the schema history: one JSON object for each thing learned, in the order it was learned."""
+"""The stored form of the schema history: one JSON object for each fact learned, in the order it was learned."""
 
 from __future__ import annotations
 
@@ -15,38 +15,40 @@ _ITEMS = tuple(_DEFAULTS.items())
 
 
 def table_entry(schema: str, table: str, pos: int, at: str, **state: Any) -> dict[str, Any]:
-    """A table's new state: `definition` with what layout_fields() gives, `unknown` with the reason, or `gone`."""
+    """Returns the entry for a table's new state: `definition` with the fields of definition_fields(), `unknown` with
+    the reason, or `gone`."""
     return {"kind": "table", "pos": pos, "at": at, "schema": schema, "table": table, **state}
 
 
 def schema_entry(
     schema: str, pos: int, at: str, charset: str, complete: bool, unread: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """A schema's default character set, and whether all tables that it has are named; of those, `unread` are not
-    captured."""
+    """Returns the entry for a schema's default character set, and whether all of its tables are named; of those,
+    `unread` are not captured."""
     entry = {"kind": "schema", "pos": pos, "at": at, "schema": schema, "charset": charset, "complete": complete}
     return entry | {"unread": list(unread)} if complete and unread else entry
 
 
 def gone_entry(schema: str, pos: int, at: str) -> dict[str, Any]:
-    """A schema does not exist, and none of its tables."""
+    """Returns the entry for a schema that does not exist, nor any of its tables."""
     return {"kind": "schema", "pos": pos, "at": at, "schema": schema, "gone": True}
 
 
 def doubt_entry(pos: int, at: str, why: str) -> dict[str, Any]:
-    """Nothing is known any more from `pos` on. Whoever moves a stored position forward writes it with the position,
-    because the DDL in between was not seen."""
+    """Returns the entry by which nothing is known any more from `pos` on. It is written with a stored position that is
+    moved forward, because the DDL in between was not read."""
     return {"kind": "doubt", "pos": pos, "at": at, "why": why}
 
 
 def back_entry(pos: int, at: str) -> dict[str, Any]:
-    """The position was moved back to `pos`: what was learned behind it is learned again, and counts no more."""
+    """Returns the entry for a position that was moved back to `pos`: what was learned after it is void, and is learned
+    again."""
     return {"kind": "back", "pos": pos, "at": at}
 
 
 def in_force(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The entries that count, in the order they were written: none that a later move back has made void. Raises
-    KeyError, TypeError or ValueError for what is no entry."""
+    """Returns the valid entries, in the order they were written, without those that a later move back has made void.
+    Raises KeyError, TypeError or ValueError for an invalid entry."""
     kept: list[dict[str, Any]] = []
     for entry in entries:
         if entry["kind"] == "back":
@@ -57,7 +59,7 @@ def in_force(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def tables_named(entries: Iterable[dict[str, Any]]) -> set[tuple[str, str]]:
-    """The tables that the entries know to exist. Raises as in_force()."""
+    """Returns the tables that exist according to the entries. Raises as in_force()."""
     found: set[tuple[str, str]] = set()
     for entry in in_force(entries):
         if entry["kind"] == "table":
@@ -69,7 +71,7 @@ def tables_named(entries: Iterable[dict[str, Any]]) -> set[tuple[str, str]]:
 
 
 def definition_fields(definition: TableDefinition) -> dict[str, Any]:
-    """A table schema's JSON form. Fields of a column that have their defaults are left out."""
+    """Returns a table schema's JSON form. Fields of a column that have their defaults are omitted."""
     columns = []
     for column in definition.columns:
         told = {name: value for name, default in _ITEMS if (value := getattr(column, name)) != default}
@@ -79,7 +81,7 @@ def definition_fields(definition: TableDefinition) -> dict[str, Any]:
 
 
 def definition_from(fields_of: dict[str, Any]) -> TableDefinition:
-    """The schema from its JSON form; raises KeyError, TypeError or ValueError when it is none."""
+    """Reads the JSON form. Raises KeyError, TypeError or ValueError if it is invalid."""
     columns = []
     for values in fields_of["columns"]:
         known = {name: value for name, value in values.items() if name in _DEFAULTS}

@@ -1,4 +1,4 @@
-"""Whether a table schema fits a TABLE_MAP event: everything that the event says without its optional metadata."""
+"""Checks whether a table schema fits a TABLE_MAP event: all that the event has without its optional metadata."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _GEOMETRIES |= {"multipolygon", "geometrycollection", "geomcollection"}
 
 
 def misfit(schema: TableSchema, types: Sequence[tuple[int, int]], nulls: int) -> str:
-    """Why a table schema does not fit a TABLE_MAP's (type, metadata) pairs, as column_types.real_type gives them, and
-    NULL bits; "" when it fits. Names, signs and character sets of one width can't be seen this way."""
+    """Returns why a table schema does not fit a TABLE_MAP's (type, metadata) pairs, as column_types.real_type gives
+    them, and NULL bits; "" if it fits. Names, signs and character sets of one width can't be checked this way."""
     every = (1 << len(types)) - 1
-    joined = nulls & every == every  # so servers call all columns of a table that an outer join brings into an UPDATE
+    joined = nulls & every == every  # servers write all columns of a table so that an outer join includes in an UPDATE
     if len(types) != len(schema.columns):
         return f"it has {len(schema.columns)} columns, the binlog's rows have {len(types)}"
     for i, (column, (kind, meta)) in enumerate(zip(schema.columns, types, strict=True)):
         if not _fits(column, kind, meta):
             return f"column `{column.name}` is {column.mysql_type}, the binlog has type {kind} with metadata {meta}"
         if column.nullable != bool(nulls >> i & 1) and not (column.auto_increment or joined):
-            # MariaDB takes AUTO_INCREMENT NULL, and shows it as NOT NULL
+            # MariaDB accepts NULL for AUTO_INCREMENT, and shows it as NOT NULL
             may = "may" if nulls >> i & 1 else "may not"
             return f"column `{column.name}` {may} be NULL in the binlog"
     return ""

@@ -1,4 +1,5 @@
-"""Follows the statements of the stream: DDL into the schema history and on to consumers, DML as text to a stop."""
+"""Follows the statements of the stream: DDL updates the schema history and is published, DML texts go with their
+rows."""
 
 from __future__ import annotations
 
@@ -24,22 +25,21 @@ from headrace.ports.source import Receiver
 log = structlog.get_logger(__name__)
 
 _TOO_LONG = 15 << 20
-"""Bytes of a statement that is told by its head, without reading the rest."""
+"""Bytes above which only the beginning of a statement is read and published."""
 _EXECUTED = struct.Struct("<I10xI").unpack_from
-"""The server's id, which stands 14 bytes before the body, and the session's, with which that begins."""
+"""The server's id, which is 14 bytes before the body, and the session's, with which the body begins."""
 Captures = Callable[[str, str], bool]
-"""Whether the rows of a table (schema, name) are wanted."""
+"""Returns whether the rows of a table (schema, name) are captured."""
 
 
 class StatementFollower:
     """Handlers of statements and of the texts that made rows.
 
-    Without a `history` nothing is known of what statements do. The `receiver` takes each statement about something
-    captured whose category (`ddl`, `dcl`) is in `told`, and a sentence when rows of captured tables have changed
-    without events. `changed` is called when captured tables have other schemas than before. `largest` is the most
-    bytes of a statement that was compressed. With `apart` the event of a long statement is not taken before
-    read_apart() has read it, because that takes up to a second: see `waiting`.
-    """
+    Without a `history` the effect of statements is unknown. The `receiver` gets each statement about something captured
+    whose category (`ddl`, `dcl`) is selected, and a sentence if rows of captured tables have changed without events.
+    `changed` is called when the schemas of captured tables have changed. `largest` is the maximum size in bytes of a
+    compressed statement. With `apart` the event of a long statement is not handled before read_apart() has read it,
+    because that takes up to a second: see `waiting`."""
 
     def __init__(
         self,
@@ -59,19 +59,19 @@ class StatementFollower:
         self._largest = largest
         self._tell, self._unlogged, self._altered = receiver.statement, receiver.unlogged, receiver.altered
         self._version = -1
-        """Of the history, when table schemas were last looked at."""
+        """The version of the history at the last check of table schemas."""
         self.text: str | None = None
-        """What made the rows that follow, where such texts are wanted and it was not told yet."""
+        """The text of the following rows, if such texts are wanted and it was not published yet."""
         self._text_of, self._text_origin = 0, NO_ORIGIN
-        """The number of the transaction that it is in, and where."""
+        """The number of its transaction, and its origin."""
         self._apart = apart and history is not None
         self.waiting: QueryEvent | None = None
-        """A long statement: read_apart() is to be called before its event is given again."""
+        """A long statement: read_apart() must be called before its event is given again."""
         self._read: tuple[bytes, Statement, StatementInfo] | None = None
         """The text of that statement, and what it is."""
 
     async def read_apart(self) -> None:
-        """Reads the statement that waits in a thread, so that other tasks run. Cancelled, it may be called again."""
+        """Reads the waiting statement in a thread, so that other tasks run. If cancelled, it may be called again."""
         query, history, dialect = self.waiting, self._history, self._cursor.dialect
         if query is not None and history is not None:
             self._read = await asyncio.to_thread(
@@ -90,19 +90,19 @@ class StatementFollower:
             self._transactions.on_begin()
 
     def on_query_with_origin(self, data: bytes, at: int, stop: int) -> None:
-        """The same, and notes who executed it: the event header has the server's id, the statement (BEGIN among them)
-        its session's. MariaDB begins most transactions without a statement: then the session is that of none."""
+        """Does the same, and records who executed it: the event header has the server's id, the statement (also BEGIN)
+        its session's. MariaDB begins most transactions without a statement: then the session is unknown."""
         transactions = self._transactions
         transactions.server_id, transactions.thread_id = _EXECUTED(data, at - 14)
         if (
             transactions.in_group and not transactions.passing and data[stop - 6 : stop] == b"\0BEGIN"
-        ):  # of nearly all transactions
+        ):  # true for nearly all transactions
             transactions.enter()
         else:
             self.on_query(data, at, stop)
 
     def on_compressed_query(self, data: bytes, at: int, stop: int) -> None:
-        """MariaDB's QUERY_COMPRESSED."""
+        """Handles MariaDB's QUERY_COMPRESSED."""
         self._run(parse_compressed_query(data, at, stop, self._largest), at, stop)
 
     def _run(self, query: QueryEvent, at: int, stop: int) -> None:
@@ -110,7 +110,7 @@ class StatementFollower:
         if transactions.on_statement(kind, query.text):
             return
         inside = transactions.inside or kind is Statement.ATOMIC_DDL
-        if inside and kind is not Statement.DML:  # counted, so that a restart within the group goes on behind it
+        if inside and kind is not Statement.DML:  # counted, so that a restart within the group continues after it
             transactions.events_done += 1
             done = transactions.events_done <= transactions.skip_events
         else:
@@ -126,8 +126,8 @@ class StatementFollower:
             transactions.commit()
 
     def _look(self, query: QueryEvent) -> tuple[Statement, StatementInfo | None]:
-        """What read_apart() has found of the statement, or its kind alone. Raises SchemaNeeded for a long one that it
-        has not read yet."""
+        """Returns what read_apart() has found out about the statement, or its kind alone. Raises SchemaNeeded for a
+        long one that was not read yet."""
         read, self._read = self._read, None
         if read is not None and read[0] == query.text:
             return read[1:]
@@ -137,15 +137,15 @@ class StatementFollower:
         return classify(query.text, self._cursor.dialect), None
 
     def _apply(self, history: SchemaHistory, query: QueryEvent, info: StatementInfo | None, end: int) -> None:
-        # Given out whether it is told or not: what the history stores must not be of a later time than the position.
+        # A number is used whether it is published or not: entries of the history must not be later than the position.
         of = self._transactions
-        pos = of.given if of.passing else of.next_pos(1)  # a restart passes over it again
+        pos = of.given if of.passing else of.next_pos(1)  # a restart skips it again
         effect = history.apply(query, file=self._cursor.file, end=end, pos=pos, info=info)
         if history.version != self._version:
             self._version = history.version
             self._changed()
         if query.alter_phase in ("start", "rollback") or self._transactions.passing:
-            return  # an ALTER is told once, when it is done
+            return  # an ALTER is published once, when it is done
         if self._altered is not None and effect.category == "ddl" and not effect.temporary:
             self._altered(_concerned(effect), effect.tables)
         if effect.unlogged and self._unlogged is not None and self._concerns(effect):
@@ -189,7 +189,7 @@ class StatementFollower:
             )
 
     def _concerns(self, effect: DdlEffect) -> bool:
-        """Whether a statement is about something that is captured; what names no table is told by its schema."""
+        """Returns whether a statement is about something captured; one that names no table is judged by its schema."""
         if effect.category == "dcl":
             return True
         if effect.named:
@@ -209,14 +209,14 @@ class StatementFollower:
     # -- texts ----------------------------------------------------------------------------------------------------
 
     def on_text(self, data: bytes, at: int, stop: int) -> None:
-        """ROWS_QUERY; a byte before the text says a length that may be too small for it."""
+        """Handles ROWS_QUERY; a byte before the text is a length that may be too small for it."""
         if self._transactions.holding:
             self._transactions.hold(ev.ROWS_QUERY, data[at:stop])
         else:
             self._note(data[at + 1 : stop])
 
     def on_annotation(self, data: bytes, at: int, stop: int) -> None:
-        """MariaDB's ANNOTATE_ROWS."""
+        """Handles MariaDB's ANNOTATE_ROWS."""
         if self._transactions.holding:
             self._transactions.hold(ev.ANNOTATE_ROWS, data[at:stop])
         else:
@@ -227,7 +227,7 @@ class StatementFollower:
         self.text, self._text_of, self._text_origin = text.decode("utf-8", "backslashreplace"), of.count, of.origin()
 
     def give_text(self, schema: TableSchema) -> None:
-        """Tells `text` before the rows that it made; they are of this table."""
+        """Publishes `text` before its rows; they are of this table."""
         text, self.text = self.text, None
         if text is not None and self._text_of == self._transactions.count:
             pos = self._transactions.next_pos(1)
@@ -237,7 +237,7 @@ class StatementFollower:
                 self._give(DdlEffect(DdlKind.QUERY, "dml", schema.schema, schema.table), text, pos, self._text_origin)
 
     def _makes_a_secret_table(self, text: str) -> bool:
-        """Whether it is a CREATE TABLE ... SELECT that may hold the password of a table elsewhere."""
+        """Returns whether it is a CREATE TABLE ... SELECT that may contain the password of a table elsewhere."""
         first = [token.upper for token in first_tokens(text, self._cursor.dialect, 1)]
         if self._history is None or first not in (["CREATE"], ["SET"]):  # MariaDB's SET STATEMENT ... FOR CREATE
             return False
@@ -245,7 +245,7 @@ class StatementFollower:
 
 
 def _concerned(effect: DdlEffect) -> frozenset[tuple[str, str]] | None:
-    """The tables that a statement may have changed, by their names before and after; None when that can't be told."""
+    """Returns the tables that a statement may have changed, by their names before and after; None if unknown."""
     if effect.named is None or effect.problem:
         return None
     names = {*effect.named}

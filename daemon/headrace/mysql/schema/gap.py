@@ -1,4 +1,4 @@
-"""The DDL between a position and the end of the binlog: which tables it may have touched, and where last."""
+"""The DDL between a position and the end of the binlog: which tables it may have changed, and where last."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _SAY_EVERY = 10.0
 
 
 class DdlScan:
-    """A dump of its own from a position on, looked through for statements only: every other event is passed over,
-    known or not. Each is applied to the `history`, when there is one."""
+    """A separate dump from a position on, which reads only statements: every other event is skipped, known or not. Each
+    statement is applied to the `history`, if there is one."""
 
     def __init__(
         self, server: Server, position: Position, log: Any = None, history: SchemaHistory | None = None
@@ -38,14 +38,14 @@ class DdlScan:
         self._not_before: FilePosition = history.file_position if history is not None else ("", 0)
         self._heard: FilePosition = ("", 0)
         self._tables: dict[tuple[str, str], FilePosition] = {}
-        """Behind the last DDL of each, by names as _fold() makes them."""
+        """The end of the last DDL of each table, by names as _fold() makes them."""
         self._first: dict[tuple[str, str], FilePosition] = {}
-        """Behind the first."""
+        """The end of the first."""
         self._schemas: dict[str, FilePosition] = {}
         self._any_table: FilePosition | None = None
         self._schemas_changed = False
         self._queries: list[tuple[QueryEvent, FilePosition]] = []
-        """Statements that came and were not looked at yet, with where they end."""
+        """Statements that were not read yet, with where they end."""
         self._dump = contextlib.AsyncExitStack()
         self._stream: PacketStream | None = None
         self._data = b""
@@ -64,8 +64,8 @@ class DdlScan:
         )
 
     async def run_to(self, end: FilePosition, at_most: float = math.inf) -> bool:
-        """Looks at all statements up to `end`, which must be a position that the server has reached. False when that
-        takes more than `at_most` bytes from the server, counted over all calls: then it has stopped before."""
+        """Reads all statements up to `end`, which must be a position that the server has reached. Returns False if that
+        takes more than `at_most` bytes from the server, counted over all calls; it has then stopped before `end`."""
         start = self._position.file, self._position.offset
         if self._stream is None and self._position.file and reached(start, end):
             return True
@@ -101,16 +101,16 @@ class DdlScan:
 
     @property
     def schemas_changed(self) -> bool:
-        """Whether a schema was made or dropped."""
+        """Returns whether a schema was created or dropped."""
         return self._schemas_changed or self._any_table is not None
 
     def last_of_table(self, schema: str, table: str) -> FilePosition | None:
-        """Behind the last DDL that touched the table or may have; None for none."""
+        """Returns the end of the last DDL that changed the table or may have; None for none."""
         folded = self._fold(schema)
         return _latest(self._tables.get((folded, self._fold(table))), self._schemas.get(folded), self._any_table)
 
     def first_of_table(self, schema: str, table: str) -> FilePosition | None:
-        """Behind the first DDL that touched the table or may have; None for none."""
+        """Returns the end of the first DDL that changed the table or may have; None for none."""
         folded = self._fold(schema)
         found = [self._first.get(key) for key in ((folded, self._fold(table)), (folded, ""), ("", ""))]
         first: FilePosition | None = None
@@ -120,24 +120,24 @@ class DdlScan:
         return first
 
     def last_of_schema(self, schema: str) -> FilePosition | None:
-        """Behind the last DDL that touched the schema or any of its tables, or may have; None for none."""
+        """Returns the end of the last DDL that changed the schema or any of its tables, or may have; None for none."""
         folded = self._fold(schema)
         file_positions = [file_position for name, file_position in self._tables.items() if name[0] == folded]
         return _latest(*file_positions, self._schemas.get(folded), self._any_table)
 
     def _fold(self, name: str) -> str:
-        """The name as the server compares it."""
+        """Returns the name as the server compares it."""
         return name.lower() if self._server.lower_case_table_names else name
 
     def _reached(self) -> FilePosition:
-        """Up to where everything was seen."""
+        """Returns up to where everything was read."""
         here = self._cursor.file, self._cursor.end
         return self._heard if self._heard[0] == here[0] and self._heard[1] > here[1] else here
 
     # -- events ---------------------------------------------------------------------------------------------------
 
     def _on_other(self, data: bytes, at: int, stop: int) -> None:
-        """Only statements count here."""
+        """Reads statements only."""
 
     def _on_query(self, data: bytes, at: int, stop: int) -> None:
         if data[stop - 6 : stop] != b"\0BEGIN":
@@ -173,7 +173,7 @@ class DdlScan:
             self._first.setdefault(("", ""), file_position)
 
     def _on_heartbeat(self, data: bytes, at: int, stop: int) -> None:
-        """The server is idle, or has passed over what we have by GTID: it says how far it is."""
+        """Handles a heartbeat: the server is idle, or has skipped by GTID what we have; it reports its position."""
         (log_pos,) = struct.unpack_from("<I", data, at - 6)
         if log_pos:
             self._heard = self._cursor.file, self._cursor.high + log_pos

@@ -1,4 +1,4 @@
-"""The schemas of tables at every place of the binlog: read once, then carried on by each DDL."""
+"""The schemas of tables at every position of the binlog: read once, then updated by each DDL."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ _SHOWN = re.compile(rb"\s*CREATE (?:OR REPLACE )?TABLE (?:IF NOT EXISTS )?`[^\n]
 
 
 _Later = tuple[TableDefinition, FilePosition]
-"""What a table is from a position on that is not reached yet."""
+"""A table's schema from a position on that is not reached yet."""
 
 
 @dataclass(slots=True)
 class Reading:
-    """One reading of information_schema. What has a position holds from behind the DDL there, all else from `since`
-    on."""
+    """One reading of information_schema. An entry with a position is valid from after the DDL there, all others from
+    `since` on."""
 
     tables: dict[TableName, tuple[TableDefinition, FilePosition | None]] = field(default_factory=dict)
     unknown: dict[TableName, str] = field(default_factory=dict)
-    """Tables that are there but were not read, each with the reason."""
+    """Tables that exist but were not read, each with the reason."""
     untouched: dict[TableName, FilePosition] = field(default_factory=dict)
-    """Of tables that statements have touched since, behind the first of those."""
+    """For tables that statements have changed since: the end of the first of those."""
     schemas: dict[str, tuple[str, FilePosition | None]] = field(default_factory=dict)
-    """Every schema's default character set; of its tables those in `tables` and `unknown` exist, and no others."""
+    """Every schema's default character set; only those of its tables exist that are in `tables` and `unknown`."""
     listed: bool = False
-    """Whether `schemas` holds all schemas that exist at `since`."""
+    """Whether `schemas` has all schemas that exist at `since`."""
     since: FilePosition | None = None
-    """None: the position that was asked for."""
+    """None: the requested position."""
 
 
 @dataclass(slots=True)
 class DdlEffect:
-    """What a statement of the binlog did, for messages and for the decoder."""
+    """The effect of a statement of the binlog, for messages and for the decoder."""
 
     kind: DdlKind
     category: str
@@ -56,30 +56,29 @@ class DdlEffect:
     table: str
     """The first table that it names, "" for none."""
     tables: tuple[TableChange, ...] = ()
-    """What it did to tables, captured or not."""
+    """Its effect on tables, captured or not."""
     temporary: bool = False
     """The statement is about a temporary table."""
     named: tuple[TableName, ...] | None = ()
-    """All tables that it names, also for DML and views; None when that can't be told."""
+    """All tables that it names, also for DML and views; None if unknown."""
     problem: str = ""
-    """Why the statement was not understood; "" when it was."""
+    """Why the statement was not understood; "" if it was."""
     alters: bool = False
     """Whether its first word is ALTER."""
     view: bool = False
     """Whether it is about a view."""
     secret: bool = False
-    """Whether it carries a password: then it is told to nobody."""
+    """Whether it contains a password: then it is not published."""
     unlogged: bool = False
-    """Whether rows came or went by it without events of their own."""
+    """Whether it added or removed rows without events of their own."""
 
 
 class SchemaHistory:
     """The schemas of one destination's tables, moved forward by apply() as the stream is read.
 
-    `version` grows with every change of a captured table: caches of table schemas hang on it. `captures` says of a
-    schema and table whether its rows are wanted; other tables are followed too, because a RENAME or LIKE can make a
-    captured table of them. `version` in the constructor is @@version.
-    """
+    `version` increases with every change of a captured table: caches of table schemas depend on it. `captures` returns
+    whether the rows of a schema and table are captured; other tables are tracked too, because a RENAME or LIKE can make
+    a captured table of them. `version` in the constructor is @@version."""
 
     def __init__(
         self, captures: Callable[[str, str], bool], *, mariadb: bool, version: str, lower_case_table_names: int
@@ -87,7 +86,8 @@ class SchemaHistory:
         self._states = States(captures, lower_case_table_names)
         self._mariadb, self._server_version = mariadb, version
         self._pending: dict[TableName, tuple[_Later, ...]] = {}
-        """Of each table the earliest first: one reading may tell of it from one place on, and the next from another."""
+        """The earliest first for each table: one reading may be about it from one position on, and the next from
+        another."""
         self._pending_schemas: dict[str, tuple[str, FilePosition]] = {}
         self._pending_listed: FilePosition | None = None
         self._likely: dict[TableName, TableDefinition] = {}
@@ -100,17 +100,18 @@ class SchemaHistory:
 
     @property
     def file_position(self) -> FilePosition:
-        """Behind the last statement that was applied; ("", 0) when none was."""
+        """Returns the end of the last applied statement; ("", 0) if there is none."""
         return self._file_position
 
     def clear(self) -> None:
-        """Forgets all. Nothing is asked any more, and what still refers to the history need not hold its tables."""
+        """Forgets all. Nothing is asked any more, and other references to the history need not keep its tables in
+        memory."""
         self._states = States(lambda *_: False, 0)
         self._pending.clear()
         self._likely.clear()
 
     def fork(self) -> SchemaHistory:
-        """A history of the same knowledge, to find out what statements would make of it."""
+        """Returns a copy, to find out what statements would change."""
         forked = copy(self)
         forked._states = self._states.fork()
         forked._pending, forked._pending_schemas = dict(self._pending), dict(self._pending_schemas)
@@ -118,16 +119,16 @@ class SchemaHistory:
         return forked
 
     def known(self) -> list[TableName]:
-        """Captured tables whose schema is known here."""
+        """Returns the captured tables whose schema is known here."""
         return self._states.known()
 
     def difference(self, name: TableName, shown: TableDefinition) -> Difference:
-        """In what a table that is known differs from how it is `shown`."""
+        """Returns the difference between a known table and the `shown` definition."""
         state = self._states.get(name)
         return difference(state, shown) if isinstance(state, TableDefinition) else Difference.NONE
 
     def in_words(self, name: TableName, shown: TableDefinition) -> str:
-        """The first difference of columns."""
+        """Returns the first difference of columns."""
         state = self._states.get(name)
         return in_words(state, shown) if isinstance(state, TableDefinition) else ""
 
@@ -137,29 +138,29 @@ class SchemaHistory:
         self._states.set(name, shown)
 
     def restore(self, entries: Iterable[dict[str, Any]], last_pos: int) -> None:
-        """Takes the stored entries up to `last_pos`; later ones are of a time behind the position and not used.
+        """Takes the stored entries up to `last_pos`; later ones are of a time after the position and are ignored.
 
-        Raises ValueError for an entry that is none.
-        """
+        Raises ValueError for an invalid entry."""
         self._pos = last_pos
         self._states.restore(entries, last_pos)
 
     def knows(self, schema: str, table: str) -> bool:
-        """Whether it needs no reading: the table schema is known, or that the table does not exist here."""
+        """Returns whether it needs no reading: the table schema is known, or it is known that the table does not exist
+        here."""
         return not isinstance(self._states.get((schema, table)), str)
 
     def complete(self, schema: str) -> bool:
-        """Whether it is known which tables a schema has."""
+        """Returns whether all tables of a schema are known."""
         return self._states.complete(schema)
 
     @property
     def listed(self) -> bool:
-        """Whether it is known which schemas there are."""
+        """Returns whether all schemas are known."""
         return self._states.listed
 
     def adopt(self, reading: Reading) -> None:
-        """Takes a reading for what is not known; what holds only from a later position waits until apply() or
-        pass_by() gets there."""
+        """Takes a reading for what is not known; entries that are valid only from a later position wait until apply()
+        or pass_by() reaches it."""
         states, since = self._states, reading.since
         states.at(self._pos, "reading")
         for name, (definition, ddl) in reading.tables.items():
@@ -196,52 +197,52 @@ class SchemaHistory:
 
     @property
     def waits(self) -> bool:
-        """Whether something that was read holds only from a later position."""
+        """Returns whether something that was read is valid only from a later position."""
         return bool(self._pending or self._pending_schemas or self._pending_listed)
 
     def pass_by(self, file_position: FilePosition, pos: int) -> bool:
-        """Every statement before `file_position`, whose `_pos` is `pos`, has been applied. Whether something holds
-        now that waited for that."""
+        """Records that every statement before `file_position`, whose `_pos` is `pos`, has been applied. Returns whether
+        something became valid by that."""
         self._pos = max(self._pos, pos)
         self._states.at(self._pos, "reading")
         return self._take_pending(file_position)
 
     def likely(self, schema: str, table: str) -> TableSchema | None:
-        """What a table is later, which it may be here already: for what rows that bring their names do not say. None
-        when that is not known, or table() knows."""
+        """Returns a table's later schema, which it may already have here, for what rows with column names do not say.
+        None if unknown, or if table() knows the schema."""
         key = self._states.key((schema, table))
         definition = self._likely.get(key)
         return table_schema(key, definition) if definition is not None else None
 
     def forget_likely(self, schema: str, table: str) -> None:
-        """A look at all of the binlog has not shown what the table is here: what it is later is no help."""
+        """Forgets a later schema: a scan of all of the binlog has not shown what the table is here."""
         self._likely.pop(self._states.key((schema, table)), None)
 
     def table(self, schema: str, table: str) -> TableSchema | None:
-        """The schema here; None when it is not known."""
+        """Returns the schema here; None if unknown."""
         return self._states.schema_of((schema, table))
 
     def mistrust(self, schema: str, table: str, why: str) -> None:
-        """Its rows do not fit what was known of the table: a reading has to say what it is."""
+        """Makes a table unknown, because its rows do not fit: it must be read again."""
         self._states.at(self._pos, "a row")
         self._states.set((schema, table), why)
 
     def note_rows(self, schema: str, table: str) -> None:
-        """Rows of a table come. One that should not exist here is one that the server does not show to our account."""
+        """Records that a table has rows. If it should not exist here, the server does not show it to our account."""
         if self._states.get((schema, table)) is None:
             self._states.at(self._pos, "a row")
             self._states.set((schema, table), "the server did not show it to our account")
 
     def doubt(self, why: str, file: str, end: int, pos: int) -> None:
-        """What any table is may have changed at `file`:`end`, whose `_pos` is `pos`."""
-        if self.waits:  # what holds before is what is doubted: taken later, it would end the doubt
+        """Makes all tables unknown from `file`:`end`, whose `_pos` is `pos`: any of them may have changed."""
+        if self.waits:  # what is valid before is what is doubted: taken later, it would end the doubt
             self.pass_by((file, end), self._pos)
         self._pos = max(self._pos, pos)
         self._states.at(pos, f"{file}:{end}")
         self._states.doubt(why)
 
     def unknown_because(self, schema: str, table: str) -> str:
-        """Why table() gives None, as half a sentence."""
+        """Returns why table() returns None, as half a sentence."""
         state = self._states.get((schema, table))
         if state is None:
             return "by the statements before it should not exist"
@@ -254,14 +255,14 @@ class SchemaHistory:
         return f"{state}; what the server shows now is true only after {file}:{offset}"
 
     def read(self, query: QueryEvent) -> StatementInfo:
-        """What a statement is, which apply() would find too. Changes nothing, and may be called in a thread."""
+        """Returns what a statement is, as apply() would find it. Changes nothing, and may be called in a thread."""
         return classify(query, mariadb=self._mariadb, version=self._server_version)
 
     def apply(
         self, query: QueryEvent, *, file: str, end: int, pos: int, info: StatementInfo | None = None
     ) -> DdlEffect:
-        """Moves the table schemas over one statement that ends at `file`:`end`; `pos` is its `_pos`, `info` what read()
-        gave. Never raises for text that is not understood: the tables that it may have changed are unknown then."""
+        """Applies one statement that ends at `file`:`end`; `pos` is its `_pos`, `info` the result of read(). Never
+        raises for text that is not understood: the tables that it may have changed are unknown then."""
         info = info or self.read(query)
         named = None if info.tables is None else tuple(self._states.key(name) for name in info.tables)
         name = named[0] if named else (self._states.fold(info.schema), "")
@@ -277,7 +278,7 @@ class SchemaHistory:
             secret=info.secret,
             unlogged=isinstance(info.action, AlterTable) and info.action.unlogged and not query.error,
         )
-        if self.waits:  # what holds before the statement is what it changes
+        if self.waits:  # what is valid before the statement is what it changes
             self.pass_by((file, end - 1), self._pos)
         self._pos = max(self._pos, pos)
         self._file_position = file, end
@@ -324,6 +325,6 @@ class SchemaHistory:
         return bool(tables or schemas)
 
     def take_entries(self, last_pos: int) -> tuple[dict[str, Any], ...]:
-        """What was learned since the last call, JSON types only, for StateChange.schema_entries; `last_pos` is that of
-        the position that they are stored with."""
+        """Returns what was learned since the last call, JSON types only, for StateChange.schema_entries; `last_pos` is
+        that of the position that they are stored with."""
         return self._states.take_entries(last_pos)

@@ -1,4 +1,4 @@
-"""Reads table schemas from information_schema and proves from the binlog from where on they hold."""
+"""Reads table schemas from information_schema and proves by the binlog from which position on they are valid."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from headrace.mysql.wire.connection import QueryFailed, Server, SourceConnection
 from headrace.mysql.wire.grants import ask_lacks
 
 TRIES = 4
-"""Readings before a table is left out that statements keep changing meanwhile."""
+"""Attempts to read a table that statements keep changing meanwhile."""
 _LOCK_SECONDS = 5
-"""How long the reading waits for a table that a statement holds locked."""
+"""Seconds that the reading waits for a table that a statement has locked."""
 _AT_ONCE = 50
 """Tables opened by one statement."""
 _SYSTEM = frozenset({"information_schema", "performance_schema"})
@@ -38,12 +38,11 @@ async def read_schemas(
     *,
     look_behind: float = math.inf,
 ) -> Reading:
-    """The schemas of captured base tables that `history` does not know yet, and which tables and schemas there are.
+    """Returns the schemas of captured base tables that `history` does not know yet, and which tables and schemas exist.
 
-    `position` is where the stream will begin, or the start of the transaction that it is in. When nothing is left to
-    read the binlog is not scanned. When more than `look_behind` bytes of it are to be scanned, the reading holds only
-    from the end of the binlog on, as it was when it began. Raises SourceError and its kinds.
-    """
+    `position` is where the stream will begin, or the start of its transaction. If nothing is left to read, the binlog
+    is not scanned. If more than `look_behind` bytes of it had to be scanned, the reading is valid only from the end of
+    the binlog on, as it was at the beginning. Raises SourceError and its subclasses."""
     dialect = dialect_of(server.version, mariadb=server.mariadb)
     reader = _Reader(captures, history, dialect)
     async with (
@@ -67,13 +66,13 @@ async def read_schemas(
 
 
 class _Reader:
-    """One reading, tried again while DDL falls into it."""
+    """One reading, repeated while DDL happens during it."""
 
     def __init__(self, captures: Callable[[str, str], bool], history: SchemaHistory, dialect: Dialect) -> None:
         self._captures, self._history, self._dialect = captures, history, dialect
 
     async def read(self, connection: SourceConnection, scan: DdlScan, at_most: float = math.inf) -> Reading | None:
-        """None when the scan of what is there already would take more than `at_most` bytes."""
+        """Returns None if the scan of the existing binlog would take more than `at_most` bytes."""
         for attempt in range(TRIES):
             if attempt:
                 await asyncio.sleep(0.3 * attempt)
@@ -106,8 +105,8 @@ class _Reader:
         return {(str(row["s"]), str(row["t"])) for row in rows if str(row["s"]).lower() not in _SYSTEM}
 
     def _date(self, reading: Reading, scan: DdlScan, before: FilePosition, *, final: bool) -> bool:
-        """Sets from where each part of the reading holds. Whether it has to be read again, because DDL came between
-        its beginning and its end; in the last try that part is left out."""
+        """Sets from where each part of the reading is valid. Returns whether it must be read again, because of DDL
+        between its beginning and its end; in the last attempt that part is omitted."""
         torn = False
         for name, (definition, _) in list(reading.tables.items()):
             file_position = scan.last_of_table(*name)
@@ -131,16 +130,16 @@ class _Reader:
 
 
 async def prepare(connection: SourceConnection, dialect: Dialect, wait: int | None = None) -> None:
-    """Has a session wait so many seconds for a locked table, and see primary keys that MySQL has made itself."""
+    """Makes a session wait this many seconds for a locked table, and show primary keys that MySQL has generated."""
     await connection.query(f"SET SESSION lock_wait_timeout = {wait or _LOCK_SECONDS}")
     if not dialect.mariadb and dialect.version >= 80030:
         await connection.query("SET SESSION show_gipk_in_create_table_and_information_schema = ON")
 
 
 async def read_whole(connection: SourceConnection, wanted: Names, dialect: Dialect) -> Reading:
-    """The tables as they are when every statement about them that has begun is over."""
+    """Returns the tables as they are when every statement about them that has begun is over."""
     lacks, reading = await ask_lacks(connection), Reading()
-    for name in sorted(wanted):  # of rights on some columns come those columns, as if there were no others
+    for name in sorted(wanted):  # with rights on some columns only those are shown, as if there were no others
         if grant := lacks(*name):
             reading.unknown[name] = f"our account may not read whole rows of it ({grant})"
     wanted = wanted - reading.unknown.keys()
@@ -159,8 +158,9 @@ async def read_whole(connection: SourceConnection, wanted: Names, dialect: Diale
 
 
 async def _wait_for_statements(connection: SourceConnection, names: Names) -> dict[tuple[str, str], str]:
-    """Opens each table once. A DDL holds its table locked from before its change is seen until it is both in the binlog
-    and committed, so what was begun before is over afterwards. Gives the tables that can't be opened."""
+    """Opens each table once. A DDL keeps its table locked from before its change is visible until it is both in the
+    binlog and committed, so statements that began before are over afterwards. Returns the tables that can't be
+    opened."""
     failed = {}
     ordered = sorted(names)
     for i in range(0, len(ordered), _AT_ONCE):

@@ -1,4 +1,4 @@
-"""The statements of an SQL file, such as `mysqldump --no-data` writes, into a schema history."""
+"""Applies the statements of an SQL file, such as `mysqldump --no-data` writes, to a schema history."""
 
 from __future__ import annotations
 
@@ -20,15 +20,13 @@ _DELIMITER = re.compile(r"^[ \t]*DELIMITER[ \t]+(\S+)[^\n]*$", re.IGNORECASE | r
 
 
 def apply_script(path: Path, history: SchemaHistory, dialect: Dialect) -> None:
-    """Applies the DDL of the file, in its order, to a history that is empty: nothing exists but what the file makes.
-    USE gives the schema of names that have none; statements that are no DDL, and those under another DELIMITER than
-    `;`, change nothing.
+    """Applies the DDL of the file, in order, to an empty history: only what the file creates exists. USE sets the
+    schema of names without one; statements that are no DDL, and those under another DELIMITER than `;`, change nothing.
 
-    Raises Refusal, with the line, for a statement about tables that is not understood, and for a file that is not
-    UTF-8 or larger than 16 MiB; OSError.
-    """
+    Raises Refusal, with the line, for a statement about tables that is not understood, and for a file that is not UTF-8
+    or larger than 16 MiB; OSError."""
     with path.open("rb") as file:
-        raw = file.read(_MOST + 1)  # a pipe does not say its size
+        raw = file.read(_MOST + 1)  # a pipe has no size
     if len(raw) > _MOST:
         raise Refusal(f"{path} is larger than {_MOST >> 20} MiB", remedy="dump the tables without rows (--no-data)")
     try:
@@ -65,7 +63,7 @@ def _apply(query: QueryEvent, where: str, history: SchemaHistory) -> None:
 
 
 def _statements(path: Path, text: str, dialect: Dialect) -> Iterator[tuple[int, str]]:
-    """Each statement that ends in `;`, with where its text begins."""
+    """Yields each statement that ends in `;`, with where its text begins."""
     begin, delimiter = 0, ";"
     for change in [*_DELIMITER.finditer(text), None]:
         end = change.start() if change else len(text)

@@ -1,4 +1,4 @@
-"""What the schema history knows of each table and schema, and the entries that it becomes in the state store."""
+"""The schema history's state of each table and schema, and its entries in the state store."""
 
 from __future__ import annotations
 
@@ -22,54 +22,54 @@ from headrace.mysql.schema.entries import (
 )
 
 FilePosition = tuple[str, int]
-"""A binlog file and the offset behind an event in it."""
+"""A binlog file and the offset after an event in it."""
 State = TableDefinition | str | None
-"""A table's schema, why it is not known, or None for one that does not exist."""
+"""A table's schema, why it is unknown, or None if it does not exist."""
 NEVER = "its schema was never read"
 UNREAD = "it was not among the captured tables when table schemas were read"
 _NUMBER = re.compile(r"\.(\d+)$")
 _GONE = 10_000
-"""Names that are remembered as those of nothing while not all are known that there are; the oldest are forgotten, and
-are unknown then."""
+"""Number of names that are remembered as nonexistent while not all existing ones are known; the oldest are forgotten,
+and become unknown."""
 _COMPACT_FROM = 1_000
-"""The history is compacted when so many more entries are stored than twice those that were in force last time."""
+"""The history is compacted when this many more entries are stored than twice those that were valid last time."""
 _SLICE = 200
-"""Tables whose entries are made in one go, because other destinations share the loop."""
+"""Tables whose entries are made without a pause, because other destinations share the loop."""
 
 
 def file_number(file: str) -> int:
-    """The number that a binlog file's name ends in; 0 when it has none."""
+    """Returns the number at the end of a binlog file's name; 0 if it has none."""
     match = _NUMBER.search(file)
     return int(match[1]) if match else 0
 
 
 def reached(file_position: FilePosition, wanted: FilePosition) -> bool:
-    """Whether `file_position` is `wanted` or behind it, in the binlog of one server."""
+    """Returns whether `file_position` is `wanted` or after it, in the binlog of one server."""
     return (file_number(file_position[0]), file_position[1]) >= (file_number(wanted[0]), wanted[1])
 
 
 def _same_schema(before: State, after: State) -> bool:
-    """Whether two definitions differ in nothing that rows and messages show."""
+    """Returns whether two definitions do not differ in rows and messages."""
     if not isinstance(before, TableDefinition) or not isinstance(after, TableDefinition):
         return False
     return (before.columns, before.primary, before.keys) == (after.columns, after.primary, after.keys)
 
 
 def _fields(state: State) -> dict[str, Any]:
-    """What the entry of a table's state has of it."""
+    """Returns the fields of a table's state in its entry."""
     if isinstance(state, TableDefinition):
         return definition_fields(state)
     return {"gone": True} if state is None else {"unknown": state}
 
 
 def table_schema(name: TableName, definition: TableDefinition) -> TableSchema:
-    """The model's form of a definition."""
+    """Returns the model's form of a definition."""
     return TableSchema(*name, definition.columns, definition.keys, promoted=not definition.primary)
 
 
 @dataclass(slots=True)
 class _Schema:
-    """One schema that exists. `charset` "" when its default is not known; `complete`: a table without a state does not
+    """One existing schema. `charset` "" if its default is unknown; `complete`: a table without a state does not
     exist."""
 
     charset: str
@@ -85,15 +85,15 @@ class States:
         self._tables: dict[TableName, TableDefinition | str] = {}
         self._schemas: dict[str, _Schema] = {}
         self._gone: dict[TableName, None] = {}
-        """What does not exist though its schema is not complete; a schema is (its name, "")."""
+        """What does not exist although its schema is not complete; a schema is (its name, "")."""
         self.listed = False
         self._fresh: list[dict[str, Any]] = []
         self._stored = 0
         """Entries that were restored and given out since all before them became void."""
         self._most = _COMPACT_FROM
-        """Of those."""
+        """The maximum of it."""
         self._anew: Iterator[list[dict[str, Any]]] | None = None
-        """Makes the entries in force, as of a moment, while the history is compacted."""
+        """Makes the valid entries, as of one moment, while the history is compacted."""
         self._made_anew: list[dict[str, Any]] = []
         self._since: list[dict[str, Any]] = []
         """Entries after that moment."""
@@ -101,33 +101,33 @@ class States:
         self._made: dict[TableName, TableSchema] = {}
 
     def fork(self) -> States:
-        """The same states, to go on with apart."""
+        """Returns an independent copy of the states."""
         forked = States(self._captures, self._lower)
         forked._tables, forked._schemas, forked.listed = dict(self._tables), dict(self._schemas), self.listed
         forked._gone = dict(self._gone)
         return forked
 
     def at(self, pos: int, at: str) -> None:
-        """The place that the next changes belong to."""
+        """Sets the position that the next changes belong to."""
         self._pos, self._at = pos, at
 
     def fold(self, name: str) -> str:
-        """A schema's or table's name as keys have it."""
+        """Returns a schema's or table's name as in keys."""
         return name.lower() if self._lower else name
 
     def key(self, name: TableName) -> TableName:
-        """A table's name as keys have it."""
+        """Returns a table's name as in keys."""
         return (name[0].lower(), name[1].lower()) if self._lower else name
 
     def get(self, name: TableName) -> State:
-        """The state of a table."""
+        """Returns the state of a table."""
         key = self.key(name)
         if key in self._tables:
             return self._tables[key]
         return None if key in self._gone or self.complete(key[0]) else NEVER
 
     def schema_of(self, name: TableName) -> TableSchema | None:
-        """The model's form of a known table schema, one object as long as it holds."""
+        """Returns the model's form of a known table schema, the same object while it is valid."""
         key = self.key(name)
         made = self._made.get(key)
         if made is None:
@@ -138,7 +138,7 @@ class States:
         return made
 
     def set(self, name: TableName, state: State, *, quiet: bool = False) -> None:
-        """A table's new state. `quiet`: it is told with its schema's entry."""
+        """Sets a table's state. `quiet`: its schema's entry contains it."""
         key = self.key(name)
         before = self._tables.get(key)
         if before == state and (before is not None or self.get(key) is None):
@@ -166,36 +166,36 @@ class States:
             self._gone = dict.fromkeys(list(self._gone)[_GONE // 2 :])
 
     def known(self) -> list[TableName]:
-        """Captured tables whose schema is known."""
+        """Returns the captured tables whose schema is known."""
         return [
             key for key, state in self._tables.items() if isinstance(state, TableDefinition) and self._captures(*key)
         ]
 
     def tables_in(self, schema: str) -> list[TableName]:
-        """Tables of a schema that have a state."""
+        """Returns the tables of a schema that have a state."""
         folded = self.fold(schema)
         return [key for key in self._tables if key[0] == folded]
 
     def charset(self, schema: str) -> str:
-        """A schema's default character set; "" when it is not known."""
+        """Returns a schema's default character set; "" if unknown."""
         known = self._schemas.get(self.fold(schema))
         return known.charset if known else ""
 
     def complete(self, schema: str) -> bool:
-        """Whether it is known which tables the schema has; also for one that does not exist."""
+        """Returns whether all tables of the schema are known; also for one that does not exist."""
         folded = self.fold(schema)
         known = self._schemas.get(folded)
         return known.complete if known else self.listed or (folded, "") in self._gone
 
     def exists(self, schema: str) -> bool | None:
-        """Whether a schema exists; None when that is not known."""
+        """Returns whether a schema exists; None if unknown."""
         folded = self.fold(schema)
         if folded in self._schemas:
             return True
         return False if self.listed or (folded, "") in self._gone else None
 
     def set_schema(self, schema: str, charset: str, *, complete: bool) -> None:
-        """A schema's default character set, and whether all of its tables have a state."""
+        """Sets a schema's default character set, and whether all of its tables have a state."""
         folded = self.fold(schema)
         self._take_schema(folded, charset, complete)
         unread = [key[1] for key, state in self._tables.items() if key[0] == folded and state == UNREAD]
@@ -208,7 +208,7 @@ class States:
             self._gone = {key: None for key in self._gone if key[0] != folded}
 
     def drop_schema(self, schema: str) -> None:
-        """A schema is gone with all of its tables."""
+        """Removes a schema with all of its tables."""
         folded = self.fold(schema)
         self._drop_schema(folded)
         self._fresh.append(gone_entry(folded, self._pos, self._at))
@@ -227,7 +227,7 @@ class States:
                 self.version += 1
 
     def set_listed(self) -> None:
-        """From here on a schema that has no state does not exist."""
+        """Records that from here on a schema without a state does not exist."""
         if not self.listed:
             self._take_listed()
             self._fresh.append({"kind": "listed", "pos": self._pos, "at": self._at})
@@ -237,7 +237,7 @@ class States:
         self._gone = {key: None for key in self._gone if key[1] and key[0] in self._schemas}
 
     def doubt(self, why: str) -> None:
-        """Nothing is known for sure any more."""
+        """Makes all states uncertain."""
         self._fresh.append(doubt_entry(self._pos, self._at, why))
         self._doubt(why)
 
@@ -250,9 +250,9 @@ class States:
         self.version += 1
 
     def take_entries(self, last_pos: int) -> tuple[dict[str, Any], ...]:
-        """The entries since the last call; or, when many more are stored than are in force, those in force, after one
-        that makes all before void. They are made in some calls, and hold as of the last change before, which must not
-        lie behind the position that they are stored with, `last_pos`: a restart there would know nothing."""
+        """Returns the entries since the last call; or, if many more are stored than are valid, the valid ones, after
+        one that voids all before. They are made in several calls, and are valid as of the last change before, which
+        must not be after `last_pos`, the position that they are stored with: a restart there would know nothing."""
         fresh, self._fresh = self._fresh, []
         if fresh:
             self._stored += len(fresh)
@@ -271,11 +271,11 @@ class States:
         return tuple(fresh)
 
     def _may_compact(self, last_pos: int) -> bool:
-        """Whether there is much to be left out, and the last change is that of a statement before the position."""
+        """Returns whether much could be dropped, and the last change is that of a statement before the position."""
         return self._stored > self._most and ":" in self._at and self._pos <= last_pos
 
     def _in_force(self) -> Iterator[list[dict[str, Any]]]:
-        """Entries that say everything that is known when the first of them are asked for."""
+        """Yields entries with everything that is known when the first of them are requested."""
         pos, at, unread = self._pos, self._at, dict[str, list[str]]()
         tables = []
         for key, state in self._tables.items():
@@ -336,7 +336,7 @@ class States:
             raise ValueError(f"an entry of the schema history has the unknown kind {kind!r}")
 
     def new_schema(self, schema: str, charset: str) -> None:
-        """A schema was made: it has no tables."""
+        """Records a new schema: it has no tables."""
         folded = self.fold(schema)
         self._clear(folded)
         self.set_schema(folded, charset, complete=True)

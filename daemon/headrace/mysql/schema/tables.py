@@ -1,4 +1,4 @@
-"""Table schemas from the rows of information_schema, which both servers fill a little differently."""
+"""Table schemas from the rows of information_schema, which differ a little between both servers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.mysql.sql.tokens import NotParsed
 
 Row = Mapping[str, Any]
 _AT_ONCE = 500
-"""Tables whose columns are asked for by one statement."""
+"""Tables whose columns are queried by one statement."""
 
 TABLES_SQL = (
     "SELECT TABLE_SCHEMA AS s, TABLE_NAME AS t, TABLE_TYPE AS kind FROM information_schema.TABLES"
@@ -46,14 +46,14 @@ _COLLATIONS = (
 
 
 def literal(text: str) -> str:
-    """A string for a statement, whatever the session's escapes: as hex digits."""
+    """Returns a string for a statement, independent of the session's escapes: as hex digits."""
     return f"CONVERT(0x{text.encode().hex()} USING utf8mb4)" if text else "''"
 
 
 def statements(schema: str, tables: Sequence[str]) -> tuple[str, str, str]:
-    """What to ask for the columns, indexes and character sets of some tables of one schema."""
+    """Returns the queries for the columns, indexes and character sets of some tables of one schema."""
     names = [literal(table) for table in tables]
-    # for IN MariaDB opens every table of the schema, and waits for those that are locked
+    # for IN MariaDB opens every table of the schema, and waits for locked ones
     only = f" AND TABLE_NAME = {names[0]}" if len(names) == 1 else f" AND TABLE_NAME IN ({', '.join(names)})"
     facts = {"schema": literal(schema), "only": only}
     return _COLUMNS.format(**facts), _KEYS.format(**facts), _COLLATIONS.format(**facts)
@@ -62,8 +62,7 @@ def statements(schema: str, tables: Sequence[str]) -> tuple[str, str, str]:
 async def read_tables(
     query: Callable[[str], Awaitable[Sequence[Row]]], names: Iterable[TableName], dialect: Dialect
 ) -> AsyncIterator[tuple[TableName, TableDefinition | str]]:
-    """Asks for some tables: each name, with its definition or with why that can't be told. Raises what `query`
-    raises."""
+    """Yields the name of each table, with its definition or with why that is unknown. Raises what `query` raises."""
     for schema, of_schema in groupby(sorted(names), itemgetter(0)):
         tables = [table for _, table in of_schema]
         for i in range(0, len(tables), _AT_ONCE):
@@ -77,12 +76,12 @@ async def read_tables(
 
 
 def order_matters(keys: Iterable[Row]) -> bool:
-    """Whether one of several unique keys may become the primary key: then they have to come from show_index()."""
+    """Returns whether one of several unique keys may become the primary key: then they must come from show_index()."""
     return len({_text(row["Key_name"]) for row in keys if not int(row["Non_unique"])} - {PRIMARY}) > 1
 
 
 def show_index(schema: str, table: str) -> str:
-    """What to ask for the indexes of one table in the server's order, which information_schema does not tell."""
+    """Returns the query for the indexes of one table in the server's order, which information_schema does not show."""
     quoted = ("`" + name.replace("`", "``") + "`" for name in (table, schema))
     return "SHOW INDEX FROM {} FROM {}".format(*quoted)
 
@@ -90,7 +89,7 @@ def show_index(schema: str, table: str) -> str:
 def definition_of(
     columns: Sequence[Row], keys: Sequence[Row], tables: Sequence[Row], dialect: Dialect
 ) -> TableDefinition | str:
-    """One table out of the rows about it, or why it can't be told."""
+    """Returns one table from the rows about it, or why it is unknown."""
     if not tables:
         return "it was dropped while table schemas were read"
     try:
@@ -100,7 +99,7 @@ def definition_of(
 
 
 def by_table(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Rows by the name of their table."""
+    """Returns rows by the name of their table."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(_text(row["t"]), []).append(row)
@@ -158,7 +157,7 @@ def _ordinal(row: Row) -> int:
 
 
 def _default(value: object, dialect: Dialect) -> str | None:
-    """MariaDB shows the text of an expression: a string in quotes, the word NULL for none."""
+    """Returns a default: MariaDB shows the text of an expression, a string in quotes, the word NULL for none."""
     if value is None:
         return None
     text = _text(value)

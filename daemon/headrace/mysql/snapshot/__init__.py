@@ -1,1 +1,1 @@
-"""Reads the rows that tables have now, chunk by chunk, beside the stream of their changes."""
+"""Reads the present rows of tables, chunk by chunk, alongside the stream of their changes."""

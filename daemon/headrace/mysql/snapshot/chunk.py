@@ -1,4 +1,4 @@
-"""Rows of a table as a server sent them, decoded when they are asked for."""
+"""Rows of a table as a server sent them, decoded on request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReadFacts:
-    """What is known of a chunk besides its rows; see Chunk."""
+    """The facts of a chunk besides its rows; see Chunk."""
 
     last: bool
     high: Watermark
@@ -32,13 +32,13 @@ class ReadFacts:
     after: Key | None
     order: str
     upto: Key | None = None
-    """The key up to which the table was read, whether a row with it came or not; None: that of the last row."""
+    """The key up to which the table was read, whether or not a row has it; None: that of the last row."""
 
 
 @dataclass(slots=True)
 class ChunkDecoder:
-    """Decodes the rows of one table. `texts` says what becomes of texts that have no Unicode characters; `skips`
-    whether rows are left out that must not be published for that."""
+    """Decodes the rows of one table. `texts` handles texts that have no Unicode characters; with `skips`, rows with
+    such texts that must not be published are omitted."""
 
     select: TableSelect
     options: ValueOptions
@@ -51,7 +51,7 @@ class ChunkDecoder:
         self._make(any_text=False)
 
     def take_any_text(self) -> None:
-        """From now on all texts are decoded, which is slower. Large ones always are."""
+        """Decodes all texts from now on, which is slower. Large ones always are."""
         self._make(any_text=True)
 
     def _make(self, *, any_text: bool) -> None:
@@ -75,9 +75,9 @@ class MysqlChunk(Chunk):
         self._at = self._taken = 0
         """Where the next row of the first part begins, and how many rows are before it."""
         self._given: list[tuple[RowBytes, int, int]] = []
-        """Where the rows that were taken last are: a part, where the first begins, and how many."""
+        """The rows that were taken last: for each, a part, where the first row begins, and how many."""
         self._last_row: tuple[bytes, int, int] | None = None
-        """What holds the last row that was taken, where its values begin, and where they end."""
+        """The bytes of the last taken row, where its values begin, and where they end."""
         self._key = self.end = facts.after if select.table.keys else None
         if facts.upto is not None:
             self.end = facts.upto
@@ -145,5 +145,5 @@ class MysqlChunk(Chunk):
 
 
 def _end_of(data: bytes, at: int) -> int:
-    """Where the packet that begins at `at` ends."""
+    """Returns where the packet that begins at `at` ends."""
     return at + 4 + int.from_bytes(data[at : at + 3], "little")

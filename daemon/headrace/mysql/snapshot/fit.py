@@ -1,5 +1,5 @@
-"""Whether a result has the columns that a table schema says, as far as the result tells: names, keys and members of
-ENUMs it does not."""
+"""Checks whether a result has the columns of a table schema, as far as the result shows: not names, keys and members of
+ENUMs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _KINDS: dict[str, frozenset[int]] = {
     **dict.fromkeys((*textcode.TEXTS, *textcode.BYTES, *FIXED_BINARY), _STRINGS),
     **dict.fromkeys(textcode.GEOMETRIES, frozenset({255})),
 }
-"""Type numbers by declared type; of what is selected by an expression nothing is known."""
+"""Type numbers by declared type; unknown for columns that are selected by an expression."""
 
 
 def differing(columns: Sequence[Column], shown: Sequence[ResultColumn]) -> str:
-    """In what a result differs from the columns that were selected; "" when nothing is seen."""
+    """Returns the difference between a result and the selected columns; "" if none is visible."""
     if len(columns) != len(shown):
         return f"a result has {len(shown)} columns instead of {len(columns)}"
     for column, result in zip(columns, shown, strict=True):

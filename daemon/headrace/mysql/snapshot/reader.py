@@ -1,4 +1,4 @@
-"""Reads tables of MySQL and MariaDB over two connections: one for the rows, one that asks where they belong."""
+"""Reads tables of MySQL and MariaDB over two connections: one for the rows, one for their position in the binlog."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ from headrace.ports.tables import (
 from headrace.settings.destination import SourceSettings
 
 _LOCK_SECONDS = 5
-"""How long a read waits for a table that a statement holds locked."""
+"""Seconds that a read waits for a table that a statement has locked."""
 _IDLE_SECONDS = 28_800
-"""How long the server keeps our connections between two reads, whatever its own limit is."""
+"""Seconds that the server keeps our idle connections, whatever its own limit is."""
 _CHANGED = frozenset({1049, 1054, 1146, 1412})
 """No such database, column or table, and a definition that changed since the snapshot was taken."""
 _SORT_LENGTH = 1 << 16
@@ -61,20 +61,21 @@ _TABLES = (
     f" AND TABLE_SCHEMA NOT IN ({', '.join(map(repr, _SYSTEM))})"
 )
 _KILL_LIMIT = 3.0
-"""Seconds."""
+"""Maximum seconds for KILL."""
 _SEARCH_SECONDS = 2.0
-"""How long a server may look for a chunk of rows that meet a condition; an index that serves it finds them at once."""
+"""Seconds that a server may search for a chunk of rows that meet a condition; with a suitable index it finds them at
+once."""
 _SEARCH_AGAIN = 20
-"""So many times as long it is not tried again: what it takes then is little beside what was saved."""
+"""It is not retried for this many times as long: the cost is then small compared to what was saved."""
 _SILENCE = 60.0
-"""Seconds without a byte of a chunk after which it is given up."""
+"""Seconds without a byte of a chunk after which the read is abandoned."""
 _KEPT = 100
 """Tables whose decoders are kept."""
 
 
 @dataclass(slots=True)
 class _Prepared:
-    """What reading one table as it is asked for takes."""
+    """The prepared statements and decoder for reading one table."""
 
     request: ChunkRequest
     select: TableSelect
@@ -84,7 +85,7 @@ class _Prepared:
     long to find them."""
 
     def fits(self, request: ChunkRequest) -> bool:
-        """Whether it is for the same table, columns and condition."""
+        """Returns whether it is for the same table, columns and condition."""
         ours = self.request
         same = ours.table is request.table or ours.table == request.table
         return same and (ours.columns, ours.where) == (request.columns, request.where)
@@ -92,7 +93,7 @@ class _Prepared:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Rows that came, and the columns that the result showed. `upto`: see ReadFacts."""
+    """Received rows, and the columns of the result. `upto`: see ReadFacts."""
 
     shown: Sequence[ResultColumn]
     block: RowBlock
@@ -109,8 +110,8 @@ class _Scan:
 
 
 class MysqlTableReader(TableReader):
-    """`source` says which server is read, `server` is that of the stream, `stream_is_here` whether they are the same.
-    `destination` names our row in headrace.watermark, where one is needed."""
+    """The reader. `source` is the server that is read, `server` that of the stream, `stream_is_here` whether they are
+    the same. `destination` names our row in headrace.watermark, if one is needed."""
 
     def __init__(
         self, source: SourceSettings, server: Server, destination: str, options: DecoderOptions, stream_is_here: bool
@@ -126,13 +127,13 @@ class MysqlTableReader(TableReader):
         self._scan: _Scan | None = None
         self._prepared: dict[tuple[str, str], _Prepared] = {}
         self._row_sizes: dict[tuple[str, str], float] = {}
-        """Bytes of a row in the last chunk of a table, so that the next one asks for no more than it may take."""
+        """Bytes of a row in the last chunk of a table, so that the next one requests no more rows than fit."""
 
     async def tables(self) -> TableList:
         async with self._turn():
             if self._stream_is_here:
                 return await _list_tables(await self._ask())
-            # What a replica does not have yet, or not any more, would be left out in silence.
+            # What a replica does not have yet, or no longer has, would be silently omitted.
             async with await SourceConnection.open(address_of(self._server.settings)) as connection:
                 await connection.load_variables()
                 return await _list_tables(connection)
@@ -167,7 +168,7 @@ class MysqlTableReader(TableReader):
             role = await server_role(control)
             rows = await control.query("SHOW GLOBAL STATUS LIKE 'Threads_running'")
         lag = role.lag_seconds
-        if lag is None:  # of a replica that does not run nobody can say how far it is behind
+        if lag is None:  # the lag of a replica that does not run is unknown
             lag = math.inf if role.replicates else 0.0
         return lag, int(rows[0]["Value"]) if rows else 0
 
@@ -180,7 +181,7 @@ class MysqlTableReader(TableReader):
             return await self._read(request, prepared)
 
     async def _silent(self, error: SourceUnreachable, request: ChunkRequest) -> SourceError:
-        """What it means that no byte came: it is the condition, where the server answers without it."""
+        """Returns the error for silence: the cause is the condition, if the server answers without it."""
         if request.where and isinstance(error.__cause__, SourceSilent) and await self._passes(request):
             text = f"no row of {request.table.name} came within {_SILENCE:g} s: its condition takes the source too long"
             return SourceMisconfigured(text, retriable=False)
@@ -188,7 +189,7 @@ class MysqlTableReader(TableReader):
 
     @contextlib.asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """One question at a time; after an error the next one begins with connections of its own."""
+        """Allows one request at a time; after an error the next one opens new connections."""
         async with self._lock:
             try:
                 yield
@@ -217,14 +218,14 @@ class MysqlTableReader(TableReader):
         return MysqlChunk(read.block, prepared.decoder, facts)
 
     async def _begin(self, request: ChunkRequest) -> tuple[QueryStream, Visibility]:
-        """Ready for a statement that sees what it has to."""
+        """Prepares a statement that sees everything that it must."""
         data, visibility = await self._connect()
         await visibility.begin(data, request.seen, request.table)
         return data, visibility
 
     async def _search(self, data: QueryStream, request: ChunkRequest, prepared: _Prepared) -> _Read | None:
-        """The next rows; None when the server takes long to find those that meet the condition, and `data` is closed
-        then."""
+        """Returns the next rows; None if the server takes long to find those that meet the condition, and `data` is
+        closed then."""
         limit = _SEARCH_SECONDS if request.where and request.rows else None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
@@ -240,7 +241,8 @@ class MysqlTableReader(TableReader):
         return _Read(shown, block, block.ended and block.rows < limit)
 
     async def _next_range(self, data: QueryStream, request: ChunkRequest, select: TableSelect) -> _Read:
-        """Those of the next rows that meet the condition, so that the server looks at no more than a chunk of them."""
+        """Returns those of the next rows that meet the condition, so that the server examines at most a chunk of
+        them."""
         try:
             boundary = await data.query(select.boundary(request.after, request.rows))
         except QueryFailed as error:
@@ -251,7 +253,7 @@ class MysqlTableReader(TableReader):
         return _Read(shown, block, block.ended and upto is None, upto if block.ended else None)
 
     def _limit(self, request: ChunkRequest) -> int:
-        """Rows to ask for: what does not fit is sent in vain, and costs a connection."""
+        """Returns how many rows to request: rows that do not fit are sent for nothing, and cost a connection."""
         row_size = self._row_sizes.get((request.table.schema, request.table.table), 0.0)
         if row_size * request.rows <= request.size:
             return request.rows
@@ -264,7 +266,7 @@ class MysqlTableReader(TableReader):
             self._row_sizes[request.table.schema, request.table.table] = block.size / block.rows
 
     async def _scan_on(self, request: ChunkRequest, prepared: _Prepared) -> Chunk:
-        """The next chunk of a table without a key."""
+        """Returns the next chunk of a table without a key."""
         scan, began = self._scan, time.monotonic()
         data, visibility = self._data, self._visibility
         going_on = scan is not None and scan.prepared.fits(request) and not request.again
@@ -307,8 +309,8 @@ class MysqlTableReader(TableReader):
     async def _start(
         self, data: QueryStream, request: ChunkRequest, select: TableSelect, sql: str
     ) -> list[ResultColumn]:
-        """Runs a SELECT up to its first row, and compares the columns of its result, which it returns, with the table
-        schema."""
+        """Runs a SELECT up to its first row, compares the columns of its result with the table schema, and returns
+        them."""
         table = request.table
         try:
             shown = await data.start(sql, _SILENCE)
@@ -330,14 +332,14 @@ class MysqlTableReader(TableReader):
             raise await self._silent(error, request) from error
 
     async def _meaning(self, error: QueryFailed, request: ChunkRequest) -> Exception:
-        """What a refused SELECT means."""
+        """Returns the error for a refused SELECT."""
         table, chosen = request.table.name, bool(request.where)
         if chosen and (error.errno == NOT_KNOWN or await self._passes(request)):
             return _no_condition(table, str(error))
         return TableChanged(f"{table}: {error}") if error.errno in _CHANGED else error
 
     async def _passes(self, request: ChunkRequest) -> bool:
-        """Whether the table can be read without the condition."""
+        """Returns whether the table can be read without the condition."""
         try:
             await (await self._ask()).query(self._prepare(request).select.probe())
         except QueryFailed:
@@ -345,7 +347,7 @@ class MysqlTableReader(TableReader):
         return True
 
     async def _ask(self) -> SourceConnection:
-        """The connection for questions, made when it is not there."""
+        """Returns the connection for queries, opened if necessary."""
         if self._control is None:
             control = await SourceConnection.open(address_of(self._source))
             try:
@@ -358,7 +360,7 @@ class MysqlTableReader(TableReader):
         return self._control
 
     async def _connect(self) -> tuple[QueryStream, Visibility]:
-        """Both connections, ready for a read."""
+        """Returns both connections, ready for a read."""
         control, visibility = await self._ask(), await self._way()
         if self._data is not None and not self._data.idle:
             await self._drop_data()
@@ -376,7 +378,7 @@ class MysqlTableReader(TableReader):
         return self._data, visibility
 
     async def _way(self) -> Visibility:
-        """The way in which the server is asked."""
+        """Returns the method for this server."""
         if self._visibility is None:
             self._visibility = visibility_of(
                 await self._ask(), self._source, self._server, self._destination, stream_is_here=self._stream_is_here
@@ -384,7 +386,7 @@ class MysqlTableReader(TableReader):
         return self._visibility
 
     async def _require_same(self, control: SourceConnection, data: QueryStream) -> None:
-        """An address behind which servers are switched may give one for each connection."""
+        """Checks that both connections are to the same server: an address may lead to different ones."""
         names = ("gtid_domain_id", "server_id") if control.is_mariadb else ("server_uuid",)
         shown = await data.query(f"SELECT {', '.join(f'@@GLOBAL.{name}' for name in names)}")
         if [(value or b"").decode() for value in shown[0]] != [control.variables.get(name, "") for name in names]:
@@ -396,7 +398,7 @@ class MysqlTableReader(TableReader):
             return
         runs = data.running
         await data.close()
-        if runs:  # a server that finds no row to send does not notice that nobody listens
+        if runs:  # a server that finds no row to send does not notice a closed connection
             with contextlib.suppress(HeadraceError, TimeoutError):
                 async with asyncio.timeout(_KILL_LIMIT), await SourceConnection.open(address_of(self._source)) as other:
                     await other.query(f"KILL {self._thread}")
@@ -413,7 +415,7 @@ class MysqlTableReader(TableReader):
 
 
 def _no_condition(table: str, why: str) -> SourceMisconfigured:
-    """Of what an operator has asked for: trying again helps nothing."""
+    """Returns the error for an operator's condition: a retry can't help."""
     return SourceMisconfigured(f"the condition on {table} is none that the source takes: {why}", retriable=False)
 
 
@@ -426,7 +428,8 @@ async def _list_tables(connection: SourceConnection) -> TableList:
 
 
 def _what_is_wrong(condition: str, table: TableSchema, dialect: Dialect) -> str:
-    """Why a text is not one condition on rows of the table, within the brackets that it gets; "" when it is."""
+    """Returns why a text is not one condition on rows of the table, within the parentheses that are added; "" if it
+    is."""
     depth, columns, named = 0, {column.name.lower() for column in table.columns}, False
     try:
         for token in tokenize(condition, dialect):
@@ -441,17 +444,18 @@ def _what_is_wrong(condition: str, table: TableSchema, dialect: Dialect) -> str:
         return str(error)
     if depth:
         return "its brackets do not pair"
-    if condition.rstrip().endswith(";"):  # which the tokens are without
+    if condition.rstrip().endswith(";"):  # the tokens do not contain it
         return "it has a ;"
     return "" if named else "it names no column of the table; for all rows give none"
 
 
 def _session(variables: Mapping[str, str]) -> list[str]:
-    """What makes a session read values as they are: texts in the bytes of their own character sets, times in UTC."""
+    """Returns settings for a session that reads values unchanged: texts in the bytes of their own character sets, times
+    in UTC."""
     settings = [
         *("time_zone = '+00:00'", "sql_mode = ''", "character_set_results = NULL", "net_write_timeout = 600"),
         *(f"lock_wait_timeout = {_LOCK_SECONDS}", f"wait_timeout = {_IDLE_SECONDS}", "sql_select_limit = DEFAULT"),
-        # Where rows are sorted, as by a key of a column's beginning, the order is that of all of a key.
+        # If rows are sorted, for example by a prefix key, the order must be that of the whole key.
         *(f"max_sort_length = {_SORT_LENGTH}", f"sort_buffer_size = {64 * _SORT_LENGTH}"),
     ]
     settings += [f"{name} = 0" for name in ("max_execution_time", "max_statement_time") if name in variables]

@@ -1,4 +1,4 @@
-"""The statements that read a table in the order of its key, and the form in which a key is kept between them."""
+"""Statements that read a table in the order of its key, and the stored form of a key."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _ADDRESS = re.compile(rb"[0-9a-fA-F:.-]+", re.ASCII)
 
 
 def quoted(name: str) -> str:
-    """A name of a schema, table or column within a statement."""
+    """Returns a name of a schema, table or column for a statement."""
     return f"`{name.replace('`', '``')}`"
 
 
 class TableSelect:
-    """The statements for one table, some of its columns, and a condition that rows have to meet; "" for all rows.
-    `present` are the numbers of the columns that their results have, in order."""
+    """The statements for one table, some of its columns, and a condition that rows must meet; "" for all rows.
+    `present` are the numbers of the columns of their results, in order."""
 
     def __init__(self, table: TableSchema, columns: frozenset[str], where: str) -> None:
         self.table = table
@@ -38,19 +38,20 @@ class TableSelect:
         self._where = where
 
     def sql(self, after: Key | None, rows: int) -> str:
-        """The rows behind a key, `rows` at most; of a table without a key all rows."""
+        """Returns the query for the rows after a key, at most `rows`; for a table without a key all rows."""
         limit = f" LIMIT {rows}" if self._keys else ""
         return f"SELECT {self._list} FROM {self._from}{self._chosen(after)}{self._order}{limit}"
 
     def boundary(self, after: Key | None, rows: int) -> str:
-        """The key of the last of the next `rows` rows, whether they meet the condition or not; no row when there are
-        fewer."""
+        """Returns the query for the key of the last of the next `rows` rows, whether they meet the condition or not; it
+        has no row if there are fewer."""
         keys = ", ".join(expression_of(self.table.columns[i]) for i in self.table.keys)
         where = f" WHERE {self._beyond(after, '>')}" if after is not None else ""
         return f"SELECT {keys} FROM {self._from}{where}{self._order} LIMIT {rows - 1}, 1"
 
     def within(self, after: Key | None, last: Key | None) -> str:
-        """The rows behind a key, up to and with that of another key; None: up to the table's end."""
+        """Returns the query for the rows after a key, up to and including that of another key; None: up to the table's
+        end."""
         return f"SELECT {self._list} FROM {self._from}{self._chosen(after, last)}{self._order}"
 
     def _chosen(self, after: Key | None, last: Key | None = None) -> str:
@@ -66,7 +67,7 @@ class TableSelect:
         return f" ORDER BY {', '.join(self._keys)}" if self._keys else ""
 
     def probe(self) -> str:
-        """The same without a condition, and without a row."""
+        """Returns the same without a condition, and without a row."""
         return f"SELECT {self._list} FROM {self._from} LIMIT 0"
 
     @property
@@ -74,19 +75,19 @@ class TableSelect:
         return ", ".join(expression_of(self.table.columns[i]) for i in self.present)
 
     def key_of(self, data: bytes, at: int, end: int) -> Key:
-        """The key of a row, whose values stand from `at` to `end` as they came."""
+        """Returns the key of a row, whose values are from `at` to `end` as received."""
         return key_alone(values_at(data, at, end, self._places))
 
     def order_of(self, shown: Sequence[ResultColumn]) -> str:
-        """What the order of the keys hangs on: their columns' types and collations, as a result shows them."""
+        """Returns what the order of the keys depends on: their columns' types and collations, as in a result."""
         columns = [(self.table.columns[i].name, shown[at]) for i, at in zip(self.table.keys, self._places, strict=True)]
         members = [self.table.columns[i].labels for i in self.table.keys]
         facts = [f"{name}:{one.kind}:{one.collation}:{int(one.unsigned)}" for name, one in columns]
         return ",".join(facts + [f"{crc32(repr(labels).encode()):x}" for labels in members if labels])
 
     def _beyond(self, key: Key, side: str, *, also_equal: bool = False) -> str:
-        """That a row's key is greater (`side` is ">") or less. The first comparison holds for every such row, and is
-        what an index is entered by on servers that do not see through the rest."""
+        """Returns the condition that a row's key is greater (`side` is ">") or less. The first comparison is true for
+        every such row, so that also simple optimizers use the index."""
         columns = [self.table.columns[i] for i in self.table.keys]
         if len(key) != len(columns):
             raise KeyOutdated(f"a key of {self.table.name} has {len(key)} parts, its table {len(columns)}")
@@ -103,19 +104,20 @@ class TableSelect:
 
 
 def key_alone(values: Sequence[bytes | None]) -> Key:
-    """The key that these are the values of, as they came; see TableSelect.boundary()."""
+    """Returns the key with these values, as received; see TableSelect.boundary()."""
     return tuple((value or b"").hex() for value in values)
 
 
 def _compared(table: str, column: Column) -> str:
-    """A column as it is sorted and compared: a SET of 64 members is a signed number in one, and not in the other."""
+    """Returns a column as it is sorted and compared: a SET of 64 members is a signed number in one, and not in the
+    other."""
     name = f"{quoted(table)}.{quoted(column.name)}"
     return f"CAST({name} AS UNSIGNED)" if column.kind == "set" else name
 
 
 def _beyond(name: str, column: Column, literal: str, side: str, *, also_equal: bool = False) -> str:
-    """That a column has a greater value (`side` is ">") or a lesser one, in the form in which an index serves: an
-    ENUM's numbers are looked up in one only by what they equal."""
+    """Returns the condition that a column has a greater value (`side` is ">") or a lesser one, in a form that can use
+    an index: an ENUM's numbers use it only for equality."""
     if column.kind != "enum" or len(column.labels) > _LISTED:
         return f"{name} {side}{'=' if also_equal else ''} {literal}"
     known = range(len(column.labels) + 1)
@@ -125,7 +127,7 @@ def _beyond(name: str, column: Column, literal: str, side: str, *, also_equal: b
 
 
 def among(table: TableSchema, keys: Sequence[Key]) -> str:
-    """That a row has one of these keys, as a condition in SQL; for a session whose time zone is UTC."""
+    """Returns the condition that a row has one of these keys, in SQL; for a session whose time zone is UTC."""
     names = [quoted(table.columns[i].name) for i in table.keys]
     rows = [_literals(table, key) for key in keys]
     if len(names) == 1:
@@ -135,8 +137,8 @@ def among(table: TableSchema, keys: Sequence[Key]) -> str:
 
 
 def between(table: TableSchema, first: Key, last: Key) -> str:
-    """That a row's key lies between two, or is one of them. With a key of several columns the first of them has a
-    condition of its own, which an index is entered by."""
+    """Returns the condition that a row's key is between two, both included. With a key of several columns the first has
+    a condition of its own, which can use the index."""
     names = [quoted(table.columns[i].name) for i in table.keys]
     low, high = _literals(table, first), _literals(table, last)
     if first == last:
@@ -153,9 +155,9 @@ def _literals(table: TableSchema, key: Key) -> list[str]:
 
 
 def expression_of(column: Column) -> str:
-    """What is selected of a column, so that its bytes say all of its value (see textcode.text_value)."""
+    """Returns the expression for a column, whose bytes have all of its value (see textcode.text_value)."""
     name = quoted(column.name)
-    if column.kind in textcode.FLOATS:  # else 6 digits of a FLOAT, and those that are declared; -0 stays what it is
+    if column.kind in textcode.FLOATS:  # else 6 digits of a FLOAT, and those that are declared; -0 is kept
         return f"{name} - 0e0"
     if column.kind in ("enum", "set"):  # by number: labels may look alike, and a SET may have 64 bits
         return f"CAST({name} AS UNSIGNED)"
@@ -163,7 +165,7 @@ def expression_of(column: Column) -> str:
 
 
 def key_literal(column: Column, part: str) -> str:
-    """One part of a key as a literal that equals the column's value in every collation. Raises KeyOutdated."""
+    """Returns one part of a key as a literal that equals the column's value in every collation. Raises KeyOutdated."""
     try:
         return _literal_of(column)(bytes.fromhex(part))
     except ValueError as error:
@@ -176,7 +178,7 @@ def _literal_of(column: Column) -> Callable[[bytes], str]:
         return lambda raw: _matching(_NUMBER, raw)
     if kind == "bit":
         return lambda raw: str(int.from_bytes(raw, "big"))
-    if kind in textcode.FLOATS:  # with an exponent it is a double and no decimal
+    if kind in textcode.FLOATS:  # with an exponent it is a double, not a decimal
         return lambda raw: text if "e" in (text := _matching(_NUMBER, raw)) else f"{text}e0"
     if kind in textcode.TEMPORAL:
         return lambda raw: f"'{_matching(_TIME, raw)}'"

@@ -1,8 +1,7 @@
-"""Where in the binlog a read of a table belongs: what it sees for certain, and what it can't have seen.
+"""Where in the binlog a read of a table belongs: what it certainly sees, and what it can't have seen.
 
 A transaction is in the binlog first, and visible to others a moment later. So a read waits until what the stream has
-given is visible, and what it shows lies before the end of the binlog as it is afterwards. No lock is needed.
-"""
+given is visible, and what it shows is before the end of the binlog at a later time. No lock is needed."""
 
 from __future__ import annotations
 
@@ -27,39 +26,40 @@ from headrace.ports.tables import Watermark
 from headrace.settings.destination import SourceSettings
 
 _POLL = 0.004
-"""Seconds between two looks at what is visible."""
+"""Seconds between two checks of what is visible."""
 _ROLE_SECONDS = 4.0
-"""How long an answer about the server's role is taken for true."""
+"""Seconds for which a result about the server's role is valid."""
 _SINCE_57 = 50700
-"""Before it MySQL counts a transaction as executed while it is not visible yet."""
+"""Before this version MySQL counts a transaction as executed while it is not visible yet."""
 
 
 class Visibility(ABC):
-    """How a server is asked. `control` is a connection beside the one that reads, with its variables loaded."""
+    """The method to query a server. `control` is a connection other than the one that reads, with its variables
+    loaded."""
 
     def __init__(self, control: SourceConnection, source: SourceSettings) -> None:
         self._control, self._source = control, source
 
     async def require(self) -> None:  # noqa: B027 - most ways need nothing that may be missing
-        """Raises SourceMisconfigured where the server can't be asked in this way, and other SourceErrors."""
+        """Raises SourceMisconfigured if the method can't be used with the server, and other SourceErrors."""
 
     @abstractmethod
     async def begin(self, data: QueryStream, seen: Position, table: TableSchema) -> None:
         """Waits until every transaction before `seen` is visible to the next statement on `data`. Raises SourceError,
-        also when that takes longer than connect_timeout."""
+        also if that takes longer than connect_timeout."""
 
     @abstractmethod
     async def high(self) -> Watermark:
-        """What the read can't have seen: asked for when its first row has come, or later. Raises SourceError."""
+        """Returns what the read can't have seen: called when its first row has come, or later. Raises SourceError."""
 
     async def end(self, data: QueryStream) -> None:  # noqa: B027 - most reads need no end
-        """Ends the read, once its result was taken whole."""
+        """Ends the read, after its whole result was taken."""
 
     async def close(self) -> None:  # noqa: B027 - most have no connection of their own
-        """Gives back what it has opened besides `control`."""
+        """Closes what it has opened besides `control`."""
 
     async def _until(self, deadline: float, why: str) -> None:
-        """Waits a moment, or raises SourceError when `deadline` has passed."""
+        """Waits a moment; raises SourceError if `deadline` has passed."""
         if time.monotonic() > deadline:
             raise SourceError(f"{why} after {self._source.connect_timeout:g} s")
         await asyncio.sleep(_POLL)
@@ -69,7 +69,7 @@ class Visibility(ABC):
         return time.monotonic() + self._source.connect_timeout
 
     def _require_same(self, seen: Position) -> None:
-        """Files and offsets of one server mean nothing on another."""
+        """Checks the server: files and offsets of one mean nothing on another."""
         ours = identity(self._control.variables, self._control.is_mariadb)
         if seen.server_uuid and seen.server_uuid != ours:
             where = f"{self._source.host}:{self._source.port}"
@@ -87,7 +87,7 @@ class ByGtid(Visibility):
         self._check(seen)
         if not seen.gtid_set or seen.gtid_set == self._last:
             return
-        # A server that never got headrace's own rows has lost nothing, and never will get them.
+        # A server that never got headrace's own rows has lost nothing, and will never get them.
         wanted, deadline = GtidSet(seen.gtid_set).minus(GtidSet(seen.own_gtids)), self._deadline
         while not (executed := GtidSet(await _global(self._control, "gtid_executed"))).contains(wanted):
             await self._until(deadline, f"transactions are still not visible ({wanted.minus(executed)})")
@@ -102,8 +102,8 @@ class ByGtid(Visibility):
 
 
 class OnReplica(ByGtid):
-    """Another server than the stream's: places in its binlog say nothing, only sets of GTIDs do. Transactions of its
-    own, which the stream's server has not, are left out: the stream would never come to them."""
+    """Another server than the stream's: only sets of GTIDs can be compared, not positions. Its own transactions, which
+    the stream's server does not have, are ignored: the stream would never reach them."""
 
     def __init__(self, control: SourceConnection, source: SourceSettings, stream: SourceSettings) -> None:
         super().__init__(control, source)
@@ -130,15 +130,15 @@ class OnReplica(ByGtid):
 
 
 async def _executed(connection: SourceConnection) -> GtidSet:
-    """The transactions that a server has, all that are visible among them. One that is visible and does not count as
-    executed yet is still owned, and the two change together: so the owned are asked for first."""
+    """Returns the transactions that a server has, all visible ones included. One that is visible and does not count as
+    executed yet is still owned, and the two change together: so the owned ones are queried first."""
     owned = re.sub(r"#\d+", "", await _global(connection, "gtid_owned"))
     return GtidSet(await _global(connection, "gtid_executed")).plus(GtidSet(owned))
 
 
 class ByBarrier(Visibility):
-    """MySQL without GTIDs: commits become visible in the order of the binlog, so behind one of our own all that stand
-    before it are."""
+    """MySQL without GTIDs: commits become visible in the order of the binlog, so once ours is visible, all before it
+    are."""
 
     def __init__(self, control: SourceConnection, source: SourceSettings, destination: str) -> None:
         super().__init__(control, source)
@@ -148,7 +148,7 @@ class ByBarrier(Visibility):
         self._filters = False
 
     async def begin(self, data: QueryStream, seen: Position, table: TableSchema) -> None:
-        if not seen.file:  # beside no stream: any state of the table will do
+        if not seen.file:  # without a stream any state of the table will do
             return
         self._require_same(seen)
         await self.require()
@@ -173,7 +173,7 @@ class ByBarrier(Visibility):
             raise SourceError(f"it can't be seen whether {where} is a replica ({role.why_unknown})")
 
     async def _require_ordered(self) -> None:
-        """Raises SourceMisconfigured where a commit of ours would say nothing of those before it."""
+        """Raises SourceMisconfigured if the visibility of our commit would not imply that of earlier ones."""
         order = await _global(self._control, "binlog_order_commits")
         if order.upper() not in ("1", "ON"):
             raise SourceMisconfigured(
@@ -198,7 +198,7 @@ class ByBarrier(Visibility):
 
 
 class BySnapshot(Visibility):
-    """MariaDB: a consistent snapshot says at which place of the binlog it was taken."""
+    """MariaDB: a consistent snapshot has the binlog position at which it was taken."""
 
     def __init__(self, control: SourceConnection, source: SourceSettings) -> None:
         super().__init__(control, source)
@@ -225,7 +225,7 @@ class BySnapshot(Visibility):
         return file, int(offset)
 
     async def _is_innodb(self, table: TableSchema) -> bool:
-        """Whether a snapshot counts for the table: another engine shows what is there when it is read."""
+        """Returns whether a snapshot applies to the table: another engine shows its present rows."""
         rows = await self._control.query(
             f"SELECT ENGINE AS e FROM information_schema.TABLES WHERE TABLE_SCHEMA = {literal(table.schema)}"
             f" AND TABLE_NAME = {literal(table.table)}"
@@ -243,7 +243,7 @@ class BySnapshot(Visibility):
 def visibility_of(
     control: SourceConnection, source: SourceSettings, server: Server, destination: str, *, stream_is_here: bool
 ) -> Visibility:
-    """The way that fits the server of `control`; `server` is that of the stream. Raises SourceMisconfigured."""
+    """Returns the method for the server of `control`; `server` is that of the stream. Raises SourceMisconfigured."""
     variables = control.variables
     version = dialect_of(variables.get("version", ""), mariadb=control.is_mariadb).version
     gtids = variables.get("gtid_mode", "OFF").upper() == "ON" and not control.is_mariadb and version >= _SINCE_57
@@ -272,8 +272,8 @@ _WRITE = (
 
 
 async def write_watermark(connection: SourceConnection, destination: str, user: str) -> None:
-    """Commits a change of the destination's row, and makes the table when it is missing. Raises GrantMissing when the
-    account may not, SourceError when the table is another one, and other SourceErrors."""
+    """Commits a change of the destination's row, and creates the table if it is missing. Raises GrantMissing if the
+    account may not, SourceError if the table is a different one, and other SourceErrors."""
     try:
         try:
             await connection.change(_WRITE, (destination,))

@@ -1,1 +1,1 @@
-"""The texts of statements as the servers read them: their words, and what differs between servers and sessions."""
+"""The texts of statements as the servers read them: their tokens, and the differences between servers and sessions."""

@@ -1,4 +1,4 @@
-"""What differs between servers for a DDL's meaning: kind, version, character sets, and the session's SQL mode."""
+"""What determines a DDL's meaning on a server: kind, version, character sets, and the session's SQL mode."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from headrace.mysql.values.charsets import WIDTHS
 
 _REAL_AS_FLOAT = 1
 _ORACLE_MODE, _MAXDB_MODE = 512, 4096
-"""MariaDB's POSTGRESQL, ORACLE, MSSQL, DB2 and MAXDB, in which some types mean others."""
+"""MariaDB's POSTGRESQL, ORACLE, MSSQL, DB2 and MAXDB, in which some types have other meanings."""
 
 _MARIADB_DIVIDED, _MARIADB_SLAVE_MONITOR = 100502, 100509
 
 _NBSP_IS_SPACE = frozenset({"armscii8", "cp1250", "cp852", "cp866", "dec8", "geostd8", "greek", "hebrew", "keybcs2"})
 _NBSP_IS_SPACE |= {"latin1", "latin2", "latin5", "latin7"}
-"""Character sets in which both servers count it as a space (tried with SELECT, code by code)."""
+"""Character sets in which both servers count it as a space (tested with SELECT, code by code)."""
 
 CODECS = {
     **dict.fromkeys(("utf8mb4", "utf8mb3"), "utf-8"),
@@ -26,83 +26,83 @@ CODECS = {
     "euckr": "euc_kr", "eucjpms": "euc_jp", "tis620": "tis-620", "macroman": "mac-roman",
     "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be", "ucs2": "utf-16-be",
 }  # fmt: skip
-"""Python's codecs, to see whether a text can be written in a character set at all."""
+"""Python's codecs, to check whether a text can be written in a character set at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One server and session. `version` as in executable comments: 80404, 101106."""
+    """One server and session. `version` is as in executable comments: 80404, 101106."""
 
     mariadb: bool
     version: int
     sql_mode: int = 0
     server_charset: str = ""
-    """What a CREATE DATABASE without a character set means; "" when the event does not say."""
+    """The character set of a CREATE DATABASE without one; "" if the event does not say."""
     client_charset: str = ""
-    """Of the statement's text; "" when the event does not say."""
+    """That of the statement's text; "" if the event does not say."""
 
     @property
     def nbsp_is_space(self) -> bool:
-        """Whether U+00A0 divides words, rather than being part of one. All other spaces beyond ASCII are never such."""
+        """Returns whether U+00A0 separates words, rather than being part of one. Other spaces beyond ASCII never do."""
         return self.client_charset in _NBSP_IS_SPACE
 
     @property
     def real_is_float(self) -> bool:
-        """Whether REAL is FLOAT rather than DOUBLE (sql_mode REAL_AS_FLOAT)."""
+        """Returns whether REAL is FLOAT rather than DOUBLE (sql_mode REAL_AS_FLOAT)."""
         return bool(self.sql_mode & _REAL_AS_FLOAT)
 
     @property
     def oracle_mode(self) -> bool:
-        """Whether types mean what they do in MariaDB's Oracle mode."""
+        """Returns whether types have their meaning in MariaDB's Oracle mode."""
         return self.mariadb and bool(self.sql_mode & _ORACLE_MODE)
 
     @property
     def maxdb_mode(self) -> bool:
-        """Whether types mean what they do in MaxDB, which is not known here."""
+        """Returns whether types have their meaning in MaxDB, which is not known here."""
         return self.mariadb and bool(self.sql_mode & _MAXDB_MODE)
 
     @property
     def setter(self) -> str:
-        """What begins a statement that sets a global variable for good, as far as the server can."""
+        """Returns the beginning of a statement that sets a global variable permanently, as far as the server can."""
         return "SET GLOBAL" if self.mariadb or self.version < 80000 else "SET PERSIST"
 
     @property
     def binlog_right(self) -> str:
-        """The privilege to see where the binlog ends. MariaDB divided REPLICATION CLIENT in 10.5.2."""
+        """Returns the privilege to see the end of the binlog. MariaDB divided REPLICATION CLIENT in 10.5.2."""
         return "BINLOG MONITOR" if self.mariadb and self.version >= _MARIADB_DIVIDED else "REPLICATION CLIENT"
 
     @property
     def replication_right(self) -> str:
-        """The privilege to see whether the server replicates from another."""
+        """Returns the privilege to see whether the server replicates from another."""
         if not self.mariadb or self.version < _MARIADB_DIVIDED:
             return "REPLICATION CLIENT"
         return "SLAVE MONITOR" if self.version >= _MARIADB_SLAVE_MONITOR else "REPLICATION SLAVE ADMIN"
 
     @property
     def replicas_right(self) -> str:
-        """The privilege to see the server's replicas."""
+        """Returns the privilege to see the server's replicas."""
         return "REPLICATION MASTER ADMIN" if self.mariadb and self.version >= _MARIADB_DIVIDED else "REPLICATION SLAVE"
 
     @property
     def has_checksums(self) -> bool:
-        """Whether its binlogs say if their events have checksums. MySQL 5.5 and older ones have none."""
+        """Returns whether its binlogs say if their events have checksums. MySQL 5.5 and older have none."""
         return not 0 < self.version < (50300 if self.mariadb else 50601)
 
     @property
     def shows_widths(self) -> bool:
-        """Whether information_schema prints int(11) rather than int."""
+        """Returns whether information_schema prints int(11) rather than int."""
         return self.mariadb or self.version < 80019
 
     @property
     def timestamp_is_null(self) -> bool:
-        """Whether a TIMESTAMP that says neither NULL nor NOT NULL may be NULL (explicit_defaults_for_timestamp)."""
+        """Returns whether a TIMESTAMP without NULL or NOT NULL may be NULL (explicit_defaults_for_timestamp)."""
         return self.version >= (101000 if self.mariadb else 80002)
 
 
 def dialect_of(
     version: str, *, mariadb: bool, sql_mode: int = 0, server_charset: str = "", client_charset: str = ""
 ) -> Dialect:
-    """From @@version: "8.4.4-log" is 80404, "10.11.6-MariaDB" 101106; what can't be read counts as 0."""
+    """Reads @@version: "8.4.4-log" is 80404, "10.11.6-MariaDB" 101106; unreadable parts count as 0."""
     numbers = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)(?:\.(\d+))?", version)
     if not numbers:
         return Dialect(mariadb, 0, sql_mode, server_charset, client_charset)
@@ -111,12 +111,12 @@ def dialect_of(
 
 
 def charset_named(name: str) -> str:
-    """A character set's own name in lower case: utf8 is utf8mb3 to both servers."""
+    """Returns a character set's own name in lower case: utf8 is utf8mb3 to both servers."""
     lower = name.lower()
     return "utf8mb3" if lower == "utf8" else lower
 
 
 def charset_of_collation(name: str) -> str:
-    """The character set that a collation's name begins with; "" for MariaDB's names that fit several sets."""
+    """Returns the character set that a collation's name begins with; "" for MariaDB's names that fit several sets."""
     head = name.lower().split("_", 1)[0]
     return charset_named(head) if charset_named(head) in WIDTHS else ""

@@ -1,4 +1,4 @@
-"""Cuts SQL into tokens as MySQL and MariaDB do, comments taken out and executable comments opened."""
+"""Splits SQL into tokens as MySQL and MariaDB do, without comments, and with the content of executable comments."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from headrace.mysql.sql.dialect import Dialect
 
 _ANSI_QUOTES, _NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20
 _MOST = 2_000_000
-"""Characters of a statement that is looked at; a larger one is not understood."""
+"""Characters of a statement that is read; a larger one is not understood."""
 
 
 class NotParsed(ValueError):
-    """A statement, or a part of one, that is not understood completely; the text says where."""
+    """A statement, or a part of one, was not understood completely; the text says where."""
 
 
 class Token(NamedTuple):
-    """`kind`: word (a name or keyword without quotes), name (a quoted name), string, number, bits (hex and bit
-    literals), variable, op (one character). `value` is what it stands for; words keep their case."""
+    """A token. `kind`: word (a name or keyword without quotes), name (a quoted name), string, number, bits (hex and bit
+    literals), variable, op (one character). `value` is its meaning; words keep their case."""
 
     kind: str
     value: str
@@ -49,15 +49,16 @@ _INTRODUCER = re.compile(r"_[0-9A-Za-z]+(?=[\s]*['\"xXbB0])|[nN](?=')")
 
 
 def tokenize(sql: str, dialect: Dialect, most: int = 0) -> list[Token]:
-    """All tokens, or the first `most`, without comments and a last semicolon. Raises NotParsed for text without end."""
+    """Returns all tokens, or the first `most`, without comments and a last semicolon. Raises NotParsed for text without
+    end."""
     if len(sql) > _MOST and not most:
         raise NotParsed(f"the statement has {len(sql)} characters")
     return _Tokenizer(sql, dialect).run(most)
 
 
 def first_tokens(sql: str, dialect: Dialect, most: int) -> list[Token]:
-    """The first `most` tokens, or those before text without end: what comes behind a statement's first words may be no
-    text of the character set that it is read in."""
+    """Returns the first `most` tokens, or those before text without end: what follows a statement's first words may not
+    be text of the character set that it is read in."""
     tokenizer = _Tokenizer(sql, dialect)
     with contextlib.suppress(NotParsed):
         tokenizer.run(most)
@@ -124,7 +125,7 @@ class _Tokenizer:
             return True
         needed = int(digits)
         if self._dialect.mariadb and not only_mariadb and 50700 <= needed <= 99999:
-            return False  # meant for MySQL only
+            return False  # for MySQL only
         return needed <= self._dialect.version
 
     def _token(self, first: str) -> None:
@@ -150,7 +151,7 @@ class _Tokenizer:
             self._add("op", first, at)
 
     def _introduced(self, introducer: re.Match[str]) -> None:
-        """_latin1'x' and N'x': the text counts when any character set would read it alike."""
+        """Handles _latin1'x' and N'x': the text counts if any character set would read it alike."""
         start = self._at
         self._at = introducer.end()
         space = self._space.match(self._sql, self._at)
@@ -171,7 +172,7 @@ class _Tokenizer:
         self._add("string" if plain else "bits", text, start)
 
     def _in_name(self) -> bool:
-        """Whether a name or the point before it comes: `.1` and `1` of `shop.1` are no numbers."""
+        """Returns whether a name or the point before it comes: `.1` and `1` of `shop.1` are no numbers."""
         if not self.tokens:
             return False
         last = self.tokens[-1]
@@ -191,7 +192,7 @@ class _Tokenizer:
         return match[0]
 
     def _step(self, kind: str, match: re.Match[str]) -> None:
-        """Steps over a token that stands for itself."""
+        """Steps over a token whose value is its text."""
         self._at = match.end()
         self._add(kind, match[0], match.start())
 
@@ -201,6 +202,6 @@ class _Tokenizer:
 
 
 def _undouble(body: str, quote: str) -> str:
-    """A string's text with escapes and doubled quotes; each pair is read once, from left to right."""
+    """Returns a string's text with escapes and doubled quotes resolved; each pair is read once, from left to right."""
     pattern = re.compile(r"\\(.)|" + quote * 2, re.DOTALL)
     return pattern.sub(lambda m: quote if m[1] is None else _ESCAPED.get(m[1], m[1]), body)

@@ -1,1 +1,1 @@
-"""Column values out of the bytes of a row image."""
+"""Column values from the bytes of a row image."""

@@ -1,4 +1,4 @@
-"""MySQL's character sets: which of them a collation means, and how their bytes become text."""
+"""MySQL's character sets: the one of each collation, and how their bytes become text."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from headrace.mysql.values import multibyte
 BINARY = 63
 """The collation id of binary strings."""
 UNKNOWN = "unknown"
-"""Stands for the character set of a text of which a binlog says neither that nor whether it is binary: read as UTF-8,
-with every other byte as an escape."""
+"""The character set of a text of which a binlog says neither that nor whether it is binary: read as UTF-8, with every
+other byte as an escape."""
 
 
 class UnknownType(ValueError):
@@ -24,8 +24,8 @@ class UnknownType(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """How the text of one character set is decoded: by Python's codec of that name, or, when `python` is "", by
-    `decode` alone, which works in both cases. It raises UnicodeDecodeError for bytes that are no text."""
+    """The decoder of one character set: Python's codec of that name, or, if `python` is "", `decode` alone, which works
+    in both cases. It raises UnicodeDecodeError for invalid bytes."""
 
     python: str
     decode: Callable[[bytes], str]
@@ -74,8 +74,8 @@ _COLLATIONS = {
     "eucjpms": "97-98 1121-1122",
     "gb18030": "248-250",
 }
-"""The ids of both servers' collations. MariaDB adds 1024 for NO PAD, and makes the ids of its UCA 14 collations as
-2048 + 256 x character set + 8 x language + flags."""
+"""The ids of both servers' collations. MariaDB adds 1024 for NO PAD, and makes the ids of its UCA 14 collations as 2048
++ 256 x character set + 8 x language + flags."""
 
 
 def _spread() -> dict[int, str]:
@@ -100,11 +100,12 @@ _PYTHON = {
     "binary": ("utf-8", 1),  # for labels only: binary strings stay bytes
     "ascii": ("ascii", 1),
 }
-"""Where Python's codec says the same as the server for every code, with the bytes of the longest character. The test
-`tests/integration/test_types_charsets.py` compares every code of every character set on the servers."""
+"""Character sets for which Python's codec agrees with the server on every code, with the bytes of the longest
+character. The test `tests/integration/test_types_charsets.py` compares every code of every character set on the
+servers."""
 
 _NONE = "\ufffe"
-"""Stands in a table of 256 characters for a code that has none."""
+"""Marks a code without a character in a table of 256 characters."""
 _SINGLE: dict[str, tuple[str, dict[int, str]]] = {
     "latin2": ("iso8859-2", {}),
     "latin5": ("iso8859-9", {}),
@@ -145,8 +146,8 @@ _SINGLE: dict[str, tuple[str, dict[int, str]]] = {
         dict(enumerate("ČüéďäĎŤčěĚĹÍľĺÄÁÉžŽôöÓůÚýÖÜŠĽÝŘťáíóúňŇŮÔšřŕŔ¼¡«»", 0x80)),
     ),
 }
-"""Python's codec and where the server says otherwise, for one byte a character: a table of our own is three times as
-fast as asking for Python's codec by name. `\ufffd` is what the server itself gives for some codes."""
+"""Python's codec and where the server differs, for one byte a character: a table of our own is three times as fast as
+looking up Python's codec by name. `\ufffd` is what the server itself gives for some codes."""
 _SINGLE["armscii8"][1].update(
     {0xB2 + i: chr((0x531, 0x561)[i % 2] + i // 2) for i in range(76)} | {0xFE: "\u2019", 0xFF: "'"}
 )
@@ -156,15 +157,15 @@ WIDTHS = {
     **dict.fromkeys(_SINGLE, 1),
     **{name: width for name, (width, _) in multibyte.DECODERS.items()},
 }
-"""The most bytes of a character, for every character set of either server."""
+"""Maximum bytes of a character, for every character set of either server."""
 
 
 NO_CHARACTER = "\ufffd"
-"""Stands in a statement for a code that has no Unicode character, or is none of the session's character set."""
+"""Replaces in a statement a code that has no Unicode character, or is invalid in the session's character set."""
 
 
 def charset_of(collation: int) -> str:
-    """MySQL's name of the character set that a collation id belongs to. Raises UnknownType."""
+    """Returns MySQL's name of the character set that a collation id belongs to. Raises UnknownType."""
     name = _BY_COLLATION.get(collation)
     if name is None:
         raise UnknownType(f"collation {collation} is not known")
@@ -176,8 +177,8 @@ _EUC_JP = frozenset({"ujis", "eucjpms"})
 
 
 def replaced(raw: bytes, charset: str, mark: str = "?") -> tuple[str, bool]:
-    """The text as SELECT prints it, with `mark` for each code that has no Unicode character; and whether all codes are
-    well formed. Raises UnknownType."""
+    """Returns the text as SELECT prints it, with `mark` for each code that has no Unicode character; and whether all
+    codes are well formed. Raises UnknownType."""
     decode, text, well_formed = codec_of(charset).decode, list[str](), True
     with contextlib.suppress(UnicodeDecodeError):
         return decode(raw), True
@@ -193,14 +194,14 @@ def replaced(raw: bytes, charset: str, mark: str = "?") -> tuple[str, bool]:
 
 @lru_cache(maxsize=256)
 def split_of(charset: str) -> Callable[[bytes], list[bytes]]:
-    """What splits a text into its codes. A byte that belongs to none is a code of its own."""
+    """Returns a function that splits a text into its codes. A byte that belongs to none is a code of its own."""
     codes = multibyte.CODES.get(_ALIASES.get(charset, charset), b".")
     return re.compile(codes + b"|.", re.DOTALL).findall
 
 
 @lru_cache(maxsize=256)
 def codec_of(charset: str) -> Codec:
-    """The codec of a character set by MySQL's name (`utf8` is `utf8mb3`). Raises UnknownType."""
+    """Returns the codec of a character set by MySQL's name (`utf8` is `utf8mb3`). Raises UnknownType."""
     name = _ALIASES.get(charset, charset)
     if name in _PYTHON:
         python, _ = _PYTHON[name]
@@ -215,8 +216,8 @@ def codec_of(charset: str) -> Codec:
 
 
 def single_byte_characters(charset: str) -> str | None:
-    """The 256 characters of a character set of one byte a character, U+FFFE for a code that has none; None for all
-    other character sets."""
+    """Returns the 256 characters of a character set of one byte a character, U+FFFE for a code that has none; None for
+    all other character sets."""
     name = _ALIASES.get(charset, charset)
     if name == "ascii":
         return "".join(map(chr, range(128))) + _NONE * 128
@@ -227,7 +228,7 @@ def single_byte_characters(charset: str) -> str | None:
 
 
 def _single(name: str) -> Callable[[bytes], str]:
-    """A character set of one byte a character, by a table of 256 characters."""
+    """Returns the decoder of a character set of one byte a character, by a table of 256 characters."""
     table = single_byte_characters(name)
 
     def decode(raw: bytes) -> str:

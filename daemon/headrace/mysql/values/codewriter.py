@@ -6,19 +6,19 @@ from typing import Any
 
 
 class DataOverrun(ValueError):
-    """Rows do not end where what holds them does."""
+    """Rows do not end where their container does."""
 
 
 class CodeWriter:
-    """The generated source and the constants it is bound to. The source holds integers and identifiers made here,
-    never a name from the table: strings come in as constants."""
+    """The generated source and its constants. The source has only integers and identifiers made here, never a name from
+    the table: strings come in as constants."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.constants: dict[str, Any] = {"from_bytes": int.from_bytes, "DataOverrun": DataOverrun}
 
     def bind(self, name: str, value: Any) -> str:
-        """A name of its own for the value: two images of one row bind different ones for one column."""
+        """Returns a unique name for the value: two images of one row bind different ones for one column."""
         name = f"{name}_{len(self.constants)}"
         self.constants[name] = value
         return name
@@ -28,7 +28,7 @@ class CodeWriter:
         self.lines.append("    " * indent + line)
 
     def compiled(self) -> Any:
-        """The function `decode` of the source."""
+        """Returns the function `decode` of the source."""
         namespace = dict(self.constants)
         exec(compile("\n".join(self.lines), "<row decoder>", "exec"), namespace)
         return namespace["decode"]

@@ -21,11 +21,11 @@ DATE, TIME, DATETIME, YEAR, VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2 = 10, 11,
 BLOB_COMPRESSED, VARCHAR_COMPRESSED, VECTOR = 140, 141, 242
 JSON, NEWDECIMAL, ENUM, SET, BLOB, VAR_STRING, STRING, GEOMETRY = 245, 246, 247, 248, 252, 253, 254, 255
 NUMERIC = frozenset({TINY, SHORT, INT24, LONG, LONGLONG, NEWDECIMAL, FLOAT, DOUBLE, YEAR})
-"""The types that have a bit in the signedness field; that of a YEAR says unsigned."""
+"""Types that have a bit in the signedness field; that of a YEAR says unsigned."""
 CHARACTER = frozenset({VARCHAR, VAR_STRING, STRING, BLOB, BLOB_COMPRESSED, VARCHAR_COMPRESSED, VECTOR})
-"""The types that have a collation in the metadata, binary strings among them (collation 63)."""
+"""Types that have a collation in the metadata, binary strings included (collation 63)."""
 CHARACTER_MARIADB = CHARACTER | {GEOMETRY}
-"""The same of MariaDB, which gives its geometries one too."""
+"""The same for MariaDB, which gives its geometries one too."""
 
 METADATA_SIZE = {
     **dict.fromkeys((TINY, SHORT, LONG, LONGLONG, INT24, DATE, YEAR, TIMESTAMP, TIME, DATETIME), 0),
@@ -35,19 +35,18 @@ METADATA_SIZE = {
 
 
 Layout = tuple[Any, ...]
-"""A name, and what it needs: see `native/src/specs.rs`."""
+"""A name and its arguments: see `native/src/specs.rs`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """How a column stands in a row image.
+    """The layout of a column in a row image.
 
-    `shape` "fixed": `code` is its struct code, `size` its bytes. `shape` "var": `code` is that of the length before
-    it, `size` the bytes of that length, 3 being read byte by byte. `post` turns the raw field into the value; None
-    when it is the value. `codec` is set for text. `layout` says all of it to native code, when that knows the type.
-    `large` makes a value that is too large to be decoded at once; None where none can be. `charset` is that of a text,
-    and `unpack` makes the text's bytes of those that are stored; None when they are the same.
-    """
+    `shape` "fixed": `code` is its struct code, `size` its bytes. `shape` "var": `code` is that of the length before it,
+    `size` the bytes of that length, 3 being read byte by byte. `post` turns the raw field into the value; None if it is
+    the value. `codec` is set for text. `layout` describes all of it for native code, if that knows the type. `large`
+    makes a value that is too large to be decoded at once; None if none can be. `charset` is that of a text, and
+    `unpack` makes the text's bytes from the stored ones; None if they are the same."""
 
     shape: Literal["fixed", "var"]
     code: str
@@ -62,8 +61,8 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class ValueOptions:
-    """What an operator may choose of values: the IANA zone that TIMESTAMPs are printed in (never the host's), whether
-    ENUM and SET come as the numbers that the server stores, and the bytes that a compressed value may become."""
+    """Options for values: the IANA zone that TIMESTAMPs are printed in (never the host's), whether ENUM and SET are
+    given as the numbers that the server stores, and the maximum bytes of a decompressed value."""
 
     time_zone: str = "UTC"
     enum_index: bool = False
@@ -74,11 +73,11 @@ DEFAULTS = ValueOptions()
 
 
 def real_type(kind: int, meta: int) -> tuple[int, int]:
-    """ENUM, SET and CHAR all travel as STRING: the true type, and its length in bytes."""
+    """Returns the true type of ENUM, SET and CHAR, which are all sent as STRING, and its length in bytes."""
     if kind != STRING:
         return kind, meta
     first, second = meta & 0xFF, meta >> 8
-    if first & 0x30 != 0x30:  # CHAR over 255 bytes: two bits of its length stand inverted in the type byte
+    if first & 0x30 != 0x30:  # CHAR over 255 bytes: two bits of its length are inverted in the type byte
         return STRING, second | ((first & 0x30) ^ 0x30) << 4
     return first, second
 
@@ -88,9 +87,9 @@ _LENGTH_CODES = {1: "B", 2: "H", 3: "3s", 4: "I"}
 
 
 def field_of(kind: int, meta: int, column: Column, options: ValueOptions = DEFAULTS) -> Field:
-    """The field of a column; `kind` and `meta` come from real_type(). Of the column count `unsigned`, `charset`,
-    `labels` and the declared type, which alone tells MariaDB's uuid, inet4 and inet6 from binary strings. Columns that
-    are equal in these have the same Field, whatever their tables. Raises UnknownType."""
+    """Returns the field of a column; `kind` and `meta` come from real_type(). It depends on the column's `unsigned`,
+    `charset`, `labels` and the declared type, which alone distinguishes MariaDB's uuid, inet4 and inet6 from binary
+    strings. Columns that are equal in these have the same Field, whatever their tables. Raises UnknownType."""
     like = Column("", column.mysql_type, 0, column.unsigned, True, column.charset, column.labels, column.length)
     return _field_of(kind, meta, like, options)
 
@@ -158,8 +157,8 @@ def _temporal_field(kind: int, meta: int, options: ValueOptions) -> Field:
 
 
 def _old_temporal_field(kind: int, column: Column, options: ValueOptions) -> Field:
-    """The digits of the fraction are known from the declared type only; a column from the event alone counts as one
-    without, and rows that have one do not fit it."""
+    """Returns the field of an old temporal type. The digits of the fraction are known only from the declared type; a
+    column from the event alone counts as one without a fraction, and rows that have one do not fit it."""
     fsp = column.length
     if column.kind != _TEMPORAL[kind] or not 0 <= fsp <= 6:
         raise UnknownType(f"a column of type {kind} (old {_TEMPORAL[kind]}) is declared as {column.mysql_type}")
@@ -196,7 +195,7 @@ def _var_field(kind: int, meta: int, column: Column, largest: int) -> Field:
 def _large(kind: int, size: int, column: Column, largest: int) -> MakeLarge | None:
     if kind in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
         return large_compressed(column.charset, largest)
-    if size < 2:  # 255 bytes at most
+    if size < 2:  # at most 255 bytes
         return None
     if kind == JSON:
         return large_json
@@ -206,7 +205,7 @@ def _large(kind: int, size: int, column: Column, largest: int) -> MakeLarge | No
 
 
 def known_to_native_code(column: Column, options: ValueOptions = DEFAULTS) -> bool:
-    """Whether native code decodes a column, as far as its declaration tells."""
+    """Returns whether native code decodes a column, as far as its declaration shows."""
     kind = column.kind
     if kind == "timestamp":
         return options.time_zone == "UTC"
@@ -232,7 +231,7 @@ def _var_layout(kind: int, meta: int, size: int, column: Column, codec: str) -> 
 
 
 def _text_or_bytes(kind: int, meta: int, column: Column, largest: int) -> tuple[str, values.Post | None]:
-    """What makes the value of a variable field: Python's codec, or a function, or neither for bytes as they are."""
+    """Returns what makes the value of a variable field: Python's codec, or a function, or neither for plain bytes."""
     if kind in _OWN_TEXT:
         return "", _OWN_TEXT[kind]
     if kind == STRING and mariadb_values.FIXED_BINARY.get(column.kind) == meta:
@@ -240,7 +239,7 @@ def _text_or_bytes(kind: int, meta: int, column: Column, largest: int) -> tuple[
     if column.charset == "binary" or kind == GEOMETRY:
         if kind in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
             return "", partial(_decompressed, largest)
-        if kind == STRING:  # the row image drops a BINARY(n)'s trailing zero bytes; they are part of the value
+        if kind == STRING:  # the row image lacks a BINARY(n)'s trailing zero bytes; they are part of the value
             return "", lambda raw: raw.ljust(meta, b"\0")
         return "", None
     codec = codec_of(column.charset)
@@ -251,7 +250,7 @@ def _text_or_bytes(kind: int, meta: int, column: Column, largest: int) -> tuple[
 
 
 _AT_ONCE = 8 * 1024
-"""Bytes that a compressed value may become at once: a small event may have many of them."""
+"""Maximum size of a value that is decompressed at once: a small event may have many of them."""
 
 
 def _decompressed(largest: int, raw: bytes) -> bytes:
@@ -286,12 +285,10 @@ _JAVA = {
 
 
 def java_type(kind: str, *, unsigned: bool = False) -> int:
-    """The java.sql.Types number of a type by its bare name in lower case, as Canal 1.1 writes it.
+    """Returns the java.sql.Types number of a type by its bare name in lower case, as Canal 1.1 writes it.
 
-    Canal widens an unsigned integer by one step only where the value is too large for the signed type; here the
-    column decides, so that the number does not change from row to row. A name that is
-    not known is OTHER (1111).
-    """
+    Canal widens an unsigned integer by one step only if the value is too large for the signed type; here the column
+    decides, so that the number does not change from row to row. An unknown name is OTHER (1111)."""
     if kind in _JAVA_INTS:
         return _JAVA_INTS[kind][unsigned]
     return _JAVA.get(kind, 1111)
@@ -307,8 +304,8 @@ def column_from_map(
     labels: tuple[str, ...] = (),
     nullable: bool = True,
 ) -> Column:
-    """The Column as a TABLE_MAP with full metadata shows it. `kind` and `meta` come from real_type(); `charset` is
-    MySQL's name, `labels` are decoded already. Raises UnknownType."""
+    """Returns the Column as a TABLE_MAP with full metadata shows it. `kind` and `meta` come from real_type(); `charset`
+    is MySQL's name, `labels` are already decoded. Raises UnknownType."""
     declared, length, scale = _declared(kind, meta, charset, labels)
     unsigned = unsigned and kind in NUMERIC and kind != YEAR
     number = java_type(declared.partition("(")[0], unsigned=unsigned)
@@ -326,7 +323,7 @@ def column_from_map(
 
 
 def _declared(kind: int, meta: int, charset: str, labels: tuple[str, ...]) -> tuple[str, int, int]:
-    """The type as SHOW CREATE TABLE prints it, as far as the event knows, with Column's length and scale."""
+    """Returns the type as SHOW CREATE TABLE prints it, as far as the event shows it, with Column's length and scale."""
     if kind in _INT_NAMES:
         return _INT_NAMES[kind], 0, 0
     if kind == NEWDECIMAL:

@@ -1,4 +1,4 @@
-"""The diffs of PARTIAL_UPDATE_ROWS events on binary JSON documents (wire format: MySQL's json_diff.h)."""
+"""Applies the diffs of PARTIAL_UPDATE_ROWS events to binary JSON documents (wire format: MySQL's json_diff.h)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _REPLACE, _INSERT, _REMOVE = 0, 1, 2
 _LEG = re.compile(r"""\[(\d+)\]|\[last(?:-(\d+))?\]|\.("(?:[^"\\]|\\.)*")|\.([^."\[\]\s]+)""")
 
 Leg = str | int
-"""A member, or an element; counted from the end, where -1 is the last one, when it is negative."""
+"""A member, or an element; a negative number counts from the end, -1 is the last one."""
 Node = Any
 """A dict by keys, a list, or the text of any other value as the server prints it."""
 
 
 def apply(base: bytes, diff: bytes) -> str:
-    """The text of the binary document `base` after all operations of `diff`, which are those of one column, without
-    the length before them. See Document."""
+    """Returns the text of the binary document `base` after all operations of `diff`, which are those of one column,
+    without the length before them. See Document."""
     document = Document(base)
     document.apply(diff)
     return document.text()
@@ -32,21 +32,20 @@ def apply(base: bytes, diff: bytes) -> str:
 class Document:
     """A document as a tree, to which diffs can be applied one after the other.
 
-    Everything raises ValueError, IndexError or struct.error for bytes that are no document or no diff, and ValueError
-    where a path leads nowhere: then the base is not the one that the source had.
-    """
+    Everything raises ValueError, IndexError or struct.error for invalid bytes, and ValueError for a path that leads
+    nowhere: then the base is not the one that the source had."""
 
     def __init__(self, base: bytes) -> None:
         self._budget = 8 * len(base) + 64
         self._root = self._parsed(base)
 
     def text(self) -> str:
-        """The text as CAST(column AS CHAR) prints it."""
+        """Returns the text as CAST(column AS CHAR) prints it."""
         return _text(self._root)
 
     def apply(self, diff: bytes) -> None:
-        """One vector: an operation is a byte (0 replace, 1 insert, 2 remove), a path and, unless it removes, a binary
-        value, both with a length-encoded length before them."""
+        """Applies one vector: an operation is a byte (0 replace, 1 insert, 2 remove), a path and, unless it removes, a
+        binary value, both after a length-encoded length."""
         at = 0
         while at < len(diff):
             operation = diff[at]
@@ -83,7 +82,7 @@ class Document:
         if isinstance(leg, int):
             if not isinstance(parent, list):
                 raise ValueError(f"a JSON diff inserts at [{leg}] of what is no array")
-            parent.insert(leg, value)  # behind the end means at the end, here and in the server
+            parent.insert(leg, value)  # beyond the end means at the end, here and in the server
         elif not isinstance(parent, dict) or leg in parent:
             raise ValueError(f"a JSON diff inserts a member {leg!r} where it can't be")
         else:
@@ -129,15 +128,16 @@ class Document:
         return dict(zip(keys, values, strict=True)) if kind < 2 else values
 
     def _spend(self, size: int) -> None:
-        """A true document never uses its budget up; one whose entries mean the same bytes many times does."""
+        """Charges the budget. A valid document never exceeds it; one whose entries refer to the same bytes many times
+        does."""
         self._budget -= size
         if self._budget < 0:
             raise ValueError(USED_TWICE)
 
 
 def legs(path: str) -> list[Leg]:
-    """The steps of a path such as `$.name[2]."other name"`. Raises ValueError for one with wildcards or anything else
-    that a diff never has."""
+    """Returns the steps of a path such as `$.name[2]."other name"`. Raises ValueError for one with wildcards or
+    anything else that a diff never has."""
     if not path.startswith("$"):
         raise ValueError(f"the JSON path {path!r} does not begin with $")
     found: list[Leg] = []

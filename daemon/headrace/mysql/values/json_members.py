@@ -1,5 +1,5 @@
-"""Generates what prints the members of a JSON object or array: straight-line Python for the kinds that its values have.
-Documents of one table have the same few."""
+"""Generates printers for the members of a JSON object or array: straight-line Python for the kinds of its values.
+Documents of one table have the same few kinds."""
 
 from __future__ import annotations
 
@@ -21,23 +21,22 @@ TOO_DEEP = f"a JSON document is nested deeper than {MAX_DEPTH}"
 STRING_ENDS = "a JSON string ends beyond its document"
 USED_TWICE = "a JSON document uses its bytes more than once"
 OFTEN = 64
-"""Containers that have values of the same kinds, before these get a printer of their own."""
+"""Containers with values of the same kinds, before these get a printer of their own."""
 _MOST_MEMBERS = 16
 _MOST_PRINTERS = 256
 _MOST_COUNTED = 1024
 _NUMBER = 34
-"""Characters of a number or a literal at most: -0. and 14 zeros before 17 digits."""
+"""Maximum characters of a number or a literal: -0. and 14 zeros before 17 digits."""
 
 
 class MembersPrinters:
     """The printers of the objects, or of the arrays, whose counts and offsets have `width` bytes.
 
     `general` prints any of them. Kinds that came `often` times, if that is not 0, get a printer of their own, which
-    prints what `general` prints; what that refuses, and some that it does not, makes it raise ValueError, IndexError or
-    struct.error: then the document is to be printed by general ones alone. `inline` are the kinds of whole numbers in
-    entries, and how struct reads them; `readers` read numbers that stand apart, a tuple or a text; `containers` gives
-    what prints a kind of container, `string` and `printed` print strings and all that is left.
-    """
+    prints the same. For what `general` refuses, and some that it accepts, it raises ValueError, IndexError or
+    struct.error: then the document must be printed by general ones alone. `inline` are the kinds of whole numbers in
+    entries, and how struct reads them; `readers` read numbers outside of entries, a tuple or a text; `containers` gives
+    the printer of a kind of container, `string` and `printed` print strings and all others."""
 
     def __init__(
         self,
@@ -60,7 +59,7 @@ class MembersPrinters:
         self._counts: dict[bytes, int] = {}
 
     def seldom(self, kinds: bytes) -> Members:
-        """The printer for kinds that `known` does not have: the general one until they have come often."""
+        """Returns the printer for kinds that `known` does not have: the general one until they have come often."""
         if not self._often or not 0 < len(kinds) <= _MOST_MEMBERS or len(self.known) >= _MOST_PRINTERS:
             return self._general
         count = self._counts[kinds] = self._counts.get(kinds, 0) + 1

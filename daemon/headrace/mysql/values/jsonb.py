@@ -1,4 +1,4 @@
-"""MySQL's binary JSON to text, as CAST(column AS CHAR) prints it (wire format: MySQL's json_binary.h)."""
+"""Prints MySQL's binary JSON as text, as CAST(column AS CHAR) does (wire format: MySQL's json_binary.h)."""
 
 from __future__ import annotations
 
@@ -37,21 +37,20 @@ LITERALS = ("null", "true", "false")
 _TIMES = frozenset((7, 10, 11, 12))
 """The types of opaque values that are a date or a time, in 8 bytes."""
 SHORT_OPAQUE = _TIMES | {246}
-"""The types of those that are printed as what they are; 246 is DECIMAL."""
+"""Opaque types that are printed as their value; 246 is DECIMAL."""
 COUNTS_MORE = "a JSON document counts more members than it has bytes for"
 _KEY_BYTES = 2 << 20
-"""Bytes of keys that are remembered as text, which takes up to 20 times as many: documents of one table have the same
+"""Bytes of keys that are cached as text, which takes up to 20 times as many: documents of one table have the same
 few."""
 _GAPS = 4096
-"""Bytes between the keys of an object, as JSON_REMOVE leaves them, with more of which they are not remembered: many
-lying objects may mean the whole document by two keys."""
+"""Bytes between the keys of an object, as JSON_REMOVE leaves them, above which they are not cached: many invalid
+objects may refer to the whole document by two keys."""
 
 
 def json_text(b: bytes) -> str:
-    """The text of a whole document; an empty value, which MySQL writes for an empty column, is `null`.
+    """Returns the text of a whole document; an empty value, which MySQL writes for an empty column, is `null`.
 
-    Raises ValueError, IndexError or struct.error when the bytes are no document.
-    """
+    Raises ValueError, IndexError or struct.error for invalid bytes."""
     if not b:
         return "null"
     kind = b[0]
@@ -59,7 +58,7 @@ def json_text(b: bytes) -> str:
 
 
 def container_text(b: bytes, kind: int, depth: int, at: int = 0) -> str:
-    """The text of the object or array of type `kind` that begins at `at`, in which `depth` - 1 others are around it."""
+    """Returns the text of the object or array of type `kind` that begins at `at`, within `depth` - 1 others."""
     try:
         return _CONTAINERS[kind](b, at, depth)
     except (ValueError, IndexError, struct.error):
@@ -67,7 +66,7 @@ def container_text(b: bytes, kind: int, depth: int, at: int = 0) -> str:
 
 
 def scalar(b: bytes, kind: int, at: int) -> str:
-    """The text of a value that is no array or object."""
+    """Returns the text of a value that is no array or object."""
     if kind == 0x0C:
         raw = string(b, at)
         return _quote(raw.decode())
@@ -84,7 +83,7 @@ def scalar(b: bytes, kind: int, at: int) -> str:
 
 
 def string(b: bytes, at: int) -> bytes:
-    """The bytes of a string: its length in 7-bit groups, low first, then its UTF-8."""
+    """Returns the bytes of a string: its length in 7-bit groups, low first, then its UTF-8."""
     n, at = value_length(b, at)
     if at + n > len(b):
         raise ValueError(STRING_ENDS)
@@ -92,7 +91,7 @@ def string(b: bytes, at: int) -> bytes:
 
 
 def value_length(b: bytes, at: int) -> tuple[int, int]:
-    """The length in 7-bit groups that begins at `at`, and where what has it begins."""
+    """Returns the length in 7-bit groups that begins at `at`, and where the value after it begins."""
     n = shift = 0
     for i in range(5):
         byte = b[at + i]
@@ -104,7 +103,7 @@ def value_length(b: bytes, at: int) -> tuple[int, int]:
 
 
 def json_double(x: float) -> str:
-    """A double within a document: with `.0` when it looks whole, so that it stays a double."""
+    """Returns a double within a document: with `.0` if it looks whole, so that it stays a double."""
     text = float_text(x)
     return text if "." in text or "e" in text else text + ".0"
 
@@ -117,12 +116,12 @@ def _double_text(b: bytes, at: int) -> str:
 
 
 def _opaque(b: bytes, at: int) -> str:
-    """A value of a MySQL type that JSON lacks: type byte, length, bytes."""
+    """Returns a value of a MySQL type that JSON lacks: type byte, length, bytes."""
     kind = b[at]
     n, start = value_length(b, at + 1)
     if start + n > len(b):
         raise ValueError("a JSON value ends beyond its document")
-    # Many values that lie may mean all of the document, of which a time prints nothing.
+    # Many invalid values may refer to all of the document, of which a time prints nothing.
     raw = b[start : start + (min(n, 8) if kind in _TIMES else n)]
     if kind == 246:
         size = decimal_size(raw[0], raw[1])
@@ -146,28 +145,29 @@ _Text = Callable[[bytes, int, int], str]
 
 
 def _containers(width: int, siblings: Sequence[_Text], often: int) -> tuple[_Text, _Text]:
-    """The printers of objects and arrays whose counts and offsets have `width` bytes: 2 in small ones, 4 in large.
+    """Returns the printers of objects and arrays whose counts and offsets have `width` bytes: 2 in small ones, 4 in
+    large.
 
     `siblings` are those of all kinds of containers, once they are made; `often` as in containers().
 
-    A container is: count, size, an entry a key (offset, 2 bytes of length), an entry a value (type byte, then the value
-    itself when it is small enough, else its offset), the keys, the values. Offsets count from its own first byte.
-    """
+    A container is: count, size, an entry for each key (offset, 2 bytes of length), an entry for each value (type byte,
+    then the value itself if it is small enough, else its offset), the keys, the values. Offsets count from its own
+    first byte."""
     head, key_size, entry_size = 2 * width, width + 2, width + 1
     key_entries = struct.Struct("<HH" if width == 2 else "<IH").iter_unpack
     entries = struct.Struct("<BH" if width == 2 else "<BI").iter_unpack
     counted = struct.Struct("<H" if width == 2 else "<I").unpack_from
     inline = {5: "h", 6: "H"} if width == 2 else {5: "hxx", 6: "Hxx", 7: "i", 8: "I"}
-    """The kinds of whole numbers that stand in their entries, as struct reads them there."""
+    """Kinds of whole numbers that are inside their entries, as struct reads them there."""
     apart = {kind: unpack for kind, unpack in _NUMBERS.items() if kind not in inline}
-    """The whole numbers that stand behind the entries."""
+    """Whole numbers that are outside of the entries."""
     half, whole = (1 << 15, 1 << 16) if width == 2 else (1 << 31, 1 << 32)
     tables: dict[bytes, tuple[int, int, dict[bytes, str]]] = {}
     kept = 0
 
     def pattern_of(b: bytes, start: int, raw: bytes) -> str:
-        """What % makes an object's text with: its quoted keys, and a place for each value. `raw` are the entries of the
-        keys: the same entries and bytes mean the same keys."""
+        """Returns the % format of an object's text: its quoted keys, and a placeholder for each value. `raw` are the
+        entries of the keys: the same entries and bytes mean the same keys."""
         nonlocal kept
         spans = list(key_entries(raw))
         first, last = min([o for o, _ in spans]), max([o + n for o, n in spans])
@@ -189,7 +189,7 @@ def _containers(width: int, siblings: Sequence[_Text], often: int) -> tuple[_Tex
         return pattern
 
     def printed(b: bytes, start: int, kind: int, offset: int) -> str:
-        """A value that is neither string nor container. `offset` are the bytes of its entry as a number."""
+        """Returns a value that is neither string nor container. `offset` is the value of its entry's bytes."""
         if kind == 0x04:
             return LITERALS[offset & 0xFF]
         if kind in inline:
@@ -202,8 +202,8 @@ def _containers(width: int, siblings: Sequence[_Text], often: int) -> tuple[_Tex
         return scalar(b, kind, start + offset)
 
     def members(b: bytes, start: int, raw: bytes, depth: int) -> tuple[str, ...]:
-        """The texts of all values. `room` keeps a lying document, in which many entries mean the same bytes, from
-        becoming a text that is much larger than itself."""
+        """Returns the texts of all values. `room` prevents an invalid document, in which many entries refer to the same
+        bytes, from becoming a text that is much larger than itself."""
         if depth > MAX_DEPTH:
             raise ValueError(TOO_DEEP)
         size = len(b)
@@ -289,8 +289,8 @@ def _containers(width: int, siblings: Sequence[_Text], often: int) -> tuple[_Tex
 
 
 def containers(often: int) -> Sequence[_Text]:
-    """The printers of small objects, large objects, small arrays and large arrays, which are their type bytes in order.
-    Containers whose values have the same kinds get a printer of their own when so many have come; 0 for never."""
+    """Returns the printers of small objects, large objects, small arrays and large arrays, which are their type bytes
+    in order. Containers whose values have the same kinds get a printer of their own after this many; 0 for never."""
     made: list[_Text] = []
     (small_object, small_array), (large_object, large_array) = (_containers(width, made, often) for width in (2, 4))
     made += small_object, large_object, small_array, large_array

@@ -1,4 +1,4 @@
-"""Makes large values out of the bytes of a row image; see headrace.large_values."""
+"""Makes large values from the bytes of a row image; see headrace.large_values."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from headrace.mysql.values.charsets import codec_of, replaced, split_of
 from headrace.mysql.values.large_json import json_pieces
 
 MakeLarge = Callable[[bytes, int, int, int], LargeValue | None]
-"""(bytes, start, end, least) -> the value between; None when it has no more than `least` bytes."""
+"""(bytes, start, end, least) -> the value between; None if it has no more than `least` bytes."""
 _WIDEST = 4
-"""Bytes of a character at most."""
+"""Maximum bytes of a character."""
 
 
 class TakesLong(Exception):
-    """A value of `size` bytes is not decoded, because it is large, and what calls decodes at once."""
+    """A value of `size` bytes is not decoded, because it is large, and the caller decodes at once."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -25,19 +25,20 @@ class TakesLong(Exception):
 
 
 def least_of(size: int) -> int:
-    """The bytes above which a value is large in a row, or in an event, of so many."""
+    """Returns the bytes above which a value is large in a row or event of this size."""
     return FINE_VALUE if size > LARGE_ROW else LARGE_VALUE
 
 
 def large_json(b: bytes, start: int, end: int, least: int) -> LargeValue | None:
-    """A JSON document."""
+    """Makes a JSON document."""
     if end - start <= least:
         return None
     return LargeValue((b, start, end), text=lambda _: json_pieces(b, start, end))
 
 
 def large_again(value: Any, least: int) -> Any:
-    """A text of more than `least` characters that was decoded already, to be printed piece by piece; else the value."""
+    """Returns an already decoded text of more than `least` characters as a value that is printed piece by piece;
+    otherwise the value."""
     if type(value) is not str or len(value) <= least:
         return value
     starts = range(0, len(value), PIECE)
@@ -45,14 +46,14 @@ def large_again(value: Any, least: int) -> Any:
 
 
 def large_binary(b: bytes, start: int, end: int, least: int) -> LargeValue | None:
-    """A binary string or a geometry."""
+    """Makes a binary string or a geometry."""
     if end - start <= least:
         return None
     return LargeValue((b, start, end), binary=lambda: _cut(b, start, end))
 
 
 def large_text(charset: str) -> MakeLarge:
-    """Texts of a character set. Raises UnknownType."""
+    """Returns a function that makes texts of a character set. Raises UnknownType."""
     codec_of(charset)
 
     def make(b: bytes, start: int, end: int, least: int) -> LargeValue | None:
@@ -64,8 +65,8 @@ def large_text(charset: str) -> MakeLarge:
 
 
 def large_compressed(charset: str, largest: int) -> MakeLarge:
-    """Values of MariaDB's compressed columns. What counts is the size of what is compressed, `largest` bytes at most,
-    and whatever the row's own."""
+    """Returns a function that makes values of MariaDB's compressed columns. The decompressed size counts, `largest`
+    bytes at most, independent of the row's size."""
 
     def make(b: bytes, start: int, end: int, _: int) -> LargeValue | None:
         if max(end - start, mariadb.decompressed_size(b[start : start + 5], end - start)) <= FINE_VALUE:
@@ -88,11 +89,11 @@ def _cut(b: bytes, start: int, end: int) -> Iterator[bytes]:
 
 
 def _decoded(pieces: Iterator[bytes], charset: str, note: Note | None) -> Iterator[str]:
-    """Text whose characters may lie across two pieces. `note`: see LargeValue.replaced."""
+    """Yields text whose characters may extend over two pieces. `note`: see LargeValue.replaced."""
     rest, decode = b"", codec_of(charset).decode
     for piece in pieces:
         raw = rest + piece
-        for cut in range(_WIDEST):  # a code that lacks its end is none in any of these character sets
+        for cut in range(_WIDEST):  # an incomplete code is no code in any of these character sets
             try:
                 text, rest = decode(raw[: len(raw) - cut]), raw[len(raw) - cut :]
             except UnicodeDecodeError:

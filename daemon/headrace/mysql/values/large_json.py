@@ -1,4 +1,4 @@
-"""Large JSON documents to text, piece by piece: what jsonb.json_text() prints, in bounded memory."""
+"""Prints large JSON documents as text, piece by piece: the same text as jsonb.json_text(), in bounded memory."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ _STRING, _OPAQUE, _LITERAL = 0x0C, 0x0F, 0x04
 _SIZES = {5: 2, 6: 2, 7: 4, 8: 4, 9: 8, 10: 8, 11: 8}
 """Bytes of the numbers by their kinds; a literal has one."""
 _LINE = 57
-"""Bytes that make a line of 76 characters in base64, after which the server breaks it."""
+"""Bytes that make a line of 76 characters in base64, after which the server inserts a line break."""
 
 
 def json_pieces(b: bytes, start: int, end: int) -> Iterator[str]:
-    """The text of the document in `b` from `start` to `end`, in pieces of about PIECE characters.
+    """Yields the text of the document in `b` from `start` to `end`, in pieces of about PIECE characters.
 
-    Raises ValueError, IndexError or struct.error when the bytes are no document.
-    """
+    Raises ValueError, IndexError or struct.error for invalid bytes."""
     printer = _Printer(b, start, end)
     yield from printer.value(b[start], start + 1, 1)
     yield printer.rest()
 
 
 class _Printer:
-    """Of one document. Text is collected until it is worth a piece; `room` keeps a document that lies, in which many
-    entries mean the same bytes, from becoming a text that is much larger than itself."""
+    """The printer of one document. Text is collected until it is worth a piece; `room` prevents an invalid document, in
+    which many entries refer to the same bytes, from becoming a text that is much larger than itself."""
 
     def __init__(self, b: bytes, start: int, end: int) -> None:
         self._b, self._end = b, end
@@ -43,13 +42,13 @@ class _Printer:
         self._room = 8 * (end - start) + 64
 
     def _add(self, text: str) -> bool:
-        """Whether what is collected is worth a piece."""
+        """Adds text; returns whether what is collected is worth a piece."""
         self._texts.append(text)
         self._size += len(text)
         return self._size >= PIECE
 
     def rest(self) -> str:
-        """What was collected since the last piece."""
+        """Returns what was collected since the last piece."""
         text, self._texts = "".join(self._texts), []
         self._room -= self._size
         if self._room < 0:
@@ -58,7 +57,7 @@ class _Printer:
         return text
 
     def value(self, kind: int, at: int, depth: int) -> Iterator[str]:
-        """A value that begins at `at`, behind its type."""
+        """Prints a value that begins at `at`, after its type."""
         if kind < 4:
             yield from self._container(kind, at, depth)
         elif kind in (_STRING, _OPAQUE):
@@ -88,7 +87,7 @@ class _Printer:
         at, end = start, start + size
         while at < end:
             stop = min(end, at + PIECE)
-            while stop < end and self._b[stop] & 0xC0 == 0x80:  # in the middle of a character
+            while stop < end and self._b[stop] & 0xC0 == 0x80:  # within a character
                 stop -= 1
                 if stop <= at:
                     raise ValueError("a JSON string is no UTF-8")
@@ -108,7 +107,7 @@ class _Printer:
         self._add('"')
 
     def _container(self, kind: int, start: int, depth: int) -> Iterator[str]:
-        """An object or array: 0 and 1 are objects, 2 and 3 arrays, of which the odd ones have counts and offsets of 4
+        """Prints an object or array: 0 and 1 are objects, 2 and 3 arrays; the odd ones have counts and offsets of 4
         bytes instead of 2. See jsonb.containers() for the layout."""
         if depth > MAX_DEPTH:
             raise ValueError(TOO_DEEP)
@@ -141,7 +140,7 @@ class _Printer:
                         raise ValueError("a JSON key ends beyond its document")
                     head += encode_basestring(b[start + key : start + key + length].decode()) + ": "
                 if kind_of == _LITERAL or (5 <= kind_of <= 6) or (width == 4 and 7 <= kind_of <= 8):
-                    # It stands in its entry, behind the type.
+                    # The value is in its entry, after the type.
                     text = self._scalar(kind_of, values + i * (width + 1) + 1)
                 elif kind_of < 4 or kind_of in (_STRING, _OPAQUE):
                     self._add(head)

@@ -17,7 +17,7 @@ def lenenc(b: bytes, at: int) -> tuple[int, int]:
 
 
 def lenenc_string(b: bytes, at: int) -> tuple[bytes, int]:
-    """Reads a string behind its length; returns it and where it ends. Raises ValueError."""
+    """Reads a string with its length before it; returns it and where it ends. Raises ValueError."""
     n, at = lenenc(b, at)
     if at + n > len(b):
         raise ValueError("a string ends beyond its event")

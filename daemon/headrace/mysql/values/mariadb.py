@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 
 FIXED_BINARY = {"uuid": 16, "inet6": 16, "inet4": 4}
-"""Types that travel as BINARY(n), with n; only the declared type tells them from it."""
+"""Types that are sent as BINARY(n), with n; only the declared type distinguishes them from it."""
 
 
 def uuid_text(raw: bytes) -> str:
-    """16 bytes as both servers print them. In the binlog those of MariaDB's UUID stand in the order of its text,
+    """Returns 16 bytes as both servers print them. In the binlog those of MariaDB's UUID are in the order of its text,
     whatever their order in the table."""
     h = raw.ljust(16, b"\0").hex()
     return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
@@ -22,8 +22,8 @@ def inet4_text(raw: bytes) -> str:
 
 
 def inet6_text(raw: bytes) -> str:
-    """INET6 as the server prints it: the longest run of zero groups, the first of equal ones, also a run of one, is
-    `::`; addresses that hold an IPv4 address (::a.b.c.d, ::ffff:a.b.c.d) end in its dotted form."""
+    """Returns INET6 as the server prints it: the longest run of zero groups, the first of equal ones, also a run of
+    one, is `::`; addresses that contain an IPv4 address (::a.b.c.d, ::ffff:a.b.c.d) end in its dotted form."""
     raw = raw.ljust(16, b"\0")
     words = [raw[i] << 8 | raw[i + 1] for i in range(0, 16, 2)]
     runs, at = [], 0
@@ -47,26 +47,26 @@ FIXED_BINARY_TEXT: dict[str, Callable[[bytes], str]] = {"uuid": uuid_text, "inet
 
 
 LARGEST = 1 << 30
-"""Bytes of an event or a value that no server goes beyond."""
+"""Bytes of an event or a value that no server exceeds."""
 _AT_ONCE = 1 << 20
 
 
 def decompressed(raw: bytes, largest: int = LARGEST) -> bytes:
-    """A compressed column's value: nothing, or a first byte and the data. 0: not compressed. 8 in the upper four bits:
-    zlib, the 4th bit for a stream without zlib's header, the low three for the bytes of the length that follows, big
-    endian. Raises ValueError for other bytes, and for a value of more than `largest` bytes."""
+    """Returns a compressed column's value. It is stored as nothing, or a first byte and the data. 0: not compressed. 8
+    in the upper four bits: zlib, the 4th bit for a stream without zlib's header, the low three for the bytes of the
+    length that follows, big endian. Raises ValueError for other bytes, and for a value of more than `largest` bytes."""
     return b"".join(decompressed_pieces(raw, 0, len(raw), largest, _AT_ONCE)) if raw else b""
 
 
 def decompressed_size(head: bytes, size: int) -> int:
-    """The bytes that a compressed column's value has, by its first bytes and its compressed size; see decompressed().
-    That of one that can't be read is its compressed size."""
+    """Returns the size in bytes of a compressed column's value, by its first bytes and its compressed size; see
+    decompressed(). For one that can't be read it is the compressed size."""
     digits = head[0] & 7 if head and head[0] >> 4 == 8 else 0
     return int.from_bytes(head[1 : 1 + digits], "big") if digits else size
 
 
 def decompressed_pieces(data: bytes, at: int, stop: int, largest: int, piece: int) -> Iterator[bytes]:
-    """What decompressed() returns, in pieces of `piece` bytes at most."""
+    """Yields what decompressed() returns, in pieces of at most `piece` bytes."""
     method = data[at]
     digits = method & 7
     if method == 0:
@@ -82,8 +82,8 @@ def decompressed_pieces(data: bytes, at: int, stop: int, largest: int, piece: in
 def inflated_pieces(
     what: str, data: bytes, at: int, digits: int, stop: int, window: int, largest: int, piece: int
 ) -> Iterator[bytes]:
-    """The bytes that stand from `at` to `stop`, a length of `digits` bytes and then the compressed data, in pieces of
-    `piece` bytes at most. Raises ValueError as decompressed() does."""
+    """Yields the data from `at` to `stop`, a length of `digits` bytes and then the compressed data, in pieces of at
+    most `piece` bytes. Raises ValueError as decompressed() does."""
     length = int.from_bytes(data[at : at + digits], "big")
     if length > largest:
         raise ValueError(f"a compressed {what} of {length} bytes is larger than {largest} bytes ([source] max_event)")
@@ -106,7 +106,7 @@ def inflated_pieces(
 
 
 def event_pieces(data: bytes, at: int, stop: int, largest: int, piece: int) -> Iterator[bytes]:
-    """What decompressed_event() returns, in pieces of `piece` bytes at most."""
+    """Yields what decompressed_event() returns, in pieces of at most `piece` bytes."""
     head = data[at]
     digits = head & 7
     if head & 0x70 or not 1 <= digits <= 4:
@@ -115,7 +115,7 @@ def event_pieces(data: bytes, at: int, stop: int, largest: int, piece: int) -> I
 
 
 def decompressed_event(data: bytes, at: int, stop: int, largest: int = LARGEST) -> bytes:
-    """The compressed part of an event (log_bin_compress): a byte with the algorithm and the size of the length, the
-    length big endian, then zlib's bytes. Raises ValueError when it is none, its length is not the one it says, or more
-    than `largest`."""
+    """Returns the compressed part of an event (log_bin_compress): a byte with the algorithm and the size of the length,
+    the length big endian, then zlib's bytes. Raises ValueError for invalid data, a wrong length, or more than `largest`
+    bytes."""
     return b"".join(event_pieces(data, at, stop, largest, _AT_ONCE))

@@ -1,4 +1,4 @@
-"""Asian character sets in which the server and Python differ: Python's codec, with the codes that differ set apart."""
+"""Asian character sets in which the server and Python differ: Python's codec, except for the codes that differ."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ CODES: dict[str, bytes] = {
     "utf8mb3": _UTF8,
     "utf8mb4": _UTF8,
 }
-"""By MySQL's name, a pattern of the codes of more than one byte that the server takes for well formed. All other
+"""By MySQL's name, a pattern of the codes of more than one byte that the server treats as well formed. All other
 character sets have one byte a character."""
 
 
 def _decoder(
     python: str, character: bytes, suspect: bytes, own: Callable[[bytes], str | None]
 ) -> Callable[[bytes], str]:
-    """The decoder of a character set. Text in which `suspect` finds nothing is left to Python's codec. Otherwise it
-    goes character by character, and `own` gives the character for a code, or None to leave it to Python's codec."""
+    """Returns the decoder of a character set. Text in which `suspect` finds nothing is left to Python's codec.
+    Otherwise it goes character by character, and `own` returns the character for a code, or None to leave it to
+    Python's codec."""
     find = re.compile(suspect, re.DOTALL).search
     split = re.compile(rb"[\x00-\x7f]+|" + character + rb"|.", re.DOTALL).findall
 
@@ -66,7 +67,7 @@ _IBM = (
 
 
 def _private(code: bytes) -> str | None:
-    """The user-defined areas of the EUC sets: 940 codes of two bytes, then 940 of three."""
+    """Returns a character of the user-defined areas of the EUC sets: 940 codes of two bytes, then 940 of three."""
     if len(code) == 2 and code[0] >= 0xF5:
         return chr(0xE000 + (code[0] - 0xF5) * 94 + code[1] - 0xA1)
     if len(code) == 3 and code[1] >= 0xF5:
@@ -79,7 +80,7 @@ def _ujis(code: bytes) -> str | None:
 
 
 def _eucjpms(code: bytes) -> str | None:
-    """eucjpms has what cp932 has, at the places of EUC-JP."""
+    """Returns a character of eucjpms, which has those of cp932 at the positions of EUC-JP."""
     if len(code) == 3:
         if code in _EUCJPMS_OWN:
             return _EUCJPMS_OWN[code]
@@ -99,13 +100,13 @@ _EUCJPMS_OWN = {b"\x8f\xa2\xb7": "\uff5e", b"\x8f\xa2\xc3": "\uffe4"}
 
 
 def _cp932(code: bytes) -> None:
-    """Python gives these five a meaning, the server does not."""
+    """Refuses these five codes: Python gives them a meaning, the server does not."""
     if code in (b"\x80", b"\xa0", b"\xfd", b"\xfe", b"\xff"):
         raise _bad("cp932", code)
 
 
 def _ucs2(raw: bytes) -> str:
-    """Two bytes a character; surrogates are no characters, so a pair is not one either."""
+    """Decodes two bytes a character; surrogates are no characters, so a pair is not one either."""
     text = raw.decode("utf-16-be")
     if text and max(text) > "\uffff":
         raise _bad("ucs2", raw)
@@ -121,4 +122,4 @@ DECODERS: dict[str, tuple[int, Callable[[bytes], str]]] = {
     "eucjpms": (3, _decoder("euc_jp", _EUC, rb"[\x8f\xa1\xa2\xad\xf5-\xfe]", _eucjpms)),
     "ucs2": (2, _ucs2),
 }
-"""By MySQL's name: the most bytes of a character, and the decoder."""
+"""By MySQL's name: the maximum bytes of a character, and the decoder."""

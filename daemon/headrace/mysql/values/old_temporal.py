@@ -11,16 +11,17 @@ from headrace.mysql.values.values import seconds_in_zone
 _TIME_SIZE = (3, 4, 4, 5, 5, 5, 6)
 _DATETIME_SIZE = (5, 6, 6, 7, 7, 7, 8)
 _FRACTION_SIZE = (0, 1, 1, 2, 2, 3, 3)
-"""Bytes by digits of the fraction, which the event does not tell: they come from the declared type."""
+"""Bytes by digits of the fraction, which the event does not have: they come from the declared type."""
 _TIME_ZERO = (838 * 3600 + 59 * 60 + 59 + 1) * 1_000_000
 """Microseconds that are added to a TIME so that it is never negative."""
 
 Codec = tuple[str, int, Callable[..., str]]
-"""struct code, bytes, and what makes the text of it."""
+"""struct code, bytes, and the function that makes the text."""
 
 
 def timestamp(fsp: int, zone: ZoneInfo | None) -> Codec:
-    """TIMESTAMP: seconds since 1970, little endian; with a fraction big endian, and the fraction behind it."""
+    """Returns the codec of TIMESTAMP: seconds since 1970, little endian; with a fraction big endian, and the fraction
+    after it."""
     print_seconds = seconds_in_zone(zone)
     if not fsp:
         return "I", 4, lambda v: print_seconds(v) if v else "0000-00-00 00:00:00"
@@ -37,8 +38,8 @@ def timestamp(fsp: int, zone: ZoneInfo | None) -> Codec:
 
 
 def datetime(fsp: int) -> Codec:
-    """DATETIME: the number YYYYMMDDhhmmss, little endian; with a fraction the units since the year 0, as if a year had
-    13 months and a month 32 days, big endian."""
+    """Returns the codec of DATETIME: the number YYYYMMDDhhmmss, little endian; with a fraction the units since the year
+    0, as if a year had 13 months and a month 32 days, big endian."""
     if not fsp:
         return "Q", 8, _datetime_number
     size = _DATETIME_SIZE[fsp]
@@ -65,8 +66,8 @@ def _datetime_number(v: int) -> str:
 
 
 def time(fsp: int) -> Codec:
-    """TIME: the number hhmmss, little endian and signed; with a fraction the units of it since -839 hours, big
-    endian."""
+    """Returns the codec of TIME: the number hhmmss, little endian and signed; with a fraction the units of it since
+    -839 hours, big endian."""
     size = _TIME_SIZE[fsp]
     if not fsp:
         return "3s", 3, _time_number

@@ -1,4 +1,5 @@
-"""Generates the row decoder of a table schema: straight-line Python over struct runs, no branch a column."""
+"""Generates the row decoder of a table schema: straight-line Python over struct runs, without a branch for each
+column."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from headrace.mysql.values.column_types import Field
 from headrace.mysql.values.large import least_of
 
 RowDecoder = Callable[[bytes, int, int], list[Row]]
-"""(bytes, start, end) -> the row images between; raises when they do not end exactly there."""
+"""(bytes, start, end) -> the row images between; raises if they do not end exactly there."""
 SingleDecoder = Callable[[bytes, int, int], tuple[Row, int]]
 """(bytes, start, end) -> one row image and where it ends."""
 StepDecoder = Callable[[bytes, int, int], tuple[list[Row], int]]
@@ -26,14 +27,13 @@ _DECODERS = 1_000
 
 
 def make_decoder(fields: Sequence[Field], *images: int, visible: int | None = None) -> RowDecoder:
-    """The decoder of rows with these columns, of which the first `visible` are given out; None: all.
+    """Returns the decoder of rows with these columns, of which the first `visible` are given out; None: all.
 
     `images` are bit sets of the columns that an image has, in the order in which images follow each other; none means
-    that every image has all. A column that its image lacks is ABSENT, or what the image before it has: an UPDATE's
-    second image leaves out what did not change. Where it has the same bytes as the first, it gets the very same value:
-    making it again, a JSON document above all, would cost more than all else of the row. Tables with the same columns
-    share a decoder.
-    """
+    that every image has all. A column that its image lacks is ABSENT, or the value of the image before it: an UPDATE's
+    second image omits what did not change. If it has the same bytes as the first, it gets the same object: making it
+    again, above all a JSON document, would cost more than the rest of the row. Tables with the same columns share a
+    decoder."""
     return _decoder(tuple(fields), images, visible)
 
 
@@ -56,7 +56,7 @@ def _decoder(fields: tuple[Field, ...], images: tuple[int, ...], visible: int | 
 
 
 def make_step(fields: Sequence[Field], *images: int, visible: int | None = None) -> StepDecoder:
-    """As make_decoder(), for one row at a time, and with large values as LargeValue."""
+    """Does what make_decoder() does for one row at a time, and with large values as LargeValue."""
     return _step_decoder(tuple(fields), images, visible)
 
 
@@ -78,11 +78,11 @@ def _step_decoder(fields: tuple[Field, ...], images: tuple[int, ...], visible: i
 
 
 def _images(w: CodeWriter, fields: Sequence[Field], sets: Sequence[int], visible: int | None, *, apart: bool) -> None:
-    """The images of one row, in the body of a loop."""
+    """Writes the images of one row, in the body of a loop."""
     both = _made(fields, sets[0] & sets[-1]) if len(sets) > 1 else frozenset[int]()
     for n, image in enumerate(sets):
         if n:
-            w.put(2, "if p >= end: break")  # whoever takes the rows notices that the last one lacks its second image
+            w.put(2, "if p >= end: break")  # the caller notices that the last one lacks its second image
         present = [i for i in range(len(fields)) if image >> i & 1]
         shown = len(fields) if visible is None else visible
         keeps, shares = (frozenset[int](), both) if n else (both, frozenset[int]())
@@ -91,17 +91,17 @@ def _images(w: CodeWriter, fields: Sequence[Field], sets: Sequence[int], visible
 
 @dataclass(frozen=True, slots=True)
 class _Image:
-    """One row image of several that follow each other. `keeps`: the columns whose bytes stay in r0, r1 ... for the
-    image behind it. `shares`: those whose bytes the image before it has left there, and their values in c0, c1 ..."""
+    """One row image of several that follow each other. `keeps`: the columns whose bytes stay in r0, r1 ... for the next
+    image. `shares`: those whose bytes the previous image has left there, and their values in c0, c1 ..."""
 
     visible: int
     keeps: frozenset[int] = frozenset()
     shares: frozenset[int] = frozenset()
     large: bool = False
-    """Whether large values become LargeValue; else one whose size only its own bytes say raises NeedsSlices."""
+    """Whether large values become LargeValue; otherwise one whose size only its own bytes show raises NeedsSlices."""
 
     def raw(self, i: int) -> str:
-        """The variable that a fixed field's bytes are read into."""
+        """Returns the variable that a fixed field's bytes are read into."""
         return f"r{i}" if i in self.keeps else f"x{i}" if i in self.shares else f"c{i}"
 
 
@@ -109,16 +109,16 @@ _ALONE = _Image(0)
 
 
 def _made(fields: Sequence[Field], image: int) -> frozenset[int]:
-    """The columns of an image whose values are made of their bytes. Not FLOAT: its -0 and 0 are equal once they are
-    read."""
+    """Returns the columns of an image whose values are made from their bytes. Not FLOAT: its -0 and 0 are equal once
+    they are read."""
     return frozenset(
         i for i, one in enumerate(fields) if image >> i & 1 and (one.codec or one.post is not None) and one.code != "f"
     )
 
 
 def _row_without_columns(visible: int) -> RowDecoder:
-    """INSERT ... VALUES () with binlog_row_image=MINIMAL, in a table without a primary key. MySQL refuses to write more
-    than one such row in a statement (error 1534), so that the event has one."""
+    """Returns the decoder for INSERT ... VALUES () with binlog_row_image=MINIMAL, in a table without a primary key.
+    MySQL refuses to write more than one such row in a statement (error 1534), so the event has one."""
 
     def decode(b: bytes, p: int, end: int) -> list[Row]:
         if p != end:
@@ -129,12 +129,12 @@ def _row_without_columns(visible: int) -> RowDecoder:
 
 
 def _without_columns(b: bytes, p: int, end: int) -> list[Row]:
-    """Rows of no bytes can't be counted, so none may be left out in silence."""
+    """Refuses rows of no bytes: they can't be counted, so none may be silently omitted."""
     raise DataOverrun("its row images have no columns at all")
 
 
 def make_single(fields: Sequence[Field], image: int) -> SingleDecoder:
-    """The decoder of one row image with the columns of the bit set `image`."""
+    """Returns the decoder of one row image with the columns of the bit set `image`."""
     w = CodeWriter()
     w.put(0, "def decode(b, p, end):")
     w.put(1, "rows = []; add = rows.append")
@@ -147,7 +147,7 @@ def make_single(fields: Sequence[Field], image: int) -> SingleDecoder:
 
 
 def make_value(field: Field) -> ValueDecoder:
-    """The decoder of one column's value, without any NULL bitmap: the value and where it ends."""
+    """Returns the decoder of one column's value, without any NULL bitmap: the value and where it ends."""
     w = CodeWriter()
     w.put(0, "def decode(b, p, end):")
     w.put(1, "n = 0")
@@ -161,8 +161,8 @@ def make_value(field: Field) -> ValueDecoder:
 
 
 def _image(w: CodeWriter, fields: Sequence[Field], present: Sequence[int], part: _Image, *, first: bool) -> None:
-    """One pass an image: the NULL bitmap, then, when nothing is NULL (the usual case), runs of fixed fields by one
-    unpack each; a row with NULLs goes column by column."""
+    """Writes one pass for an image: the NULL bitmap, then, if nothing is NULL (the usual case), runs of fixed fields by
+    one unpack each; a row with NULLs goes column by column."""
     null_bytes = (len(present) + 7) // 8
     mask = (1 << len(present)) - 1
     if first and len(present) < len(fields):
@@ -185,7 +185,7 @@ def _image(w: CodeWriter, fields: Sequence[Field], present: Sequence[int], part:
 
 
 def _value(w: CodeWriter, i: int, field: Field, raw: str) -> str:
-    """The expression that makes the value of column i out of `raw`."""
+    """Returns the expression that makes the value of column i from `raw`."""
     if field.codec == "utf-8":
         return f"{raw}.decode()"
     if field.codec:
@@ -196,7 +196,7 @@ def _value(w: CodeWriter, i: int, field: Field, raw: str) -> str:
 
 
 def _make(w: CodeWriter, indent: int, i: int, field: Field, raw: str, part: _Image) -> None:
-    """The value of column i out of the bytes `raw`."""
+    """Writes the value of column i from the bytes `raw`."""
     if i in part.keeps and raw != f"r{i}":
         w.put(indent, f"r{i} = {raw}")
         raw = f"r{i}"
@@ -209,7 +209,8 @@ def _make(w: CodeWriter, indent: int, i: int, field: Field, raw: str, part: _Ima
 
 
 def _straight(w: CodeWriter, columns: Sequence[tuple[int, Field]], part: _Image) -> None:
-    """Rows without NULL: gather fixed fields, and the length of the variable one that ends them, into one unpack."""
+    """Writes rows without NULL: fixed fields, and the length of the variable one that ends them, are read by one
+    unpack."""
     run: list[tuple[int, Field]] = []
     for i, field in columns:
         run.append((i, field))
@@ -237,12 +238,12 @@ def _run(w: CodeWriter, run: list[tuple[int, Field]], part: _Image) -> None:
 
 
 def _name(i: int, field: Field, part: _Image) -> str:
-    """The variable that takes what a column has at a place of its own: its bytes, or how many of them follow."""
+    """Returns the variable for a column's bytes, or for their number."""
     return "size" if field.shape == "var" else part.raw(i)
 
 
 def _behind_length(w: CodeWriter, indent: int, i: int, field: Field, part: _Image) -> None:
-    """The value of a variable field, once its length has been read and `p` is behind that."""
+    """Writes the value of a variable field, once its length has been read and `p` is after it."""
     length = "size" if field.size != 3 else "from_bytes(size, 'little')"
     w.put(indent, f"q = p + {length}")
     w.put(indent, "if q > end: raise DataOverrun(f'a value ends at byte {q}, its event at {end}')")
@@ -257,7 +258,7 @@ def _behind_length(w: CodeWriter, indent: int, i: int, field: Field, part: _Imag
 
 
 def _single(w: CodeWriter, bit: int, i: int, field: Field, part: _Image) -> None:
-    """One column of a row that has NULLs; `bit` is its place among the columns that the image has."""
+    """Writes one column of a row that has NULLs; `bit` is its index among the columns that the image has."""
     packed = struct.Struct("<" + field.code)
     unpack = w.bind(f"one{i}", packed.unpack_from)
     w.put(3, f"if n & {1 << bit}: c{i} = {f'r{i} = ' if i in part.keeps else ''}None")

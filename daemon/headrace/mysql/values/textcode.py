@@ -1,5 +1,5 @@
-"""Generates what decodes the rows of a SELECT's result: straight-line Python over strings with their lengths before
-them (wire format: MySQL internals manual, "Protocol::ResultsetRow"), to the values that the binlog's rows have."""
+"""Generates the decoder of the rows of a SELECT's result: straight-line Python over strings with their lengths before
+them (wire format: MySQL internals manual, "Protocol::ResultsetRow"), to the same values as the binlog's rows."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtex
 BYTES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
 
 Texts = Callable[[int, MakeLarge | None], tuple[Callable[[bytes], str] | None, MakeLarge | None]]
-"""(column, what makes its large values) -> what makes its texts, and its large values. None stands for what raises
+"""(column, function for its large values) -> functions for its texts, and its large values. None raises
 UnicodeDecodeError for a text that has no Unicode characters."""
 TextDecoder = Callable[[bytes, int, int, int], tuple[list[Row], int, int]]
-"""(bytes, start, count, end) -> so many rows, where they end, and where the last one's packet begins. `end` is that of
-the only row where one is too large for a packet's header, else 0."""
+"""(bytes, start, count, end) -> this many rows, where they end, and where the last one's packet begins. `end` is that
+of the only row if it is too large for a packet's header, else 0."""
 
 
 def make_text_decoder(
     columns: Sequence[Column], present: Sequence[int], options: ValueOptions, texts: Texts | None = None
 ) -> TextDecoder:
-    """The decoder of rows of `columns`, of which the result has those with the numbers `present`; others are ABSENT.
-    Raises UnknownType. It raises ValueError, IndexError or KeyError for bytes that are no such rows, UnicodeDecodeError
-    for a text that has no Unicode characters unless `texts` decodes those. Large values are LargeValue."""
+    """Returns the decoder of rows of `columns`, of which the result has those with the numbers `present`; others are
+    ABSENT. Raises UnknownType. The decoder raises ValueError, IndexError or KeyError for invalid bytes,
+    UnicodeDecodeError for a text that has no Unicode characters unless `texts` decodes those. Large values are
+    LargeValue."""
     w = CodeWriter()
     span, least = w.bind("span", text_span), w.bind("least_of", least_of)
     w.put(0, "def decode(b, p, count, big):")
@@ -83,8 +84,8 @@ def _large(column: Column) -> MakeLarge | None:
 
 
 def text_span(b: bytes, p: int) -> tuple[int, int]:
-    """Where a value begins and ends whose length stands at `p`. Raises ValueError for what is no length, and for the
-    end of an error."""
+    """Returns where a value begins and ends whose length is at `p`. Raises ValueError for an invalid length, and for
+    the end of an error."""
     n = b[p]
     if n < 251:
         return p + 1, p + 1 + n
@@ -102,7 +103,7 @@ def text_span(b: bytes, p: int) -> tuple[int, int]:
 
 
 class _Numbers(dict[bytes, int]):
-    """Small integers by their text, which is faster than int(); any other is made as it comes."""
+    """Small integers by their text, which is faster than int(); others are made when needed."""
 
     def __missing__(self, raw: bytes) -> int:
         return int(raw)
@@ -112,8 +113,8 @@ _SMALL = _Numbers((str(i).encode(), i) for i in range(-128, 256))
 
 
 def text_value(column: Column, options: ValueOptions) -> tuple[str, Any]:
-    """How the value of a column is made out of what expression_of() selects: an expression with {} for the bytes, and
-    what its F stands for. Raises UnknownType."""
+    """Returns how the value of a column is made from what expression_of() selects: an expression with {} for the bytes,
+    and the value of its F. Raises UnknownType."""
     kind = column.kind
     if kind in ("tinyint", "smallint"):
         return "F[{}]", _SMALL
@@ -154,7 +155,7 @@ def _float_value(raw: bytes) -> float:
 
 
 def _year(raw: bytes) -> str:
-    """Of MariaDB's YEAR(2) the server shows two digits, and its binlog has all four."""
+    """Returns a year: for MariaDB's YEAR(2) the server shows two digits, and its binlog has all four."""
     text = raw.decode()
     if len(text) == 2:
         return f"{19 if text >= '70' else 20}{text}"
@@ -162,7 +163,7 @@ def _year(raw: bytes) -> str:
 
 
 def _without_zeros(raw: bytes) -> str:
-    """A DECIMAL that may be ZEROFILL, which its binlog is not."""
+    """Returns a DECIMAL without the zeros of ZEROFILL, which the binlog does not have."""
     text = raw.decode()
     if text[0] == "0" and text[1:2] not in ("", "."):
         whole, point, fraction = text.partition(".")
@@ -171,7 +172,8 @@ def _without_zeros(raw: bytes) -> str:
 
 
 class _Members(dict[bytes, str]):
-    """The texts of a SET by its number as text, each made once; KeyError for what its column can't hold."""
+    """The texts of a SET by its number as text, each made once; KeyError for a number that is invalid for the
+    column."""
 
     def __init__(self, labels: tuple[str, ...]) -> None:
         super().__init__()
@@ -200,7 +202,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _in_zone(zone: ZoneInfo) -> Callable[[bytes], str]:
-    """TIMESTAMP: its text in UTC, printed in another zone."""
+    """Returns a function that prints a TIMESTAMP, given as text in UTC, in another zone."""
     print_seconds = values.seconds_in_zone(zone)
 
     @lru_cache(maxsize=65536)
@@ -217,4 +219,4 @@ def _in_zone(zone: ZoneInfo) -> Callable[[bytes], str]:
 
 
 BROKEN = (ValueError, IndexError, KeyError, struct.error, OverflowError)
-"""What a decoder raises for bytes that are no rows of its table."""
+"""Errors of a decoder for bytes that are no rows of its table."""

@@ -1,4 +1,4 @@
-"""Column values out of the binlog's bytes, as MySQL prints them (wire formats: MySQL internals, rows event)."""
+"""Column values from the binlog's bytes, as MySQL prints them (wire formats: MySQL internals, rows event)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 _PAIRS = tuple(f"{n:02d}" for n in range(100))
 _TRIPLES = tuple(f"{n:03d}" for n in range(1000))
 _CLOCK = tuple(f"{minute:02d}:{second:02d}" for minute in range(64) for second in range(64))
-"""Minute and second by the 12 bits that hold them, those that no clock shows included."""
+"""Minute and second by their 12 bits, including those that no clock shows."""
 _SECONDS = tuple(f"{minute:02d}:{second:02d}" for minute in range(60) for second in range(60))
 """The same by the second of the hour."""
 _HOURS = tuple(f"{hour:02d}:" for hour in range(2049))
-"""By what a TIME has before its minutes, up to its lowest value."""
+"""By the part of a TIME before its minutes, up to its lowest value."""
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _from_bytes = int.from_bytes
 _CACHE_LIMIT = 100_000
-"""Entries a text cache may hold before it begins anew: enough for 11 years of hours, and about 10 MB."""
+"""Maximum entries of a text cache before it is cleared: enough for 11 years of hours, and about 10 MB."""
 
 
 @lru_cache(maxsize=65536)
 def date_text(raw: bytes) -> str:
-    """DATE: 3 bytes little endian, day 5 bits, month 4, year 15; zero dates stay what they are."""
+    """Prints a DATE: 3 bytes little endian, day 5 bits, month 4, year 15; zero dates are kept."""
     v = raw[0] | raw[1] << 8 | raw[2] << 16
     if v >> 9 > 9999 or (v >> 5) & 15 > 12:
         raise ValueError(f"a DATE has the bytes {raw.hex()}")
@@ -31,11 +31,11 @@ def date_text(raw: bytes) -> str:
 
 
 class _Digits(dict[int, str]):
-    """By the number in 1 or 2 bytes: its digits behind the point. A text is made when it is first asked for; there are
-    65,536 at most, and the columns of a table have the same few again and again."""
+    """By the number in 1 or 2 bytes: its digits after the decimal point. A text is made when first needed; there are at
+    most 65,536, and the columns of a table have the same few again and again."""
 
     def __init__(self, pattern: str, end: int | None = None) -> None:
-        """`pattern` prints a number; of its text the first `end` characters count."""
+        """`pattern` prints a number; only the first `end` characters of its text are used."""
         super().__init__()
         self._pattern, self._end = pattern, end
 
@@ -46,11 +46,10 @@ class _Digits(dict[int, str]):
 
 @cache
 def _fraction(fsp: int) -> Callable[[int], str]:
-    """Prints a fraction of a second with its point: ceil(fsp / 2) bytes, counting in 10**-2, 10**-4 or 10**-6. What no
-    clock shows has the first digits of its number.
+    """Returns a function that prints a fraction of a second with its point: ceil(fsp / 2) bytes, counting in 10**-2,
+    10**-4 or 10**-6. A number that no clock shows has its first digits.
 
-    Tables, because formatting a number with leading zeros costs more than all else of a DATETIME.
-    """
+    It uses tables, because formatting a number with leading zeros costs more than the rest of a DATETIME."""
     if fsp == 0:
         return {0: ""}.__getitem__
     if fsp <= 4:
@@ -66,7 +65,8 @@ def _fraction(fsp: int) -> Callable[[int], str]:
 
 
 def datetime2(fsp: int) -> Callable[[bytes], str]:
-    """DATETIME(fsp): 5 bytes big endian (sign, year*13+month 17 bits, day 5, hour 5, minute 6, second 6), fraction."""
+    """Returns the printer of DATETIME(fsp): 5 bytes big endian (sign, year*13+month 17 bits, day 5, hour 5, minute 6,
+    second 6), fraction."""
     hours: dict[int, str] = {}
     fraction, bits = _fraction(fsp), 8 * ((fsp + 1) // 2)
     low, above = (1 << bits) - 1, bits + 12
@@ -83,7 +83,7 @@ def datetime2(fsp: int) -> Callable[[bytes], str]:
 
 
 def _new_hour(hours: dict[int, str], key: int, raw: bytes) -> str:
-    """Date and hour of a DATETIME by its upper 28 bits. Raises ValueError for what no calendar has."""
+    """Returns date and hour of a DATETIME by its upper 28 bits. Raises ValueError for values that no calendar has."""
     if len(hours) >= _CACHE_LIMIT:
         hours.clear()
     v = key - 0x8000000
@@ -95,8 +95,8 @@ def _new_hour(hours: dict[int, str], key: int, raw: bytes) -> str:
 
 
 def timestamp2(fsp: int, zone: tzinfo | None = None) -> Callable[[bytes], str]:
-    """TIMESTAMP(fsp): 4 bytes big endian seconds since 1970, fraction; printed in the zone given, else in UTC, never in
-    the host's."""
+    """Returns the printer of TIMESTAMP(fsp): 4 bytes big endian seconds since 1970, fraction; printed in the given
+    zone, else in UTC, never in the host's."""
     zero = "0000-00-00 00:00:00" + ("." + "0" * fsp if fsp else "")
     print_seconds, fraction, bits = seconds_in_zone(zone), _fraction(fsp), 8 * ((fsp + 1) // 2)
     low = (1 << bits) - 1
@@ -109,7 +109,7 @@ def timestamp2(fsp: int, zone: tzinfo | None = None) -> Callable[[bytes], str]:
 
 
 def seconds_in_zone(zone: tzinfo | None) -> Callable[[int], str]:
-    """Seconds since 1970 as `YYYY-MM-DD hh:mm:ss`, in UTC when no zone is given."""
+    """Returns a function that prints seconds since 1970 as `YYYY-MM-DD hh:mm:ss`, in UTC if no zone is given."""
     return _seconds_utc() if zone is None else _minutes_in(zone)
 
 
@@ -131,8 +131,8 @@ def _seconds_utc() -> Callable[[int], str]:
 
 
 def _minutes_in(zone: tzinfo) -> Callable[[int], str]:
-    """Seconds since 1970 as text in a zone. Minutes seen before are looked up: zones have changed their offset by
-    seconds, but since 1970 only at whole minutes of UTC."""
+    """Returns a function that prints seconds since 1970 in a zone. Minutes are cached: zones have changed their offset
+    by seconds, but since 1970 only at whole minutes of UTC."""
     minutes: dict[int, tuple[str, int]] = {}
 
     def text(v: int) -> str:
@@ -151,8 +151,8 @@ def _minutes_in(zone: tzinfo) -> Callable[[int], str]:
 
 
 def time2(fsp: int) -> Callable[[bytes], str]:
-    """TIME(fsp): 3 bytes big endian around 0x800000 (hour 10 bits, minute 6, second 6) and the fraction; a negative
-    value is the two's complement of all bytes together."""
+    """Returns the printer of TIME(fsp): 3 bytes big endian around 0x800000 (hour 10 bits, minute 6, second 6) and the
+    fraction; a negative value is the two's complement of all bytes together."""
     fraction, bits = _fraction(fsp), 8 * ((fsp + 1) // 2)
     middle, low, above = 0x800000 << bits, (1 << bits) - 1, bits + 12
 
@@ -167,18 +167,19 @@ def time2(fsp: int) -> Callable[[bytes], str]:
 
 
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-"""Bytes that hold 0 to 9 decimal digits."""
+"""Bytes of 0 to 9 decimal digits."""
 
 
 def decimal_size(precision: int, scale: int) -> int:
-    """Bytes of a DECIMAL(precision, scale) in a row image."""
+    """Returns the bytes of a DECIMAL(precision, scale) in a row image."""
     whole = precision - scale
     return whole // 9 * 4 + _DIGIT_BYTES[whole % 9] + scale // 9 * 4 + _DIGIT_BYTES[scale % 9]
 
 
 @cache
 def _digits(scale: int) -> Callable[[int], str]:
-    """Prints the point of a DECIMAL and the digits behind it; one or two bytes hold up to 4, and have a table."""
+    """Returns a function that prints the decimal point of a DECIMAL and the digits after it; one or two bytes are up to
+    4 digits, and have a table."""
     if scale == 0:
         return {0: ""}.__getitem__
     pattern = f".%0{scale}d"
@@ -186,8 +187,8 @@ def _digits(scale: int) -> Callable[[int], str]:
 
 
 def decimal_text(precision: int, scale: int) -> Callable[[bytes], str]:
-    """DECIMAL: groups of 9 digits in 4 bytes big endian, short group first before the point and last after it; the
-    first bit inverted, all bytes inverted for a negative number. Keeps the scale, also of zero."""
+    """Returns the printer of DECIMAL: groups of 9 digits in 4 bytes big endian, short group first before the point and
+    last after it; the first bit inverted, all bytes inverted for a negative number. Keeps the scale, also of zero."""
     whole = precision - scale
     lead, leads = _DIGIT_BYTES[whole % 9], whole // 9
     tails, tail_digits = scale // 9, scale % 9
@@ -223,7 +224,7 @@ def decimal_text(precision: int, scale: int) -> Callable[[bytes], str]:
     if leads > 1 or tails + (tail > 0) > 1:
         return general
 
-    # At most two groups before the point and one behind it, such as (10,2) or (20,4): integers are enough.
+    # At most two groups before the point and one after it, such as (10,2) or (20,4): integers are enough.
     shift = 8 * (size - whole_bytes)
     low, digits = (1 << shift) - 1, _digits(scale)
 
@@ -251,13 +252,13 @@ def decimal_text(precision: int, scale: int) -> Callable[[bytes], str]:
 
 
 def enum_label(labels: tuple[str, ...]) -> Callable[[int], str]:
-    """ENUM: 1 or 2 bytes, 0 is the empty string that stands for a bad value."""
+    """Returns the printer of ENUM: 1 or 2 bytes; 0 is the empty string, for an invalid value."""
     table = ("", *labels)
     return table.__getitem__
 
 
 def set_labels(labels: tuple[str, ...]) -> Callable[[bytes], str]:
-    """SET: a bit a member, joined by commas as MySQL prints it."""
+    """Returns the printer of SET: a bit for each member, joined by commas as MySQL prints it."""
     known = (1 << len(labels)) - 1
 
     @lru_cache(maxsize=4096)
@@ -271,27 +272,27 @@ def set_labels(labels: tuple[str, ...]) -> Callable[[bytes], str]:
 
 
 def big_int(raw: bytes) -> int:
-    """BIT(n): big endian."""
+    """Reads BIT(n): big endian."""
     return int.from_bytes(raw, "big")
 
 
 def little_int(raw: bytes) -> int:
-    """MEDIUMINT UNSIGNED, or the bits of a SET: little endian."""
+    """Reads MEDIUMINT UNSIGNED, or the bits of a SET: little endian."""
     return int.from_bytes(raw, "little")
 
 
 def int24(raw: bytes) -> int:
-    """MEDIUMINT."""
+    """Reads MEDIUMINT."""
     return int.from_bytes(raw, "little", signed=True)
 
 
 def year_text(raw: int) -> str:
-    """YEAR: years since 1900, 0 is the year 0000."""
+    """Prints YEAR: years since 1900, 0 is the year 0000."""
     return str(1900 + raw) if raw else "0000"
 
 
 def packed_datetime(packed: int) -> str:
-    """A DATE, DATETIME or TIMESTAMP inside JSON: 24 bits of microseconds under the 40 bits of DATETIME2."""
+    """Prints a DATE, DATETIME or TIMESTAMP inside JSON: 24 bits of microseconds below the 40 bits of DATETIME2."""
     micros, v = packed & 0xFFFFFF, packed >> 24
     year, month = divmod(v >> 22, 13)
     text = f"{year:04d}-{month:02d}-{(v >> 17) & 31:02d}"
@@ -299,7 +300,7 @@ def packed_datetime(packed: int) -> str:
 
 
 def packed_time(packed: int) -> str:
-    """A TIME inside JSON: 24 bits of microseconds, under hour, minute and second; negative as a whole."""
+    """Prints a TIME inside JSON: 24 bits of microseconds, below hour, minute and second; negative as a whole."""
     sign = "-" if packed < 0 else ""
     packed = abs(packed)
     micros, v = packed & 0xFFFFFF, packed >> 24
@@ -307,4 +308,4 @@ def packed_time(packed: int) -> str:
 
 
 Post = Callable[[Any], Any]
-"""What turns a raw field into a value."""
+"""Turns a raw field into a value."""

@@ -1,1 +1,1 @@
-"""The wire: connections, packets, the stream of a dump, and the errors that a server answers with."""
+"""The wire protocol: connections, packets, the stream of a dump, and the errors of servers."""

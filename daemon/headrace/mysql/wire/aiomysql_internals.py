@@ -1,5 +1,5 @@
-"""What is done below aiomysql's public interface, and only here: it has no replication commands, shows no socket, and
-sends a password to any server that asks for it."""
+"""Uses of aiomysql below its public interface, which are only here: it has no replication commands, gives no access to
+its socket, and sends a password to any server that asks for it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import aiomysql
 from pymysql.constants import CLIENT
 
 KNOWN_VERSIONS = {"aiomysql": ("0.3.2",)}
-"""What all of this was tried with, on real servers. It relies on the connection's _writer and _reader with its _buffer,
-on _execute_command(), _read_bytes() and _read_ok_packet(), and on how a login goes: _connect() reads the greeting, sets
-server_capabilities and _server_auth_plugin, then calls _request_authentication(), which goes over to TLS when
-_ssl_context is set and the server can, and _process_auth() when the server asks for another plugin."""
+"""Versions that all of this was tested with, on real servers. It relies on the connection's _writer and _reader with
+its _buffer, on _execute_command(), _read_bytes() and _read_ok_packet(), and on how a login goes: _connect() reads the
+greeting, sets server_capabilities and _server_auth_plugin, then calls _request_authentication(), which switches to TLS
+if _ssl_context is set and the server can, and _process_auth() if the server asks for another plugin."""
 
 _GIVES_AWAY = ("mysql_clear_password", "mysql_old_password")
-"""Plugins with which the password, or what stands for it, can be read at the other end."""
+"""Plugins with which the server can read the password, or its equivalent."""
 
 
 class LoginRefused(Exception):
-    """We refuse to go on with a login that would give the password away. The text says why, `remedy` what helps."""
+    """We refuse a login that would disclose the password. The text says why, `remedy` is the remedy."""
 
     def __init__(self, text: str, remedy: str) -> None:
         super().__init__(text)
@@ -29,12 +29,12 @@ class LoginRefused(Exception):
 
 
 class AnswerTooLarge(Exception):
-    """The server sends more than may be taken of one answer."""
+    """The server sends more than is accepted for one answer."""
 
 
 class _GuardedConnection(aiomysql.Connection):  # type: ignore[misc]
-    """Goes by the state that the connection has, rather than by what was asked for: a greeting without TLS, which
-    anybody on the way can make of one with it, ends the login when TLS is required."""
+    """Checks the state of the connection, rather than what was requested: a greeting without TLS, which anybody between
+    can make from one with it, ends the login if TLS is required."""
 
     def __init__(self, *, tls_required: bool, answer_bytes: int, **options: Any) -> None:
         super().__init__(**options)
@@ -52,7 +52,7 @@ class _GuardedConnection(aiomysql.Connection):  # type: ignore[misc]
                     'tls = "preferred", which goes without TLS when there is none, or tls = "disabled"',
                 )
             self._ssl_context = None
-            self.client_flag &= ~CLIENT.SSL  # a server without TLS takes the flag for a bad handshake
+            self.client_flag &= ~CLIENT.SSL  # a server without TLS treats the flag as a bad handshake
         if not self.server_capabilities & CLIENT.PLUGIN_AUTH:
             raise LoginRefused("the server knows no authentication plugins", "take MySQL 5.6 or later, or MariaDB")
         self._require_safe(str(self._server_auth_plugin))
@@ -75,7 +75,7 @@ class _GuardedConnection(aiomysql.Connection):  # type: ignore[misc]
 
     def _require_safe(self, plugin: str) -> None:
         encrypted = self._writer.transport.get_extra_info("ssl_object") is not None
-        will_be = self._ssl_context is not None  # before TLS begins: nothing of the login leaves before it has
+        will_be = self._ssl_context is not None  # before TLS begins: nothing of the login is sent before it has
         if plugin in _GIVES_AWAY and not (self._verified and (encrypted or will_be)):
             raise LoginRefused(
                 f"the server asks for the password by {plugin}, which gives it away unless the connection is encrypted "
@@ -85,21 +85,22 @@ class _GuardedConnection(aiomysql.Connection):  # type: ignore[misc]
 
 
 async def connect(*, tls_required: bool, answer_bytes: int, **options: Any) -> aiomysql.Connection:
-    """Connects and logs in, as aiomysql.connect() does with these options. Of the login and of each answer it takes so
-    many bytes, as they come; behind them it raises AnswerTooLarge. Raises LoginRefused, and what that raises."""
+    """Connects and logs in, as aiomysql.connect() does with these options. Accepts this many bytes for the login and
+    for each answer, as received; beyond that it raises AnswerTooLarge. Raises LoginRefused, and the errors of
+    connect()."""
     connection = _GuardedConnection(tls_required=tls_required, answer_bytes=answer_bytes, **options)
     await connection._connect()
     return connection
 
 
 def transport_of(connection: Any) -> asyncio.Transport | None:
-    """The transport of an aiomysql connection; None once that is closed."""
+    """Returns the transport of an aiomysql connection; None once that is closed."""
     writer = connection._writer
     return None if writer is None else writer.transport
 
 
 def has_unread(connection: Any) -> bool:
-    """Whether bytes have come that no query has read."""
+    """Returns whether bytes have arrived that no query has read."""
     return bool(connection._reader._buffer)
 
 

@@ -14,10 +14,9 @@ _CHUNK = 1 << 20
 
 
 def packets(path: Path) -> Iterator[bytes]:
-    """Chunks of whole packets, about 1 MB each; a larger event is a chunk of its own.
+    """Yields chunks of whole packets, about 1 MB each; a larger event is a separate chunk.
 
-    Raises OSError, or NotUnderstood for a file that is no binlog or ends within an event.
-    """
+    Raises OSError, or NotUnderstood for a file that is no binlog or ends within an event."""
     with path.open("rb") as file:
         if file.read(4) != MAGIC:
             raise NotUnderstood(f"{path} is no binlog: it does not begin with the bytes fe 62 69 6e")
@@ -26,7 +25,7 @@ def packets(path: Path) -> Iterator[bytes]:
             size = struct.unpack_from("<I", head, 9)[0] if len(head) == 19 else 0
             rest = file.read(size - 19) if size >= 19 else b""
             if len(head) + len(rest) != size:
-                yield bytes(chunk)  # what came before is whole
+                yield bytes(chunk)  # what came before is complete
                 raise NotUnderstood(f"at {path.name}:{at}: the file ends within an event")
             at += size
             chunk += packet(head + rest)
@@ -37,7 +36,7 @@ def packets(path: Path) -> Iterator[bytes]:
 
 
 def packet(event: bytes) -> bytes:
-    """One event as the packet or, from 16 MB on, the packets that a server sends."""
+    """Returns one event as the packet or, from 16 MB on, the packets that a server sends."""
     payload = b"\0" + event
     if len(payload) < _LARGEST:
         return len(payload).to_bytes(3, "little") + b"\0" + payload

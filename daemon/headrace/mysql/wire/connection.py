@@ -1,4 +1,4 @@
-"""Connections to MySQL and MariaDB: aiomysql authenticates, then a buffered protocol of our own takes the transport."""
+"""Connections to MySQL and MariaDB: aiomysql authenticates, then our own buffered protocol takes the transport."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from headrace_common.tls import tls_by_host
 _COM_BINLOG_DUMP, _COM_REGISTER_REPLICA, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
 _SEND_ANNOTATIONS = 2
 NOT_KNOWN = 1064
-"""The errno of a statement that the server does not know."""
+"""The errno for a statement that the server does not know."""
 LOOK_HEARTBEAT = 1.0
 """Seconds between the heartbeats of a short dump."""
 _LOOK_BUFFER = 1 << 20
 _TOGETHER = 100
-"""Rows that are fetched before their size is looked at."""
+"""Rows that are fetched before their size is checked."""
 _OBJECTS = 4
-"""How many times as large as its bytes an answer may become in memory."""
+"""How many times its bytes an answer may take in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """How a source is reached. `tls` is verified, required, preferred or disabled, or None: by the host; times in
-    seconds."""
+    """The address and credentials of a source. `tls` is verified, required, preferred or disabled, or None: by the
+    host; times in seconds."""
 
     host: str
     port: int
@@ -57,21 +57,21 @@ class Address:
     """CA, certificate and key."""
     connect_timeout: float = 10.0
     answer_bytes: int = 64 << 20
-    """Of one answer at most: as it comes, and four times as many as its rows take in memory."""
+    """Maximum bytes of one answer: as received, and four times as many as its rows take in memory."""
 
     @property
     def name(self) -> str:
-        """As it is shown."""
+        """Returns the name as shown."""
         return f"{self.host}:{self.port}"
 
     @property
     def security(self) -> str:
-        """`tls`, with None resolved."""
+        """Returns `tls`, with None resolved."""
         return tls_by_host(self.tls, self.host)
 
 
 def address_of(source: SourceSettings) -> Address:
-    """The settings in the form that connections take."""
+    """Returns the settings in the form for connections."""
     return Address(
         host=source.host,
         port=source.port,
@@ -85,8 +85,8 @@ def address_of(source: SourceSettings) -> Address:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaName:
-    """What a replica says of itself when it registers. `host` has at most 60 bytes, `port` 16 bits. MySQL goes by
-    `uuid` where one is sent: of two with the same one it ends the older, and a server id alone is no clash then."""
+    """What a replica reports of itself when it registers. `host` has at most 60 bytes, `port` 16 bits. MySQL uses
+    `uuid` if one is sent: of two with the same one it ends the older, and a server id alone is no clash then."""
 
     host: str
     port: int
@@ -95,8 +95,8 @@ class ReplicaName:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What a source says of itself, as far as reading its binlog rests on it. `settings` name the very server that
-    answers, and the server id under which it knows us."""
+    """The facts of a source that reading its binlog depends on. `settings` name the server that answers, and the server
+    id under which it knows us."""
 
     settings: SourceSettings
     version: str
@@ -104,12 +104,12 @@ class Server:
     gtid_mode: bool
     lower_case_table_names: int
     rows_bring_names: bool = False
-    """Whether what it writes now says the columns' names (binlog_row_metadata = FULL)."""
+    """Whether it writes column names to the binlog now (binlog_row_metadata = FULL)."""
 
 
 class SourceConnection:
-    """One authenticated connection: a few queries, then perhaps a binlog dump, never both at once. As a context it is
-    closed at the end."""
+    """One authenticated connection: a few queries, then optionally a binlog dump, never both at once. As a context it
+    is closed at the end."""
 
     def __init__(self, connection: Any, address: Address) -> None:
         self._connection = connection
@@ -143,7 +143,7 @@ class SourceConnection:
                     host=address.host,
                     port=address.port,
                     user=address.user,
-                    # The client writes it in latin1, which is right for no server: it takes the bytes as they are.
+                    # The client encodes it in latin1, which is wrong for every server: it takes the bytes unchanged.
                     password=address.password.encode("utf-8", "surrogateescape").decode("latin-1"),
                     charset="utf8mb4",
                     autocommit=True,
@@ -168,23 +168,23 @@ class SourceConnection:
         return cls(connection, address)
 
     async def query(self, sql: str) -> list[dict[str, Any]]:
-        """The rows of one statement as dicts. Raises QueryFailed or another SourceError, also after connect_timeout
-        seconds."""
+        """Returns the rows of one statement as dicts. Raises QueryFailed or another SourceError, also after
+        connect_timeout seconds."""
         return (await self._run(sql, (), aiomysql.SSDictCursor))[0]
 
     async def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of one statement, in which each %s stands for a value. Raises as query()."""
+        """Returns the rows of one statement, in which each %s is replaced by a value. Raises as query()."""
         return (await self._run(sql, values, aiomysql.SSCursor))[0]
 
     async def change(self, sql: str, values: Sequence[Any] = ()) -> int:
-        """How many rows a statement has changed. Raises as query()."""
+        """Returns how many rows a statement has changed. Raises as query()."""
         return (await self._run(sql, values, aiomysql.SSCursor))[1]
 
     async def _run(self, sql: str, values: Sequence[Any], kind: type[aiomysql.SSCursor]) -> tuple[list[Any], int]:
         rows, size = list[Any](), 0
         name, what = self._address.name, f"'{sql[:60]}'"
         async with self._asking(f"{what} failed at {name}", f"{name} did not answer {what}"):
-            cursor = await self._connection.cursor(kind)  # closed below alone: it would read an answer to its end
+            cursor = await self._connection.cursor(kind)  # only closed below: it would read an answer to its end
             count = await cursor.execute(sql % tuple(map(self._literal, values)) if values else sql)
             while some := await cursor.fetchmany(_TOGETHER):
                 size += sum(map(_memory_of, some))
@@ -196,8 +196,8 @@ class SourceConnection:
 
     @contextlib.asynccontextmanager
     async def _asking(self, failed: str, silent: str) -> AsyncIterator[None]:
-        """The limits of what is asked within, and our words for an error of the server and for no answer. Behind no
-        answer, and behind one without end, the connection is of no use any more."""
+        """Applies the time limits, and raises errors of the server and missing answers in our words. After a missing or
+        too large answer the connection can't be used any more."""
         try:
             async with asyncio.timeout(self._address.connect_timeout):
                 yield
@@ -217,25 +217,25 @@ class SourceConnection:
             transport.abort()
 
     def _literal(self, value: Any) -> str:
-        """aiomysql 0.3 can't write bytes."""
+        """Returns a literal: aiomysql 0.3 can't write bytes."""
         return f"x'{value.hex()}'" if isinstance(value, bytes) else str(self._connection.escape(value))
 
     @property
     def thread(self) -> int:
-        """The server's number of the session, for KILL."""
+        """Returns the server's number of the session, for KILL."""
         return int(self._connection.thread_id())
 
     async def limit_waits(self, seconds: int, *more: str) -> None:
-        """Has the session wait so long for locks, and make no notes; `more` are further settings. Behind
-        load_variables(). Raises as query()."""
+        """Limits the seconds that the session waits for locks, and turns off its notes; `more` are further settings.
+        Call load_variables() first. Raises as query()."""
         waits = f"innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}"
-        # what MariaDB 11.8 warns of when it is set has been replaced there
+        # what MariaDB 11.8 warns about has a replacement there
         notes = "note_verbosity = ''" if "note_verbosity" in self.variables else "sql_notes = 0"
         await self.query(f"SET SESSION {', '.join((waits, notes, *more))}")
 
     async def binlog_end(self) -> tuple[str, int, str]:
-        """File, offset and executed GTIDs at the end of the server's binlog; the statement's name changed in MySQL 8.2
-        and is the old one in MariaDB."""
+        """Returns file, offset and executed GTIDs at the end of the server's binlog; the statement's name changed in
+        MySQL 8.2 and is the old one in MariaDB."""
         rows = await query_known(self, "SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
         if not rows:
             text = f"the source at {self._address.name} does not say where its binlog ends: it writes none"
@@ -244,8 +244,8 @@ class SourceConnection:
         return str(rows[0]["File"]), int(str(rows[0]["Position"])), gtids
 
     async def load_variables(self, names: Sequence[str] = ()) -> dict[str, str]:
-        """The server's global variables, all names in lower case; only some where they are named, for a look that is
-        taken often: there are more than 600."""
+        """Returns the server's global variables, all names in lower case; only `names` if given, for frequent checks:
+        there are more than 600."""
         only = f" WHERE Variable_name IN ({', '.join(map(self._literal, names))})" if names else ""
         rows = await self.query(f"SHOW GLOBAL VARIABLES{only}")
         self.variables = {str(r["Variable_name"]).lower(): str(r["Value"]) for r in rows}
@@ -253,28 +253,28 @@ class SourceConnection:
 
     @property
     def is_mariadb(self) -> bool:
-        """Whether MariaDB answers; known after load_variables."""
+        """Returns whether MariaDB answers; known after load_variables."""
         return "mariadb" in self.variables.get("version", "").lower()
 
     @property
     def has_gtids(self) -> bool:
-        """Whether transactions have MySQL's GTIDs; known after load_variables."""
+        """Returns whether transactions have MySQL's GTIDs; known after load_variables."""
         return not self.is_mariadb and self.variables.get("gtid_mode", "OFF").upper() in ("ON", "ON_PERMISSIVE")
 
     @property
     def rows_bring_names(self) -> bool:
-        """Whether rows are written with their columns' names; known after load_variables."""
+        """Returns whether rows are written with their columns' names; known after load_variables."""
         return self.variables.get("binlog_row_metadata", "").upper() == "FULL"
 
     @property
     def writes_checksums(self) -> bool:
-        """Whether the source's events end in a CRC32; known after load_variables."""
+        """Returns whether the source's events end in a CRC32; known after load_variables."""
         return self.variables.get("binlog_checksum", "NONE").upper() == "CRC32"
 
     async def register(self, server_id: int, heartbeat: float, name: ReplicaName | None = None) -> None:
-        """Makes the session a replica's: checksums as written, heartbeats, long writes, and our name for SHOW
-        REPLICAS (MySQL internals manual, "COM_REGISTER_SLAVE"). `heartbeat` in seconds. Without a name, for short
-        dumps, only the server id is told."""
+        """Makes the session a replica's: checksums as written, heartbeats, long writes, and our name for SHOW REPLICAS
+        (MySQL internals manual, "COM_REGISTER_SLAVE"). `heartbeat` is in seconds. Without a name, for short dumps, only
+        the server id is sent."""
         period = int(heartbeat * 1_000_000_000)
         uuid = f", @slave_uuid='{name.uuid}', @replica_uuid='{name.uuid}'" if name else ""
         await self.query(
@@ -299,12 +299,10 @@ class SourceConnection:
         buffer: int,
         annotations: bool = False,
     ) -> PacketStream:
-        """Turns the connection into a binlog stream: by GTID when a packed set is given, by file and offset
-        else.
+        """Turns the connection into a binlog stream: by GTID if a packed set is given, else by file and offset.
 
-        `annotations` asks MariaDB for the texts of statements. `buffer` bounds the bytes that are received and not yet
-        taken.
-        """
+        `annotations` requests the texts of statements from MariaDB. `buffer` is the maximum of bytes that are received
+        and not yet taken."""
         stream, transport = self.take_over(buffer)
         name = file.encode()
         flags = _SEND_ANNOTATIONS if annotations and self.is_mariadb else 0
@@ -318,8 +316,8 @@ class SourceConnection:
         return stream
 
     def take_over(self, buffer: int) -> tuple[PacketStream, Any]:
-        """What receives everything from here on, with the transport, which does not read yet: no query may follow. The
-        connection object is kept by the stream, because a dropped StreamWriter closes its transport. Raises
+        """Returns the receiver of everything from here on, with the transport, which does not read yet: no query may
+        follow. The stream keeps the connection object, because a dropped StreamWriter closes its transport. Raises
         SourceError."""
         connection = self._connection
         transport = transport_of(connection)
@@ -333,15 +331,15 @@ class SourceConnection:
         return stream, transport
 
     async def close(self) -> None:
-        """Ends the connection in order, within a second."""
+        """Closes the connection in order, within a second."""
         transport = transport_of(self._connection)
         with contextlib.suppress(Exception):
             async with asyncio.timeout(1):
                 await self._connection.ensure_closed()
         self._connection.close()
-        if transport is not None:  # TLS would wait for the server's farewell, maybe beyond the end of the loop
+        if transport is not None:  # TLS would wait for the server's close message, possibly beyond the end of the loop
             transport.abort()
-            await asyncio.sleep(0)  # the transport closes its socket when the loop next turns
+            await asyncio.sleep(0)  # the transport closes its socket in the next turn of the loop
 
 
 @contextlib.asynccontextmanager
@@ -354,7 +352,7 @@ async def short_dump(
     gtids: bytes | None = None,
     annotations: bool = False,
 ) -> AsyncIterator[tuple[PacketStream, SourceConnection]]:
-    """A dump beside the destination's own, for a look; see SourceConnection.dump. Raises SourceError."""
+    """Yields a short dump, separate from the destination's own; see SourceConnection.dump. Raises SourceError."""
     async with await SourceConnection.open(address_of(source)) as connection:
         await connection.load_variables()
         await connection.register(server_id, LOOK_HEARTBEAT)
@@ -368,24 +366,25 @@ async def short_dump(
 
 
 def _memory_of(row: tuple[Any, ...] | dict[str, Any]) -> int:
-    """About how many bytes a row of an answer takes."""
+    """Returns about how many bytes a row of an answer takes."""
     values = row.values() if isinstance(row, dict) else row
     return 300 + sum(100 + (len(value) if isinstance(value, str | bytes) else 0) for value in values)
 
 
 def probe_id(server_id: int) -> int:
-    """A server id for a short dump beside the destination's own: the server would end the older of two with one id."""
+    """Returns a server id for a short dump during the destination's own: the server would end the older of two with one
+    id."""
     return (server_id ^ 0x40000000) & 0xFFFFFFFF
 
 
 class QueryFailed(SourceError):
-    """A statement that the server refused; `errno` is MySQL's number."""
+    """The server refused a statement; `errno` is MySQL's number."""
 
     errno = 0
 
 
 async def query_known(connection: SourceConnection, *statements: str) -> list[dict[str, Any]]:
-    """The rows of the first of these statements that the server knows: names change between versions. Raises as
+    """Returns the rows of the first of these statements that the server knows: names change between versions. Raises as
     SourceConnection.query()."""
     for sql in statements[:-1]:
         try:
@@ -397,7 +396,7 @@ async def query_known(connection: SourceConnection, *statements: str) -> list[di
 
 
 def _failed(what: str, error: Exception, user: str) -> SourceError:
-    """What a refused statement or login means, in the class that fits it."""
+    """Returns the error for a refused statement or login, in the most specific class."""
     errno = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[-1]) if error.args else type(error).__name__
     # InterfaceError is the client's own: its connection is gone
@@ -407,7 +406,7 @@ def _failed(what: str, error: Exception, user: str) -> SourceError:
 
 
 def refusal(errno: int, text: str, what: str, user: str) -> SourceError:
-    """The error of a statement, `what` in words, that the server has refused with this number and text."""
+    """Returns the error for a statement, `what` in words, that the server has refused with this number and text."""
     if (named := query_error(errno, text, what, user)) is not None:
         return named
     made = QueryFailed(f"{what}: {text} (errno {errno})")
@@ -416,7 +415,7 @@ def refusal(errno: int, text: str, what: str, user: str) -> SourceError:
 
 
 def _tls_context(address: Address) -> ssl.SSLContext | None:
-    """The TLS settings: where nobody asks for a check, and no CA is given, the traffic is only encrypted."""
+    """Returns the TLS settings: if no check is requested, and no CA is given, the traffic is only encrypted."""
     if address.security == "disabled":
         return None
     context = client_context(f"MySQL at {address.host}:{address.port}", SourceMisconfigured, *address.tls_files)
@@ -438,7 +437,7 @@ def _refused(address: Address, error: pymysql.err.OperationalError) -> SourceErr
 
 
 def _not_trusted(address: Address, error: ssl.SSLCertVerificationError) -> SourceError:
-    """Neither the account nor its password has left then."""
+    """Returns the error for an untrusted certificate. Neither the account nor its password was sent."""
     mends = 'set tls_ca = "..." to the CA that signed it (MySQL keeps its own, ca.pem, in its data directory)'
     if address.tls_files[0]:
         mends = "give the server a certificate by the CA of tls_ca"

@@ -1,8 +1,7 @@
-"""What a server answers instead of events or rows: its error, by number and text, as one of ours.
+"""Turns the errors that a server sends instead of events or rows, by number and text, into ours.
 
-Errno 1236 stands for some twenty causes, which only its text tells apart. MySQL and MariaDB word most of them
-differently, and so did older versions ("master" and "slave" for "source" and "replica").
-"""
+Errno 1236 has about twenty causes, which only its text distinguishes. MySQL and MariaDB word most of them differently,
+and so did older versions ("master" and "slave" for "source" and "replica")."""
 
 from __future__ import annotations
 
@@ -15,9 +14,9 @@ from headrace.errors import HeadraceError, LostKind, PositionLost, SourceError
 GONE_AWAY = frozenset({1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1317, 1927, 2006, 2013, 2055, 3169, 4031})
 """The server stops, ended the session, or lost the connection: shutdown, KILL, network, idle too long."""
 BUSY = frozenset({1040, 1129, 1203, 1226, 2002, 2003, 2005})
-"""No connection now, but perhaps later or elsewhere: too many connections, host blocked, nobody listens."""
+"""No connection now, but possibly later or elsewhere: too many connections, host blocked, nothing listens."""
 DENIED = frozenset({1044, 1045, 1130, 1142, 1143, 1227, 1370, 1410, 1698, 3118, 3879})
-"""The account may not, or is not who it says."""
+"""The account lacks a right, or could not be authenticated."""
 _BAD_ACCOUNT = frozenset({1820, 1862, 3159})
 _NO_BINLOG = 1381
 _SAME_ID = 4052
@@ -49,12 +48,10 @@ _CHECK = "run mysqlbinlog --verify-binlog-checksum over it on the source, and on
 
 
 def dump_error(payload: bytes, where: str, source: str = "the source") -> HeadraceError:
-    """The error of an ERR packet that came in place of an event (MySQL internals manual, "ERR_Packet").
+    """Returns the error of an ERR packet that came in place of an event (MySQL internals manual, "ERR_Packet").
 
-    `where` is the position behind the last good event, `file:offset`; the file is empty when a dump by GTID began.
-    `source` is what the server is called.
-    What is not known is a plain SourceError with number and text in it.
-    """
+    `where` is the position after the last good event, `file:offset`; the file is empty if a dump by GTID began.
+    `source` is the server's name. An unknown error is a plain SourceError with its number and text."""
     errno = int.from_bytes(payload[1:3], "little")
     raw = payload[9:] if payload[3:4] == b"#" else payload[3:]
     text = raw.decode("utf-8", "replace").strip().strip('"')
@@ -67,7 +64,7 @@ def dump_error(payload: bytes, where: str, source: str = "the source") -> Headra
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """An error with what is looked for in it."""
+    """An error with the facts that its text contains."""
 
     errno: int
     text: str
@@ -86,21 +83,21 @@ class _Said:
 
     @property
     def stopped(self) -> str:
-        """`file:offset` of the last byte that the source read; "" when it does not say."""
+        """Returns `file:offset` of the last byte that the source read; "" if the text does not have it."""
         if self.positions is None:
             return ""
         return f"{_base(self.positions['byte_in'])}:{self.positions['byte']}"
 
     @property
     def broken(self) -> str:
-        """Where the event begins that could not be read."""
+        """Returns where the event begins that could not be read."""
         if self.positions is None:
             return self.where
         return f"{_base(self.positions['in'])}:{self.positions['last']}"
 
     @property
     def read_nothing(self) -> bool:
-        """Whether the first event that was asked for is the one that could not be read, so that the position itself may
+        """Returns whether the first requested event is the one that could not be read, so that the position itself may
         be wrong. Offset 4 never is: each file has an event there."""
         found = self.positions
         return (
@@ -115,7 +112,7 @@ _CHOOSE = "choose where to go on (headrace position set DESTINATION WHERE)"
 
 
 def _lost(said: _Said) -> HeadraceError | None:
-    """The source can't serve our position."""
+    """Returns the error if the source can't serve our position."""
     purged, beyond = LostKind.POSITION_PURGED, LostKind.BEYOND_END
     gone = _NOT_FOUND.search(said.text) if said.errno == _NO_FILE else None
     if gone or (said.errno == 1236 and "could not open log file" in said.low):
@@ -158,7 +155,7 @@ def _position_lost(message: str, said: _Said, kind: LostKind, remedy: str) -> Po
 
 
 def _changed(said: _Said) -> HeadraceError | None:
-    """We know transactions that the source does not."""
+    """Returns the error if we know transactions that the source does not."""
     found = _MARIADB_GTID.search(said.text)
     if found is None and not _has(said, _AHEAD):
         return None
@@ -189,7 +186,7 @@ def _taken(said: _Said) -> HeadraceError | None:
 
 
 def _set_up(said: _Said) -> HeadraceError | None:
-    """Settings and grants."""
+    """Returns the error about settings and grants."""
     if said.errno == _NO_BINLOG or (said.errno == 1236 and "log is not open" in said.low):
         return errors.BinlogOff(f"the source writes no binlog: {said.quoted}", remedy=BINLOG_ON)
     if said.errno == 1236 and "misconfigured" in said.low:
@@ -212,7 +209,7 @@ def _set_up(said: _Said) -> HeadraceError | None:
 
 def _ended(said: _Said) -> HeadraceError | None:
     if said.errno == 1236 and _NEXT_GONE in said.low:
-        # A RESET under our dump, or files taken out of the list: the next opening tells which.
+        # A RESET during our dump, or files removed from the list: the next opening finds out which.
         message = f"the binlogs of {said.source} were reset or removed while they were read, after {said.where}"
         return errors.SourceEnded(f"{message}; it says: {said.quoted}")
     if said.errno in GONE_AWAY or said.errno in BUSY:
@@ -221,7 +218,7 @@ def _ended(said: _Said) -> HeadraceError | None:
 
 
 def query_error(errno: int, text: str, what: str, user: str) -> SourceError | None:
-    """The error of a statement or a login, `what` in words; None when it is none of those that have a name."""
+    """Returns the error of a statement or a login, `what` in words; None if it is none of the known ones."""
     said = f"{what}: {text} (errno {errno})"
     if errno in DENIED:
         default = f"check [source] user and password, or: ALTER USER '{user}'@'%' IDENTIFIED BY '<password>';"
@@ -239,7 +236,7 @@ def query_error(errno: int, text: str, what: str, user: str) -> SourceError | No
 
 
 BINLOG_ON = "in my.cnf: [mysqld] log_bin = mysql-bin, server_id = 1; then restart the server"
-"""What makes a server write a binlog."""
+"""Makes a server write a binlog."""
 
 
 _OTHERWISE = {
@@ -249,14 +246,14 @@ _OTHERWISE = {
 
 
 def grant_for(errno: int, text: str, user: str) -> str:
-    """The GRANT that a refusal asks for; "" when it does not say what it lacks (a wrong password does not)."""
+    """Returns the GRANT that a refusal requires; "" if the text does not name a right (a wrong password does not)."""
     if (privileges := _PRIVILEGES.search(text)) is not None:
-        # SUPER would do too, and is more than is needed
+        # SUPER would do too, and is more than needed
         names = [name.strip() for name in privileges["names"].split(",")]
         right = next((name for name in names if name != "SUPER"), "SUPER")
         return f"GRANT {right} ON *.* TO '{user}'@'%';"
     if errno == 1142 and (table := _TABLE.search(text)) is not None:
-        schema, _, name = table["table"].replace("`", "").strip("'").rpartition(".")  # MySQL does not say the schema
+        schema, _, name = table["table"].replace("`", "").strip("'").rpartition(".")  # MySQL does not name the schema
         about = "" if schema else f"  -- the schema of the table {name}"
         return f"GRANT {table['right']} ON `{schema or 'SCHEMA'}`.* TO '{user}'@'%';{about}"
     if errno == 1044 and (schema_said := _SCHEMA.search(text)) is not None:
@@ -269,7 +266,7 @@ def _has(said: _Said, parts: tuple[str, ...]) -> bool:
 
 
 def _base(path: str) -> str:
-    """A file as SHOW BINARY LOGS names it: servers put their folder before it in some texts."""
+    """Returns a file as SHOW BINARY LOGS names it: servers put their folder before it in some texts."""
     return path.rpartition("/")[2]
 
 

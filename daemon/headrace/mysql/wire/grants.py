@@ -1,4 +1,4 @@
-"""What an account may do, as SHOW GRANTS says it, which names the rights of its active roles too."""
+"""The rights of an account, as SHOW GRANTS lists them, including those of its active roles."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _GRANT = re.compile(
 )
 """One line of SHOW GRANTS, about tables; names have no quotes where the server's sql_quote_show_create is off."""
 _COLUMNS = re.compile(r" \((?:(?:`(?:[^`]|``)*+`|[\w$]++)(?:, )?+)++\)")
-"""Behind a right: the columns that it is limited to."""
+"""After a right: the columns that it is limited to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Rights, in capitals, on all schemas (`schema` is None), on schemas, or on one table. `limited`: those that hold
-    for some columns alone. `revoked`: it takes rights on one schema out of those on all (MySQL's partial revokes)."""
+    """Rights, in capitals, on all schemas (`schema` is None), on schemas, or on one table. `limited`: those that apply
+    to some columns only. `revoked`: it removes rights on one schema from those on all (MySQL's partial revokes)."""
 
     schema: str | None
     table: str | None
@@ -32,20 +32,20 @@ class Grant:
     revoked: bool = False
 
     def covers(self, schema: str, *, fold: bool = True) -> bool:
-        r"""Whether it is about tables of the schema: in a name % and _ stand for others, unless behind a backslash.
-        `fold`: capitals count as small letters."""
+        r"""Returns whether it is about tables of the schema: in a name % and _ are wildcards, unless after a backslash.
+        `fold`: names are compared without case."""
         if self.schema is None:
             return True
         pattern = re.sub(r"\\?.", lambda one: {"%": ".*", "_": "."}.get(one[0], re.escape(one[0][-1])), self.schema)
         return re.fullmatch(pattern, schema, re.DOTALL | (re.IGNORECASE if fold else 0)) is not None
 
     def has(self, right: str) -> bool:
-        """Whether it is about the right, on all columns."""
+        """Returns whether it includes the right, on all columns."""
         return right in self.rights or ALL in self.rights
 
 
 def parse(lines: Sequence[str]) -> list[Grant]:
-    """The lines of SHOW GRANTS that are about tables."""
+    """Reads the lines of SHOW GRANTS that are about tables."""
     found = []
     for line in filter(None, map(_GRANT.match, lines)):
         rights = line["rights"].upper()
@@ -57,18 +57,18 @@ def parse(lines: Sequence[str]) -> list[Grant]:
 
 
 async def show_grants(connection: SourceConnection) -> list[Grant]:
-    """Those of the connection's account. Raises SourceError."""
+    """Returns the grants of the connection's account. Raises SourceError."""
     return parse([str(text) for row in await connection.query("SHOW GRANTS") for text in row.values()])
 
 
 async def account_of(connection: SourceConnection) -> str:
-    """The account that the server took us for, as a GRANT names it. Raises SourceError."""
+    """Returns the account that the server uses for us, as a GRANT names it. Raises SourceError."""
     name, _, host = str((await connection.query("SELECT CURRENT_USER() AS u"))[0]["u"]).rpartition("@")
     return "@".join("'" + part.replace("\\", "\\\\").replace("'", "''") + "'" for part in (name, host))
 
 
 def lacks_of(grants: Sequence[Grant], account: str, *, fold: bool) -> Lacks:
-    """See Lacks. `fold`: the server does not tell capitals from small letters in names."""
+    """Returns the function of Lacks. `fold`: the server compares names without case."""
     name = (lambda text: str(text).lower()) if fold else str
     selecting = [one for one in grants if one.has("SELECT") and not one.revoked]
     revoked = {name(one.schema) for one in grants if one.revoked and one.has("SELECT")}
@@ -88,11 +88,11 @@ def lacks_of(grants: Sequence[Grant], account: str, *, fold: bool) -> Lacks:
 
 
 async def ask_lacks(connection: SourceConnection) -> Lacks:
-    """What the connection's account may not read; behind load_variables(). Raises SourceError."""
+    """Returns what the connection's account may not read. Call load_variables() first. Raises SourceError."""
     fold = folds_names(connection.variables)
     return lacks_of(await show_grants(connection), await account_of(connection), fold=fold)
 
 
 def folds_names(variables: Mapping[str, str]) -> bool:
-    """Whether the server takes capitals and small letters for the same in names of tables."""
+    """Returns whether the server compares names of tables without case."""
     return variables.get("lower_case_table_names", "0") != "0"

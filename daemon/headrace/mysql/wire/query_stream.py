@@ -1,4 +1,4 @@
-"""Statements whose result rows are taken as the bytes that came, many at a time, and decoded later (wire format: MySQL
+"""Runs statements whose result rows are taken as received bytes, many at a time, and decoded later (wire format: MySQL
 internals manual, "Text Protocol")."""
 
 from __future__ import annotations
@@ -16,28 +16,29 @@ from headrace.mysql.wire.connection import SourceConnection, refusal
 from headrace.mysql.wire.stream import PacketStream
 
 SILENCE = 60.0
-"""Seconds without a byte after which a statement counts as lost: a condition may have to look at many rows for one."""
+"""Seconds without a byte after which a statement counts as lost: with a condition the server may have to examine many
+rows for one."""
 _SMALL = 16 << 20
-"""Bytes of all rows of a small result."""
+"""Maximum bytes of all rows of a small result."""
 _NAMES = 1 << 16
-"""Bytes of a packet that is no row."""
+"""Maximum bytes of a packet that is no row."""
 _LARGEST = (1 << 30) + (16 << 20)
-"""Bytes of a row: the servers' largest packet, and what they take of it themselves."""
+"""Maximum bytes of a row: the servers' largest packet, and their overhead."""
 _LONGEST = 3600.0
-"""Seconds for the rows of one block, however steadily their bytes come."""
+"""Maximum seconds for the rows of one block, however steadily their bytes come."""
 _BUFFER = 2 << 20
-"""Bytes that are received and not yet taken: a statement that is read slowly waits on the server."""
+"""Maximum bytes that are received and not yet taken: a statement that is read slowly waits on the server."""
 _COM_QUERY = b"\x03"
 _FULL = 0xFFFFFF
-"""The size of a packet that goes on in the next one."""
+"""The size of a packet that continues in the next one."""
 _HEADER = struct.Struct("<IB").unpack_from
-"""A packet's header, its size in the lower three bytes, and the first byte of what it holds."""
+"""A packet's header, its size in the lower three bytes, and the first byte of its content."""
 _END, _ERROR, _LONG_NULL = 0xFE, 0xFF, 0xFB
 
 
 @dataclass(frozen=True, slots=True)
 class ResultColumn:
-    """What a result says of a column: collation id, type number, flags, and digits behind the point."""
+    """A column of a result: collation id, type number, flags, and digits after the decimal point."""
 
     collation: int
     kind: int
@@ -51,8 +52,8 @@ class ResultColumn:
 
 @dataclass(frozen=True, slots=True)
 class RowBytes:
-    """Whole rows, each a packet with its header. `end` is 0; of a single row that is too large for one packet it is
-    where it ends, and four bytes stand before it. `last` is where the last row begins, at its header."""
+    """Whole rows, each a packet with its header. `end` is 0; for a single row that is too large for one packet it is
+    where it ends, and four bytes are before it. `last` is where the last row begins, at its header."""
 
     data: bytes
     rows: int
@@ -62,7 +63,7 @@ class RowBytes:
 
 @dataclass(slots=True)
 class RowBlock:
-    """Rows of one result as they came. `ended`: the result has no more."""
+    """Rows of one result as received. `ended`: the result has no more."""
 
     parts: list[RowBytes] = field(default_factory=list)
     rows: int = 0
@@ -71,17 +72,17 @@ class RowBlock:
 
 
 class QueryStream:
-    """A connection for statements, one at a time. After an error other than a refusal it is of no use any more."""
+    """A connection for statements, one at a time. After an error other than a refusal it can't be used any more."""
 
     def __init__(
         self, packets: PacketStream, transport: Any, user: str, close: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """`close` is called when the connection has been cut."""
+        """`close` is called when the connection was aborted."""
         self._packets, self._transport, self._user = packets, transport, user
         self._close = close
         self._rest = b""
         self._at = 0
-        """Where in `_rest` the next packet begins."""
+        """The offset in `_rest` where the next packet begins."""
         self.running = False
         """Whether a result is not yet read to its end."""
 
@@ -94,11 +95,11 @@ class QueryStream:
 
     @property
     def idle(self) -> bool:
-        """Whether it can take a statement; a server that has closed it meanwhile is seen here."""
+        """Returns whether it can take a statement; detects that a server has closed it meanwhile."""
         return not self.running and self._at == len(self._rest) and not self._transport.is_closing()
 
     async def query(self, sql: str, silence: float = SILENCE) -> list[list[bytes | None]]:
-        """The rows of a statement with a small result, as they came. Raises as start()."""
+        """Returns the rows of a statement with a small result, as received. Raises as start()."""
         rows, size = list[list[bytes | None]](), 0
         async with self._within(2 * silence):
             if not await self.start(sql, silence):
@@ -107,7 +108,7 @@ class QueryStream:
                 if packet[0] == _ERROR:
                     raise self._refused(packet, sql)
                 rows.append(row_values(packet))
-                size += 100 * (1 + len(rows[-1])) + len(packet)  # as they take in memory, about
+                size += 100 * (1 + len(rows[-1])) + len(packet)  # approximately as they take in memory
                 if size > _SMALL:
                     raise self._too_much()
         self.running = False
@@ -125,8 +126,8 @@ class QueryStream:
         return SourceError(f"{self._packets.peer} answers more than it was asked")
 
     async def start(self, sql: str, silence: float = SILENCE) -> list[ResultColumn]:
-        """Runs a statement up to its first row; the columns of its result, none when it has none. Raises QueryFailed
-        and what else a refusal means, SourceUnreachable when no byte comes for `silence` seconds."""
+        """Runs a statement up to its first row; returns the columns of its result, none if it has none. Raises
+        QueryFailed and other errors of a refusal, SourceUnreachable if no byte comes for `silence` seconds."""
         if not self.idle:
             peer = self._packets.peer
             raise SourceUnreachable(f"the connection to {peer} was closed, or another statement's rows are unread")
@@ -145,7 +146,7 @@ class QueryStream:
         return columns
 
     async def rows(self, rows: int, size: int, silence: float = SILENCE) -> RowBlock:
-        """The next rows of the statement that was started: at most `rows`, and behind `size` bytes none that begins.
+        """Returns the next rows of the started statement: at most `rows`, and none that begins after `size` bytes.
         Raises as start(), also for an error in the middle."""
         async with self._within(_LONGEST):
             return await self._rows(rows, size, silence)
@@ -188,7 +189,7 @@ class QueryStream:
         return block
 
     async def _packet(self, silence: float, most: int = 0, before: bytes = b"") -> bytes:
-        """The next packet's content behind `before`, in one piece when it came in several: so many bytes at most."""
+        """Returns the next packet's content after `before`, joined if it came in several: at most `most` bytes."""
         made, size = io.BytesIO(), 0
         made.write(before)
         while True:
@@ -204,10 +205,10 @@ class QueryStream:
                 break
         if not size:
             raise SourceError("the source sent an empty packet where it has to answer")
-        return made.getvalue()  # which hands over the very memory, without a copy
+        return made.getvalue()  # returns the buffer itself, without a copy
 
     async def _more(self, need: int, silence: float) -> None:
-        """Until at least `need` bytes stand in `_rest` behind `_at`."""
+        """Waits until at least `need` bytes are in `_rest` after `_at`."""
         if len(self._rest) - self._at >= need:
             return
         rest = self._rest[self._at :]
@@ -226,15 +227,16 @@ class QueryStream:
         return refusal(errno, text[6:] if text.startswith("#") else text, what, self._user)
 
     async def close(self) -> None:
-        """Cuts the connection; the server ends what runs on it."""
+        """Aborts the connection; the server ends what runs on it."""
         await self._packets.close()
         if self._close is not None:
             await self._close()
 
 
 def _walk(b: bytes, at: int, rows: int, stop: int) -> tuple[int, int, int]:
-    """Passes over whole rows from `at` on, at most so many, and none that begins at `stop` or behind it: where it ends,
-    how many they are, and where the last begins. It ends before what is no row, or is one in several packets."""
+    """Steps over whole rows from `at` on, at most this many, and none that begins at `stop` or after it. Returns where
+    it ends, how many they are, and where the last begins. It ends before a packet that is no row, or a row in several
+    packets."""
     count, size, last = 0, len(b), at
     stop = min(stop, size - 4)
     while at < stop and count < rows:
@@ -249,19 +251,19 @@ def _walk(b: bytes, at: int, rows: int, stop: int) -> tuple[int, int, int]:
 
 
 def row_values(packet: bytes) -> list[bytes | None]:
-    """The values of a row without its packet's header, as they came."""
+    """Returns the values of a row without its packet's header, as received."""
     return [None if start < 0 else packet[start:end] for start, end in _spans(packet, 0, len(packet))]
 
 
 def values_at(data: bytes, at: int, end: int, places: Sequence[int]) -> list[bytes | None]:
-    """Some values of the row that stands from `at` to `end`, by their numbers; the others may be large, and are not
+    """Returns some values of the row from `at` to `end`, by their numbers; the others may be large, and are not
     copied."""
     spans = list(_spans(data, at, end))
     return [None if spans[place][0] < 0 else data[slice(*spans[place])] for place in places]
 
 
 def _spans(data: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
-    """Where the values of a row begin and end; below 0 for a NULL."""
+    """Yields where the values of a row begin and end; below 0 for a NULL."""
     while at < end:
         if data[at] == _LONG_NULL:
             at += 1
@@ -281,7 +283,7 @@ def _span(b: bytes, at: int) -> tuple[int, int]:
 
 
 def _column(packet: bytes) -> ResultColumn:
-    """A column's definition: six names, then its facts."""
+    """Reads a column's definition: six names, then its facts."""
     at = 0
     try:
         for _ in range(6):

@@ -1,4 +1,4 @@
-"""Options of the sockets to a source: a peer that is gone without a word is noticed by the kernel in some 15 s."""
+"""Options of the sockets to a source: the kernel notices a silently lost peer in about 15 s."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OPTIONS = (
     ("IPPROTO_TCP", "TCP_KEEPIDLE", 6),
     ("IPPROTO_TCP", "TCP_KEEPINTVL", 3),
     ("IPPROTO_TCP", "TCP_KEEPCNT", 3),
-    # The same for bytes of ours that are not acknowledged: without it the kernel repeats them for a quarter of an hour.
+    # The same for our bytes that are not acknowledged: without it the kernel repeats them for a quarter of an hour.
     ("IPPROTO_TCP", "TCP_USER_TIMEOUT", 15_000),
 )
 
@@ -21,9 +21,8 @@ _OPTIONS = (
 def tune(transport: Any) -> None:
     """Sets keepalive and user timeout (tcp(7)) on a transport's socket.
 
-    They matter most while we do not read, because then no deadline of ours runs. The kernel answers for a source that
-    is only slow, so none of this ends a connection that works.
-    """
+    They matter most while we do not read, because then none of our deadlines runs. The kernel answers for a source that
+    is only slow, so none of this ends a working connection."""
     sock = transport.get_extra_info("socket")
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return

@@ -1,4 +1,4 @@
-"""The receiving end of a binlog dump: a buffered protocol that hands over whole chunks, many packets at a time."""
+"""Receives a binlog dump: a buffered protocol that hands over whole chunks, many packets at a time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ _RECEIVE = 256 * 1024
 
 
 class PacketStream(asyncio.BufferedProtocol):
-    """Bytes as they came, bounded: beyond `limit` the socket is not read until somebody takes them.
+    """Bytes as received, bounded: beyond `limit` the socket is not read until they are taken.
 
-    The reader cuts packets itself, out of one piece of memory, so that a packet costs no await and no copy. `peer` is
-    the other end's address, for errors.
-    """
+    The reader splits packets itself, within one piece of memory, so that a packet costs no await and no copy. `peer` is
+    the other end's address, for errors."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, transport: Any, limit: int, peer: str, keep: object = None
@@ -33,11 +32,11 @@ class PacketStream(asyncio.BufferedProtocol):
         self.bytes_received = 0
         self.last_receive = loop.time()
         self.waiting_since = 0.0
-        """Since when read() waits for bytes, on the loop's clock; 0 while it does not: then silence says nothing."""
+        """Since when read() waits for bytes, on the loop's clock; 0 while it does not: then silence has no meaning."""
 
     @property
     def peer(self) -> str:
-        """host:port of the server."""
+        """Returns host:port of the server."""
         return self._peer
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -70,23 +69,22 @@ class PacketStream(asyncio.BufferedProtocol):
             self._waiter.set_result(None)
 
     def rest(self) -> None:
-        """Leaves what comes in the socket until the next read()."""
+        """Leaves received data in the socket until the next read()."""
         if not self._paused:
             self._paused = True
             self._transport.pause_reading()
 
     def wake(self) -> None:
-        """The read() that waits, or else the next one, returns without waiting, with what there is."""
+        """Makes the waiting read(), or else the next one, return without waiting, with what there is."""
         self._woken = True
         self._wake()
 
     async def read(self, rest: bytes, need: int, deadline: float) -> bytes:
-        """`rest` and what came after it, at least `need` bytes in all unless it is woken.
+        """Returns `rest` and what came after it, at least `need` bytes in all unless it is woken.
 
-        Raises SourceEnded when the stream has ended, and SourceSilent when no byte came for `deadline` seconds while
-        we were reading (heartbeats come in between, so silence means a dead connection). Time between two calls does
-        not count: then it is we who do not read.
-        """
+        Raises SourceEnded if the stream has ended, and SourceSilent if no byte came for `deadline` seconds while we
+        were reading (heartbeats come in between, so silence means a dead connection). Time between two calls does not
+        count: then we do not read."""
         wanted = max(need - len(rest), 1)
         if wanted > self._limit:
             self._limit = wanted  # a single packet may be larger than the budget; it passes alone
@@ -115,7 +113,7 @@ class PacketStream(asyncio.BufferedProtocol):
         return chunks[0] if len(chunks) == 1 and not rest else b"".join((rest, *chunks))
 
     async def close(self) -> None:
-        """Cuts the connection; the server ends the dump when it next writes."""
+        """Aborts the connection; the server ends the dump when it next writes."""
         self.waiting_since = 0.0  # nobody waits for it any more: this is no silence
         self._transport.abort()
         self._keep = None

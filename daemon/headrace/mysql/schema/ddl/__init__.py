@@ -1,1 +1,1 @@
-"""Reads DDL as MySQL and MariaDB write it to the binlog; what is not understood completely is said to be so."""
+"""Parses DDL as MySQL and MariaDB write it to the binlog; reports what it does not understand completely."""

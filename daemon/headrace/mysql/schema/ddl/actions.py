@@ -1,4 +1,4 @@
-"""What a statement does, as the parser understood it: the words of the schema history."""
+"""What a statement does, as the parser understood it, in the terms of the schema history."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ColumnType:
     """A declared type, synonyms resolved, before the character set of its table is known."""
 
     kind: str
-    """The bare name as information_schema has it, for texts by their declared size class."""
+    """The bare name as information_schema has it; for texts by their declared size class."""
     length: int | None = None
     scale: int | None = None
     unsigned: bool = False
@@ -25,7 +25,7 @@ class ColumnType:
     """The declared character set, "" for the table's default."""
     compressed: bool = False
     client_charset: str = ""
-    """Of the statement that declares the labels."""
+    """The character set of the statement that declares the labels."""
 
 
 OVERLAPS = -1
@@ -36,8 +36,8 @@ PRIMARY = "PRIMARY"
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A key of a table; `name` is "" where a statement names none. `parts` are its columns' names, each with the length
-    of its prefix, 0 for the whole column; an expression has the name ""."""
+    """A key of a table; `name` is "" if the statement has none. `parts` are its columns' names, each with the length of
+    its prefix, 0 for the whole column; an expression has the name ""."""
 
     name: str
     unique: bool
@@ -46,7 +46,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDef:
-    """One column as a statement declares it. `nullable` is None when it says neither NULL nor NOT NULL."""
+    """One column as a statement declares it. `nullable` is None if it says neither NULL nor NOT NULL."""
 
     name: str
     type: ColumnType
@@ -66,14 +66,14 @@ class ColumnDef:
 
 
 def indexes_of(column: ColumnDef) -> list[Index]:
-    """The indexes that a column's own attributes ask for."""
+    """Returns the indexes that a column's own attributes create."""
     asked = [(PRIMARY, column.primary), ("", column.unique)]
     return [Index(name, True, ((column.name, 0),)) for name, wanted in asked if wanted]
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """CREATE TABLE. `columns` is empty for LIKE; `charset` is "" when the statement names none."""
+    """CREATE TABLE. `columns` is empty for LIKE; `charset` is "" if the statement has none."""
 
     name: TableName
     columns: tuple[ColumnDef, ...] = ()
@@ -140,7 +140,7 @@ class AddIndex:
 
 @dataclass(frozen=True, slots=True)
 class DropIndex:
-    """DROP INDEX, DROP CONSTRAINT, and DROP PRIMARY KEY; there may be no index of the name."""
+    """DROP INDEX, DROP CONSTRAINT, and DROP PRIMARY KEY; an index of the name may not exist."""
 
     name: str
 
@@ -200,8 +200,8 @@ AlterSpec = (
 
 @dataclass(frozen=True, slots=True)
 class AlterTable:
-    """ALTER TABLE, CREATE INDEX, DROP INDEX. Parts that leave the table schema as it is are not in `specs`; `others`
-    are tables that those name."""
+    """ALTER TABLE, CREATE INDEX, DROP INDEX. Parts that do not change the table schema are not in `specs`; `others` are
+    tables that those name."""
 
     name: TableName
     specs: tuple[AlterSpec, ...]
@@ -210,7 +210,7 @@ class AlterTable:
     kind: DdlKind = DdlKind.ALTER
     """Canal's word for an ALTER TABLE: that of its first part, or RENAME."""
     unlogged: bool = False
-    """Whether rows come or go without events: EXCHANGE PARTITION, IMPORT and DISCARD TABLESPACE."""
+    """Whether rows appear or disappear without events: EXCHANGE PARTITION, IMPORT and DISCARD TABLESPACE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class RenameTables:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """TRUNCATE TABLE: the table schema stays."""
+    """TRUNCATE TABLE: the table schema does not change."""
 
     name: TableName
 
@@ -261,19 +261,19 @@ Action = CreateTable | AlterTable | DropTables | RenameTables | Truncate | Datab
 
 @dataclass(frozen=True, slots=True)
 class StatementInfo:
-    """What kind of statement it is, and what it names."""
+    """The kind of a statement, and what it names."""
 
     kind: DdlKind
     category: str
     """ddl (tables, schemas, indexes, views, routines), dcl (accounts and rights), dml, or other."""
     tables: tuple[TableName, ...] | None = ()
-    """The tables that it names, first the one it is about; None when that can't be told."""
+    """The tables that it names, first the one it is about; None if unknown."""
     schema: str = ""
     """The schema that it is about: its first table's, the database's, else the session's."""
     action: Action | None = None
-    """What it does to table schemas; None for nothing."""
+    """Its effect on table schemas; None if it has none."""
     problem: str = ""
-    """Why a statement that may change table schemas was not understood; "" when it was."""
+    """Why a statement that may change table schemas was not understood; "" if it was."""
     temporary: bool = False
     """Whether it is about temporary tables: then it changes nothing that is in the binlog's rows."""
     alters: bool = False
@@ -281,4 +281,4 @@ class StatementInfo:
     view: bool = False
     """Whether it is about a view."""
     secret: bool = False
-    """Whether it carries a password, or what stands for one: its text goes nowhere."""
+    """Whether it contains a password, or an equivalent: its text is published nowhere."""

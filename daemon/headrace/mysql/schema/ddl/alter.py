@@ -1,4 +1,4 @@
-"""ALTER TABLE: every part of it, and those that change the table schema as specs."""
+"""ALTER TABLE: parses every part of it; those that change the table schema become specs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from headrace.mysql.schema.ddl.types import charset_clause, collate_clause
 
 
 def alter_table(c: Cursor) -> actions.AlterTable:
-    """What stands behind ALTER [IGNORE] TABLE, all of it. Raises NotParsed."""
+    """Parses all that follows ALTER [IGNORE] TABLE. Raises NotParsed."""
     return _Alter(c).parse()
 
 
 class _Alter:
-    """One ALTER TABLE on its way through the parts."""
+    """The parser of one ALTER TABLE."""
 
     def __init__(self, c: Cursor) -> None:
         self._c = c
@@ -44,7 +44,8 @@ class _Alter:
         charset = self._options.final
         if charset is not None:
             self._specs.append(actions.TableCharset(charset))
-        # Rows that do not fit a key, a check, a partition or a new type go, and which keys there are is not looked at.
+        # Rows that do not fit a key, a check, a partition or a new type are deleted; the existing keys are not
+        # considered.
         self._unlogged |= ignores
         return actions.AlterTable(name, tuple(self._specs), if_exists, tuple(self._others), self._kind, self._unlogged)
 
@@ -240,7 +241,7 @@ class _Alter:
             self._c.expect("VALIDATION")
 
     def _rest_of_partitions(self) -> None:
-        """Partition commands stand alone, and no table schema hangs on them."""
+        """Parses partition commands: each is alone, and none changes the table schema."""
         c = self._c
         while not c.done:
             if c.sees("("):
@@ -254,7 +255,7 @@ class _Alter:
         c = self._c
         c.column()
         c.takes_any("ASC", "DESC")
-        # A comma may begin the next column or the next part: only a lone name with ASC, DESC or an end is a column.
+        # A comma may begin the next column or the next part: only a single name with ASC, DESC or an end is a column.
         while c.sees(",") and c.peek(1).kind in ("word", "name") and self._ends_column(2):
             c.i += 1
             c.column()
@@ -274,7 +275,7 @@ def _kind_of(c: Cursor) -> DdlKind:
 
 
 def wait(c: Cursor) -> None:
-    """MariaDB's WAIT n and NOWAIT."""
+    """Parses MariaDB's WAIT n and NOWAIT."""
     if c.dialect.mariadb and not c.takes("NOWAIT") and c.sees("WAIT"):
         c.i += 1
         c.number()

@@ -1,4 +1,4 @@
-"""What a QUERY event is about: kind, category, the tables it names, and what it does to their schemas."""
+"""What a QUERY event is about: kind, category, the tables it names, and its effect on their schemas."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from headrace.mysql.sql.tokens import NotParsed, Token, tokenize
 from headrace.mysql.values.charsets import NO_CHARACTER, UnknownType, charset_of, replaced
 
 LONG = 64 << 10
-"""Bytes of a statement whose reading would hold up other tasks: up to a second for two million characters."""
+"""Bytes of a statement that would block other tasks: up to a second for two million characters."""
 _CONTROL = frozenset({b"BEGIN", b"COMMIT", b"ROLLBACK"})
 _DML = frozenset(
     {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "SELECT", "CALL", "DO", "VALUES", "HANDLER", "("}
@@ -56,7 +56,7 @@ _OTHER = frozenset(
 _ACCOUNT = r"://[^/\s]*@"
 """`scheme://user:x@host`."""
 _CREDENTIALS = re.compile(rf"(?:passw(?:or)?d|pwd)\s*[\"'=]|{_ACCOUNT}", re.IGNORECASE)
-"""In an option's value: `password "x"` as SPIDER has it, `PWD=x` as ODBC."""
+"""In an option's value: `password "x"` as in SPIDER, `PWD=x` as in ODBC."""
 _SERVER = re.compile(r"[\w$.-]+(?:/[\w$.-]+)?")
 """A CONNECTION that names a server, and a table there: its password is in CREATE SERVER."""
 _ACCOUNTS = frozenset({"USER", "ROLE"})
@@ -86,15 +86,14 @@ _READERS: dict[tuple[str, str], tuple[DdlKind, Callable[[Cursor], Action]]] = {
     ("ALTER", "DATABASE"): (DdlKind.QUERY, alter_database),
     ("DROP", "DATABASE"): (DdlKind.QUERY, drop_database),
 }
-"""Canal's word for each statement that may change table schemas, and what reads it."""
+"""Canal's word for each statement that may change table schemas, and its parser."""
 
 
 def classify(query: QueryEvent, *, mariadb: bool, version: str) -> StatementInfo:
-    """What the statement is. Never raises: what is not understood has a `problem`, and `tables` None when it may be
-    about any table.
+    """Returns what the statement is. Never raises: a statement that is not understood has a `problem`, and `tables`
+    None if it may be about any table.
 
-    `version` is the server's version as @@version prints it; executable comments and defaults depend on it.
-    """
+    `version` is the server's version as @@version prints it; executable comments and defaults depend on it."""
     if query.text in _CONTROL:
         return StatementInfo(DdlKind.QUERY, "other", (), query.schema)
     dialect = dialect_of(
@@ -113,25 +112,25 @@ def classify(query: QueryEvent, *, mariadb: bool, version: str) -> StatementInfo
 
 
 def _may_hold_a_secret(sql: str) -> bool:
-    """Of a text that is not read as tokens."""
+    """Checks a text that is not read as tokens."""
     upper = sql.upper()
     words = ("PASSW", "PWD", "IDENTIFIED", "CONNECTION", "OPTION_LIST")
     return any(word in upper for word in words) or re.search(_ACCOUNT, sql.replace("\\", "")) is not None
 
 
 def _options_hold_a_secret(sql: str, dialect: Dialect) -> bool:
-    """Whether a statement about a table, or what has options of one, may carry the password of a table elsewhere:
-    FEDERATED, CONNECT, SPIDER, or an engine that nobody knows here."""
+    """Returns whether a statement about a table, or with options of one, may contain the password of a table elsewhere:
+    FEDERATED, CONNECT, SPIDER, or an unknown engine."""
     try:
         tokens = tokenize(sql, dialect)
     except NotParsed:
         return _may_hold_a_secret(sql)
-    # Comments are published too, with the escapes of what stands in them.
+    # Comments are published too, with the escapes in them.
     return _hold_a_secret(tokens) or _CREDENTIALS.search(sql.replace("\\", "")) is not None
 
 
 def _hold_a_secret(tokens: Sequence[Token]) -> bool:
-    """By what strings stand for."""
+    """Returns whether a string value may be a secret."""
     spider = any(token.value.upper() == "SPIDER" for token in tokens)
     for i, token in enumerate(tokens):
         if token.kind in ("string", "bits") and _CREDENTIALS.search(token.value):
@@ -142,7 +141,7 @@ def _hold_a_secret(tokens: Sequence[Token]) -> bool:
         given = len(rest) == 2 and (rest[0].kind, rest[0].value) == ("op", "=")
         value = rest[-1] if given else rest[0] if rest else None
         named = "PASSW" in option or "PWD" in option
-        if named and given:  # such a value may stand without quotes
+        if named and given:  # such a value may be unquoted
             return True
         if value is None or value.kind not in ("string", "bits"):
             continue
@@ -154,8 +153,8 @@ def _hold_a_secret(tokens: Sequence[Token]) -> bool:
 
 
 def decode(query: QueryEvent) -> str:
-    """The statement's text by the session's character set, as rows are decoded, with NO_CHARACTER for what is no
-    character of it."""
+    """Returns the statement's text by the session's character set, as rows are decoded, with NO_CHARACTER for bytes
+    that are no character of it."""
     charset = _charset(query.client_collation)
     return replaced(query.text, "utf8mb4" if charset in ("", "binary") else charset, NO_CHARACTER)[0]
 
@@ -180,7 +179,7 @@ def _classify(sql: str, schema: str, dialect: Dialect) -> StatementInfo:
     token = c.peek()
     other = StatementInfo(DdlKind.QUERY, "other", (), schema)
     if token.kind == "end":
-        return other  # nothing but comments
+        return other  # only comments
     word = token.upper
     if word in ("GRANT", "REVOKE") or (word == "SET" and c.peek(1).upper in ("PASSWORD", "ROLE", "DEFAULT")):
         return replace(other, category="dcl", secret=_may_hold_a_secret(sql))
@@ -193,7 +192,7 @@ def _classify(sql: str, schema: str, dialect: Dialect) -> StatementInfo:
         return StatementInfo(DdlKind.QUERY, "ddl", None, schema, problem=problem, secret=_may_hold_a_secret(sql))
     c.i += 1
     thing, temporary = _object(c)
-    # The hash of a password is one too.
+    # the hash of a password is one too
     secret = word in ("CREATE", "ALTER") and thing in ("USER", "SERVER")
     secret = secret or (thing not in _HARMLESS and _options_hold_a_secret(sql, dialect))
     if thing in _ACCOUNTS:
@@ -207,7 +206,7 @@ def _classify(sql: str, schema: str, dialect: Dialect) -> StatementInfo:
 
 
 def _object(c: Cursor) -> tuple[str, bool]:
-    """The word for what is created, altered or dropped, and whether TEMPORARY stands before it."""
+    """Returns the word for what is created, altered or dropped, and whether TEMPORARY is before it."""
     if c.tokens[c.i - 1].upper == "TRUNCATE":
         c.takes("TABLE")
         return "TABLE", False
@@ -250,8 +249,8 @@ def _one_table(c: Cursor) -> tuple[TableName, ...] | None:
 
 
 def _ddl(c: Cursor, sql: str, base: StatementInfo, what: tuple[str, str]) -> StatementInfo:
-    """A statement about tables, indexes or schemas: read as a whole, and when that fails, what it is about. `c` stands
-    behind the word for what it is about, and may end early."""
+    """Reads a statement about tables, indexes or schemas completely; if that fails, only what it is about. `c` is after
+    the word for what it is about, and may end early."""
     if base.temporary:
         return replace(base, tables=_one_table(c))
     try:
@@ -271,7 +270,7 @@ def _ddl(c: Cursor, sql: str, base: StatementInfo, what: tuple[str, str]) -> Sta
 
 
 def _doubtful(c: Cursor, sql: str, base: StatementInfo, what: tuple[str, str]) -> StatementInfo:
-    """What a statement that was not understood is about: nothing that could be missed."""
+    """Returns what a statement that was not understood is about, without missing anything."""
     verb, thing = what
     about_one = thing in ("TABLE", "SEQUENCE") and verb in ("CREATE", "ALTER", "TRUNCATE")
     names = _one_table(c) if about_one else None
@@ -282,7 +281,7 @@ def _doubtful(c: Cursor, sql: str, base: StatementInfo, what: tuple[str, str]) -
 
 
 def _tables_of(action: Action) -> tuple[TableName, ...]:
-    """The tables that a statement names, first the one it is about."""
+    """Returns the tables that a statement names, first the one it is about."""
     if isinstance(action, DropTables):
         return action.names
     if isinstance(action, RenameTables):

@@ -1,4 +1,4 @@
-"""Column definitions, defaults and expressions, keys and references: what stands within CREATE and ALTER TABLE."""
+"""Parses column definitions, defaults and expressions, keys and references: the content of CREATE and ALTER TABLE."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from headrace.mysql.sql.tokens import NotParsed
 
 _ENGINES = ("ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")
 _VALUED = ("COLUMN_FORMAT", "STORAGE", "SRID", "REF_SYSTEM_ID", *_ENGINES)
-"""Attributes with a value that leave the table schema as it is."""
+"""Attributes with a value that do not change the table schema."""
 _OF_INDEX = ("USING", "TYPE", "COMMENT", "KEY_BLOCK_SIZE", "M", "DISTANCE", *_ENGINES)
 """Those of an index."""
 _NOW = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
 
 
 def column_definition(c: Cursor) -> ColumnDef:
-    """A name, its type and all attributes, up to what does not belong to it."""
+    """Parses a name, its type and all attributes, up to what does not belong to it."""
     name = c.column()
     declared = data_type(c)
     return _attributes(c, ColumnDef(name, declared, unique=declared.kind == "serial"))
@@ -66,7 +66,7 @@ def _attributes(c: Cursor, made: ColumnDef) -> ColumnDef:
 
 
 def _without_effect(c: Cursor) -> bool:
-    """Attributes that leave the table schema as it is."""
+    """Parses attributes that do not change the table schema."""
     if c.takes("VISIBLE") or c.takes("NOT", "SECONDARY") or c.takes("WITHOUT", "SYSTEM", "VERSIONING"):
         return True
     if c.skips(*_VALUED):
@@ -113,7 +113,7 @@ def _now(c: Cursor) -> str:
 
 
 def default_value(c: Cursor) -> str | None:
-    """The value of DEFAULT: the text of a literal, None for NULL, else the expression's own text."""
+    """Returns the value of DEFAULT: the text of a literal, None for NULL, else the expression's own text."""
     token = c.peek()
     if c.takes("NULL"):
         return None
@@ -142,7 +142,7 @@ def default_value(c: Cursor) -> str | None:
 
 
 def _simple_expression(c: Cursor) -> None:
-    """MariaDB takes a call or a name without parentheses too."""
+    """Parses a call or a name: MariaDB allows it without parentheses."""
     if c.takes("NEXT", "VALUE", "FOR") or c.takes("PREVIOUS", "VALUE", "FOR"):
         c.table()
         return
@@ -163,7 +163,7 @@ def _text(c: Cursor, step: Callable[[], None]) -> str:
 
 
 def references(c: Cursor) -> None:
-    """REFERENCES table (columns) and what follows."""
+    """Parses REFERENCES table (columns) and what follows."""
     c.expect("REFERENCES")
     c.table()
     if c.sees("("):
@@ -179,7 +179,7 @@ def references(c: Cursor) -> None:
 
 
 def check(c: Cursor) -> None:
-    """CHECK (expression), enforced or not."""
+    """Parses CHECK (expression), enforced or not."""
     c.expect("CHECK")
     c.parens()
     if not c.takes("NOT", "ENFORCED"):
@@ -187,7 +187,7 @@ def check(c: Cursor) -> None:
 
 
 def index_parts(c: Cursor) -> tuple[tuple[str, int], ...]:
-    """(a, b(10) DESC, (a + b), ...). MariaDB's period WITHOUT OVERLAPS has the prefix OVERLAPS."""
+    """Parses (a, b(10) DESC, (a + b), ...). MariaDB's period WITHOUT OVERLAPS has the prefix OVERLAPS."""
     c.expect("(")
     parts = []
     while True:
@@ -210,7 +210,7 @@ def index_parts(c: Cursor) -> tuple[tuple[str, int], ...]:
 
 
 def index_options(c: Cursor) -> None:
-    """USING, COMMENT and the others behind or before an index's columns."""
+    """Parses USING, COMMENT and the others after or before an index's columns."""
     while True:
         if c.skips(*_OF_INDEX) or c.takes_any("VISIBLE", "INVISIBLE", "IGNORED") or c.takes("NOT", "IGNORED"):
             pass
@@ -228,7 +228,7 @@ def index_options(c: Cursor) -> None:
 
 
 def constraint(c: Cursor) -> Index | bool:
-    """A key or constraint of a table: an index, True for another, False when what comes is none."""
+    """Parses a key or constraint of a table: returns an index, True for another, False if it is none."""
     start, symbol = c.i, ""
     if c.takes("CONSTRAINT"):
         c.takes("IF", "NOT", "EXISTS")

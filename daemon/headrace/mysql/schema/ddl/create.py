@@ -1,4 +1,4 @@
-"""CREATE TABLE: its columns, keys, options and partitions."""
+"""Parses CREATE TABLE: its columns, keys, options and partitions."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ _OPTIONS = (
     "UNION", "ENCRYPTED", "ENCRYPTION_KEY_ID", "IETF_QUOTES", "PAGE_CHECKSUM", "PAGE_COMPRESSED",
     "PAGE_COMPRESSION_LEVEL", "TRANSACTIONAL", "STORAGE",
 )  # fmt: skip
-"""Table options with a value that leave the table schema as it is."""
+"""Table options with a value that do not change the table schema."""
 
 
 @dataclass(slots=True)
 class Options:
-    """What table options say of the table schema. `charset` is None when they say nothing, "" for the schema's
+    """The effect of table options on the table schema. `charset` is None if they have none, "" for the schema's
     default."""
 
     charset: str | None = None
     collation: str = ""
     versioned: bool = False
     start_transaction: bool = False
-    """What MySQL writes behind CREATE ... SELECT."""
+    """Written by MySQL after CREATE ... SELECT."""
 
     @property
     def final(self) -> str | None:
-        """The character set that is meant: a collation names one too."""
+        """Returns the resulting character set: a collation implies one too."""
         return self.charset or self.collation or self.charset
 
 
 def table_option(c: Cursor, found: Options) -> bool:
-    """Takes one table option, if one comes."""
+    """Parses one table option, if there is one."""
     start = c.i
     c.takes("DEFAULT")
     if c.sees("CHARACTER", "SET") or c.sees("CHARSET") or c.sees("CHAR", "SET"):
@@ -71,7 +71,7 @@ def table_option(c: Cursor, found: Options) -> bool:
 
 
 def partitions(c: Cursor) -> None:
-    """PARTITION BY to the end of the statement: it says nothing of the table schema."""
+    """Skips PARTITION BY to the end of the statement: it does not affect the table schema."""
     c.expect("PARTITION", "BY")
     while not c.done:
         if c.sees("("):
@@ -89,7 +89,7 @@ def _partition_values(c: Cursor) -> bool:
 
 
 def create_table(c: Cursor) -> CreateTable:
-    """What stands behind CREATE [OR REPLACE] [TEMPORARY] TABLE, all of it. Raises NotParsed."""
+    """Parses all that follows CREATE [OR REPLACE] [TEMPORARY] TABLE. Raises NotParsed."""
     if_not_exists = c.takes("IF", "NOT", "EXISTS")
     made = CreateTable(c.table(), if_not_exists=if_not_exists)
     if c.sees("LIKE") or c.sees("(", "LIKE"):
@@ -135,7 +135,7 @@ def _body(c: Cursor, made: CreateTable) -> CreateTable:
 
 
 def _spread(index: Index, periods: dict[str, tuple[str, str]]) -> Index:
-    """The index with the columns of a period in place of it: MariaDB puts the end first."""
+    """Returns the index with the columns of a period in place of it: MariaDB puts the end first."""
     parts: list[tuple[str, int]] = []
     for name, prefix in index.parts:
         if prefix == OVERLAPS:
@@ -147,7 +147,7 @@ def _spread(index: Index, periods: dict[str, tuple[str, str]]) -> Index:
 
 
 def _period(c: Cursor) -> dict[str, tuple[str, str]]:
-    """MariaDB's PERIOD FOR name (start, end), by its name: both columns become NOT NULL."""
+    """Parses MariaDB's PERIOD FOR name (start, end), by its name: both columns become NOT NULL."""
     c.expect("PERIOD", "FOR")
     name = c.name().lower()
     c.expect("(")

@@ -1,4 +1,4 @@
-"""Steps over tokens: the small questions that every part of the parser asks."""
+"""Steps over tokens: the basic operations of every part of the parser."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ _END = Token("end", "", "", -1)
 
 
 class Cursor:
-    """A place in a statement's tokens. What does not fit raises NotParsed."""
+    """A position in a statement's tokens. Unexpected tokens raise NotParsed."""
 
     def __init__(self, tokens: list[Token], dialect: Dialect, schema: str) -> None:
         self.tokens, self.dialect, self.schema = tokens, dialect, schema
         self.i = 0
 
     def peek(self, ahead: int = 0) -> Token:
-        """The token there; one of kind "end" behind the last."""
+        """Returns the token there; one of kind "end" after the last."""
         i = self.i + ahead
         return self.tokens[i] if i < len(self.tokens) else _END
 
     @property
     def done(self) -> bool:
-        """Whether no token is left."""
+        """Returns whether no token is left."""
         return self.i >= len(self.tokens)
 
     def sees(self, *words: str) -> bool:
-        """Whether these keywords or operators come next, each in upper case."""
+        """Returns whether these keywords or operators come next, each in upper case."""
         return all(self._is(self.peek(n), word) for n, word in enumerate(words))
 
     def sees_any(self, *words: str) -> bool:
-        """Whether one of these comes next."""
+        """Returns whether one of these comes next."""
         return any(self._is(self.peek(), word) for word in words)
 
     def takes(self, *words: str) -> bool:
-        """Steps over these keywords or operators when all come next."""
+        """Steps over these keywords or operators if all come next; returns whether they did."""
         if not self.sees(*words):
             return False
         self.i += len(words)
         return True
 
     def takes_any(self, *words: str) -> str:
-        """Steps over the one that comes next of these; "" when none does."""
+        """Steps over one of these if it comes next, and returns it; "" if none does."""
         for word in words:
             if self.takes(word):
                 return word
@@ -59,7 +59,7 @@ class Cursor:
         return token.upper == word if token.kind == "word" else token.kind == "op" and token.value == word
 
     def name(self) -> str:
-        """A name, quoted or not."""
+        """Returns a name, quoted or not."""
         token = self.peek()
         if token.kind not in ("word", "name") or not token.value:
             raise self.problem("a name was expected")
@@ -69,14 +69,14 @@ class Cursor:
         return token.value
 
     def table(self) -> TableName:
-        """A table's name, with the session's schema when it has none."""
+        """Returns a table's name, with the session's schema if it has none."""
         if self.takes("."):
             return self.schema, self.name()
         first = self.name()
         return (first, self.name()) if self.takes(".") else (self.schema, first)
 
     def column(self) -> str:
-        """A column's name; one with its table before it counts too."""
+        """Returns a column's name, with or without its table before it."""
         name = self.name()
         while self.takes("."):
             name = self.name()
@@ -90,7 +90,7 @@ class Cursor:
         return int(token.value)
 
     def member(self) -> str | bytes:
-        """A string, or the bytes of a hexadecimal or bit literal."""
+        """Returns a string, or the bytes of a hexadecimal or bit literal."""
         token = self.peek()
         if token.kind != "bits":
             return self.string()
@@ -108,11 +108,11 @@ class Cursor:
         return token.value
 
     def word_or_string(self) -> str:
-        """A name, a keyword or a string, as options take them."""
+        """Returns a name, a keyword or a string, as options allow them."""
         return self.string() if self.peek().kind == "string" else self.name()
 
     def parens(self) -> None:
-        """Steps over a parenthesis and all in it."""
+        """Steps over a parenthesis and its content."""
         self.expect("(")
         depth = 1
         while depth:
@@ -134,7 +134,8 @@ class Cursor:
         self.i += 1
 
     def skips(self, *words: str) -> bool:
-        """Steps over one of these and the value behind it, with or without "="; whether one of them comes next."""
+        """Steps over one of these and the value after it, with or without "="; returns whether one of them came
+        next."""
         if not self.takes_any(*words):
             return False
         self.takes("=")
@@ -142,12 +143,12 @@ class Cursor:
         return True
 
     def end(self) -> None:
-        """The statement's end; it must come."""
+        """Checks that the statement ends here."""
         if not self.done:
             raise self.problem("the end was expected")
 
     def problem(self, what: str) -> NotParsed:
-        """The error for what stands here."""
+        """Returns the error for the present token."""
         token = self.peek()
         near = "at the end" if token.kind == "end" else f"near '{token.value[:40]}'"
         return NotParsed(f"{what} {near}")

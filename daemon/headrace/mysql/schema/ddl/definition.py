@@ -1,4 +1,4 @@
-"""What CREATE and ALTER TABLE make of a table's columns and primary key, as the servers do it."""
+"""The effect of CREATE and ALTER TABLE on a table's columns and primary key, as in the servers."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class TableDefinition:
     primary: tuple[int, ...]
     """The numbers of the primary key's columns, in key order."""
     charset: str
-    """The table's default character set; "" when it is not known."""
+    """The table's default character set; "" if unknown."""
     indexes: tuple[Index, ...] = ()
     """All but the primary key, in the server's order: see in_order()."""
 
     @property
     def keys(self) -> tuple[int, ...]:
-        """The primary key's columns, or those of the unique key that the server takes in its place: of the first index,
-        when it is unique and its columns are NOT NULL, not virtual, and stand in it whole."""
+        """Returns the primary key's columns, or those of the unique key that the server uses in its place: of the first
+        index, if it is unique and its columns are NOT NULL, not virtual, and whole."""
         if self.primary or not self.indexes or any(_rank(self.indexes[0], self.columns)):
             return self.primary
         numbers = {column.name.lower(): i for i, column in enumerate(self.columns)}
@@ -57,8 +57,8 @@ class TableDefinition:
 
 
 def in_order(indexes: Iterable[Index], columns: Sequence[Column]) -> tuple[Index, ...]:
-    """Indexes in the order in which the servers put them (MySQL's sort_keys): unique ones first, of those the ones
-    without NULL, and of those the ones without prefixes; else as they were."""
+    """Returns indexes in the servers' order (MySQL's sort_keys): unique ones first, of those the ones without NULL, and
+    of those the ones without prefixes; else as they were."""
     return tuple(sorted(indexes, key=lambda index: _rank(index, columns)))
 
 
@@ -71,15 +71,16 @@ def _rank(index: Index, columns: Sequence[Column]) -> tuple[bool, bool, bool]:
 
 
 def _in_part(column: Column, prefix: int) -> bool:
-    """Whether a key has a part of the column's values. Of those that need a prefix, 255 bytes hold a whole TINYBLOB."""
+    """Returns whether a key has only a part of the column's values. Of the types that need a prefix, 255 bytes are a
+    whole TINYBLOB."""
     if not column.kind.endswith(("text", "blob", "json")):
         return bool(prefix)
     return not (column.kind in ("tinyblob", "tinytext") and prefix == 255 and WIDTHS.get(column.charset) == 1)
 
 
 class Difference(Enum):
-    """What rows of two definitions of a table have different. Defaults, comments and the width in which a number is
-    shown do not count."""
+    """The differences in rows of two definitions of a table. Defaults, comments and the display width of a number do
+    not count."""
 
     NONE = 0
     KEY = 1
@@ -87,14 +88,14 @@ class Difference(Enum):
 
 
 def difference(ours: TableDefinition, shown: TableDefinition) -> Difference:
-    """In what our definition differs from that which the server shows."""
+    """Returns the difference between our definition and the server's."""
     if list(map(_meaning, ours.columns)) != list(map(_meaning, shown.columns)):
         return Difference.COLUMNS
     return Difference.KEY if ours.keys != shown.keys else Difference.NONE
 
 
 def in_words(ours: TableDefinition, shown: TableDefinition) -> str:
-    """The first difference of columns, "" for none."""
+    """Returns the first difference of columns, "" for none."""
     if len(ours.columns) != len(shown.columns):
         return f"it has {len(ours.columns)} columns by the schema history and {len(shown.columns)} on the server"
     for i, (mine, theirs) in enumerate(zip(ours.columns, shown.columns, strict=True), 1):
@@ -116,7 +117,7 @@ def _column_words(column: Column) -> str:
 
 
 def created(action: CreateTable, schema_charset: str, dialect: Dialect) -> TableDefinition:
-    """The schema of a new table. Raises NotParsed when it can't be told exactly."""
+    """Returns the schema of a new table. Raises NotParsed if it can't be determined exactly."""
     charset = action.charset or schema_charset
     columns = [make_column(column, charset, dialect) for column in action.columns]
     primary, indexes = _added((), [], (_whole(index, columns) for index in action.indexes))
@@ -132,8 +133,8 @@ def created(action: CreateTable, schema_charset: str, dialect: Dialect) -> Table
 def _added(
     primary: tuple[str, ...], indexes: Sequence[Index], new: Iterable[Index]
 ) -> tuple[tuple[str, ...], list[Index]]:
-    """The primary key's columns and the other indexes when new ones have come, each with the name that the server
-    gives it: that of its first column, with a number when an index before it has that."""
+    """Returns the primary key's columns and the other indexes after new ones were added, each with the name that the
+    server gives it: that of its first column, with a number if an earlier index has that."""
     found = list(indexes)
     for index in new:
         if index.name == PRIMARY:
@@ -149,7 +150,7 @@ def _added(
 
 
 def row_times(dialect: Dialect) -> list[Column]:
-    """The two columns that MariaDB adds, unseen, to a table WITH SYSTEM VERSIONING."""
+    """Returns the two hidden columns that MariaDB adds to a table WITH SYSTEM VERSIONING."""
     stamp = ColumnType("timestamp", 6)
     return [
         make_column(ColumnDef(name, stamp, False, generated=True, invisible=True), "", dialect)
@@ -158,12 +159,12 @@ def row_times(dialect: Dialect) -> list[Column]:
 
 
 def is_row_time(column: Column) -> bool:
-    """Whether it is a ROW START or ROW END: another generated column of MariaDB can't be NOT NULL."""
+    """Returns whether it is a ROW START or ROW END: other generated columns of MariaDB can't be NOT NULL."""
     return column.generated and not column.nullable and column.mysql_type == "timestamp(6)"
 
 
 def has_row_times(columns: Sequence[Column]) -> bool:
-    """Whether the table ends in the columns that row_times() gives."""
+    """Returns whether the table ends in the columns of row_times()."""
     return [c.name for c in columns[-2:] if c.invisible and c.generated] == ["row_start", "row_end"]
 
 
@@ -183,8 +184,8 @@ def _finish(columns: list[Column], primary: Sequence[str], indexes: Iterable[Ind
 
 
 def _whole(index: Index, columns: Sequence[Column]) -> Index:
-    """The index without prefixes that are as long as their columns. Raises NotParsed for a period, whose columns are
-    known within CREATE TABLE alone."""
+    """Returns the index without prefixes that are as long as their columns. Raises NotParsed for a period, whose
+    columns are known only within CREATE TABLE."""
     if any(prefix == OVERLAPS for _, prefix in index.parts):
         raise NotParsed("a key without overlaps is added")
     if not any(prefix for _, prefix in index.parts):
@@ -195,14 +196,14 @@ def _whole(index: Index, columns: Sequence[Column]) -> Index:
 
 
 def altered(definition: TableDefinition, action: AlterTable, schema_charset: str, dialect: Dialect) -> TableDefinition:
-    """The schema after an ALTER TABLE. Raises NotParsed for what does not fit the table schema that is known."""
+    """Returns the schema after an ALTER TABLE. Raises NotParsed for what does not fit the known table schema."""
     return _Change(definition, action, schema_charset, dialect).run()
 
 
 class _Change:
-    """The order of steps is the servers' own (mysql_prepare_alter_table): old columns keep their order while they are
-    dropped, changed and renamed by their old names, and then new and moved ones take their places in the order of the
-    statement."""
+    """Applies an ALTER TABLE in the servers' own order of steps (mysql_prepare_alter_table): old columns keep their
+    order while they are dropped, changed and renamed by their old names; then new and moved ones get their positions in
+    the order of the statement."""
 
     def __init__(self, definition: TableDefinition, action: AlterTable, schema_charset: str, dialect: Dialect) -> None:
         self._old, self._dialect = definition, dialect
@@ -212,7 +213,7 @@ class _Change:
         self._primary = [definition.columns[i].name for i in definition.primary]
         self._indexes = list(definition.indexes)
         self._nullable: set[str] = set()
-        """The names of those that had a column which may be NULL."""
+        """The names of those that had a nullable column."""
         for spec in self._specs:
             if isinstance(spec, TableCharset):
                 self._charset = spec.charset or schema_charset
@@ -257,14 +258,14 @@ class _Change:
         return _finish(self._columns, self._primary, self._indexes, self._charset)
 
     def _by_old_name(self) -> dict[str, list[object]]:
-        """The parts about columns that are there, by the old name in lower case."""
+        """Returns the parts about existing columns, by the old name in lower case."""
         found: dict[str, list[object]] = {}
         for spec in self._specs:
             if isinstance(spec, ChangeColumn | RenameColumn):
                 found.setdefault(spec.old.lower(), []).append(spec)
             elif isinstance(spec, DropColumn | AlterColumn):
                 found.setdefault(spec.name.lower(), []).append(spec)
-        # A column that this ALTER itself makes may be altered too; its default is all that changes.
+        # A column that this ALTER itself adds may be altered too; only its default changes.
         new = {spec.column.name.lower() for spec in self._specs if isinstance(spec, AddColumn | ChangeColumn)}
         old = {column.name.lower() for column in self._old.columns}
         for name in [name for name in found if name in new - old]:
@@ -273,7 +274,7 @@ class _Change:
         return found
 
     def _carry(self, column: Column, specs: list[object]) -> str | None:
-        """Takes an old column over; its new name, None when it is dropped."""
+        """Carries an old column over; returns its new name, None if it is dropped."""
         name = column.name
         changed: ChangeColumn | None = None
         if sum(isinstance(spec, DropColumn | ChangeColumn | RenameColumn) for spec in specs) > 1:
@@ -320,8 +321,8 @@ class _Change:
             self._columns.insert(indexes[0] + 1, column)
 
     def _key_part(self, old: str, names: dict[str, str]) -> str:
-        """Which column stands for a part of the primary key: the first that was it, or that has its name and is new.
-        So a column that is dropped and made again stays in the key."""
+        """Returns the column for a part of the primary key: the first that was it, or that has its name and is new. So
+        a column that is dropped and added again stays in the key."""
         was = {new.lower(): name for name, new in names.items()}
         found = (c.name for c in self._columns if was.get(c.name.lower(), c.name.lower()) == old)
         return next(found, "")
@@ -340,8 +341,7 @@ class _Change:
             raise NotParsed("the end of versioning with columns of its own")
 
     def _drop_indexes(self, names: dict[str, str]) -> None:
-        """Leaves what stays of the indexes, under the names that their columns have now. The servers drop before they
-        add."""
+        """Leaves the remaining indexes, under the present names of their columns. The servers drop before they add."""
         dropped = {spec.name.lower() for spec in self._specs if isinstance(spec, DropIndex)}
         dropped |= {spec.index.name.lower() for spec in self._specs if isinstance(spec, AddIndex) and spec.or_replace}
         renamed = {spec.old.lower(): spec.new for spec in self._specs if isinstance(spec, RenameIndex)}
@@ -372,10 +372,10 @@ class _Change:
         self._primary, self._indexes = list(primary), indexes
         only_indexes = all(isinstance(spec, DropIndex | AddIndex) for spec in self._specs)
         if only_indexes and not self._dialect.mariadb and set(indexes) == set(self._old.indexes):
-            self._indexes = list(self._old.indexes)  # what is dropped and made again alike stays for MySQL
+            self._indexes = list(self._old.indexes)  # MySQL keeps what is dropped and added again unchanged
         elif new or not self._dialect.mariadb:
             self._indexes = list(in_order(indexes, self._columns))
-        else:  # seen: MariaDB then leaves prefixes where they are, and what was nullable before
+        else:  # observed: MariaDB then keeps the order of prefixes and of formerly nullable columns
             self._indexes.sort(
                 key=lambda index: (not index.unique, index.name in self._nullable or _rank(index, self._columns)[1])
             )
@@ -388,7 +388,7 @@ def _alter(column: Column, spec: AlterColumn) -> Column:
 
 
 def converted(column: Column, charset: str, dialect: Dialect) -> Column:
-    """A column after CONVERT TO CHARACTER SET: a text grows when its characters would need more bytes."""
+    """Returns a column after CONVERT TO CHARACTER SET: a text grows if its characters would need more bytes."""
     if not column.charset or column.charset == "binary":
         return column
     made = parse_type(column.mysql_type, dialect)

@@ -10,10 +10,9 @@ _MODIFIERS = ("LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE", "CO
 
 
 def named_by_dml(c: Cursor) -> tuple[TableName, ...] | None:
-    """The tables that are changed, perhaps with others that are only read; None when that can't be told.
+    """Returns the tables that are changed, possibly with others that are only read; None if unknown.
 
-    `c` stands at the first word; only the statement's first tokens need to be there.
-    """
+    `c` is at the first word; only the statement's first tokens need to be there."""
     try:
         word = c.peek().upper
         c.i += 1
@@ -38,7 +37,8 @@ def named_by_dml(c: Cursor) -> tuple[TableName, ...] | None:
 
 
 def _deleted(c: Cursor) -> tuple[TableName, ...] | None:
-    """DELETE FROM t ..., DELETE a, b FROM a JOIN b ..., DELETE FROM a, b USING a JOIN b: aliases stand for tables."""
+    """Parses DELETE FROM t ..., DELETE a, b FROM a JOIN b ..., DELETE FROM a, b USING a JOIN b: aliases are replaced by
+    tables."""
     if not c.takes("FROM"):
         while not c.takes("FROM"):
             if c.done:
@@ -52,7 +52,7 @@ def _deleted(c: Cursor) -> tuple[TableName, ...] | None:
 
 
 def _sources(c: Cursor, ends: tuple[str, ...]) -> tuple[TableName, ...] | None:
-    """The tables of table references up to one of `ends` or the statement's end; None for a subquery."""
+    """Returns the tables of table references up to one of `ends` or the statement's end; None for a subquery."""
     names = []
     while True:
         while c.takes("("):
@@ -60,12 +60,12 @@ def _sources(c: Cursor, ends: tuple[str, ...]) -> tuple[TableName, ...] | None:
         if c.sees_any("SELECT", "WITH", "VALUES"):
             return None
         names.append(c.table())
-        # An alias, hints and join conditions: up to the next table.
+        # Skips an alias, hints and join conditions, up to the next table.
         while not c.takes(","):
             if c.sees_any(*ends):
                 return tuple(names)
             if c.peek().kind == "end":
-                # Only the statement's beginning is here: what may follow could name more.
+                # Only the statement's beginning is here: the rest could name more.
                 return tuple(names) if len(c.tokens) < 60 else None
             if c.takes_any("JOIN", "STRAIGHT_JOIN"):
                 break

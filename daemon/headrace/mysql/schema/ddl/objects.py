@@ -14,7 +14,7 @@ from headrace.mysql.schema.ddl.types import SIGNED_WIDTHS, data_type
 
 
 def drop(c: Cursor) -> actions.DropTables:
-    """Behind DROP TABLE."""
+    """Parses what follows DROP TABLE."""
     c.takes("IF", "EXISTS")
     names = [c.table()]
     while c.takes(","):
@@ -26,7 +26,7 @@ def drop(c: Cursor) -> actions.DropTables:
 
 
 def rename(c: Cursor) -> actions.RenameTables:
-    """Behind RENAME TABLE."""
+    """Parses what follows RENAME TABLE."""
     if_exists = c.takes("IF", "EXISTS")
     pairs: list[tuple[TableName, TableName]] = []
     while True:
@@ -41,7 +41,7 @@ def rename(c: Cursor) -> actions.RenameTables:
 
 
 def truncate(c: Cursor) -> actions.Truncate:
-    """Behind TRUNCATE [TABLE]."""
+    """Parses what follows TRUNCATE [TABLE]."""
     name = c.table()
     wait(c)
     c.takes("DROP", "STORAGE")
@@ -51,7 +51,7 @@ def truncate(c: Cursor) -> actions.Truncate:
 
 
 def index(c: Cursor) -> actions.AlterTable:
-    """Behind CREATE or DROP INDEX."""
+    """Parses what follows CREATE or DROP INDEX."""
     before = {token.upper for token in c.tokens[: c.i]}
     c.takes("IF", "EXISTS")
     if_not_exists = c.takes("IF", "NOT", "EXISTS")
@@ -67,7 +67,7 @@ def index(c: Cursor) -> actions.AlterTable:
 
 
 def create_database(c: Cursor) -> actions.CreateDatabase:
-    """Behind CREATE DATABASE."""
+    """Parses what follows CREATE DATABASE."""
     if_not_exists = c.takes("IF", "NOT", "EXISTS")
     name = c.name()
     options = _database_options(c)
@@ -75,7 +75,7 @@ def create_database(c: Cursor) -> actions.CreateDatabase:
 
 
 def alter_database(c: Cursor) -> actions.AlterDatabase:
-    """Behind ALTER DATABASE; without a name it is the session's."""
+    """Parses what follows ALTER DATABASE; without a name it is the session's."""
     named = not (c.sees_any("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "COMMENT", "ENCRYPTION") or c.sees("READ"))
     name = c.name() if named or c.peek().kind == "name" else c.schema
     if c.takes("UPGRADE"):
@@ -86,7 +86,7 @@ def alter_database(c: Cursor) -> actions.AlterDatabase:
 
 
 def drop_database(c: Cursor) -> actions.DropDatabase:
-    """Behind DROP DATABASE."""
+    """Parses what follows DROP DATABASE."""
     c.takes("IF", "EXISTS")
     return actions.DropDatabase(c.name())
 
@@ -116,11 +116,11 @@ _SEQUENCE = (
      "maximum_value is passed"),
     ("cycle_count", "bigint", 21, False, "How many cycles have been done"),
 )  # fmt: skip
-"""The columns of the table that a MariaDB sequence is."""
+"""The columns of a MariaDB sequence, which is a table."""
 
 
 def create_sequence(c: Cursor) -> actions.CreateTable:
-    """Behind CREATE SEQUENCE. Of its options only AS <type>, of MariaDB 11.5, changes the table schema."""
+    """Parses what follows CREATE SEQUENCE. Of its options only AS <type>, of MariaDB 11.5, changes the table schema."""
     if_not_exists = c.takes("IF", "NOT", "EXISTS")
     name = c.table()
     types = [ColumnType(kind, width, unsigned=unsigned) for _, kind, width, unsigned, _ in _SEQUENCE]

@@ -1,4 +1,4 @@
-"""Data types: read with all their synonyms, and made into columns as information_schema shows them."""
+"""Data types: parsed with all their synonyms, and turned into columns as information_schema shows them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INTS = {"TINYINT": "tinyint", "SMALLINT": "smallint", "MEDIUMINT": "mediumint", 
 INTS |= {"INTEGER": "int", "MIDDLEINT": "mediumint", "INT1": "tinyint", "INT2": "smallint", "INT3": "mediumint"}
 INTS |= {"INT4": "int", "INT8": "bigint"}
 _WIDTHS = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (9, 8), "int": (11, 10), "bigint": (20, 20)}
-"""What int stands for in int(11): signed, unsigned."""
+"""The default display width as in int(11): signed, unsigned."""
 SIGNED_WIDTHS = {kind: signed for kind, (signed, _) in _WIDTHS.items()}
 _DECIMALS = frozenset({"DECIMAL", "DEC", "NUMERIC", "FIXED"})
 _PLAIN = {"DATE": "date", "JSON": "json", "TINYBLOB": "tinyblob", "MEDIUMBLOB": "mediumblob", "LONGBLOB": "longblob"}
@@ -26,7 +26,7 @@ _PLAIN |= {"GEOMETRYCOLLECTION": "geomcollection", "GEOMCOLLECTION": "geomcollec
 _PLAIN |= {"TINYTEXT": "tinytext", "MEDIUMTEXT": "mediumtext", "LONGTEXT": "longtext"}
 _MARIADB = {"UUID": "uuid", "INET4": "inet4", "INET6": "inet6"}
 _SIZED = {"BIT": 1, "TIME": 0, "TIMESTAMP": 0, "DATETIME": 0, "VECTOR": 2048}
-"""Types with one number, and what stands for it when it is left out."""
+"""Types with one number, and its default."""
 _STRINGS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"})
 """The types that have a character set."""
 TEXT_BYTES = {"tiny": 255, "": 65535, "medium": 16777215, "long": 4294967295}
@@ -35,7 +35,7 @@ _BINARY |= {"longtext": "longblob"}
 
 
 def data_type(c: Cursor) -> ColumnType:
-    """The type with its length, members, sign and character set. Raises NotParsed."""
+    """Parses the type with its length, members, sign and character set. Raises NotParsed."""
     if c.dialect.maxdb_mode:
         raise c.problem("the session's sql_mode gives types other meanings")
     made = (_oracle(c) if c.dialect.oracle_mode else None) or _base(c)
@@ -47,7 +47,7 @@ def data_type(c: Cursor) -> ColumnType:
 
 
 def _oracle(c: Cursor) -> ColumnType | None:
-    """The types that MariaDB's Oracle mode adds or gives another meaning; None for all others."""
+    """Parses types that MariaDB's Oracle mode adds or gives another meaning; returns None for all others."""
     if c.sees("BLOB", "("):
         return None
     word = c.takes_any("DATE", "BLOB", "CLOB", "NUMBER", "RAW", "VARCHAR2")
@@ -90,7 +90,7 @@ def _base(c: Cursor) -> ColumnType:
     if word in _PLAIN and not (word == "GEOMCOLLECTION" and c.dialect.mariadb):
         return ColumnType(_PLAIN[word])
     if word in _MARIADB and c.dialect.mariadb:
-        if c.sees("("):  # INET6(6): a length that counts for nothing
+        if c.sees("("):  # INET6(6): a length without effect
             c.parens()
         return ColumnType(_MARIADB[word])
     return _character(c, word)
@@ -142,7 +142,7 @@ def _length(c: Cursor) -> int | None:
 
 
 def _precision(c: Cursor) -> tuple[int | None, int | None]:
-    """(M,D), or nothing; a lone (M) is not for these types."""
+    """Parses (M,D), or nothing; a single (M) is not allowed for these types."""
     if not c.takes("("):
         return None, None
     length = c.number()
@@ -193,7 +193,7 @@ def _signs(c: Cursor, made: ColumnType) -> ColumnType:
 
 
 def charset_attributes(c: Cursor, made: ColumnType) -> ColumnType:
-    """CHARACTER SET, ASCII, UNICODE, BYTE and BINARY behind a type, in any order."""
+    """Parses CHARACTER SET, ASCII, UNICODE, BYTE and BINARY after a type, in any order."""
     while True:
         if c.takes("BINARY"):
             continue  # the set's _bin collation
@@ -214,7 +214,8 @@ def charset_attributes(c: Cursor, made: ColumnType) -> ColumnType:
 
 
 def charset_clause(c: Cursor) -> str:
-    """CHARACTER SET x or CHARSET x, with or without "="; "" for DEFAULT. Raises NotParsed for a set not known."""
+    """Parses CHARACTER SET x or CHARSET x, with or without "="; returns "" for DEFAULT. Raises NotParsed for an unknown
+    set."""
     if not c.takes("CHARSET"):
         c.takes_any("CHARACTER", "CHAR")
         c.expect("SET")
@@ -228,7 +229,8 @@ def charset_clause(c: Cursor) -> str:
 
 
 def collate_clause(c: Cursor) -> str:
-    """COLLATE x, with or without "=": its character set; "" for DEFAULT and names that fit several."""
+    """Parses COLLATE x, with or without "=", and returns its character set; "" for DEFAULT and names that fit
+    several."""
     c.expect("COLLATE")
     c.takes("=")
     if c.takes("DEFAULT"):
@@ -241,8 +243,8 @@ def collate_clause(c: Cursor) -> str:
 
 
 def make_column(column: ColumnDef, charset: str, dialect: Dialect) -> Column:
-    """The column as information_schema will show it in a table whose default character set is `charset`, "" when that
-    is not known. Raises NotParsed when something that is needed is not known."""
+    """Returns the column as information_schema will show it in a table whose default character set is `charset`, "" if
+    unknown. Raises NotParsed if a needed fact is unknown."""
     made, nullable = column.type, column.nullable
     auto_increment = column.auto_increment
     if made.kind == "serial":
@@ -288,7 +290,7 @@ def _charset(made: ColumnType, charset: str) -> str:
 
 
 def _settle(made: ColumnType, charset: str, dialect: Dialect) -> ColumnType:
-    """The type that the server really makes: binary character sets, texts by length, MariaDB's JSON."""
+    """Returns the type that the server really makes: binary character sets, texts by length, MariaDB's JSON."""
     if made.kind == "json" and dialect.mariadb:
         return replace(made, kind="longtext")
     if made.kind == "geomcollection" and (dialect.mariadb or dialect.version < 80000):
@@ -304,14 +306,14 @@ def _settle(made: ColumnType, charset: str, dialect: Dialect) -> ColumnType:
 
 
 def by_bytes(base: str, size: int) -> str:
-    """The smallest kind of "text" or "blob" that holds as many bytes."""
+    """Returns the smallest kind of "text" or "blob" that can store this many bytes."""
     return next((prefix for prefix, most in TEXT_BYTES.items() if size <= most), "long") + base
 
 
 def _members(made: ColumnType, charset: str) -> tuple[str, ...]:
-    """The members of an ENUM or SET as the server keeps them. Raises NotParsed."""
+    """Returns the members of an ENUM or SET as the server stores them. Raises NotParsed."""
     labels = made.labels
-    if charset == "binary":  # the bytes of the statement, and what they are in UTF-8 is what is shown of them
+    if charset == "binary":  # the server stores the statement's bytes, and shows them as UTF-8
         codec = CODECS.get(made.client_charset or "utf8mb4", "")
         try:
             return tuple(one.encode(codec).decode() if isinstance(one, str) else one.decode() for one in labels)
@@ -325,7 +327,7 @@ def _members(made: ColumnType, charset: str) -> tuple[str, ...]:
 
 
 def _encoded(labels: tuple[str, ...], charset: str) -> tuple[str, ...]:
-    """The members, if the column's character set has all of their characters: else the server keeps others."""
+    """Returns the members, if the column's character set has all of their characters: else the server stores others."""
     if all(label.isascii() for label in labels):
         return labels
     codec, known = CODECS.get(charset), single_byte_characters(charset)
@@ -351,7 +353,7 @@ def _column_length(made: ColumnType) -> int:
 
 
 def type_text(made: ColumnType, dialect: Dialect) -> str:
-    """The type as information_schema.COLUMNS prints it in COLUMN_TYPE."""
+    """Returns the type as information_schema.COLUMNS prints it in COLUMN_TYPE."""
     kind, length = made.kind, made.length
     text = kind
     if kind in _WIDTHS:
@@ -382,14 +384,14 @@ def _int_width(made: ColumnType, dialect: Dialect) -> str:
 
 
 def quoted(label: str) -> str:
-    """A member as COLUMN_TYPE has it between its quotes."""
+    """Returns a member as in COLUMN_TYPE, between its quotes."""
     for plain, escaped in (("\\", "\\\\"), ("\0", "\\0"), ("\n", "\\n"), ("\r", "\\r"), ("'", "''")):
         label = label.replace(plain, escaped)
     return label
 
 
 def parse_type(text: str, dialect: Dialect) -> ColumnType:
-    """The type from information_schema's COLUMN_TYPE. Raises NotParsed."""
+    """Parses information_schema's COLUMN_TYPE. Raises NotParsed."""
     plain = Dialect(dialect.mariadb, dialect.version)
     c = Cursor(tokenize(text, plain), plain, "")
     made = data_type(c)
