@@ -47,7 +47,7 @@ _LIMIT_SECONDS = 240.0
 _WINDOW = 16
 """Transactions that are written and unconfirmed: a tenth of a second of the stream. A chunk waits about this long, so
 more would delay the snapshot, and with fewer the stream would wait for the writer."""
-_TOLD = 0.002
+_REPORTED = 0.002
 _AT = re.compile(rb'"at_us":"?(\d+)')
 _SMALL = 1000
 """Maximum bytes of a message of the streamed table; those of the snapshot are larger."""
@@ -66,16 +66,16 @@ class _Writer:
 
     async def feed(self, status: DestinationStatus) -> None:
         """Makes the writer continue, so that the stream never reaches its end."""
-        told, before = 0, status.published.transactions
+        reported, before = 0, status.published.transactions
         while True:
             confirmed = status.published.transactions - before
-            if (due := _WINDOW - told + confirmed) > 0:
+            if (due := _WINDOW - reported + confirmed) > 0:
                 os.write(self.orders, b"." * due)
-                told += due
+                reported += due
             self.count()
             self.looks += 1
             self.starved += self.written <= confirmed
-            await asyncio.sleep(_TOLD)
+            await asyncio.sleep(_REPORTED)
 
     def count(self) -> None:
         """Counts what was written."""

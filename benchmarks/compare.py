@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.daemon import HERE, ROOT, Version
-from benchmarks.race import Entry, run, told
+from benchmarks.race import Entry, reported, run
 from benchmarks.report import Table
 
 FIGURES = {"rows_per_second": "rows_ratio", "cpu_us": "cpu_ratio", "memory_mb": "memory_ratio"}
@@ -65,7 +65,7 @@ def compare(chosen: Sequence[Entry], other: Version, ref: str, pairs: int) -> li
             figures = {}
             for version in sorted(sides, key=lambda one: (one is HERE) == bool(number % 2)):
                 name = f"{entry.name}, {sides[version]}"
-                told(number, pairs, name)
+                reported(number, pairs, name)
                 figures[version] = run(entry, version)
                 absolute.add(name, figures[version])
                 if not all(figures[version][key] for key in FIGURES):

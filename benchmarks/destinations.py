@@ -73,12 +73,12 @@ async def running(job: dict[str, Any], new_sink: Callable[[Lease], Sink] | None 
         state = StateSettings(path=Path(folder) / "state.db")
         wiring = Wiring(Settings(state=state, destinations={settings.name: settings}))
         await wiring.open()
-        parts = wiring.parts(settings)
+        dependencies = wiring.dependencies(settings)
         if new_sink is not None:
             made = new_sink
-            parts = replace(parts, new_sink=lambda lease, parking: made(lease))
+            dependencies = replace(dependencies, new_sink=lambda lease, parking: made(lease))
         status, stop = DestinationStatus("bench"), asyncio.Event()
-        destination = Destination(settings, DaemonSettings(), parts, status)
+        destination = Destination(settings, DaemonSettings(), dependencies, status)
         task = asyncio.create_task(destination.run(stop))
         try:
             yield Running(status, destination.operator, task)

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from benchmarks.daemon import Sample, running
-from benchmarks.race import EXACTLY_ONCE, KAFKA, Servers, Way, destination, told, topic
+from benchmarks.race import EXACTLY_ONCE, KAFKA, Servers, Way, destination, reported, topic
 from benchmarks.report import Table
 from benchmarks.workloads import SCHEMA, Filler, Workload
 from headrace.model import POS_SHIFT
@@ -37,7 +37,7 @@ def latency(servers: Servers, runs: int, seconds: float) -> Table:
     for run in range(runs):
         for number, (way, statements) in enumerate(ways):
             name = "at least once" if way is KAFKA else way.name
-            told(run, runs, f"latency, {name}")
+            reported(run, runs, f"latency, {name}")
             table.add(name, _latency(servers, f"steady{number}", way, statements, seconds))
     return table
 
@@ -105,7 +105,7 @@ def idle(servers: Servers, runs: int, seconds: float) -> Table:
     """Measures destinations that have nothing to do: CPU as a share of one core, and memory."""
     table = Table(f"{IDLE} idle destinations, {seconds:.0f} s")
     for number in range(runs):
-        told(number, runs, table.title)
+        reported(number, runs, table.title)
         with topic(servers) as name:
             made = {
                 f"{name}-{one}": destination(servers, name, rf"{SCHEMA}\.idle{one}", "latest", KAFKA)
@@ -127,7 +127,7 @@ def many(servers: Servers, workload: Workload, runs: int, seconds: float) -> Tab
     first is at its end or for some seconds."""
     table = Table(f"{MANY} destinations in catch-up, at most {seconds:.0f} s")
     for number in range(runs):
-        told(number, runs, table.title)
+        reported(number, runs, table.title)
         table.add("one process", _many(servers, workload, seconds))
     return table
 
@@ -171,7 +171,7 @@ def first_start(servers: Servers, runs: int, size: int) -> Table:
 
 def _start_at(servers: Servers, table: Table, name: str, workload: Workload, runs: int) -> None:
     for number in range(runs):
-        told(number, runs, f"first start, {name}")
+        reported(number, runs, f"first start, {name}")
         with topic(servers) as made:
             section = destination(servers, made, rf"{SCHEMA}\.{workload.table}", f"{workload.file}:4", KAFKA)
             sent, begun = _sent(servers), time.monotonic()

@@ -166,10 +166,10 @@ def race(chosen: list[Entry], runs: int) -> Table:
     beside = {one.yardstick: one for one in chosen if one.workload.name in yardstick.MOST_ROWS}
     for number in range(runs):
         for name, entry in beside.items():
-            told(number, runs, name)
+            reported(number, runs, name)
             table.add(name, yardstick.measure(entry.servers.source, entry.workload))
         for entry in chosen:
-            told(number, runs, entry.name)
+            reported(number, runs, entry.name)
             table.add(entry.name, run(entry))
     for entry in chosen:
         if entry.yardstick in table.rows:
@@ -179,7 +179,7 @@ def race(chosen: list[Entry], runs: int) -> Table:
     return table
 
 
-def told(number: int, runs: int, what: str) -> None:
+def reported(number: int, runs: int, what: str) -> None:
     """Reports what is measured now."""
     print(f"bench: run {number + 1} of {runs}: {what}", flush=True)
 

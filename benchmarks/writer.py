@@ -15,7 +15,7 @@ import pymysql
 _READ = 4096
 
 
-def _told() -> Iterator[None]:
+def _reported() -> Iterator[None]:
     """Yields once for each byte on standard input."""
     while orders := os.read(0, _READ):
         for _ in orders:
@@ -46,7 +46,7 @@ def main() -> None:
     connection = pymysql.connect(**job["connection"], autocommit=True)
     statements = cycle(job["statements"])
     with connection.cursor() as cursor:
-        for _ in _steadily(job["rate"]) if job["rate"] else _told():
+        for _ in _steadily(job["rate"]) if job["rate"] else _reported():
             cursor.execute(next(statements))
             os.write(1, b".")
     connection.close()

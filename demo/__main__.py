@@ -108,8 +108,8 @@ def kill_in_the_middle(pipeline: Pipeline, chance: random.Random) -> None:
     writer.join(60)
     if failures or writer.is_alive():
         raise DemoFailed(f"the changes to the tables failed: {failures or 'not done in 60 s'}")
-    told = ", ".join(f"{count} {kind}" for kind, count in done.items())
-    step(f"the changes went on without it: {told}")
+    reported = ", ".join(f"{count} {kind}" for kind, count in done.items())
+    step(f"the changes went on without it: {reported}")
     seconds = pipeline.start_daemon()
     step(f"headrace started again: it streams after {seconds:.1f} s from where it was")
 
@@ -120,8 +120,8 @@ def require_identical(pipeline: Pipeline, found: Comparison) -> None:
         lines = [f"    {line[:300]}" for line in found.differences[:10]]
         if len(found.differences) > len(lines):
             lines.append(f"    ... and {len(found.differences) - len(lines)} more")
-        told = f"{found.rows} rows, {found.documents} documents, {len(found.differences)} differences"
-        raise DemoFailed("\n".join([told, *lines, pipeline.consumer.tail()]))
+        reported = f"{found.rows} rows, {found.documents} documents, {len(found.differences)} differences"
+        raise DemoFailed("\n".join([reported, *lines, pipeline.consumer.tail()]))
 
 
 def run_steps(pipeline: Pipeline, name: str) -> Comparison:

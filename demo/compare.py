@@ -98,7 +98,9 @@ def compare(rows: Documents, documents: Documents) -> Comparison:
             found.differences.append(f"row {key} has no document: {row}")
         else:
             for column in [*row, *(name for name in document if name not in row)]:
-                told, stored = row.get(column, "(none)"), document.get(column, "(none)")
-                if told != stored or type(told) is not type(stored):
-                    found.differences.append(f"row {key}, {column}: {told!r} in the table, {stored!r} in the document")
+                reported, stored = row.get(column, "(none)"), document.get(column, "(none)")
+                if reported != stored or type(reported) is not type(stored):
+                    found.differences.append(
+                        f"row {key}, {column}: {reported!r} in the table, {stored!r} in the document"
+                    )
     return found

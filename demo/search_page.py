@@ -129,7 +129,7 @@ class SearchPage:
         return response
 
     async def _follow(self, request: web.Request, response: web.StreamResponse, text: str) -> None:
-        told = ""
+        reported = ""
         while not self._ended.is_set() and request.transport is not None and not request.transport.is_closing():
             try:
                 found = await asyncio.to_thread(search, self._cluster, text, SHOWN)
@@ -140,9 +140,9 @@ class SearchPage:
                 at, shown = time.monotonic(), {"total": found.total, "hits": [_shown(hit) for hit in found.hits]}
                 name, event = "", json.dumps(shown)
                 body = json.dumps({"at": at, **shown})
-            if event != told:
+            if event != reported:
                 await response.write(f"{name}data: {body}\n\n".encode())
-                told = event
+                reported = event
             await asyncio.sleep(POLL_SECONDS)
 
     async def _edit(self, request: web.Request) -> web.StreamResponse:

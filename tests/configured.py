@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.cli.wiring import ADAPTERS, new_format
-from headrace.destination.parts import Parts
+from headrace.destination.dependencies import Dependencies
 from headrace.mysql.source import MysqlSource
 from headrace.pipeline.projection import Projections
 from headrace.settings.daemon import DaemonSettings
@@ -23,9 +23,9 @@ def destination_of(raw: dict[str, Any]) -> DestinationSettings:
     return Loader(ADAPTERS, {}).make_destination(raw)
 
 
-def parts_of(config: DestinationSettings, *, store: Any = None, lock: Any = None, sink: Any = None) -> Parts:
+def parts_of(config: DestinationSettings, *, store: Any = None, lock: Any = None, sink: Any = None) -> Dependencies:
     """Parts of a destination with one sink for all its runs."""
     source = MysqlSource(config, DaemonSettings(node="test"), Projections(config).captures)
-    return Parts(
+    return Dependencies(
         store, lock, lambda: source, lambda: new_format(config), lambda _, __: sink, lambda: sink, lambda _: store
     )

@@ -15,8 +15,8 @@ from pymysql.constants import CLIENT, ER
 from headrace.model import Column, TableSchema
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import EventCursor
-from headrace.mysql.events.cutter import EventCutter
 from headrace.mysql.events.query_event import QueryEvent, parse_query
+from headrace.mysql.events.splitter import EventSplitter
 from headrace.mysql.events.table_map import TableMap
 from headrace.mysql.schema.fit import misfit
 from headrace.mysql.schema.history import SchemaHistory
@@ -179,13 +179,13 @@ class Replay:
         self.maps = 0
         self.statements: list[str] = []
         handlers = {2: self._on_query, 165: self._on_compressed, ev.TABLE_MAP: self._on_map}
-        self._cutter = EventCutter(self._cursor, handlers, other=lambda data, at, stop: None)
+        self._splitter = EventSplitter(self._cursor, handlers, other=lambda data, at, stop: None)
 
     def run(self) -> Replay:
         for chunk in packets(self._recorder.path):
             at, more = 0, True
             while more:
-                at, more = self._cutter.feed(chunk, at, lambda: False)
+                at, more = self._splitter.feed(chunk, at, lambda: False)
         self._compare(1 << 62)
         return self
 

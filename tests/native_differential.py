@@ -167,20 +167,20 @@ def outcome(
         history=history,
         options=options,
     )
-    told: list[Any] = []
-    decoder.cutter.eager = way.eager
+    reported: list[Any] = []
+    decoder.splitter.eager = way.eager
 
     def enough() -> bool:
         return way.eager and not decoder.transactions.in_group
 
     def take() -> None:
         for batch in builder.take(decoder.position(), 0.0):
-            told.append((batch.topic, batch.partition, batch.rows, batch.size, batch.commit_time_us, batch.barrier))
-            told.extend(zip(batch.values, batch.headers, batch.keys or [None] * len(batch.values), strict=True))
+            reported.append((batch.topic, batch.partition, batch.rows, batch.size, batch.commit_time_us, batch.barrier))
+            reported.extend(zip(batch.values, batch.headers, batch.keys or [None] * len(batch.values), strict=True))
             totals: dict[tuple[str, str], TableRows] = {}
             for one in batch.tables:
                 totals.setdefault((one.schema, one.table), TableRows(one.schema, one.table)).add(one)
-            told.append(sorted((*name, of.inserted, of.updated, of.deleted) for name, of in totals.items()))
+            reported.append(sorted((*name, of.inserted, of.updated, of.deleted) for name, of in totals.items()))
 
     try:
         rest, at, turn = b"", 0, 0
@@ -195,27 +195,29 @@ def outcome(
                     builder.native.now_ms = builder._now_ms
                 done, more = decoder.feed(rest, done, enough)
                 between = ("between", str(decoder.position().to_dict()))
-                if enough() and between not in told[-1:]:
-                    told.append(between)
+                if enough() and between not in reported[-1:]:
+                    reported.append(between)
                 if decoder.described.wanted is not None:
                     decoder.described.learned("it was never read")
                     more = True
             rest = rest[done:]
             if positions is not None:
                 positions.append(decoder.position())
-            told.append((str(decoder.position().to_dict()), decoder.cutter.events, decoder.transactions.count))
+            reported.append((str(decoder.position().to_dict()), decoder.splitter.events, decoder.transactions.count))
             if way.takes and not turn % way.takes:
                 take()
-        told.append(decoder.cutter.need)
+        reported.append(decoder.splitter.need)
     except HeadraceError as error:
-        told.append(("error", str(error), error.remedy, decoder.cutter.whole))
+        reported.append(("error", str(error), error.remedy, decoder.splitter.whole))
     cursor = decoder.cursor
-    told.append((str(decoder.position().to_dict()), cursor.file, cursor.end, cursor.start, decoder.transactions.count))
+    reported.append(
+        (str(decoder.position().to_dict()), cursor.file, cursor.end, cursor.start, decoder.transactions.count)
+    )
     take()
     if positions is not None:
         positions.append(decoder.position())
     decoder.close()
-    return told
+    return reported
 
 
 def events_of(data: bytes) -> Iterator[tuple[int, int, int]]:

@@ -30,7 +30,7 @@ class Secured:
     """The broker's addresses by listener, and what clients need."""
 
     def __init__(self, kafka: Any, folder: Path, authority: Authority) -> None:
-        self._ports = {name: told for name, (_, told) in kafka.brokers[0].listeners.items()}
+        self._ports = {name: reported for name, (_, reported) in kafka.brokers[0].listeners.items()}
         self.plain: str = kafka.bootstrap_servers
         self.authority, self.folder = authority, folder
 

@@ -13,8 +13,8 @@ from headrace.cluster.watchdog import Cover, Watchdog
 from headrace.destination.assembly import Hangs, assemble
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.control import Control
+from headrace.destination.dependencies import Context
 from headrace.destination.outage import SinkOutage, Unconfirmed
-from headrace.destination.parts import Context
 from headrace.destination.publisher import Publisher
 from headrace.destination.run import Lasting
 from headrace.destination.status import DestinationStatus
@@ -27,7 +27,7 @@ from headrace.mysql.opening import Dump as MysqlDump
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.table_schemas import TableSchemas
 from headrace.mysql.wire.connection import Server
-from headrace.ports.source import OpenSource, Place, Receiver
+from headrace.ports.source import LogPosition, OpenSource, Receiver
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
 from tests.configured import destination_of, parts_of
@@ -179,7 +179,7 @@ class HeldSink:
         return [dict(headers)["headrace-id"].decode() for batch in self.batches for headers in batch.headers]
 
 
-class Beats:
+class Heartbeats:
     """A second connection that writes nothing and says where the source's binlog ends."""
 
     def __init__(self, end: tuple[str, int] | Exception = ("b.000001", 0)) -> None:
@@ -194,11 +194,11 @@ class Beats:
     async def run(self) -> None:
         await asyncio.Event().wait()
 
-    async def end(self) -> Place:
+    async def end(self) -> LogPosition:
         self.asked += 1
         if isinstance(self.binlog_end, Exception):
             raise self.binlog_end
-        return Place(*self.binlog_end)
+        return LogPosition(*self.binlog_end)
 
 
 class NoConnection:
@@ -239,7 +239,7 @@ class Run:
     def __init__(self, store: Any, guard: Any, *steps: Step, sink: HeldSink | None = None, **more: Any) -> None:
         self.config = more.pop("config", None) or settings()
         self.daemon = more.pop("daemon", None) or daemon_settings()
-        self.companion = more.pop("companion", None) or Beats()
+        self.companion = more.pop("companion", None) or Heartbeats()
         self.reopened: list[MysqlDump | Exception] = more.pop("reopened", [])
         self.asked: list[Position] = []
         self.sink, self.unconfirmed, self.status = sink or HeldSink(), Unconfirmed(), DestinationStatus("shop")

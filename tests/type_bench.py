@@ -47,17 +47,17 @@ class Bench:
         for statement in statements:
             self.cursor.execute(statement)
 
-    def known(self, *, told: bool = False) -> Known | None:
-        """The table as declared, where the decoder has to be `told` or the binlog describes nothing."""
-        told = told or not self.describes
-        return {("types", "t"): declared(self.cursor, "types", "t")} if told else None
+    def known(self, *, reported: bool = False) -> Known | None:
+        """The table as declared, where the decoder has to be `reported` or the binlog describes nothing."""
+        reported = reported or not self.describes
+        return {("types", "t"): declared(self.cursor, "types", "t")} if reported else None
 
     def compare(
-        self, columns: Columns, *, extra: str = "", told: bool = False, defaults: str = "", inserts: bool = False
+        self, columns: Columns, *, extra: str = "", reported: bool = False, defaults: str = "", inserts: bool = False
     ) -> None:
         """Makes a table of these columns, `id` before them and a NULL row at its end; inserts, updates and deletes
-        rows, or only `inserts` them, and compares. Without `told` the decoder knows only what the binlog says, where it
-        says something."""
+        rows, or only `inserts` them, and compares. Without `reported` the decoder knows only what the binlog says,
+        where it says something."""
         made = [f"c{i} {kind}" for i, kind in enumerate(columns)]
         self.run("DROP TABLE IF EXISTS t")
         path = new_file(self.server, self.cursor)
@@ -77,7 +77,7 @@ class Bench:
         table = declared(self.cursor, "types", "t")
         expected = select(self.cursor, table, mariadb=self.mariadb)
         new_file(self.server, self.cursor)
-        changes = decode(path, schema="types", known=self.known(told=told))
+        changes = decode(path, schema="types", known=self.known(reported=reported))
         assert changes
         got = image(changes, table)
         assert got.keys() == expected.keys()
@@ -92,7 +92,7 @@ class Bench:
             for i, value in enumerate(values):
                 # by its text, in which 1 is not 1.0 and 0.0 not -0.0
                 assert repr(read[number][i]) == repr(value), f"{kinds[i]}, row {number}, read from the table"
-        if self.describes and not told:
+        if self.describes and not reported:
             for column, known in zip(changes[0].schema.columns, table.columns, strict=True):
                 assert (column.name, column.unsigned, column.nullable) == (known.name, known.unsigned, known.nullable)
                 assert (column.labels, column.sql_type) == (known.labels, known.sql_type), known.mysql_type

@@ -15,7 +15,7 @@ from headrace_common.references import Expander
 from headrace_common.section import Section
 
 ModelT = TypeVar("ModelT", bound=Section)
-Tell = Callable[[str, str], object]
+ReportProblem = Callable[[str, str], object]
 """Takes a problem: the key, and a sentence."""
 Siblings = Callable[[str], str]
 """Returns why a section does not know a key; "" if no other choice of it would."""
@@ -39,7 +39,7 @@ def read_toml(file: Path, problems: list[str]) -> dict[str, Any] | None:
 
 def expanded(
     file: Path, raw: dict[str, Any], env: Mapping[str, str], problems: list[str], secrets: Path
-) -> tuple[dict[str, Any], Tell, Tell]:
+) -> tuple[dict[str, Any], ReportProblem, ReportProblem]:
     """Returns `raw` with its references filled in, a function for problems of a key, and one for problems of a value:
     the latter ignores a key whose reference could not be filled in. `secrets` is the folder of credentials for a
     process without credentials of systemd."""
@@ -49,12 +49,12 @@ def expanded(
         bad_keys.add(key)
         problems.append(f"{file}: {key}: {sentence}")
 
-    def tell(key: str, sentence: str) -> None:
+    def report_value(key: str, sentence: str) -> None:
         if key not in bad_keys:  # its value is missing, so the model's errors about it are noise
             problems.append(f"{file}: {key}: {sentence}" if key else f"{file}: {sentence}")
 
     try:
-        return Expander(env, report, secrets).expand(raw), report, tell
+        return Expander(env, report, secrets).expand(raw), report, report_value
     except RecursionError:
         problems.append(f"{file}: nested too deep")
         return {}, report, lambda _, __: None
@@ -73,18 +73,20 @@ def read_section(
     raw, before = read_toml(file, problems), len(problems)
     if raw is None:
         return None
-    values, _, tell = expanded(file, raw, env, problems, secrets or secrets_beside(file))
-    made = validated(values, model, tell)
+    values, _, report_value = expanded(file, raw, env, problems, secrets or secrets_beside(file))
+    made = validated(values, model, report_value)
     return made if len(problems) == before else None
 
 
-def validated(raw: dict[str, Any], model: type[ModelT], tell: Tell, why: Siblings | None = None) -> ModelT | None:
+def validated(
+    raw: dict[str, Any], model: type[ModelT], report_value: ReportProblem, why: Siblings | None = None
+) -> ModelT | None:
     """Returns `raw` as a model; None if it has problems, all of which are reported."""
     try:
         return model.model_validate(raw)
     except ValidationError as error:
         for detail in error.errors(include_url=False, include_context=False, include_input=False):
-            tell(*_sentence(detail, model, why))
+            report_value(*_sentence(detail, model, why))
         return None
 
 

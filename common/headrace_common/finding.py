@@ -28,12 +28,12 @@ class Finding:
     sql: tuple[str, ...] = ()
 
     @property
-    def mends(self) -> str:
+    def fixes(self) -> str:
         """Returns statements and remedy as one text; "" if nothing must be fixed."""
         return " ".join(filter(None, (*self.sql, self.remedy)))
 
     def __str__(self) -> str:
-        return f"{self.sentence} -> {self.mends}" if self.mends else self.sentence
+        return f"{self.sentence} -> {self.fixes}" if self.fixes else self.sentence
 
 
 def ok(name: str, sentence: str) -> Finding:

@@ -52,7 +52,7 @@ class HeadraceError(Exception):
         """Returns where the manual says more."""
         return _MANUAL + (self.section or self.reason)
 
-    def told(self, destination: str = "") -> str:
+    def operator_text(self, destination: str = "") -> str:
         """Returns the text for the operator of this destination, with the section of the manual at its end."""
         return guided(named(str(self), destination), self.section or self.reason)
 

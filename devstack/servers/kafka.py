@@ -83,7 +83,7 @@ class Broker(Server):
             "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{self.host}:{self.controller_port}"
             + "".join(f",{name}://{self.host}:{port}" for name, (port, _) in more),
             "advertised.listeners": f"PLAINTEXT://{self.address}"
-            + "".join(f",{name}://{self.host}:{told}" for name, (_, told) in more),
+            + "".join(f",{name}://{self.host}:{reported}" for name, (_, reported) in more),
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
             + "".join(f",{name}:PLAINTEXT" for name, _ in more),

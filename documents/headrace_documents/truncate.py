@@ -212,7 +212,7 @@ class Truncator:
         for page in self._pages(truncation.target, query, source=False):
             count += len(page)
             self._delete(truncation.target, page, truncation, [TOMBSTONE if self._tombstones else None] * len(page))
-        self._tell(truncation.target, truncation, count)
+        self._report(truncation.target, truncation, count)
 
     def rows(self, truncation: Truncation, tree: JoinTree) -> Iterator[Touched]:
         """Does the same for rows that are kept for joins; yields what they affected, once they are gone.
@@ -231,7 +231,7 @@ class Truncator:
             self._delete(tree.rows_index, page, truncation, left)
             for row in rows:
                 yield from row.touched()
-        self._tell(tree.rows_index, truncation, count)
+        self._report(tree.rows_index, truncation, count)
 
     def sweep(self, truncation: Truncation, tree: JoinTree) -> None:
         """Deletes the rest of rows(), once all that it yielded is composed. Raises BulkError."""
@@ -276,5 +276,5 @@ class Truncator:
                 f"documents of {truncation.table}, which was emptied, can't be deleted: {rejected[0].reason}"
             )
 
-    def _tell(self, index: str, truncation: Truncation, count: int) -> None:
+    def _report(self, index: str, truncation: Truncation, count: int) -> None:
         log.info("a table was emptied: its documents are gone", table=truncation.table, index=index, documents=count)

@@ -75,12 +75,12 @@ async def test_poison_is_retried_then_a_dead_letter_then_sent_again_and_stays_fo
 
     found = {letter["id"]: letter for letter in letters(line)}
     assert found.keys() == {"refused", "garbage"}
-    told = found["refused"]
-    assert (told["state"], told["attempts"], told["resends"]) == ("NEEDS_OPERATOR", 12, 2)
-    assert (told["table"], told["key"]) == (f"shop.{table}", "2")
-    assert (told["exchange"], told["routing_key"]) == (f"x.{table}", "shop.t")
-    assert "Elasticsearch refuses row 0: 400 document_pars" in told["reason"]
-    assert told["time"] < told["last"]
+    reported = found["refused"]
+    assert (reported["state"], reported["attempts"], reported["resends"]) == ("NEEDS_OPERATOR", 12, 2)
+    assert (reported["table"], reported["key"]) == (f"shop.{table}", "2")
+    assert (reported["exchange"], reported["routing_key"]) == (f"x.{table}", "shop.t")
+    assert "Elasticsearch refuses row 0: 400 document_pars" in reported["reason"]
+    assert reported["time"] < reported["last"]
     done = line.command("dead-letters", "show", "refused", "--json")
     whole = json.loads(done.stdout)
     assert (json.loads(whole["body"])["_pos"], whole["headers"]["headrace-id"]) == (str(START + 10), "refused")

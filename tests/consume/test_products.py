@@ -137,23 +137,23 @@ def test_a_type_of_the_other_product_is_told_before_anything_is_made(desk: Desk)
     index = IndexSettings.model_validate(
         {"name": desk.index, "tables": r"shop\.t", "fields": {"tags": {"column": "name", "type": other}}}
     )
-    told = f"{desk.cluster.product} has no mapping type {other}; it has {own}"
+    reported = f"{desk.cluster.product} has no mapping type {other}; it has {own}"
     with pytest.raises(SettingsError) as caught:
         elastic.check(desk.settings(), [index])
-    assert str(caught.value) == f"[[index]] {desk.index}: field tags: {told}"
+    assert str(caught.value) == f"[[index]] {desk.index}: field tags: {reported}"
     message = rows(change("t", 10, "INSERT", row(1)))
     [plan] = Indexes([index], tombstones=False).plans(message)
     writer = desk.writer()
     writer.indexes.declare(plan.target, plan.settings, plan.properties)
     [refused] = writer.write(plan.actions(message))
-    assert refused.reason == f"index {desk.index} can't be made as it is declared: field tags: {told}"
+    assert refused.reason == f"index {desk.index} can't be made as it is declared: field tags: {reported}"
     assert not desk.cluster.exists(desk.index)
     # A field that is added to an index that is there already is looked at too.
     desk.cluster.create_index(desk.index, {"settings": {"index.gc_deletes": "1h"}})
     writer = desk.writer()
     writer.indexes.declare(plan.target, plan.settings, plan.properties)
     [refused] = writer.write(plan.actions(message))
-    assert told in refused.reason
+    assert reported in refused.reason
     assert "properties" not in desk.cluster.mappings(desk.index)[desk.index]
 
 

@@ -241,14 +241,14 @@ def test_a_declaration_that_does_not_fit_the_table_makes_no_index(desk: Desk) ->
 def test_an_index_that_is_declared_wrongly_stops_the_consumer_and_makes_no_dead_letter(desk: Desk) -> None:
     value = change(desk.name, 1, "INSERT", row(1))
     index = {"name": f"shop.{desk.name}", "tables": [rf"shop\.{desk.name}"]}
-    told = "analyzer \\[smartcnn\\] has not been configured"
-    with pytest.raises(IndexRefused, match=rf"index shop\.{desk.name} can't be made as \[\[index\]\] .*{told}"):
+    reported = "analyzer \\[smartcnn\\] has not been configured"
+    with pytest.raises(IndexRefused, match=rf"index shop\.{desk.name} can't be made as \[\[index\]\] .*{reported}"):
         desk.work(value, declares=[{**index, "analyzer": "smartcnn"}])
     with pytest.raises(IndexRefused, match=r"as \[elasticsearch\] has it: .*unknown setting"):
         desk.work(value, settings={"index.number_of_shard": 1})
     assert desk.work(value, declares=[index]) == []
     # A field that is added to an index that is there already.
-    with pytest.raises(IndexRefused, match=told):
+    with pytest.raises(IndexRefused, match=reported):
         desk.work(
             value, declares=[{**index, "fields": {"more": {"column": "name", "mapping": {"analyzer": "smartcnn"}}}}]
         )

@@ -87,7 +87,7 @@ async def test_rows_of_a_server_reach_the_toy_sink_in_the_toy_format_and_another
         await wiring.open()
         status, stop = DestinationStatus("shop"), asyncio.Event()
         destination = settings.destinations["shop"]
-        actor = Destination(destination, settings.daemon, wiring.parts(destination), status)
+        actor = Destination(destination, settings.daemon, wiring.dependencies(destination), status)
         running.append((wiring, actor, status, stop, asyncio.create_task(actor.run(stop))))
         expected = State.STREAMING if node == "one" else State.STANDBY
         await until(lambda status=status, expected=expected: status.state is expected)

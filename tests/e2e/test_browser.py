@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.server, pytest.mark.long]
 PHRASE = "家庭保洁"
 HOSTILE = "家庭保洁<img src=x onerror=document.title='hurt'>"
 NAMES = "[...document.querySelectorAll('#hits h2')].map((one) => one.textContent)"
-TOLD = "document.getElementById('status').textContent"
+REPORTED = "document.getElementById('status').textContent"
 PICTURE = "HEADRACE_PICTURE"
 """A variable of the environment that names a file: docs/images/demo-search.png is made with it."""
 
@@ -64,15 +64,17 @@ async def test_what_is_typed_is_found_and_what_is_edited_is_seen_to_change(fille
             await page.go(served.url)
             await page.eventually("document.querySelectorAll('#hits > li').length === 20")
             await page.type(PHRASE)  # the field has the focus
-            await page.eventually(f"{TOLD} === '' && document.querySelector('#hits mark')?.textContent === '{PHRASE}'")
+            await page.eventually(
+                f"{REPORTED} === '' && document.querySelector('#hits mark')?.textContent === '{PHRASE}'"
+            )
             assert set(await page.value(NAMES)) == {"家庭保洁", "家庭保洁(四小时)"}
             assert await page.value("document.querySelectorAll('#hits h2 mark').length") == 20
 
             await open_form(page)
             await fill_in(page, "price", "66.60")
             await page.press("Enter", 13, "\r")
-            told = await page.eventually(f"{TOLD}.includes('after the commit') && {TOLD}")
-            assert told.startswith("The hit has changed ")
+            reported = await page.eventually(f"{REPORTED}.includes('after the commit') && {REPORTED}")
+            assert reported.startswith("The hit has changed ")
             first = "document.querySelector('#hits li:first-child').innerText"
             assert "66.60 元/" in await page.value(first)
             assert "s after the commit" in await page.value(first)

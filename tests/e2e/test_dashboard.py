@@ -47,7 +47,7 @@ def ask(url: str, path: str, **parameters: str) -> Any:
         return json.load(answer)["data"]
 
 
-def told(url: str) -> dict[str, str]:
+def reported(url: str) -> dict[str, str]:
     """The state of each alert."""
     groups = ask(url, "rules")["groups"]
     return {rule["name"]: rule["state"] for group in groups for rule in group["rules"]}
@@ -91,20 +91,20 @@ async def test_each_panel_has_data_of_a_real_daemon_and_an_outage_fires_its_aler
         def write_until(condition: Callable[[], bool], limit: float) -> None:
             deadline = time.monotonic() + limit
             while not condition():
-                assert time.monotonic() < deadline, told(prometheus.url)
+                assert time.monotonic() < deadline, reported(prometheus.url)
                 with writer.cursor() as cursor:
                     cursor.execute(rows)
                 time.sleep(0.02)  # the rate of the writer
 
         write_until(lambda: time.time() - begun > 30, 60)
         cluster.kill()
-        write_until(lambda: told(prometheus.url)["HeadraceNotHealthy"] == "firing", 240)
+        write_until(lambda: reported(prometheus.url)["HeadraceNotHealthy"] == "firing", 240)
         groups = ask(prometheus.url, "rules")["groups"]
         grow(120)
         cluster.start()
         process.wait_state("shop", "STREAMING", 60)
         eventually(lambda: asked('headrace_backlog_eta_seconds{destination="shop"} > 0'), 120)
-        write_until(lambda: told(prometheus.url)["HeadraceNotHealthy"] == "inactive", 60)
+        write_until(lambda: reported(prometheus.url)["HeadraceNotHealthy"] == "inactive", 60)
         write_until(lambda: process.health()[1]["destinations"]["shop"]["lag_seconds"] < 5, 60)
     firing = [rule for group in groups for rule in group["rules"] if rule["state"] == "firing"]
     assert "shop" in firing[0]["alerts"][0]["annotations"]["summary"]

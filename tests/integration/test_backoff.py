@@ -54,7 +54,7 @@ async def test_a_source_that_was_away_for_three_seconds_does_not_wait_out_a_long
         wiring = Wiring(settings)
 
         def actor(destination: DestinationSettings, status: DestinationStatus) -> Destination:
-            return Destination(destination, settings.daemon, wiring.parts(destination), status)
+            return Destination(destination, settings.daemon, wiring.dependencies(destination), status)
 
         boss = Supervisor(settings, actor, policy=Patient())
         await wiring.open()

@@ -200,10 +200,10 @@ async def test_a_position_that_is_purged_soon_or_was_is_told(stack: Stack) -> No
             server.sql("FLUSH BINARY LOGS; CREATE DATABASE later; FLUSH BINARY LOGS")
             server.sql("SET GLOBAL binlog_expire_logs_seconds = 3")
 
-            async def is_told(server: Any = server, stored: Wanted = stored) -> bool:
+            async def is_reported(server: Any = server, stored: Wanted = stored) -> bool:
                 return (await look(server, wanted=stored))["retention"].level is not Level.OK
 
-            await until(is_told)
+            await until(is_reported)
             found = (await look(server, wanted=stored))["retention"]
             assert found.level is Level.WARNING
             assert "the source may purge the binlog of our position" in found.sentence
@@ -270,9 +270,9 @@ def test_a_start_that_lacks_select_asks_for_the_captured_schemas_alone(
         if known:
             server.sql("SET GLOBAL binlog_row_metadata = 'MINIMAL'")
         process = daemon(one=text).start()
-        told = process.wait_state("one", "FAILED")["message"]
-        assert "GRANT SELECT ON `shop`.* TO 'blind'@'%';" in told
-        assert "SELECT ON *.*" not in told
+        reported = process.wait_state("one", "FAILED")["message"]
+        assert "GRANT SELECT ON `shop`.* TO 'blind'@'%';" in reported
+        assert "SELECT ON *.*" not in reported
     finally:
         server.sql("DROP USER blind@'%'" + ("; SET GLOBAL binlog_row_metadata = 'FULL'" if known else ""))
 
@@ -286,9 +286,9 @@ def test_what_check_prints_as_sql_mends_all_of_it(
     process = daemon(one=text, two=text)
     try:
         status, printed = process.command("check", "--json")
-        told = json.loads(printed)
-        assert (status, told["summary"]["wrong"] > 0) == (1, True)
-        blind = [one for one in told["findings"] if one["name"] == "rules" and one["destination"] == "one"]
+        reported = json.loads(printed)
+        assert (status, reported["summary"]["wrong"] > 0) == (1, True)
+        blind = [one for one in reported["findings"] if one["name"] == "rules" and one["destination"] == "one"]
         assert [one["sentence"] for one in blind] == [
             "not looked at, because the account may not read the captured tables"
         ]

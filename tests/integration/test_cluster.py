@@ -423,8 +423,8 @@ def test_a_reload_takes_over_in_place_and_a_destination_that_is_removed_gives_it
     headrace, shop = one.folder / "headrace.toml", one.folder / "destinations" / "shop.toml"
     headrace.write_text(headrace.read_text().replace(f'"{SESSION}s"', '"5s"'))
     os.kill(one.pid, signal.SIGHUP)
-    told = f'"keys": ["{service.kind}"], "event": "headrace.toml has changed; that needs a restart of the daemon"'
-    eventually(lambda: told in one.log.read_text(), explain=lambda: one.log.read_text()[-2000:])
+    reported = f'"keys": ["{service.kind}"], "event": "headrace.toml has changed; that needs a restart of the daemon"'
+    eventually(lambda: reported in one.log.read_text(), explain=lambda: one.log.read_text()[-2000:])
     two_shop = two.folder / "destinations" / "shop.toml"
     two_shop.write_text(two_shop.read_text() + "\n[message]\nrows_per_message = 1\n")
     os.kill(two.pid, signal.SIGHUP)  # who stands by is set up anew, and stands by again

@@ -195,18 +195,18 @@ def test_what_a_change_does_decides_whether_it_is_published(
         "INSERT INTO t VALUES (9, 'z', 0)",
     )
 
-    def told(path: Path, count: int) -> list[tuple[str, list[str]]]:
+    def reported(path: Path, count: int) -> list[tuple[str, list[str]]]:
         return [(m["type"], [row["id"] for row in m["data"] or ()]) for m in lines(process, path, count)]
 
     both = ["1", "2"]
-    assert told(kept, 5) == [
+    assert reported(kept, 5) == [
         ("CREATE", []),
         ("INSERT", both),
         ("UPDATE", both),
         ("UPDATE", both),
         ("INSERT", ["9"]),
     ]
-    assert told(changed, 7) == [
+    assert reported(changed, 7) == [
         ("CREATE", []),
         ("QUERY", []),
         ("INSERT", both),
@@ -379,10 +379,10 @@ def test_a_unique_key_stands_in_for_a_missing_primary_key_with_and_without_metad
             "INSERT INTO t VALUES (16, 17, 18)",
         )
         keys = [["b", "a"], ["a"], ["n"], ["b"], None, ["n"]]
-        told = [m["pkNames"] for m in lines(process, canal, 13) if m["type"] == "INSERT"]
-        assert told == keys
-        told = [m["pkNames"] for m in lines(process, compat, 13) if m["type"] == "INSERT"]
-        assert told == [None, None, None, None, None, ["n"]]
+        reported = [m["pkNames"] for m in lines(process, canal, 13) if m["type"] == "INSERT"]
+        assert reported == keys
+        reported = [m["pkNames"] for m in lines(process, compat, 13) if m["type"] == "INSERT"]
+        assert reported == [None, None, None, None, None, ["n"]]
         rows = records(kafka, schema, 6)
         named = [list(json.loads(record.key)["payload"]) if record.key else None for record in rows]
         assert named == keys

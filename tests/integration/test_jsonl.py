@@ -93,5 +93,5 @@ def test_statements_and_marks_stand_between_the_rows_whatever_their_topics(
         execute(f"INSERT INTO t VALUES ({number})", "TRUNCATE TABLE t")
         wanted += ["BEGIN", number, "END", "TRUNCATE TABLE t"]
     eventually(lambda: len(read_messages(out)) > len(wanted), 30, process.log.read_text)
-    told = [m.get("status") or m.get("ddl") or m["after"]["id"] for m in read_messages(out)]
-    assert told[1:] == wanted
+    reported = [m.get("status") or m.get("ddl") or m["after"]["id"] for m in read_messages(out)]
+    assert reported[1:] == wanted

@@ -113,7 +113,7 @@ request_timeout = "5s"
     execute("INSERT INTO t VALUES (3, 3)")
     status = process.wait(schema, lambda s: s["state"] == "POSITION_LOST", 90)
     assert f"state-{schema}" in status["message"]
-    told = process.log.read_text()
-    assert "did not confirm messages for topic" not in told
-    assert f"the state topic state-{schema} is gone" in told
+    reported = process.log.read_text()
+    assert "did not confirm messages for topic" not in reported
+    assert f"the state topic state-{schema} is gone" in reported
     assert process.terminate() == 0

@@ -113,7 +113,7 @@ async def test_a_broker_that_is_away_is_named_and_told_once_a_minute_and_publish
     try:
         process.wait("shop", lambda status: status["rows"] > 20)
         cluster.kill()
-        away, told = time.monotonic(), len(process.log.read_text().splitlines())
+        away, reported = time.monotonic(), len(process.log.read_text().splitlines())
         status = process.wait("shop", lambda status: "sink" in status["reason"], 10)
         assert address in status["message"]
         assert "can't be reached" in status["message"]
@@ -123,7 +123,7 @@ async def test_a_broker_that_is_away_is_named_and_told_once_a_minute_and_publish
             assert gone - 1 < lag < gone + 2
         before = process.health()[1]["destinations"]["shop"]
         assert before["publishing_lag_seconds"] > seconds - 3
-        said = process.log.read_text().splitlines()[told:]
+        said = process.log.read_text().splitlines()[reported:]
         assert len(said) <= 6 * (1 + seconds // 60), "\n".join(said)
         outage = lines(process, "the sink confirms nothing")
         assert [one["destination"] for one in outage] == ["shop"] * (1 + seconds // 62)

@@ -184,24 +184,24 @@ async def test_copies_that_do_not_fit_min_insync_replicas_are_told(stack: Stack)
 
         found: list[Finding] = []
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             found[:] = await look(topic)
             return bool(found)
 
-        await once.until(is_told)
-        (told,) = found
-        return told
+        await once.until(is_reported)
+        (reported,) = found
+        return reported
 
     try:
         well = [once.new_name(), once.new_name()]
         for copies, topic in enumerate(well, 1):
             await once.make_topic(address, topic, 1, copies, min_insync_replicas=str(copies))
-        told = await finding(1, 2)
-        assert told.level is Level.WRONG
-        assert "is 2, and it has 1 copy: the brokers confirm no message" in told.sentence
-        told = await finding(2, 1)
-        assert told.level is Level.WARNING
-        assert "is 1 with 2 copies" in told.sentence
+        reported = await finding(1, 2)
+        assert reported.level is Level.WRONG
+        assert "is 2, and it has 1 copy: the brokers confirm no message" in reported.sentence
+        reported = await finding(2, 1)
+        assert reported.level is Level.WARNING
+        assert "is 1 with 2 copies" in reported.sentence
         assert [await look(topic) for topic in well] == [[], []]
     finally:
         cluster.kill()

@@ -48,8 +48,8 @@ def metrics(process: DaemonProcess) -> str:
 def failures(process: DaemonProcess) -> dict[str, str]:
     """The state of each destination whose failure the log tells."""
     lines = process.log.read_text().rpartition("\n")[0].splitlines()  # without one that is being written
-    told = [entry for entry in map(json.loads, lines) if entry["event"] == "destination failed"]
-    return {entry["destination"]: entry["state"] for entry in told}
+    reported = [entry for entry in map(json.loads, lines) if entry["event"] == "destination failed"]
+    return {entry["destination"]: entry["state"] for entry in reported}
 
 
 def test_packets_dropped_in_silence_are_noticed_within_fifteen_seconds_by_default(

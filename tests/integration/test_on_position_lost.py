@@ -19,7 +19,7 @@ from tests.support import DaemonProcess, destination_toml, eventually, read_json
 pytestmark = pytest.mark.server
 
 Make = Callable[..., DaemonProcess]
-NO_BEATS = "[heartbeat]\nenabled = false"
+NO_HEARTBEATS = "[heartbeat]\nenabled = false"
 
 
 def jsonl(path: Path) -> str:
@@ -57,7 +57,7 @@ def server(purging: Any) -> Any:
 
 def stopped_behind(server: Any, daemon: Make, out: Path, policy: str) -> DaemonProcess:
     """A daemon that has published row 1 and was stopped; afterwards came rows 2, 3 and 4, in a file each."""
-    text = destination_toml(server, "shop", jsonl(out), source=f'on_position_lost = "{policy}"', more=NO_BEATS)
+    text = destination_toml(server, "shop", jsonl(out), source=f'on_position_lost = "{policy}"', more=NO_HEARTBEATS)
     process = daemon(shop=text).start()
     process.wait_state("shop", "STREAMING")
     server.sql("INSERT INTO shop.t VALUES (1, 'a')")
@@ -142,7 +142,9 @@ def test_a_purge_in_the_midst_of_a_snapshot_begins_it_anew_where_it_is_needed(
     out = tmp_path / "out.jsonl"
     rows = ",".join(f"({number}, 'a')" for number in range(10, 3000))
     server.sql(f"INSERT INTO shop.t VALUES {rows}")
-    text = destination_toml(server, "shop", jsonl(out), snapshot="when_needed", source=slowly(1_500), more=NO_BEATS)
+    text = destination_toml(
+        server, "shop", jsonl(out), snapshot="when_needed", source=slowly(1_500), more=NO_HEARTBEATS
+    )
     process = daemon(shop=text).start()
     process.wait("shop", reading(1_000))
     process.kill()

@@ -314,7 +314,7 @@ async def test_another_daemon_goes_on_with_what_the_first_had_parked(
 
 
 @pytest.mark.parametrize(
-    ("settings", "parked", "told"),
+    ("settings", "parked", "reported"),
     [
         ('[zookeeper]\nhosts = "127.0.0.1:1"', "", 'store = "mysql"'),
         ("", 'host = "127.0.0.1"', "host: has no meaning with store"),
@@ -322,7 +322,7 @@ async def test_another_daemon_goes_on_with_what_the_first_had_parked(
     ],
 )
 def test_a_store_that_does_not_go_with_the_rest_is_refused(
-    mysql: Any, rabbitmq: Any, schema: str, daemon: Make, settings: str, parked: str, told: str
+    mysql: Any, rabbitmq: Any, schema: str, daemon: Make, settings: str, parked: str, reported: str
 ) -> None:
     status, printed = daemon(shop=site(mysql, schema, rabbitmq, parked), settings=settings).command("check")
-    assert (status, told in printed) == (2, True), printed
+    assert (status, reported in printed) == (2, True), printed

@@ -37,7 +37,7 @@ def server(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Any]:
     started.kill()
 
 
-class Place:
+class LogPosition:
     """A site, its daemon, and the command beside it."""
 
     def __init__(self, site: Site, daemon: DaemonProcess, out: Path) -> None:
@@ -101,11 +101,11 @@ def _typed(words: list[str], answer: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def place(server: Any, tmp_path: Path, daemon: Callable[..., DaemonProcess]) -> Iterator[Place]:
+def place(server: Any, tmp_path: Path, daemon: Callable[..., DaemonProcess]) -> Iterator[LogPosition]:
     site = Site(server, f"pos{abs(hash(tmp_path)) % 10**9}")
     out = tmp_path / "out.jsonl"
     process = daemon(shop=destination_toml(server, site.schema, f'type = "jsonl"\npath = "{out}"'))
-    made = Place(site, process, out)
+    made = LogPosition(site, process, out)
     made.stream()
     site.run("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))")
     yield made
@@ -123,7 +123,7 @@ def insert(site: Site, *ids: int) -> None:
         site.run(f"INSERT INTO t (id, v) VALUES ({number}, 'v{number}')")
 
 
-def test_a_position_set_back_publishes_the_same_rows_again_with_the_same_numbers(place: Place) -> None:
+def test_a_position_set_back_publishes_the_same_rows_again_with_the_same_numbers(place: LogPosition) -> None:
     site = place.site
     insert(site, 1, 2)
     site.run("FLUSH BINARY LOGS", "DO SLEEP(1.1)")  # MariaDB's commit times are whole seconds
@@ -160,14 +160,14 @@ def test_a_position_set_back_publishes_the_same_rows_again_with_the_same_numbers
     insert_after(place, 11)
 
 
-def insert_after(place: Place, number: int) -> None:
+def insert_after(place: LogPosition, number: int) -> None:
     count = len(rows(place.out))
     place.site.run(f"INSERT INTO t (id, w, x) VALUES ({number}, {number}, 'x')")
     place.wait_for_rows(count + 1)
     assert rows(place.out)[-1][1] == {"id": str(number), "w": str(number), "x": "x"}
 
 
-def test_a_position_set_back_before_all_that_was_read_asks_the_source_for_schemas_again(place: Place) -> None:
+def test_a_position_set_back_before_all_that_was_read_asks_the_source_for_schemas_again(place: LogPosition) -> None:
     site = place.site
     insert(site, 1)
     place.wait_for_rows(1)
@@ -184,7 +184,7 @@ def test_a_position_set_back_before_all_that_was_read_asks_the_source_for_schema
 
 
 def test_a_compacted_history_goes_on_after_a_kill_and_before_its_place_no_column_gets_a_wrong_name(
-    place: Place,
+    place: LogPosition,
 ) -> None:
     site = place.site
     site.run("CREATE TABLE u (id INT PRIMARY KEY, a INT, b INT)", "INSERT INTO u VALUES (1, 10, 20)")
@@ -216,12 +216,12 @@ def test_a_compacted_history_goes_on_after_a_kill_and_before_its_place_no_column
     assert [row for _, row in rows(place.out)[count:]] == [{"id": "2", "v": "v2"}], "of the table that no DDL touched"
 
 
-def _entries(place: Place) -> list[dict[str, Any]]:
+def _entries(place: LogPosition) -> list[dict[str, Any]]:
     with sqlite3.connect(place.daemon.folder / "var" / "headrace.db") as connection:
         return [json.loads(row[0]) for row in connection.execute("select entry from schema_entries order by id")]
 
 
-def test_a_position_set_forward_gives_up_what_lies_between_and_the_history_says_so(place: Place) -> None:
+def test_a_position_set_forward_gives_up_what_lies_between_and_the_history_says_so(place: LogPosition) -> None:
     site = place.site
     insert(site, 1)
     place.wait_for_rows(1)
@@ -255,7 +255,7 @@ def test_a_position_set_forward_gives_up_what_lies_between_and_the_history_says_
     assert rows(place.out)[1][0] > rows(place.out)[0][0]
 
 
-def test_a_time_is_where_its_first_transaction_begins(place: Place) -> None:
+def test_a_time_is_where_its_first_transaction_begins(place: LogPosition) -> None:
     site = place.site
     insert(site, 1, 2)
     place.wait_for_rows(2)
@@ -272,15 +272,15 @@ def test_a_time_is_where_its_first_transaction_begins(place: Place) -> None:
     assert [row["id"] for _, row in rows(place.out)] == ["1", "2", "3", "3", "999999"]
 
 
-def test_a_daemon_that_runs_the_destination_moves_its_position_itself_and_goes_on_there(place: Place) -> None:
+def test_a_daemon_that_runs_the_destination_moves_its_position_itself_and_goes_on_there(place: LogPosition) -> None:
     site = place.site
     insert(site, 1, 2)
     place.wait_for_rows(2)
     facts = place.shown()
     assert facts["run_by"] == f"test (pid {place.daemon.pid})"
-    told = place.well("set", "shop", "earliest", "--yes")
-    assert "published again" in told
-    assert "shop: the position is " in told
+    reported = place.well("set", "shop", "earliest", "--yes")
+    assert "published again" in reported
+    assert "shop: the position is " in reported
     place.wait_for_rows(4)
     insert(site, 3)
     place.wait_for_rows(5)
@@ -299,7 +299,7 @@ def test_a_daemon_that_runs_the_destination_moves_its_position_itself_and_goes_o
     assert place.shown()["run_by"] == ""
 
 
-def test_a_reset_begins_as_if_anew_with_numbers_that_go_on(place: Place) -> None:
+def test_a_reset_begins_as_if_anew_with_numbers_that_go_on(place: LogPosition) -> None:
     site = place.site
     insert(site, 1)
     place.wait_for_rows(1)
@@ -321,7 +321,7 @@ def test_a_reset_begins_as_if_anew_with_numbers_that_go_on(place: Place) -> None
     assert rows(place.out)[1][0] > rows(place.out)[0][0]
 
 
-def test_positions_that_can_not_be_are_refused_with_those_that_can(place: Place) -> None:
+def test_positions_that_can_not_be_are_refused_with_those_that_can(place: LogPosition) -> None:
     site = place.site
     insert(site, 1)
     place.wait_for_rows(1)
@@ -350,7 +350,7 @@ def test_positions_that_can_not_be_are_refused_with_those_that_can(place: Place)
     assert place.shown()["stored"] == stored
 
 
-def test_gtids_that_can_not_be_are_refused(place: Place) -> None:
+def test_gtids_that_can_not_be_are_refused(place: LogPosition) -> None:
     place.stop()
     facts = place.shown()
     uuid, strange = facts["source"]["server_uuid"], "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -369,7 +369,7 @@ def test_gtids_that_can_not_be_are_refused(place: Place) -> None:
     place.wait_for_rows(1)
 
 
-def test_a_source_that_is_away_does_not_hide_what_is_stored(place: Place) -> None:
+def test_a_source_that_is_away_does_not_hide_what_is_stored(place: LogPosition) -> None:
     insert(place.site, 1)
     place.wait_for_rows(1)
     place.stop()
@@ -393,13 +393,13 @@ def test_a_source_that_is_away_does_not_hide_what_is_stored(place: Place) -> Non
     assert facts["source"].keys() == well["source"].keys()
     assert facts.keys() == well.keys()
     assert "not asked  MySQL at 127.0.0.1:1 can't be reached" in place.well("show")
-    told = place.well("set", "shop", "2100-01-01T00:00:00Z", "--yes")
-    assert f"this is a position on 127.0.0.1:{place.site.server.port}" in told
-    assert "no transaction was committed then or later" in told
+    reported = place.well("set", "shop", "2100-01-01T00:00:00Z", "--yes")
+    assert f"this is a position on 127.0.0.1:{place.site.server.port}" in reported
+    assert "no transaction was committed then or later" in reported
     assert "nothing: the position is there already" in place.well("set", "shop", "latest", "--yes")
 
 
-def test_a_lost_position_is_set_while_the_daemon_waits_and_it_goes_on_by_itself(place: Place) -> None:
+def test_a_lost_position_is_set_while_the_daemon_waits_and_it_goes_on_by_itself(place: LogPosition) -> None:
     site = place.site
     insert(site, 1)
     place.wait_for_rows(1)
@@ -430,7 +430,7 @@ def test_a_lost_position_is_set_while_the_daemon_waits_and_it_goes_on_by_itself(
     assert numbers == sorted(set(numbers))
 
 
-def test_of_a_server_that_was_reset_show_and_set_say_that_its_history_is_another(place: Place) -> None:
+def test_of_a_server_that_was_reset_show_and_set_say_that_its_history_is_another(place: LogPosition) -> None:
     site = place.site
     insert(site, 1, 2)
     place.wait_for_rows(2)
@@ -441,9 +441,9 @@ def test_of_a_server_that_was_reset_show_and_set_say_that_its_history_is_another
     shown = place.position("show", "shop")
     assert shown.returncode == 1
     assert "SOURCE_CHANGED" in shown.stdout
-    told = place.well("set", "shop", "earliest", "--yes")
-    assert "what is given up can't be counted: server " in told
-    assert "it was reset, or restored from an older copy" in told
+    reported = place.well("set", "shop", "earliest", "--yes")
+    assert "what is given up can't be counted: server " in reported
+    assert "it was reset, or restored from an older copy" in reported
     place.stream()
     place.wait_for_rows(11)
     assert [row["id"] for _, row in rows(place.out)] == [str(number) for number in range(1, 12)]

@@ -15,8 +15,8 @@ from devstack import Stack
 from headrace.errors import LostKind, PositionLost, SourceError
 from headrace.model import OpenXa, Position
 from headrace.mysql.events.cursor import EventCursor
-from headrace.mysql.events.cutter import EventCutter
 from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.events.splitter import EventSplitter
 from headrace.mysql.opening import make_ready
 from headrace.mysql.position.inventory import Inventory, take_inventory
 from headrace.mysql.position.move import NextFile, relocate, relocate_by_policy
@@ -89,7 +89,7 @@ class Lost:
             if cursor.start >= 0:
                 files.add(cursor.file)
 
-        reader = EventCutter(cursor, {}, other=note)
+        reader = EventSplitter(cursor, {}, other=note)
         try:
             data, end = b"", (await self.inventory()).end
             while (cursor.file, cursor.end) < end:

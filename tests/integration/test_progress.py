@@ -72,8 +72,8 @@ def test_a_search_that_a_running_daemon_does_shows_the_same(
 
         said = shown(COMMAND, *words, terminal="error", output=tmp_path / "out", folder=process.folder)
         seen = [line for search in said.splitlines() for line in line_by_line(search)]  # to be shown, and to be done
-        told = [line for line in seen if line.startswith(f"reading {file} ")]
-        assert re.search(r" \d+% \d+\.\d/4\d\.\d MB [\d.]+ MB/s 0:00:0\d", told[-1]), seen
+        reported = [line for line in seen if line.startswith(f"reading {file} ")]
+        assert re.search(r" \d+% \d+\.\d/4\d\.\d MB [\d.]+ MB/s 0:00:0\d", reported[-1]), seen
         assert f"position is {file}:" in (tmp_path / "out").read_text()
         assert process.wait_state("shop", "STREAMING")["search"] is None
         assert process.terminate() == 0
@@ -89,8 +89,8 @@ def test_decode_from_a_time_shows_the_search_for_where_that_is(mysql_site: Site,
         words = ("decode", "--host", proxy.host, *account, "--table", f"{site.schema}\\..*", "--from", now)
         assert shown(COMMAND, *words, terminal="none", output=tmp_path / "pipe") == ""
         seen = line_by_line(shown(COMMAND, *words, terminal="error", output=tmp_path / "out"))
-    told = [line for line in seen if line.startswith(f"reading {file} ")]
-    assert re.search(r" \d+% \d+\.\d/4\d\.\d MB [\d.]+ MB/s 0:00:0\d", told[-1]), seen
+    reported = [line for line in seen if line.startswith(f"reading {file} ")]
+    assert re.search(r" \d+% \d+\.\d/4\d\.\d MB [\d.]+ MB/s 0:00:0\d", reported[-1]), seen
     assert seen[-1].startswith("decoding "), seen
     assert (tmp_path / "out").read_bytes().count(b"\n") == (tmp_path / "pipe").read_bytes().count(b"\n") == 1
 
@@ -113,8 +113,8 @@ def test_verify_shows_the_share_of_the_messages_and_then_of_the_rows(
 
     seen = line_by_line(shown(COMMAND, *words, terminal="error", output=tmp_path / "out", folder=process.folder))
     for what in ("messages", "rows"):
-        told = [line for line in seen if line.startswith(f"{site.schema}.t, {what}")]
-        assert re.search(r" \d+% [\d,]+ ", told[-1]), seen
+        reported = [line for line in seen if line.startswith(f"{site.schema}.t, {what}")]
+        assert re.search(r" \d+% [\d,]+ ", reported[-1]), seen
     assert re.search(r" 100% 20,000 [\d,]+/s 0:00:00", seen[-1]), seen
     assert (tmp_path / "out").read_text() == (tmp_path / "pipe").read_text()
     assert process.terminate() == 0

@@ -69,8 +69,8 @@ def test_what_the_account_may_not_read_whole_is_left_out_and_named_until_it_may(
     assert status["state"] == "DEGRADED"
     assert f"GRANT SELECT ON `{site.schema}`.`hidden` TO '{few}'@'%';" in status["troubles"][TROUBLE]
     lines = [json.loads(line) for line in process.log.read_text().splitlines() if line.startswith("{")]
-    told = {line["table"] for line in lines if "may not read whole rows" in line["event"]}
-    assert told == {part, hidden}
+    reported = {line["table"] for line in lines if "may not read whole rows" in line["event"]}
+    assert reported == {part, hidden}
 
     def stored() -> bool:
         return hidden in process.command("check")[1]

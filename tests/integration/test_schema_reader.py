@@ -82,7 +82,7 @@ class Shop:
 
     async def read_late(self, position: Position, history: SchemaHistory) -> Reading:
         """When nothing behind the position may be looked through."""
-        return await read_schemas(self.source, position, self.captures, history, look_behind=-1)
+        return await read_schemas(self.source, position, self.captures, history, look_after=-1)
 
     async def comparison(self, position: Position) -> tuple[SchemaComparison, SchemaHistory]:
         """Of a history that knows all tables as of a position that is the end of the binlog."""

@@ -71,19 +71,19 @@ def source_of(site: Site) -> SourceSettings:
 
 
 async def test_a_search_for_a_time_that_lies_ahead_ends_at_the_end_that_the_binlog_had(busy: Site) -> None:
-    told: list[tuple[int, int]] = []
+    on_progress: list[tuple[int, int]] = []
     async with asyncio.timeout(30):
         move = await relocate(
             source_of(busy),
             parse_where(ahead()),
             None,
             reason="operator",
-            told=lambda _, done, total: told.append((done, total)),
+            on_progress=lambda _, done, total: on_progress.append((done, total)),
         )
     assert "no transaction was committed then or later" in move.notes[0]
     assert "ahead of the source's clock" in move.notes[0]
-    assert told
-    assert all(0 <= done <= total for done, total in told)
+    assert on_progress
+    assert all(0 <= done <= total for done, total in on_progress)
     end = busy.run("SHOW MASTER STATUS" if busy.is_mariadb else "SHOW BINARY LOG STATUS")[0]
     assert (move.position.file, move.position.offset) <= (end[0], int(end[1]))
 
@@ -115,9 +115,9 @@ def test_a_first_start_at_a_time_that_lies_ahead_streams_from_the_end(
     process = daemon(shop=destination_toml(busy_mysql.server, busy_mysql.schema, sink, start=ahead())).start()
     process.wait("shop", lambda status: status["state"] == "STREAMING" and status["rows"] > 0)
     events = [json.loads(line) for line in process.log.read_text().splitlines()]
-    told = [one for one in events if "no transaction was committed" in one["event"]]
-    assert len(told) == 1
-    assert told[0]["level"] == "warning"
+    on_progress = [one for one in events if "no transaction was committed" in one["event"]]
+    assert len(on_progress) == 1
+    assert on_progress[0]["level"] == "warning"
     assert process.terminate() == 0
 
 
@@ -145,11 +145,16 @@ def test_a_daemon_moves_to_a_time_that_lies_ahead_and_streams_on(
 
 
 async def test_what_was_found_is_not_searched_again_and_counts_for_its_server_alone(busy_mysql: Site) -> None:
-    source, where, told = source_of(busy_mysql), parse_where(ahead()), list[str]()
+    source, where, on_progress = source_of(busy_mysql), parse_where(ahead()), list[str]()
     made = await relocate(source, where, None, reason="operator")
     again = await relocate(
-        source, where, made.position, reason="operator", found=made.found, told=lambda file, *_: told.append(file)
+        source,
+        where,
+        made.position,
+        reason="operator",
+        found=made.found,
+        on_progress=lambda file, *_: on_progress.append(file),
     )
-    assert (again.position, told) == (made.position, [])
+    assert (again.position, on_progress) == (made.position, [])
     with pytest.raises(PositionError, match="another server answers"):
         await relocate(source, where, None, reason="operator", found=replace(made.found, server_uuid="other"))

@@ -19,7 +19,7 @@ import pytest
 from headrace.errors import HeadraceError, ServerIdTaken, SourceMisconfigured
 from headrace.mysql import replicas as readers
 from headrace.mysql.events.cursor import EventCursor
-from headrace.mysql.events.cutter import EventCutter
+from headrace.mysql.events.splitter import EventSplitter
 from headrace.mysql.replicas import RUN, Reader, choose_server_id, replica_name, replicas
 from headrace.mysql.wire.connection import ReplicaName, SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
@@ -126,7 +126,7 @@ class Dump:
 
     def __init__(self, connection: SourceConnection, file: str) -> None:
         cursor = EventCursor(file, 4, checksums=connection.writes_checksums)
-        self._cutter = EventCutter(cursor, {}, other=lambda data, at, stop: None)
+        self._splitter = EventSplitter(cursor, {}, other=lambda data, at, stop: None)
         self._data = b""
 
     @classmethod
@@ -148,10 +148,10 @@ class Dump:
         try:
             async with asyncio.timeout(seconds):
                 while True:
-                    self._data = await self.stream.read(self._data, self._cutter.need, 10)
+                    self._data = await self.stream.read(self._data, self._splitter.need, 10)
                     at, more = 0, True
                     while more:
-                        at, more = self._cutter.feed(self._data, at, lambda: False)
+                        at, more = self._splitter.feed(self._data, at, lambda: False)
                     self._data = self._data[at:]
         except HeadraceError as error:
             return error

@@ -214,16 +214,16 @@ async def test_a_destination_that_is_set_up_anew_waits_until_its_former_self_has
     """After a reload two locks of one process share a session."""
     former = await keeper.lock("a")
     await former.acquire(nothing_known)
-    anew = SharedLock(former._session, "shop", "a", "a:9180")
-    task = asyncio.create_task(anew.acquire(nothing_known))
+    later = SharedLock(former._session, "shop", "a", "a:9180")
+    task = asyncio.create_task(later.acquire(nothing_known))
     await asyncio.sleep(1.2)
     assert not task.done()
     assert not await SharedLock(former._session, "shop", "a", "a:9180").try_acquire(nothing_known)
     await former.release()
     await within(5, task)
-    await anew._session.proofs.now()
-    assert anew.lease.check() is None
-    assert anew.term.epoch == 2
+    await later._session.proofs.now()
+    assert later.lease.check() is None
+    assert later.term.epoch == 2
 
 
 async def test_a_late_release_takes_nothing_from_the_destination_that_was_set_up_anew(keeper: Keeper) -> None:
@@ -237,11 +237,11 @@ async def test_a_late_release_takes_nothing_from_the_destination_that_was_set_up
         late.cancel()
         await asyncio.gather(late, return_exceptions=True)
         proxy.thaw()
-        anew = SharedLock(former._session, "shop", "a", "a:9180")
-        await within(10, anew.acquire(nothing_known))
+        later = SharedLock(former._session, "shop", "a", "a:9180")
+        await within(10, later.acquire(nothing_known))
         await within(5, former._take_away(former._session.generation, running=True, leave=True))
-        await anew._session.proofs.now()
-        assert anew.lease.check() is None
+        await later._session.proofs.now()
+        assert later.lease.check() is None
         assert json.loads(keeper.operator.get(keeper.node("destinations/shop/running"))[0])["epoch"] == 2
 
 

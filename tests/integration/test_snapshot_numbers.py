@@ -45,11 +45,11 @@ def numbers(out: Path, name: str) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("beats", ["", QUIET], ids=["heartbeats", "quiet"])
-def test_a_resync_puts_right_what_no_change_told_of(site: Site, daemon: Any, out: Path, beats: str) -> None:
+@pytest.mark.parametrize("heartbeats", ["", QUIET], ids=["heartbeats", "quiet"])
+def test_a_resync_puts_right_what_no_change_told_of(site: Site, daemon: Any, out: Path, heartbeats: str) -> None:
     fill(site, 3_000)
     sink = f'type = "jsonl"\npath = "{out}"'
-    text = destination_toml(site.server, site.schema, sink, snapshot="initial", more=beats)
+    text = destination_toml(site.server, site.schema, sink, snapshot="initial", more=heartbeats)
     process = daemon(shop=text).start()
     process.wait("shop", done)
     for name in ("once", "twice"):

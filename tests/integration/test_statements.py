@@ -79,15 +79,15 @@ def test_no_statement_that_carries_a_password_reaches_a_topic_or_a_log(
     }
     equal(site, out)
     site.run(f"DROP USER {user}@localhost")
-    told = out.read_text() + process.log.read_text()
-    assert f"GRANT SELECT ON {site.schema}" in told.replace("`", "")
-    assert "geheim" not in told
+    reported = out.read_text() + process.log.read_text()
+    assert f"GRANT SELECT ON {site.schema}" in reported.replace("`", "")
+    assert "geheim" not in reported
     for pair in hashes:
-        assert not any(part and part in told for part in pair)
-    assert "CREATE TABLE near" in told
+        assert not any(part and part in reported for part in pair)
+    assert "CREATE TABLE near" in reported
     assert process.log.read_text().count("its text may hold a password") == 2
-    assert "IDENTIFIED" not in told
-    assert "CREATE SERVER" not in told
+    assert "IDENTIFIED" not in reported
+    assert "CREATE SERVER" not in reported
 
 
 def test_rows_that_change_without_events_are_a_trouble_with_what_to_do(

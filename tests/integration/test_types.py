@@ -95,7 +95,7 @@ def test_floats_with_decimals_are_printed_with_the_digits_that_select_shows(benc
         bench.cursor.execute("SELECT id, v FROM t ORDER BY id")
         expected = {int(number): text for number, text in bench.cursor.fetchall()}
         new_file(bench.server, bench.cursor)
-        changes = decode(path, schema="types", known=bench.known(told=True))
+        changes = decode(path, schema="types", known=bench.known(reported=True))
         printed = print_value(changes[0].schema.columns[1])
         assert {row[0]: json.loads(printed(row[1])) for change in changes for row in change.rows} == expected
 
@@ -258,7 +258,7 @@ def test_a_year_of_two_digits_is_read_with_four(bench: Bench) -> None:
     path = new_file(bench.server, bench.cursor)
     bench.run("CREATE TABLE t (y YEAR(2) PRIMARY KEY)", "INSERT INTO t VALUES (70), (1999), (2000), (69)")
     new_file(bench.server, bench.cursor)
-    changes = decode(path, schema="types", known=bench.known(told=True))
+    changes = decode(path, schema="types", known=bench.known(reported=True))
     rows = [row for change in changes for row in change.rows]
     assert sorted(rows) == [("1970",), ("1999",), ("2000",), ("2069",)]
     assert sorted(rows_now(bench.server, changes[0].schema)) == sorted(rows)

@@ -36,7 +36,7 @@ def test_mariadb_uuid_and_addresses(bench: Bench) -> None:
     ]
     columns: Columns = {"UUID": uuids, "INET6": addresses, "INET4": ["'0.0.0.0'", "'255.255.255.255'", "'10.0.0.0'"]}
     columns |= {"BINARY(16)": ["0x01"], "INT UNSIGNED": ["4000000000"], "VARCHAR(3) CHARACTER SET latin1": ["'é'"]}
-    bench.compare(columns, told=True)
+    bench.compare(columns, reported=True)
 
 
 @mariadb_only
@@ -56,7 +56,7 @@ def test_mariadb_compressed_columns(bench: Bench) -> None:
     columns |= {"TEXT COMPRESSED CHARACTER SET gbk": texts, "VARCHAR(9) CHARACTER SET latin1": ["'é'"]}
     for wrap in (0, 1):
         bench.run(f"SET column_compression_zlib_wrap = {wrap}, column_compression_threshold = 10")
-        bench.compare(columns, told=True)
+        bench.compare(columns, reported=True)
 
 
 @mariadb_only
@@ -84,9 +84,9 @@ def test_mariadb_times_in_the_old_storage(bench: Bench) -> None:
         ]
     bench.run("SET GLOBAL mysql56_temporal_format = OFF")
     try:
-        bench.compare(columns, told=True)
+        bench.compare(columns, reported=True)
         plain = {kind: values for kind, values in columns.items() if "(" not in kind}
-        bench.compare(plain, told=True)
+        bench.compare(plain, reported=True)
         bench.compare(plain)
         for kind in [kind for kind in columns if "(" in kind]:  # the event does not tell how long their fractions are
             with pytest.raises(NotUnderstood):

@@ -137,8 +137,8 @@ def test_the_installed_configuration_is_right_once_it_has_a_destination(files: P
     etc = tmp_path / "headrace"
     shutil.copytree(files / "etc/headrace", etc)
     main = etc / "headrace.toml"
-    told = headrace(files, "config", "check", "--config", main)
-    assert (told.returncode, "no destination" in told.stderr) == (2, True)
+    reported = headrace(files, "config", "check", "--config", main)
+    assert (reported.returncode, "no destination" in reported.stderr) == (2, True)
     (etc / "destinations/shop.toml").write_text(DESTINATION)
     (etc / "secrets/shop-password").write_text("secret-4711\n")
     done = headrace(files, "config", "check", "--config", main)

@@ -26,11 +26,11 @@ def look(pipeline: Pipeline, command: Command, code: int, **changes: str) -> dic
     config = pipeline.config.with_name("changed.toml")
     config.write_text(text)
     done = command("check", "--config", config, "--json")
-    told = json.loads(done.out)
+    reported = json.loads(done.out)
     assert done.code == code, done.out
-    assert bool(told["summary"]["wrong"]) == bool(code)
+    assert bool(reported["summary"]["wrong"]) == bool(code)
     found: dict[str, list[tuple[str, str, str]]] = {}
-    for one in told["findings"]:
+    for one in reported["findings"]:
         found.setdefault(one["name"], []).append((one["level"], one["sentence"], one["remedy"]))
     return found
 
@@ -46,8 +46,8 @@ async def test_all_is_well_and_nothing_is_left_behind(pipeline: Pipeline, comman
     before = set(pipeline.elastic.indices.get(index="*"))
     # By default an index has a copy, for which this cluster has no second node.
     index = f"shop.{pipeline.topic}"
-    told = "1 shards and 1 replicas, and the cluster has 1 data node: not all copies find a place"
-    assert bad(look(pipeline, command, 0)) == {f"index {index}": [("warning", told)]}
+    reported = "1 shards and 1 replicas, and the cluster has 1 data node: not all copies find a place"
+    assert bad(look(pipeline, command, 0)) == {f"index {index}": [("warning", reported)]}
     found = look(
         pipeline, command, 0, **{"retries = 2\n": 'retries = 2\nsettings = { "index.number_of_replicas" = 0 }\n'}
     )

@@ -102,9 +102,9 @@ async def test_list_show_retry_and_discard(letters: Letters) -> None:
     # They come out as they are, and once each.
     found = {one["id"]: one for one in letters.open()}
     assert list(found) == [refused, other, poison, nothing]
-    told = found[refused]
-    assert (told["table"], told["key"], told["reason"], told["batch"]) == ("shop.t", "5", WHY, "7")
-    assert (told["topic"], told["partition"], told["offset"]) == (letters.pipeline.topic, 1, 11)
+    reported = found[refused]
+    assert (reported["table"], reported["key"], reported["reason"], reported["batch"]) == ("shop.t", "5", WHY, "7")
+    assert (reported["topic"], reported["partition"], reported["offset"]) == (letters.pipeline.topic, 1, 11)
     assert [one["id"] for one in letters.open("--reason", "refuses row 3")] == [other]
     assert [one["id"] for one in letters.open("--table", r"shop\..*")] == [refused, other]
     shown = letters.run("list", "--limit", 1).out.splitlines()

@@ -145,18 +145,18 @@ def shop(
 
 
 async def test_a_changed_type_fills_the_index_anew_beside_the_stream(shop: Shop) -> None:
-    await filled_anew(shop, PLAIN)
+    await refilled(shop, PLAIN)
 
 
 async def test_a_changed_type_of_a_join_fills_the_index_anew(shop: Shop) -> None:
-    await filled_anew(shop, JOINED)
+    await refilled(shop, JOINED)
 
 
 async def test_a_consumer_that_is_killed_goes_on_filling_by_itself(shop: Shop) -> None:
-    await filled_anew(shop, PLAIN, killed=True)
+    await refilled(shop, PLAIN, killed=True)
 
 
-async def filled_anew(shop: Shop, index: str, *, killed: bool = False) -> None:
+async def refilled(shop: Shop, index: str, *, killed: bool = False) -> None:
     pipeline = shop.pipeline
     shop.fill(index)
     consumer = shop.started()
@@ -169,8 +169,8 @@ async def filled_anew(shop: Shop, index: str, *, killed: bool = False) -> None:
             consumer = pipeline.start()
             pipeline.wait_for(lambda: pipeline.events("the rebuild goes on"), 90)
             kill(consumer)
-            told, consumer = len(pipeline.events("the rebuild goes on")), pipeline.start()
-            pipeline.wait_for(lambda: len(pipeline.events("the rebuild goes on")) > told, 90)
+            reported, consumer = len(pipeline.events("the rebuild goes on")), pipeline.start()
+            pipeline.wait_for(lambda: len(pipeline.events("the rebuild goes on")) > reported, 90)
             consumer.send_signal(signal.SIGTERM)
             assert consumer.wait(60) == 0, pipeline.text()
             assert "Traceback" not in pipeline.log.read_text(errors="replace")
@@ -206,9 +206,9 @@ async def test_it_is_tried_again_until_the_source_lets_us_and_what_both_refuse_i
     shop.started()
     shop.alter()
     pipeline.wait_for(lambda: rebuild_of(shop).get("tries", 0) >= 2, 90)
-    told = rebuild_of(shop)
-    assert "the source at 127.0.0.1" in told["problem"]
-    assert told["conflicts"] == ["amount is long, and text is wanted"]
+    reported = rebuild_of(shop)
+    assert "the source at 127.0.0.1" in reported["problem"]
+    assert reported["conflicts"] == ["amount is long, and text is wanted"]
     pipeline.wait_for(lambda: rebuild_of(shop)["held"] > 0, 60)
     assert 'headrace_spark_rebuild_failed_tries{index="' in pipeline.metrics()
     # `status` prints it, and `check` of a search still finds the old index.

@@ -132,8 +132,8 @@ async def test_messages_that_kafka_deleted_unread_are_told(pipeline: Pipeline) -
     await admin.delete_records({TopicPartition(table, 0): RecordsToDelete(before_offset=6)})
     await admin.close()
     assert pipeline.start("--available-now").wait(90) == 1
-    told = f"Kafka has deleted messages that were never read (topic, partition, offsets: {table} 0: 5)"
-    assert told in pipeline.text()
+    reported = f"Kafka has deleted messages that were never read (topic, partition, offsets: {table} 0: 5)"
+    assert reported in pipeline.text()
     assert "Set fail_on_data_loss = false" in pipeline.text()
     pipeline.change("[elasticsearch]", "fail_on_data_loss = false\n[elasticsearch]")
     pipeline.drain()
@@ -254,8 +254,8 @@ async def test_an_index_with_a_misspelt_analyzer_stops_with_one_line_and_makes_n
     pipeline.config.write_text(f'{text}{index}analyzer = "smartcnn"\n')
     await pipeline.send([change(table, START + n, "INSERT", row(n)) for n in range(500)])
     assert pipeline.start("--available-now").wait(90) == 1
-    [told] = [line for line in pipeline.text().splitlines() if "smartcnn" in line and not line.startswith("{")]
-    assert told.startswith("index misspelt can't be made as [[index]] misspelt has it: 400")
+    [reported] = [line for line in pipeline.text().splitlines() if "smartcnn" in line and not line.startswith("{")]
+    assert reported.startswith("index misspelt can't be made as [[index]] misspelt has it: 400")
     assert not pipeline.events("dead letter")
     assert "Traceback" not in pipeline.text()
     pipeline.config.write_text(text + index)

@@ -78,7 +78,7 @@ class Index:
                 letters += Worker(self._settings, BulkWriter(self._elastic, cluster)).run(records)
         return letters
 
-    def mend(self) -> None:
+    def fix(self) -> None:
         mapping = {"sold": {"type": "long", "ignore_malformed": True}}
         self.elastic.indices.put_mapping(index=self.name, properties=mapping)
 
@@ -131,7 +131,7 @@ def test_whatever_order_changes_and_retries_come_in_documents_are_right(
     later = changes(rng, table, 30, 10)
     letters += again + index.write(rng, [value for *_, value in later])
     assert index.documents() == state([one for one in first + later if one[2] != "refused"])
-    index.mend()
+    index.fix()
     newest = changes(rng, table, 40, 5)
     back = [letter.value or b"" for letter in letters] + [value for *_, value in newest]
     assert index.write(rng, rng.sample(back, len(back))) == []

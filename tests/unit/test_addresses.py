@@ -29,7 +29,7 @@ def test_each_address_has_all_the_other_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failures", "told"),
+    ("failures", "reported"),
     [
         ([LOST], LOST),
         ([LOST, LOST], LOST),
@@ -39,15 +39,15 @@ def test_each_address_has_all_the_other_settings() -> None:
         ([LOST, REFUSED, AWAY], REFUSED),
     ],
 )
-def test_the_most_telling_error_counts(failures: list[SourceError], told: SourceError) -> None:
-    assert most_telling(failures) is told
+def test_the_most_telling_error_counts(failures: list[SourceError], reported: SourceError) -> None:
+    assert most_telling(failures) is reported
 
 
 @pytest.mark.parametrize("failures", [[LOST, AWAY], [AWAY, LOST], [AWAY, AWAY2]])
 def test_a_position_is_not_lost_while_an_address_is_away(failures: list[SourceError]) -> None:
-    told = most_telling(failures)
-    assert type(told) is SourceUnreachable
-    assert all(str(failure.args[0]) in str(told) for failure in failures)
+    reported = most_telling(failures)
+    assert type(reported) is SourceUnreachable
+    assert all(str(failure.args[0]) in str(reported) for failure in failures)
 
 
 class Servers:

@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 
 from headrace.destination import binlogs as module
 from headrace.destination.binlogs import Backlog
+from headrace.destination.dependencies import Context
 from headrace.destination.lag import Lag
-from headrace.destination.parts import Context
 from headrace.destination.status import DestinationStatus
 from headrace.model import State
 from tests.clock import Clock

@@ -168,7 +168,7 @@ def test_no_password_is_told_of_an_account_that_is_not_ascii(tmp_path: Path, cap
     account = 'user = "elastic"\npassword = "geheim密码"'
     path.write_text(CONSUMER.format(rabbitmq="timeout = 1", elasticsearch=account, more=""))
     assert consume_cli.main(["check", "--config", str(path)]) == 1
-    told = "".join(capfd.readouterr())
-    assert "Elasticsearch at http://127.0.0.1:1 does not answer" in told
-    assert "geheim" not in told
-    assert "Traceback" not in told
+    reported = "".join(capfd.readouterr())
+    assert "Elasticsearch at http://127.0.0.1:1 does not answer" in reported
+    assert "geheim" not in reported
+    assert "Traceback" not in reported

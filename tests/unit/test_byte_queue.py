@@ -60,25 +60,25 @@ async def test_a_put_that_is_given_up_leaves_nothing_behind() -> None:
 
 
 async def test_who_gathers_is_told_that_nothing_more_comes() -> None:
-    told = list[int]()
-    queue = ByteQueue(100, starved=lambda: told.append(queue.used))
+    reported = list[int]()
+    queue = ByteQueue(100, starved=lambda: reported.append(queue.used))
     await queue.put(batch(60))
     await queue.put(batch(40))
     waiting = asyncio.create_task(queue.put(batch(10)))
     await queue.get()
     await asyncio.sleep(0.02)
-    assert told == [], "there is one more to take"
+    assert reported == [], "there is one more to take"
     await queue.get()
     more = asyncio.create_task(queue.get())
     await asyncio.sleep(0.02)
-    assert told == [100]
+    assert reported == [100]
     queue.release(60)
     async with asyncio.timeout(1):
         await asyncio.gather(waiting, more)
-    assert told == [100]
+    assert reported == [100]
     waiting = asyncio.create_task(queue.put(batch(90)))
     await asyncio.sleep(0.02)
-    assert told == [100, 50], "all was taken before it had to wait"
+    assert reported == [100, 50], "all was taken before it had to wait"
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     queue.release(40)
@@ -87,4 +87,4 @@ async def test_who_gathers_is_told_that_nothing_more_comes() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await queue.get()
-    assert told == [100, 50], "nobody waits any more"
+    assert reported == [100, 50], "nobody waits any more"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.destination.checkpointer import Checkpointer
-from headrace.destination.parts import Context
+from headrace.destination.dependencies import Context
 from headrace.destination.status import DestinationStatus
 from headrace.errors import Fenced, StateStoreError
 from headrace.model import MessageBatch, Position

@@ -100,8 +100,8 @@ def test_the_remedy_of_a_command_names_the_destination_that_it_is_about(
 
     monkeypatch.setattr(commands, "_run_configured", lost)
     assert commands.main(["position", "set", "shop", "latest"]) == 1
-    told, see = capsys.readouterr().err.splitlines()
-    assert told.endswith("'headrace position set shop WHERE'")
+    reported, see = capsys.readouterr().err.splitlines()
+    assert reported.endswith("'headrace position set shop WHERE'")
     assert see == "see: docs/troubleshooting.md#truncated"
 
 
@@ -124,8 +124,8 @@ def test_a_wrong_configuration_exits_2_with_all_problems(tmp_path: Path, command
 def test_the_shipped_configuration_needs_its_secret() -> None:
     code, _, error = headrace_command("check", "--config", CONFIG)
     assert code == 2
-    *_, told, see = error.splitlines()
-    assert told.endswith("shop.toml: source.password: the environment variable SHOP_PASSWORD is not set")
+    *_, reported, see = error.splitlines()
+    assert reported.endswith("shop.toml: source.password: the environment variable SHOP_PASSWORD is not set")
     assert see == "see: docs/troubleshooting.md#config"
 
 
@@ -202,7 +202,7 @@ async def test_check_prints_findings_with_their_remedies(
         "SET PERSIST binlog_row_image = 'FULL';",
     ], "each once"
     assert await check.command(settings, JsonReport()) == 1
-    told = json.loads(capsys.readouterr().out)
+    reported = json.loads(capsys.readouterr().out)
     assert {
         "destination": "shop",
         "subject": "source",
@@ -211,9 +211,9 @@ async def test_check_prints_findings_with_their_remedies(
         "sentence": "is MINIMAL",
         "remedy": "reconnect",
         "sql": ["SET PERSIST binlog_row_image = 'FULL';"],
-    } in told["findings"]
-    assert told["findings"][0]["destination"] is None
-    assert told["summary"]["wrong"] == 1
+    } in reported["findings"]
+    assert reported["findings"][0]["destination"] is None
+    assert reported["summary"]["wrong"] == 1
 
 
 def test_run_without_a_source_answers_503_and_stops_in_order(config: Callable[[str], Path]) -> None:
@@ -345,7 +345,7 @@ def test_a_destination_loads_only_the_adapters_that_it_names(tmp_path: Path) -> 
         "from headrace.lease import Lease\n"
         "from headrace.settings.load import Loader\n"
         "settings = Loader(ADAPTERS, {}).load(pathlib.Path(sys.argv[1]))\n"
-        "parts = Wiring(settings).parts(settings.destinations['shop'])\n"
+        "parts = Wiring(settings).dependencies(settings.destinations['shop'])\n"
         "parts.new_source(), parts.new_format(), parts.new_sink(Lease(), None)\n"
         "print(*sys.modules)\n"
     )

@@ -213,7 +213,7 @@ FORBIDDEN = (403, "application/json", b'{"error": {"type": "security_exception"}
 
 
 @pytest.mark.parametrize(
-    ("answers", "header", "told"),
+    ("answers", "header", "reported"),
     [
         ([good(Answers.ELASTIC)], "", "Elasticsearch 9.0.0"),
         ([good(Answers.OPEN)], "", "OpenSearch 2.19.1"),
@@ -223,12 +223,12 @@ FORBIDDEN = (403, "application/json", b'{"error": {"type": "security_exception"}
         ([FORBIDDEN, FORBIDDEN], "", "OpenSearch"),
     ],
 )
-def test_the_product_is_asked_for_once(answers: list[Any], header: str, told: str) -> None:
+def test_the_product_is_asked_for_once(answers: list[Any], header: str, reported: str) -> None:
     server = Server(*answers)
     server.headers = {"x-elastic-product": header} if header else {}
     with server.running(), cluster(f"http://{server.host}") as made:
-        assert str(made.product) == told
-        assert str(made.product) == told
+        assert str(made.product) == reported
+        assert str(made.product) == reported
     assert server.answers == []
 
 

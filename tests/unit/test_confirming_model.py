@@ -24,8 +24,8 @@ WEIGHTS = [6, 6, 6, 2, 6, 1, 3, 1]
 class World:
     """One run: a producer, a broker with moods, and with `parks` somebody who sends again what was parked."""
 
-    def __init__(self, random: Random, *, parks: bool, told_apart: bool) -> None:
-        self.random, self.told_apart = random, told_apart
+    def __init__(self, random: Random, *, parks: bool, distinguished: bool) -> None:
+        self.random, self.distinguished = random, distinguished
         self.parking = FakeParking() if parks else None
         self.limit, self.byte_limit = random.choice([1, 2, 5, 1000]), random.choice([1024, 3000, 1 << 20])
         self.sink = FakeSink(
@@ -63,9 +63,9 @@ class World:
             names = [f"{number}.{i}" for i in range(len(units))]
             for name, unit in zip(names, units, strict=True):
                 self.moods[name] = self.random.randrange(worst + 1) if self.random.random() < 0.25 else 0
-                self.order.append((name, unit if self.told_apart else Unit(())))
+                self.order.append((name, unit if self.distinguished else Unit(())))
             size = self.random.choice([10, 500, 2000])
-            self.batches.append(batch_of(*names, units=units if self.told_apart else None, size=size))
+            self.batches.append(batch_of(*names, units=units if self.distinguished else None, size=size))
 
     async def produce(self) -> None:
         futures = []
@@ -149,9 +149,9 @@ class World:
 @settings(max_examples=examples(500), deadline=None)
 @given(st.integers(0, 1 << 32), st.booleans(), st.booleans())
 def test_whatever_the_broker_answers_the_last_message_of_each_row_is_the_newest(
-    seed: int, parks: bool, told_apart: bool
+    seed: int, parks: bool, distinguished: bool
 ) -> None:
-    world = World(Random(seed), parks=parks, told_apart=told_apart or parks)
+    world = World(Random(seed), parks=parks, distinguished=distinguished or parks)
     virtual_time.run(world.run())
     world.judge()
 
@@ -159,7 +159,7 @@ def test_whatever_the_broker_answers_the_last_message_of_each_row_is_the_newest(
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 1 << 32), st.booleans(), st.integers(1, 40))
 def test_a_connection_that_is_lost_at_any_time_ends_every_confirmation(seed: int, parks: bool, after: int) -> None:
-    world = World(Random(seed), parks=parks, told_apart=True)
+    world = World(Random(seed), parks=parks, distinguished=True)
 
     async def break_it() -> None:
         world.make()

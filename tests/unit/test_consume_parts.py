@@ -175,9 +175,9 @@ def test_a_dead_letter_keeps_its_first_time_and_position_through_resends() -> No
         "headrace-dead-routing-key": "k",
         "headrace-dead-queue": "q",
     }
-    told = facts_of(Message(9, b"\xff", "", "q", later), "NEEDS_OPERATOR").page()
-    assert (told["id"], told["attempts"], told["resends"], told["bytes"]) == ("a#1", 8, 1, 1)
-    assert json.dumps(told)
+    reported = facts_of(Message(9, b"\xff", "", "q", later), "NEEDS_OPERATOR").page()
+    assert (reported["id"], reported["attempts"], reported["resends"], reported["bytes"]) == ("a#1", 8, 1, 1)
+    assert json.dumps(reported)
 
 
 @pytest.mark.parametrize("value", [-1, True, "7", None, 2.5])

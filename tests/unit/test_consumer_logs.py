@@ -27,8 +27,8 @@ def test_requests_and_ended_connections_are_no_lines_of_the_log(capsys: pytest.C
     logging.getLogger("py4j.clientserver").info("Closing down clientserver connection")
     logging.getLogger("elastic_transport.node_pool").warning("Node has failed")
     structlog.get_logger("headrace_spark").info("running")
-    told = capsys.readouterr().err
-    assert "POST" not in told
-    assert "Closing down" not in told
-    assert "Node has failed" in told
-    assert "running" in told
+    reported = capsys.readouterr().err
+    assert "POST" not in reported
+    assert "Closing down" not in reported
+    assert "Node has failed" in reported
+    assert "running" in reported

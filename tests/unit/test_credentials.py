@@ -103,8 +103,8 @@ def test_a_missing_credential_is_told_with_the_places_that_were_looked_at(main: 
 def test_a_credential_that_may_not_be_read_is_told_and_no_other_is_taken(main: Path, write: Write) -> None:
     write("headrace/secrets/shop-password", "from-etc\n")
     loaded = write("run/credentials/shop-password/x", "").parent.parent
-    told = problem(main, CREDENTIALS_DIRECTORY=str(loaded))
-    assert told.endswith(f"source.password: {loaded}/shop-password is no regular file")
+    reported = problem(main, CREDENTIALS_DIRECTORY=str(loaded))
+    assert reported.endswith(f"source.password: {loaded}/shop-password is no regular file")
 
 
 @pytest.mark.parametrize("name", ["../headrace.toml", "/etc/passwd", "", ".hidden", "a/b"])
@@ -114,9 +114,9 @@ def test_the_name_of_a_credential_leads_to_no_other_folder(name: str, main: Path
 
 
 def test_a_reference_outside_of_any_file_needs_what_systemd_has_loaded() -> None:
-    told: list[str] = []
-    assert Expander({}, lambda _, sentence: told.append(sentence)).expand("${credential:shop-password}") == ""
-    assert told == ["there is no credential shop-password: there is no CREDENTIALS_DIRECTORY"]
+    reported: list[str] = []
+    assert Expander({}, lambda _, sentence: reported.append(sentence)).expand("${credential:shop-password}") == ""
+    assert reported == ["there is no credential shop-password: there is no CREDENTIALS_DIRECTORY"]
 
 
 def test_all_files_of_the_consumer_share_the_folder_beside_the_main_one(
@@ -139,8 +139,8 @@ def test_the_daemon_and_a_command_read_the_same_secret_by_the_recipe_of_the_manu
     def check(**env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
 
-    told = check()
-    assert (told.returncode, "no credential shop-password" in told.stderr) == (2, True)
+    reported = check()
+    assert (reported.returncode, "no credential shop-password" in reported.stderr) == (2, True)
     assert check(CREDENTIALS_DIRECTORY=str(loaded)).returncode == 0
     write("headrace/secrets/shop-password", "secret-4711")
     done = check()

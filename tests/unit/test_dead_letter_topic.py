@@ -43,9 +43,9 @@ def test_a_letter_has_the_headers_of_its_message_once_and_ours() -> None:
     first = dead_headers(OWN, "x" * 2000, Origin("t", 1, 2), b"k", b"v", 7)
     again = dead_headers(first, "y", Origin("t", 1, 9), b"k", b"v", None)
     assert own_headers(again) == OWN
-    told = dict(again)
-    assert len(told) == len(again)
-    assert (told["headrace-dead-offset"], "headrace-dead-batch" in told) == (b"9", False)
+    reported = dict(again)
+    assert len(reported) == len(again)
+    assert (reported["headrace-dead-offset"], "headrace-dead-batch" in reported) == (b"9", False)
     assert dict(first)["headrace-dead-batch"] == b"7"
     assert len(dict(first)["headrace-dead-reason"] or b"") == 1000
     assert (dict(first)["headrace-dead-time"] or b"").endswith(b"+00:00")

@@ -163,7 +163,7 @@ def test_an_unwrapped_row_has_the_fields_that_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("deletes", "told"),
+    ("deletes", "reported"),
     [
         ("tombstone", [None]),
         ("rewrite", ["true"]),
@@ -171,16 +171,16 @@ def test_an_unwrapped_row_has_the_fields_that_are_asked_for() -> None:
         ("drop", []),
     ],
 )
-def test_a_delete_is_unwrapped_as_asked_for(deletes: str, told: list[str | None]) -> None:
+def test_a_delete_is_unwrapped_as_asked_for(deletes: str, reported: list[str | None]) -> None:
     fmt = debezium(unwrap=True, deletes=deletes)
     gone = read(fmt.rows(change(Operation.DELETE, ANNE), 1))
-    assert [value and value["__deleted"] for _, value in gone] == told
+    assert [value and value["__deleted"] for _, value in gone] == reported
     assert {key["id"] for key, _ in gone} <= {1004}
     ((_, made),) = read(fmt.rows(change(Operation.INSERT, ANNE), 1))
     assert made.get("__deleted") == ("false" if "rewrite" in deletes else None)
     moved = read(fmt.rows(change(Operation.UPDATE, BOB, before=[ANNE]), 1))
     assert [(key["id"], value and value["first_name"]) for key, value in moved] == [
-        *[(1004, one and "Anne") for one in told],
+        *[(1004, one and "Anne") for one in reported],
         (1005, "Bob"),
     ]
 

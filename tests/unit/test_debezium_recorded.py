@@ -168,7 +168,7 @@ def test_records_of_schema_changes_are_debeziums(name: str) -> None:
     begin, recorded = theirs(name)
     wanted = of(recorded, "schema")
     # Debezium tells neither a TRUNCATE nor a view, and writes DROP TABLE in words of its own.
-    made = [r for r in of(ours(name, begin), "schema") if told_there(r[2]["payload"]["ddl"])]
+    made = [r for r in of(ours(name, begin), "schema") if reported_there(r[2]["payload"]["ddl"])]
     assert len(made) == len(wanted) > 5
     for (_, key, value, _), (_, own_key, own_value, _) in zip(wanted, made, strict=True):
         assert own_key["payload"] == key["payload"]
@@ -184,7 +184,7 @@ def test_records_of_schema_changes_are_debeziums(name: str) -> None:
             same_table_change(change, own_change)
 
 
-def told_there(ddl: str) -> bool:
+def reported_there(ddl: str) -> bool:
     return not ddl.startswith("TRUNCATE") and " VIEW " not in ddl
 
 

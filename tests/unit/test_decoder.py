@@ -187,12 +187,12 @@ def test_flipped_bits_and_cut_streams_give_a_clean_error_or_nothing(at: int, bit
     at %= len(data)
     data[at] ^= 1 << bit
     if fix_crc:
-        data = _mend(data)
+        data = _fix(data)
     with contextlib.suppress(HeadraceError):  # any other exception, and a hang, is the fault that this looks for
         feed(decoder([]), bytes(data))
 
 
-def _mend(data: bytearray) -> bytearray:
+def _fix(data: bytearray) -> bytearray:
     at = 0
     while at + 28 < len(data):
         size = int.from_bytes(data[at : at + 3], "little")

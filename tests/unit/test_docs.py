@@ -308,8 +308,8 @@ def test_documents_that_the_code_names_exist() -> None:
 def test_the_states_of_the_consumer_are_those_of_the_code() -> None:
     section = read("docs/consume.md").partition("| `state` |")[2].partition("\n\n")[0]
     rows = [row.split(" | ")[0] for row in section.splitlines() if row.startswith("| `")]
-    told = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert told == set(consume_status.State)
+    reported = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert reported == set(consume_status.State)
 
 
 def test_the_readme_stays_short_and_the_licence_is_whole() -> None:

@@ -32,7 +32,7 @@ from headrace_spark.status.status import Status as SparkStatus
 from tests.handles import handles_of
 from tests.unit.test_docs import FENCE, NAMES, PAGES, ROOT, anchors, name, read
 
-TELL_MORE = ("CHANGELOG.md", "configuration.md")
+REPORT_MORE = ("CHANGELOG.md", "configuration.md")
 """The one tells of keys that were; the other is where the keys are taken from, and has columns of tables too."""
 ENTRIES = "docs/troubleshooting.md"
 TROUBLESHOOTING = [f"docs/{page}.md" for page in ("states", "reasons", "lost-positions", "troubles")]
@@ -159,8 +159,8 @@ def test_each_state_and_each_reason_has_its_section_and_each_section_is_one_of_t
     found = sections()
     assert found.keys() == {state.value for state in State} | reasons()
     for heading, text in found.items():
-        told = re.findall(r"^\*\*(What .+?)\.\*\*", text, re.MULTILINE)
-        assert told == ["What it means", "What to look at", "What to do"], heading
+        reported = re.findall(r"^\*\*(What .+?)\.\*\*", text, re.MULTILINE)
+        assert reported == ["What it means", "What to look at", "What to do"], heading
 
 
 def test_the_section_of_a_state_leads_to_those_of_its_reasons() -> None:
@@ -230,7 +230,7 @@ def keys() -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in TELL_MORE], ids=name)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in REPORT_MORE], ids=name)
 def test_keys_that_a_page_names_are_keys_of_the_configuration(page: Path) -> None:
     known, text = keys(), FENCE.sub("", page.read_text())
     for section, key in re.findall(r"`\[{1,2}([\w.]+)\]{1,2} ([a-z]\w*)", text):
@@ -242,8 +242,8 @@ def test_keys_that_a_page_names_are_keys_of_the_configuration(page: Path) -> Non
 @pytest.mark.parametrize("page", OPERATORS, ids=name)
 def test_names_in_the_operators_pages_are_those_of_the_code(page: Path) -> None:
     shown = items(read("docs/health.md"))
-    told = {name for names, said in shown.items() for name in (*names, *re.findall(r"`(\w+)`", said))}
-    known = keys()[""] | told | reasons() | OTHERS | NAMES
+    reported = {name for names, said in shown.items() for name in (*names, *re.findall(r"`(\w+)`", said))}
+    known = keys()[""] | reported | reasons() | OTHERS | NAMES
     for word in re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", FENCE.sub("", page.read_text())):
         assert word in known, word
 

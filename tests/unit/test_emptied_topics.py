@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from headrace.destination.dependencies import Context
 from headrace.destination.emptied import EmptiedTopics
-from headrace.destination.parts import Context
 from headrace.destination.status import DestinationStatus
 from headrace.model import TableRows
 from headrace.ports.sink import TopicEnds

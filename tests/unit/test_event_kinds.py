@@ -170,15 +170,18 @@ def test_skipping_a_broken_rows_event_skips_only_that_one_and_its_number_stays_t
 
 
 def test_marks_frame_the_rows_of_a_transaction() -> None:
-    log, told = Binlog().begin_file(), list[Any]()
+    log, reported = Binlog().begin_file(), list[Any]()
     log.transaction(1, 1_700_000_000_000_000, [(1, "a"), (2, "b")], [(3, "c")])
     log.gtid(2, 1_700_000_000_000_001)
     log.query("BEGIN")
     log.event(16, struct.pack("<Q", 9))
-    feed(decoder(told, mark=told.append), bytes(log.packets))
-    assert [type(item) for item in told] == [TransactionMark, RowsChange, RowsChange, TransactionMark]
-    assert [(told[0].begin, told[0].gtid), (told[-1].begin, told[-1].gtid)] == [(True, f"{SID}:1"), (False, f"{SID}:1")]
-    assert [item.pos for item in told] == sorted(item.pos for item in told)
+    feed(decoder(reported, mark=reported.append), bytes(log.packets))
+    assert [type(item) for item in reported] == [TransactionMark, RowsChange, RowsChange, TransactionMark]
+    assert [(reported[0].begin, reported[0].gtid), (reported[-1].begin, reported[-1].gtid)] == [
+        (True, f"{SID}:1"),
+        (False, f"{SID}:1"),
+    ]
+    assert [item.pos for item in reported] == sorted(item.pos for item in reported)
 
 
 def test_with_marks_a_position_never_lies_inside_a_transaction() -> None:
@@ -282,17 +285,17 @@ def test_a_tagged_gtid_that_ends_too_early_is_refused() -> None:
 
 
 def test_statement_texts_are_told_before_their_rows() -> None:
-    log, told = Binlog().begin_file(), list[Any]()
+    log, reported = Binlog().begin_file(), list[Any]()
     log.gtid(1, 1_700_000_000_000_000)
     log.query("BEGIN")
     log.event(29, b"\x05INSERT INTO t VALUES (1, 'a')")
     log.table()
     log.insert((1, "a"))
     log.insert((2, "b"))
-    feed(decoder(told, statement=told.append, options=DecoderOptions(dml_queries=True)), bytes(log.packets))
-    assert [type(item) for item in told] == [SchemaChange, RowsChange, RowsChange]
-    assert told[0].sql == "INSERT INTO t VALUES (1, 'a')"
-    assert told[0].pos < told[1].pos
+    feed(decoder(reported, statement=reported.append, options=DecoderOptions(dml_queries=True)), bytes(log.packets))
+    assert [type(item) for item in reported] == [SchemaChange, RowsChange, RowsChange]
+    assert reported[0].sql == "INSERT INTO t VALUES (1, 'a')"
+    assert reported[0].pos < reported[1].pos
 
 
 def test_a_restart_behind_the_first_rows_of_a_statement_does_not_tell_its_text_again() -> None:
@@ -370,18 +373,18 @@ def test_a_restart_within_create_select_does_not_tell_the_statement_again() -> N
             log.insert(row)
         return log
 
-    def made(told: list[Any], start: Position | None = None) -> Any:
+    def made(reported: list[Any], start: Position | None = None) -> Any:
         history = SchemaHistory(lambda s, t: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
-        return decoder(told, start, statement=told.append, history=history)
+        return decoder(reported, start, statement=reported.append, history=history)
 
-    log, told = stream(), list[Any]()
-    d = made(told)
+    log, reported = stream(), list[Any]()
+    d = made(reported)
     feed(d, bytes(log.packets))
-    assert [type(item) for item in told] == [SchemaChange, RowsChange, RowsChange]
-    middle = replace(d.position(), events_done=2, last_pos=told[1].pos)
+    assert [type(item) for item in reported] == [SchemaChange, RowsChange, RowsChange]
+    middle = replace(d.position(), events_done=2, last_pos=reported[1].pos)
     again: list[Any] = []
     feed(made(again, middle), bytes(log.packets))
-    assert [(type(item), item.pos) for item in again] == [(RowsChange, told[2].pos)]
+    assert [(type(item), item.pos) for item in again] == [(RowsChange, reported[2].pos)]
 
 
 def test_the_phases_of_an_alter_have_their_own_lengths() -> None:

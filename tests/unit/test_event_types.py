@@ -58,9 +58,9 @@ def test_a_new_kind_of_event_is_one_row(does: Does, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(ev.BY_NUMBER, NEW, row)
     changes = list[RowsChange]()
     if does is Does.REFUSE:
-        with pytest.raises(NotUnderstood, match=r"event type 77 \(NEWS\)") as told:
+        with pytest.raises(NotUnderstood, match=r"event type 77 \(NEWS\)") as reported:
             feed(decoder(changes), stream(NEW))
-        assert told.value.remedy == "read about it"
+        assert reported.value.remedy == "read about it"
     else:
         feed(decoder(changes), stream(NEW))
         assert len(changes) == 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.destination.parts import Context
+from headrace.destination.dependencies import Context
 from headrace.destination.publisher import Publisher
 from headrace.destination.status import DestinationStatus
 from headrace.errors import SinkError

@@ -11,9 +11,9 @@ import pytest
 
 from devstack.ports import free_port
 from headrace.destination import heartbeat_writer as writing
+from headrace.destination.dependencies import Context
 from headrace.destination.facts import ROUND_TRIP_BUCKETS, RoundTrips
 from headrace.destination.heartbeat_writer import HeartbeatWriter, until_next
-from headrace.destination.parts import Context
 from headrace.destination.status import DestinationStatus
 from headrace.errors import Fenced, GrantMissing, SourceUnreachable
 from headrace.mysql import second_connection as module

@@ -22,7 +22,7 @@ from headrace.http import hosts as hosts_module
 from headrace.http import metrics as metrics_module
 from headrace.http import server as server_module
 from headrace.http.facts import WINDOW, Facts, LoopDelay
-from headrace.http.hosts import NAMES_TOLD, Hosts, machine_names
+from headrace.http.hosts import NAMES_LOGGED, Hosts, machine_names
 from headrace.http.metrics import Metrics
 from headrace.http.server import HttpError, HttpServer
 from headrace.lease import Lease
@@ -362,15 +362,15 @@ async def test_a_resolver_that_does_not_answer_delays_the_start_by_little(
 
 def test_a_name_that_is_refused_is_told_once_and_only_some_names_are() -> None:
     hosts = Hosts("", [])
-    with capture_logs() as told:
+    with capture_logs() as reported:
         for host in [b"shop.example", b"shop.example", *(b"h%d.example" % i for i in range(1000))]:
             assert hosts.refusal({"headers": [(b"host", host)]})
         assert hosts.refusal({"headers": [(b"host", b"x" * 5000)]})
-    assert told[0]["host"] == "'shop.example'"
-    assert "allowed_hosts" in told[0]["remedy"]
-    assert [one.get("host") for one in told].count("'shop.example'") == 1
-    assert len(told) == NAMES_TOLD
-    assert "further names are not logged" in told[-1]["event"]
+    assert reported[0]["host"] == "'shop.example'"
+    assert "allowed_hosts" in reported[0]["remedy"]
+    assert [one.get("host") for one in reported].count("'shop.example'") == 1
+    assert len(reported) == NAMES_LOGGED
+    assert "further names are not logged" in reported[-1]["event"]
 
 
 async def test_a_host_that_is_hostile_is_shown_as_text(url: str) -> None:

@@ -160,10 +160,10 @@ def test_tables_that_are_read_again_heal_lost_updates_whatever_is_killed_meanwhi
     for _ in range(20):
         source.step()
     # Updates alone: nothing that is read from a table says which rows are gone from it.
-    told = [one for one in source.messages[done:] if one.operation != "UPDATE" or one.olds[0].keys() & {"id"}]
+    reported = [one for one in source.messages[done:] if one.operation != "UPDATE" or one.olds[0].keys() & {"id"}]
     again = source.read_again()
     chance.shuffle(again)
-    left = [*told, *again]
+    left = [*reported, *again]
     while left:
         batch, left = left[:15], left[15:]
         for dies in (0.2, 0.1, 0.05, 0):

@@ -156,8 +156,8 @@ def test_a_slow_reader_of_standard_output_does_not_stop_the_loop() -> None:
         assert process.stderr is not None
         try:
             # Nobody reads, so the pipe is full long before the 40th beat; what the loop says of it comes all the same.
-            told, _, _ = select.select([process.stderr], [], [], 60)
-            assert told
+            reported, _, _ = select.select([process.stderr], [], [], 60)
+            assert reported
             assert process.stderr.readline() == b"alive\n"
             lines = process.stdout.read().splitlines()
         finally:

@@ -238,11 +238,11 @@ def test_no_row_is_lost_or_torn_by_kills_in_the_middle_of_rotations(tmp_path: Pa
             process.kill()
     count = int(confirmed.read_text()) + 1
 
-    async def mend() -> None:
+    async def fix() -> None:
         sink = await sink_of(path, rotate_bytes=30_000)
         await sink.close()
 
-    asyncio.run(mend())
+    asyncio.run(fix())
     numbers = [json.loads(line)["n"] for line in whole(path).splitlines()]
     seen: dict[int, None] = dict.fromkeys(numbers)
     assert list(seen)[:count] == list(range(count)), "each row, and in order"

@@ -143,7 +143,7 @@ class Reader:
             began = time.thread_time()
             at, more = self.decoder.feed(data, at, lambda: self.builder._size >= self.room)
             self.longest = max(self.longest, time.thread_time() - began)
-            self.largest_work = max(self.largest_work, self.decoder.cutter.work_size)
+            self.largest_work = max(self.largest_work, self.decoder.splitter.work_size)
             position = self.decoder.position()
             batches = self.builder.take(position, 0.0)
             made = [pair for batch in batches for pair in zip(batch.values, batch.headers, strict=True)]
@@ -170,13 +170,13 @@ def test_rows_in_slices_make_the_messages_that_they_make_at_once(seed: int) -> N
         assert rows_of(sliced)[: len(rows_of(at_once))] == rows_of(at_once)
 
 
-def failed(told: list[Any]) -> bool:
-    return any(isinstance(one, tuple) and one[:1] == ("error",) for one in told)
+def failed(reported: list[Any]) -> bool:
+    return any(isinstance(one, tuple) and one[:1] == ("error",) for one in reported)
 
 
-def rows_of(told: list[Any]) -> list[tuple[Any, Any]]:
+def rows_of(reported: list[Any]) -> list[tuple[Any, Any]]:
     """Ids and row numbers of the messages of rows."""
-    messages = [one for one in told if isinstance(one, tuple) and len(one) == 3 and isinstance(one[1], list)]
+    messages = [one for one in reported if isinstance(one, tuple) and len(one) == 3 and isinstance(one[1], list)]
     return [(of[1][0], of[1][2]) for of in messages if b"#begin" not in of[1][0][1] and b"#end" not in of[1][0][1]]
 
 
@@ -562,10 +562,10 @@ def test_a_row_whose_message_would_be_too_large_stops_with_the_place_and_a_remed
     reader = Reader(config)
     with pytest.raises(
         NotUnderstood, match=r"at b\.000001:\d+: a row of shop\.t0 makes a message of more than 41943040"
-    ) as told:
+    ) as reported:
         reader.read(bytes(log.packets))
-    assert "max_event" in told.value.remedy
-    assert reader.decoder.cutter.whole
+    assert "max_event" in reported.value.remedy
+    assert reader.decoder.splitter.whole
 
 
 def test_a_large_event_that_is_passed_over_leaves_the_numbers_of_what_follows_as_they_are() -> None:
@@ -689,6 +689,6 @@ def test_a_spool_that_takes_no_large_event_is_named(when: str, tmp_path: Path, m
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         monkeypatch.setattr(inner, "new_file", lambda _: mock.Mock(write=mock.Mock(side_effect=full)))
     text = f"the event at b.000001:{place} has to wait in the folder {spool}, which can't be used: "
-    with pytest.raises(SpoolError, match=re.escape(text)) as told:
+    with pytest.raises(SpoolError, match=re.escape(text)) as reported:
         reader.read(bytes(log.packets))
-    assert "[daemon] spool" in told.value.remedy
+    assert "[daemon] spool" in reported.value.remedy

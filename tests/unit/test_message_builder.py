@@ -78,7 +78,7 @@ def ids(batch: MessageBatch) -> list[str]:
     return [dict(headers)["headrace-id"].decode() for headers in batch.headers]
 
 
-def told(batches: list[MessageBatch]) -> list[tuple[str, list[bytes | None]]]:
+def reported(batches: list[MessageBatch]) -> list[tuple[str, list[bytes | None]]]:
     return [(batch.topic, batch.values) for batch in batches]
 
 
@@ -140,7 +140,7 @@ def test_topics_of_a_broker_fill_beside_each_other() -> None:
     emit_two_transactions(made)
     made.emit_schema(statement())
     batches = made.take(END, 7.0)
-    assert told(batches) == [
+    assert reported(batches) == [
         ("marks", [b"begin", b"end"] * 2),
         ("shop", [b"row", None] * 2),
         ("schema", [b"ddl"]),
@@ -153,7 +153,7 @@ def test_one_log_keeps_the_order_of_the_binlog() -> None:
     made = builder(TwoTopics(), one_log=True)
     emit_two_transactions(made)
     batches = made.take(END, 0)
-    assert told(batches) == [
+    assert reported(batches) == [
         ("marks", [b"begin"]),
         ("shop", [b"row", None]),
         ("marks", [b"end", b"begin"]),

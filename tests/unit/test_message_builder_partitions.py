@@ -118,13 +118,13 @@ def test_a_moved_row_is_two_messages_with_ids_and_numbers_of_their_own(size: int
     made = builder(rows_per_message=size)
     made.emit(update(((5, 1), (5, 2)), ((1, 1), (new, 1)), ((5, 2), (5, 3))))
     batches = made.take(END, 1.0)
-    told = {
+    reported = {
         (message["type"], message["data"][0]["id"], int(message["_pos"]))
         for batch in batches
         for message in read(batch)
     }
-    assert ("DELETE", "1", 101) in told
-    assert ("INSERT", str(new), 102) in told
+    assert ("DELETE", "1", 101) in reported
+    assert ("INSERT", str(new), 102) in reported
     ids = headers(batches, "headrace-id")
     assert len(ids) == len(set(ids))
     assert {"g:1#2.1", "g:1#2.1/2"} <= set(ids)

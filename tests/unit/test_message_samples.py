@@ -96,7 +96,7 @@ def of(batch: MessageBatch) -> list[Made]:
     ]
 
 
-def told(one: dict[str, Any]) -> list[tuple[str, Any]]:
+def reported(one: dict[str, Any]) -> list[tuple[str, Any]]:
     """The fields in their order, without the time at which the message was made."""
     assert isinstance(one["ts"], int)
     return [(name, value) for name, value in one.items() if name != "ts"]
@@ -123,7 +123,7 @@ def test_each_kind_of_sample_is_what_the_code_makes() -> None:
     assert [one["type"] for one in samples] == ["INSERT", "UPDATE", "DELETE", "ALTER"]
     ours = {one.value["type"]: one.value for one in made() if one.value["table"] == "serve_sync"}
     for one in samples:
-        assert told(one) == told(ours[one["type"]])
+        assert reported(one) == reported(ours[one["type"]])
 
 
 def test_the_statements_behind_the_samples_are_those_of_the_binlog() -> None:

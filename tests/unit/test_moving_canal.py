@@ -275,7 +275,7 @@ def test_a_value_that_headrace_refuses_is_told_with_canals_file_and_line(
 
 
 @pytest.mark.parametrize(
-    ("common", "told"),
+    ("common", "reported"),
     [
         ("canal.serverMode = pulsarMQ\n", "there is no sink for pulsarmq"),
         ("canal.instance.global.mode = manager\n", "kept by Canal Admin"),
@@ -283,9 +283,9 @@ def test_a_value_that_headrace_refuses_is_told_with_canals_file_and_line(
     ],
 )
 def test_what_can_not_be_carried_over_is_refused(
-    common: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    common: str, reported: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert told in refused(tmp_path, capsys, COMMON + common, shop=INSTANCE)[0]
+    assert reported in refused(tmp_path, capsys, COMMON + common, shop=INSTANCE)[0]
 
 
 def test_a_folder_that_is_none_of_canals_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -330,7 +330,7 @@ def test_cursors_are_read_out_of_a_meta_dat(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "reported"),
     [
         (b"{", "line 1: is no JSON"),
         (b"[]", "is no meta.dat of Canal"),
@@ -345,11 +345,11 @@ def test_cursors_are_read_out_of_a_meta_dat(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_broken_meta_dat_is_told(data: bytes, told: str, tmp_path: Path) -> None:
+def test_a_broken_meta_dat_is_told(data: bytes, reported: str, tmp_path: Path) -> None:
     (tmp_path / "meta.dat").write_bytes(data)
     problems = list[str]()
     assert meta_cursors(tmp_path / "meta.dat", {"d": "d"}, problems) == {}
-    assert told in problems[0]
+    assert reported in problems[0]
 
 
 def test_a_position_becomes_a_cursor_that_import_reads(tmp_path: Path) -> None:

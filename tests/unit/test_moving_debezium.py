@@ -16,7 +16,7 @@ from headrace.moving.cursors import (
     debezium_key,
     made_debezium_offset,
     offsets_file,
-    told_of_inside,
+    reported_inside,
 )
 from headrace.moving.debezium import DebeziumImport
 from headrace.moving.foreign import ForeignCursor
@@ -194,16 +194,16 @@ def test_all_faults_come_at_once_with_file_and_line(tmp_path: Path, capsys: pyte
         table__include__list="sh(op",
         topic__prefix="${file:/x:prefix}",
     )
-    told = " ".join(problems)
-    assert "connector.json: line 4: connector.class: should be one of io.debezium.connector.mysql" in told
-    assert "connector.json: database.hostname: is missing" in told
+    reported = " ".join(problems)
+    assert "connector.json: line 4: connector.class: should be one of io.debezium.connector.mysql" in reported
+    assert "connector.json: database.hostname: is missing" in reported
     for name in ("database.port", "snapshot.mode", "time.precision.mode", "value.converter", "table.include.list"):
         assert any(f": {name}: " in one and one.startswith("connector.json: line ") for one in problems), name
-    assert "topic.prefix: refers to a provider of Kafka Connect: write the value out" in told
+    assert "topic.prefix: refers to a provider of Kafka Connect: write the value out" in reported
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ('{"name": "a",\n oops}', "line 2: is no JSON: Expecting property name enclosed in double quotes"),
         ("[]", "line 1: should be an object with a connector's name and config"),
@@ -212,12 +212,12 @@ def test_all_faults_come_at_once_with_file_and_line(tmp_path: Path, capsys: pyte
     ],
 )
 def test_a_file_that_is_no_connector_is_told(
-    text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, reported: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "c.json"
     file.write_text(text)
     assert main(["import", "debezium", str(file), "--out", str(tmp_path / "out")]) == 2
-    assert f"{file}: {told}" in capsys.readouterr().err
+    assert f"{file}: {reported}" in capsys.readouterr().err
 
 
 # -- offsets ------------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def test_an_offset_that_was_taken_away_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "reported"),
     [
         ({**OFFSET, "snapshot": "INITIAL"}, "the connector's first snapshot has not ended"),
         ({"pos": 4}, "has neither file nor gtids"),
@@ -255,10 +255,10 @@ def test_an_offset_that_was_taken_away_is_none(tmp_path: Path) -> None:
         ([], "an offset should be a JSON object"),
     ],
 )
-def test_an_offset_that_can_not_be_gone_on_from_is_told(value: Any, told: str, tmp_path: Path) -> None:
+def test_an_offset_that_can_not_be_gone_on_from_is_told(value: Any, reported: str, tmp_path: Path) -> None:
     found, problems = carried(tmp_path, record(value))
     assert found == {}
-    assert told in problems[0]
+    assert reported in problems[0]
 
 
 def test_rows_to_skip_mean_that_the_offset_lies_in_a_transaction() -> None:
@@ -277,6 +277,6 @@ def test_a_position_becomes_an_offset_that_import_reads() -> None:
 
 def test_what_an_offset_can_not_say_is_told() -> None:
     position = Position("uuid", "b.1", 484, events_done=3, open_xa=(OpenXa("1:aa:bb", "b.1", 4),))
-    inside, prepared = told_of_inside(position)
+    inside, prepared = reported_inside(position)
     assert "the cursor is its beginning, so 3 rows events that were published come again" in inside
     assert "1:aa:bb" in prepared

@@ -271,7 +271,7 @@ def test_native_code_that_reads_nothing_is_asked_less_and_less_often() -> None:
         binlog.transaction(gno, gno, [(gno, "x")])
     changes: list[RowsChange] = []
     one, failing = decoder(changes), Failing()
-    one.cutter.native = failing
+    one.splitter.native = failing
     feed(one, bytes(binlog.packets))
     assert len(changes) == 200
     assert failing.runs < 30
@@ -283,14 +283,14 @@ def test_a_piece_that_ends_with_a_packet_asks_for_no_more_than_the_next_ones_hea
     data, one = bytes(binlog.packets), decoder([])
     cut = data.rindex(b"x") - 50
     at, _ = one.feed(data[:cut], 0, lambda: False)
-    assert one.cutter.need > 100
-    one.cutter.eager = True
+    assert one.splitter.need > 100
+    one.splitter.eager = True
     rest = data[at:]
     done, more = 0, True
     while more:
         done, more = one.feed(rest, done, lambda: True)
     assert done == len(rest)
-    assert one.cutter.need == 4  # and not that of the packet before, for which the next read would wait
+    assert one.splitter.need == 4  # and not that of the packet before, for which the next read would wait
 
 
 @needs_native
@@ -403,7 +403,7 @@ def test_a_fault_of_native_code_stops_the_destination_with_a_remedy() -> None:
     config = plain()
     builder = make_builder(config, new_format(config), "server", 1, MODULE)
     one = decoder([], native=builder.native)
-    one.cutter.fast._reader = Panicking()  # type: ignore[union-attr]
+    one.splitter.fast._reader = Panicking()  # type: ignore[union-attr]
     binlog = Binlog().begin_file()
     binlog.transaction(1, 1, [(1, "x")])
     with pytest.raises(NotUnderstood, match="native code fails after this position") as raised:

@@ -24,17 +24,17 @@ class Searches:
 
     def __init__(self) -> None:
         self.go, self.begun, self.ended, self.found = asyncio.Event(), 0, 0, list[Any]()
-        self.told: Callable[..., Any] = lambda *_: None
+        self.on_progress: Callable[..., Any] = lambda *_: None
 
     async def __call__(
-        self, addresses: Any, where: Any, stored: Any, *_: Any, told: Any, found: Any, **__: Any
+        self, addresses: Any, where: Any, stored: Any, *_: Any, on_progress: Any, found: Any, **__: Any
     ) -> Move:
         self.begun += 1
         self.found.append(found)
         try:
             if found is None:
-                self.told = told
-                told("b.000001", self.begun, 400)
+                self.on_progress = on_progress
+                on_progress("b.000001", self.begun, 400)
                 await self.go.wait()
             gap = Gap("operator", str(stored.position), str(TO))
             return Move(TO, gap, found="found")
@@ -139,7 +139,7 @@ async def test_a_search_may_take_long_while_it_comes_further_and_is_given_up_whe
     asked = move(site, commit=False)
     for done in range(10):
         await asyncio.sleep(0.05)
-        searches.told("b.000001", done + 2, 400)
+        searches.on_progress("b.000001", done + 2, 400)
     assert not asked.done()
     with pytest.raises(RequestRefused, match=r"came no further for 0\.2 s"):
         await asked

@@ -25,7 +25,7 @@ def history() -> SchemaHistory:
 
 
 def test_rows_statements_and_marks_of_a_transaction_stand_in_their_events() -> None:
-    log, told = Binlog().begin_file(), list[Any]()
+    log, reported = Binlog().begin_file(), list[Any]()
     first = log.at
     log.gtid(1, 1_700_000_000_000_000)
     begin = log.at
@@ -42,7 +42,7 @@ def test_rows_statements_and_marks_of_a_transaction_stand_in_their_events() -> N
     log.gtid(2, 1_700_000_000_000_001)
     ddl = log.at
     log.query("CREATE TABLE u (id INT PRIMARY KEY)")
-    made = decoder(told, statement=told.append, mark=told.append, history=history())
+    made = decoder(reported, statement=reported.append, mark=reported.append, history=history())
     feed(made, bytes(log.packets))
     when, table = 1_700_000_000, 7
     expected = [
@@ -52,8 +52,8 @@ def test_rows_statements_and_marks_of_a_transaction_stand_in_their_events() -> N
         (TransactionMark, Origin("b.000001", first, end, 2, 0, 0, second - end, when)),
         (SchemaChange, Origin("b.000001", second, ddl, 0, 0, 0, log.at - ddl, when)),
     ]
-    assert [(type(item), item.origin) for item in told] == expected
-    assert [item.xid for item in told if isinstance(item, TransactionMark)] == [0, 99]
+    assert [(type(item), item.origin) for item in reported] == expected
+    assert [item.xid for item in reported if isinstance(item, TransactionMark)] == [0, 99]
 
 
 def test_rows_of_a_table_that_nobody_wants_count_too() -> None:

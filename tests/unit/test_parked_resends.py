@@ -16,22 +16,22 @@ from headrace.adapters.sqlite.state import SqliteStore
 from headrace.errors import Fenced, LeaseLapsed
 from headrace.lease import Guard
 from headrace.model import Unit
-from headrace.parking.compensation import Compensation
 from headrace.parking.ordering import Blocks
 from headrace.parking.parking import OrderedParking
+from headrace.parking.redelivery import Redelivery
 from headrace.ports.parking import ParkingState
 from headrace.settings.adapters import ParkingSettings
 from tests.parked import RefusingSink, batch, new_parking, unit, until
 
 
 class Loop:
-    """A compensation loop under way, with its sink and parking."""
+    """A redelivery loop under way, with its sink and parking."""
 
     def __init__(self, parking: OrderedParking, guard: Guard, **settings: Any) -> None:
         made = ParkingSettings.model_validate({"delay": 0.02, "max_delay": 0.05, **settings})
         self.sink, self.parking, self.guard = RefusingSink(), parking, guard
         log = structlog.get_logger()
-        self._loop = Compensation(made, parking, lambda: self.sink, lambda: self.guard, log)
+        self._loop = Redelivery(made, parking, lambda: self.sink, lambda: self.guard, log)
         self.task = asyncio.create_task(self._loop.run())
 
     async def end(self) -> None:
@@ -41,7 +41,7 @@ class Loop:
 
 @pytest.fixture
 async def loop(parked: SqliteParkingStore, guard: Guard, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Loop]:
-    monkeypatch.setattr("headrace.parking.compensation._LOOK", 0.01)
+    monkeypatch.setattr("headrace.parking.redelivery._LOOK", 0.01)
     parking = new_parking(parked, attempts=3)
     await parking.open(guard)
     made = Loop(parking, guard, attempts=3)
@@ -154,13 +154,13 @@ async def test_whatever_is_refused_meanwhile_each_row_keeps_its_order(
         await asyncio.sleep(dice.random() * 0.03)
     loop.sink.refuses = set()
 
-    async def mend() -> bool:
+    async def fix() -> bool:
         manual = [entry for entry in await parked.entries() if entry.state is ParkingState.NEEDS_OPERATOR]
         await parked.update(None, [_pending(entry) for entry in manual])
         return not loop.parking.waiting()
 
     async with asyncio.timeout(20):
-        while not await mend():  # noqa: ASYNC110 (the store has no event)
+        while not await fix():  # noqa: ASYNC110 (the store has no event)
             await asyncio.sleep(0.01)
     sent = [_number(body) + 1 for body in loop.sink.sent]
     assert sorted(sent) == sorted(expected)

@@ -197,16 +197,16 @@ def test_after_a_move_back_only_what_lay_before_it_and_what_came_since_counts() 
 
 def test_behind_a_move_to_before_the_place_where_the_history_was_compacted_nothing_is_known() -> None:
     begin = replace(STORED, file="b.000003", offset=50, last_pos=100)
-    anew = [entry(40, "a", "void"), back_entry(-1, "b.000004:260"), entry(300, "b.000004:260")]
+    again = [entry(40, "a", "void"), back_entry(-1, "b.000004:260"), entry(300, "b.000004:260")]
     later = [entry(310, "b.000005:10", "u")]
     for numbers in (250, 400):  # the second: nothing has shown where the numbers were in step again
-        last_pos, _ = _schema_pos(anew + later, [begin], SPOT, numbers)
+        last_pos, _ = _schema_pos(again + later, [begin], SPOT, numbers)
         states = States(lambda schema, table: True, 0)
-        states.restore([*anew, *later, back_entry(last_pos, str(SPOT))], last_pos)
+        states.restore([*again, *later, back_entry(last_pos, str(SPOT))], last_pos)
         assert [states.get(("s", name)) for name in ("t", "u", "void", "other")] == [NEVER] * 4
-    last_pos, sure = _schema_pos(anew + later, [begin], replace(SPOT, offset=400), 305)
+    last_pos, sure = _schema_pos(again + later, [begin], replace(SPOT, offset=400), 305)
     assert (last_pos, sure) == (305, True)
-    assert _schema_pos(anew + later, [], SPOT, 400) == (400, False), "all is in doubt then"
+    assert _schema_pos(again + later, [], SPOT, 400) == (400, False), "all is in doubt then"
 
 
 def history(*entries: tuple[str, Position | None]) -> list[HistoryEntry]:

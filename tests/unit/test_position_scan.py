@@ -137,7 +137,7 @@ def test_an_event_of_more_than_a_packet_is_passed_over_and_not_kept() -> None:
         while more:
             done, more = scan.feed(rest, done, lambda: False)
         rest = rest[done:]
-        large = scan._cutter._large
+        large = scan._splitter._large
         if large is not None:
             files.append(large.file)
     assert [group[0] for group in scan.groups] == [scan.groups[0][0], start]

@@ -94,19 +94,19 @@ def fail(error: Exception) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reported"),
     [
         (KeyError("x"), "[message] format can't prepare for the table shop.t (KeyError: 'x')"),
         (FormatError("the registry refuses shop.t"), "the registry refuses shop.t"),
     ],
 )
-async def test_whatever_it_raises_is_told_and_it_is_asked_again(error: Exception, told: str) -> None:
+async def test_whatever_it_raises_is_told_and_it_is_asked_again(error: Exception, reported: str) -> None:
     fmt = Asking(fail(error))
     made = Preparation(fmt, lambda schema: schema)
     for _ in range(2):
         with pytest.raises(HeadraceError) as caught:
             await prepared(made, table("id"))
-        assert str(caught.value).startswith(told)
+        assert str(caught.value).startswith(reported)
         assert caught.value.retriable
     assert len(fmt.asked) == 2
 

@@ -56,7 +56,7 @@ def update(*pairs: tuple[Row, Row]) -> RowsChange:
     return RowsChange(SCHEMA, Operation.UPDATE, [b for _, b in pairs], [a for a, _ in pairs], START, 5, "g:1")
 
 
-def told(parts: list[Part]) -> list[tuple[int, str, list[Any], int]]:
+def reported(parts: list[Part]) -> list[tuple[int, str, list[Any], int]]:
     """Partition, operation, ids and first number of each part."""
     return [(partition, str(part.operation), [r[0] for r in part.rows], part.pos) for partition, part in parts]
 
@@ -93,7 +93,7 @@ def test_an_event_whose_rows_all_go_to_one_partition_is_not_copied() -> None:
 def test_a_changed_key_is_a_delete_there_and_an_insert_here() -> None:
     new = next(i for i in range(2, 99) if partition_of(i) != partition_of(1))
     parts = plan(spread()).slice(update((row(1), row(new))))
-    assert told(parts) == [
+    assert reported(parts) == [
         (partition_of(1), "DELETE", [1], START),
         (partition_of(new), "INSERT", [new], START + 1),
     ]
@@ -117,11 +117,11 @@ def test_a_row_that_moves_between_partitions_without_a_new_primary_key_has_its_d
 def test_a_row_comes_under_the_condition_as_an_insert_and_leaves_it_as_a_delete() -> None:
     made = plan(where=[{"tables": r"shop\.orders", "rows": 'city = "北京"'}])
     near, far = row(1), row(1, city="上海")
-    assert told(made.slice(update((far, near)))) == [(0, "INSERT", [1], START)]
-    assert told(made.slice(update((near, far)))) == [(0, "DELETE", [1], START)]
-    assert told(made.slice(update((near, row(1, phone="7"))))) == [(0, "UPDATE", [1], START)]
+    assert reported(made.slice(update((far, near)))) == [(0, "INSERT", [1], START)]
+    assert reported(made.slice(update((near, far)))) == [(0, "DELETE", [1], START)]
+    assert reported(made.slice(update((near, row(1, phone="7"))))) == [(0, "UPDATE", [1], START)]
     assert made.slice(update((far, row(1, city="广州")))) == []
-    assert told(made.slice(insert(row(1), row(2, city="上海"), row(3), row(4, city=None)))) == [
+    assert reported(made.slice(insert(row(1), row(2, city="上海"), row(3), row(4, city=None)))) == [
         (0, "INSERT", [1, 3], START)
     ]
     assert made.slice(insert(far)) == []
@@ -131,10 +131,10 @@ def test_only_the_operations_that_are_asked_for_are_published() -> None:
     made = plan(operations=["insert", "update"])
     gone = RowsChange(SCHEMA, Operation.DELETE, [row(1), row(2)], None, START, 5, "g:1")
     assert made.slice(gone) == []
-    assert told(made.slice(insert(row(1), row(2)))) == [(0, "INSERT", [1, 2], START)]
-    assert told(made.slice(update((row(1), row(1, user=2))))) == [(0, "UPDATE", [1], START)]
+    assert reported(made.slice(insert(row(1), row(2)))) == [(0, "INSERT", [1, 2], START)]
+    assert reported(made.slice(update((row(1), row(1, user=2))))) == [(0, "UPDATE", [1], START)]
     assert plan(operations=["delete"]).slice(insert(row(1))) == []
-    assert told(plan(operations=["delete"]).slice(gone)) == [(0, "DELETE", [1, 2], START)]
+    assert reported(plan(operations=["delete"]).slice(gone)) == [(0, "DELETE", [1, 2], START)]
 
 
 def test_an_update_that_a_condition_makes_an_insert_or_a_delete_counts_as_that() -> None:
@@ -142,23 +142,23 @@ def test_an_update_that_a_condition_makes_an_insert_or_a_delete_counts_as_that()
     near, far = row(1), row(1, city="上海")
     kept = plan(where=where, operations=["insert", "update"])
     assert kept.slice(update((near, far))) == []
-    assert told(kept.slice(update((far, near)))) == [(0, "INSERT", [1], START)]
+    assert reported(kept.slice(update((far, near)))) == [(0, "INSERT", [1], START)]
     only = plan(where=where, operations=["update"])
     assert only.slice(update((far, near))) == []
-    assert told(only.slice(update((near, row(1, phone="7"))))) == [(0, "UPDATE", [1], START)]
+    assert reported(only.slice(update((near, row(1, phone="7"))))) == [(0, "UPDATE", [1], START)]
 
 
 def test_both_halves_of_an_update_that_moves_to_another_partition_are_an_update() -> None:
     new = next(i for i in range(2, 99) if partition_of(i) != partition_of(1))
     moved = update((row(1), row(new)))
     halves = [(partition_of(1), "DELETE", [1], START), (partition_of(new), "INSERT", [new], START + 1)]
-    assert told(plan(spread(), operations=["update"]).slice(moved)) == halves
+    assert reported(plan(spread(), operations=["update"]).slice(moved)) == halves
     assert plan(spread(), operations=["insert", "delete"]).slice(moved) == []
 
 
 def test_rows_of_a_snapshot_are_published_whatever_operations_are() -> None:
     read = replace(insert(row(1)), snapshot=SnapshotRows("s", "initial", "true"))
-    assert told(plan(operations=["delete"]).slice(read)) == [(0, "INSERT", [1], START)]
+    assert reported(plan(operations=["delete"]).slice(read)) == [(0, "INSERT", [1], START)]
 
 
 def test_updates_that_change_no_published_column_are_left_out_when_asked_for() -> None:
@@ -175,22 +175,22 @@ def test_updates_that_change_no_published_column_are_left_out_when_asked_for() -
     assert [r[0] for r in part.before or ()] == [2, 4]
     assert (part.pos, list(part.row_indexes or ())) == (START + 1, [1, 3])
     assert made.slice(update((row(1), row(1, phone="7")))) == []
-    assert told(plan(exclude_columns=r"shop\.orders:phone").slice(change))[0][2] == [1, 2, 3, 4]
-    assert told(made.slice(insert(row(1)))) == [(0, "INSERT", [1], START)]
+    assert reported(plan(exclude_columns=r"shop\.orders:phone").slice(change))[0][2] == [1, 2, 3, 4]
+    assert reported(made.slice(insert(row(1)))) == [(0, "INSERT", [1], START)]
 
 
 def test_what_a_mask_hides_is_compared_as_it_is_published() -> None:
     mask = {"tables": r"shop\.orders", "columns": "phone", "mask": "truncate", "length": 1}
     made = plan(unchanged_updates="skip", mask=[mask])
     assert made.slice(update((row(1, phone="71"), row(1, phone="72")))) == []
-    assert told(made.slice(update((row(1, phone="71"), row(1, phone="81"))))) == [(0, "UPDATE", [1], START)]
+    assert reported(made.slice(update((row(1, phone="71"), row(1, phone="81"))))) == [(0, "UPDATE", [1], START)]
 
 
 def test_what_is_not_known_of_an_update_counts_as_a_change() -> None:
     made = plan(unchanged_updates="skip", exclude_columns=r"shop\.orders:phone")
     assert made.slice(update((row(1, phone=ABSENT), row(1, phone="7")))) == []
     for pair in ((row(1, city=ABSENT), row(1, city=ABSENT)), (row(1, city=ABSENT), row(1))):
-        assert told(made.slice(replace(update(pair), partial=True))) == [(0, "UPDATE", [1], START)]
+        assert reported(made.slice(replace(update(pair), partial=True))) == [(0, "UPDATE", [1], START)]
 
 
 def test_a_row_that_moves_or_comes_under_a_condition_is_never_unchanged() -> None:
@@ -200,7 +200,7 @@ def test_a_row_that_moves_or_comes_under_a_condition_is_never_unchanged() -> Non
     assert len(made.slice(update((row(5, user=1), row(5, user=new))))) == 2
     where = [{"tables": r"shop\.orders", "rows": "user_id = 1"}]
     made = plan(**hidden, where=where)
-    assert told(made.slice(update((row(1, user=2), row(1, user=1))))) == [(0, "INSERT", [1], START)]
+    assert reported(made.slice(update((row(1, user=2), row(1, user=1))))) == [(0, "INSERT", [1], START)]
     assert made.slice(update((row(1), row(1)))) == []
 
 
@@ -211,7 +211,7 @@ def test_the_first_condition_that_names_a_table_counts() -> None:
             {"tables": r"shop\..*", "rows": "id > 20"},
         ]
     )
-    assert told(made.slice(insert(row(5), row(15), row(25)))) == [(0, "INSERT", [15, 25], START + 1)]
+    assert reported(made.slice(insert(row(5), row(15), row(25)))) == [(0, "INSERT", [15, 25], START + 1)]
 
 
 def test_columns_are_left_out_but_never_those_of_the_key() -> None:
@@ -289,7 +289,7 @@ def test_a_row_without_the_column_that_decides_stops_loudly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("filters", "route", "told"),
+    ("filters", "route", "reported"),
     [
         ({"where": [{"tables": ".*", "rows": "citi = 'a'"}]}, {}, "citi"),
         ({"include_columns": r"shop\.orders:id/phon"}, {}, "phon; did you mean phone"),
@@ -298,9 +298,9 @@ def test_a_row_without_the_column_that_decides_stops_loudly() -> None:
     ],
 )
 def test_a_rule_that_does_not_fit_the_table_stops_loudly(
-    filters: dict[str, Any], route: dict[str, Any], told: str
+    filters: dict[str, Any], route: dict[str, Any], reported: str
 ) -> None:
-    with pytest.raises(NotUnderstood, match=rf"does not fit the table shop\.orders.*{told}"):
+    with pytest.raises(NotUnderstood, match=rf"does not fit the table shop\.orders.*{reported}"):
         plan(route, **filters)
 
 
@@ -378,6 +378,6 @@ def test_a_row_is_published_by_the_columns_that_decide_alone() -> None:
     assert made.decides == {"id", "user_id", "city", "phone"}
     assert plan().decides == {"id"}
     made = plan(spread("user_id"), where=[{"tables": ".*", "rows": "city = '北京'"}])
-    assert told(made.slice(insert(row(1, 7, phone=ABSENT)))) == [(partition_of(7), "INSERT", [1], START)]
+    assert reported(made.slice(insert(row(1, 7, phone=ABSENT)))) == [(partition_of(7), "INSERT", [1], START)]
     with pytest.raises(NotUnderstood, match="lacks the column city"):
         made.slice(insert(row(1, 7, city=ABSENT)))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.destination import publisher as module
-from headrace.destination.parts import Context
+from headrace.destination.dependencies import Context
 from headrace.destination.publisher import Publisher
 from headrace.destination.status import DestinationStatus
 from headrace.errors import Fenced, LeaseLapsed, SinkError

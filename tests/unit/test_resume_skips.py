@@ -44,7 +44,7 @@ def test_rows_that_would_stop_the_decoder_do_not_when_they_were_confirmed_before
     d = decoder(changes, Position("server", "b.000001", begin, events_done=DONE, last_pos=1 << 62))
     feed(d, bytes(log.packets[packet:]))
     assert [change.rows for change in changes] == [[(DONE + 1, "a")]]
-    assert d.cutter.events > 2 * DONE  # they were read and counted, and nothing else
+    assert d.splitter.events > 2 * DONE  # they were read and counted, and nothing else
 
 
 def test_a_row_behind_them_that_cannot_be_decoded_stops_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from headrace.destination.binlogs import RetentionWarning
-from headrace.destination.parts import Context
+from headrace.destination.dependencies import Context
 from headrace.destination.status import DestinationStatus
 from headrace.errors import SourceUnreachable
 from headrace.http.health import describe
@@ -104,5 +104,5 @@ async def test_the_log_names_the_section_about_it_once(looks: Looks) -> None:
     with structlog.testing.capture_logs() as logs:
         for _ in range(2):
             await looks.look(Retention(bytes=100, seconds=60.0, share=0.1))
-    (told,) = [entry["warning"] for entry in logs if entry["event"] == "retention is running out"]
-    assert told.endswith("see docs/troubleshooting.md#retention")
+    (reported,) = [entry["warning"] for entry in logs if entry["event"] == "retention is running out"]
+    assert reported.endswith("see docs/troubleshooting.md#retention")

@@ -52,7 +52,7 @@ def opinion_of(found: Sequence[Sample], tmp_path: Path, changed: Any = None) -> 
 @pytest.mark.parametrize("name", ["mysql-full.bin", "mariadb.bin"])
 def test_both_readers_agree_on_recorded_files(name: str, tmp_path: Path) -> None:
     opinion = opinion_of(samples(name).kept, tmp_path)
-    assert (opinion.differences, opinion.told) == (0, [])
+    assert (opinion.differences, opinion.shown) == (0, [])
     assert opinion.events > 0
     assert opinion.values > opinion.events
 
@@ -67,7 +67,7 @@ def test_a_value_that_differs_is_told_with_position_table_column_and_both_values
 
     opinion = opinion_of(newest, tmp_path, spoil)
     assert opinion.differences == 1
-    (line,) = opinion.told
+    (line,) = opinion.shown
     assert line.startswith(f"mysql-full.bin:{newest[0].offset} ")
     assert " column id (" in line
     assert ": 4711, mysql-replication " in line
@@ -81,7 +81,7 @@ def test_a_changed_byte_that_only_one_reader_sees_is_told(tmp_path: Path) -> Non
     opinion = Opinion()
     compare(spoilt, opinion, lambda path: right, tmp_path)
     assert opinion.differences == 1
-    assert "column id (int): 50, mysql-replication 16777266" in opinion.told[0]
+    assert "column id (int): 50, mysql-replication 16777266" in opinion.shown[0]
     opinion = Opinion()
     compare(spoilt, opinion, decode, tmp_path)  # what both read alike is no difference
     assert opinion.differences == 0
@@ -120,7 +120,7 @@ def test_many_differences_are_counted_and_the_first_are_told() -> None:
     opinion = Opinion()
     for number in range(1000):
         opinion.differs(str(number))
-    assert (opinion.differences, len(opinion.told), opinion.told[0]) == (1000, 200, "0")
+    assert (opinion.differences, len(opinion.shown), opinion.shown[0]) == (1000, 200, "0")
 
 
 @pytest.mark.parametrize(

@@ -141,9 +141,9 @@ async def test_without_gtids_an_earlier_file_that_became_shorter_is_another_hist
 async def test_without_gtids_a_file_that_is_too_short_for_the_position_is_beyond_its_end(server: Server) -> None:
     server.inventory = PLAIN
     stored = replace(STORED, gtid_set="", offset=4001, last_transaction="b.000004:4000")
-    with pytest.raises(PositionLost) as told:
+    with pytest.raises(PositionLost) as reported:
         await server.agrees(stored)
-    assert told.value.kind is LostKind.BEYOND_END
+    assert reported.value.kind is LostKind.BEYOND_END
     assert (await server.agrees(replace(stored, offset=4000, last_transaction=""))).position.offset == 4000
 
 
@@ -162,9 +162,9 @@ async def test_a_file_that_is_gone_from_the_disk_is_left_to_the_dump(server: Ser
 async def test_lost_transactions_of_its_own_are_another_history_also_when_they_are_tagged(
     tag: str, server: Server
 ) -> None:
-    with pytest.raises(SourceChanged, match="it was reset, or restored") as told:
+    with pytest.raises(SourceChanged, match="it was reset, or restored") as reported:
         await server.agrees(replace(STORED, gtid_set=f"{US}:1-50{tag}:1-150"))
-    assert told.value.extra == f"{US}{tag}:{'101-150' if not tag else '1-150'}"
+    assert reported.value.extra == f"{US}{tag}:{'101-150' if not tag else '1-150'}"
 
 
 async def test_continue_after_a_reset_publishes_what_was_committed_later(server: Server) -> None:
@@ -201,18 +201,18 @@ async def test_another_server_with_all_of_it_goes_on_with_the_transaction_from_i
 
 async def test_what_was_never_replicated_is_listed_and_never_passed_over_unasked(server: Server) -> None:
     server.inventory = replace(HERE, server_uuid=OTHER, executed=f"{US}:1-48")
-    with pytest.raises(SourceChanged, match="has not executed 2 transactions") as told:
+    with pytest.raises(SourceChanged, match="has not executed 2 transactions") as reported:
         await server.agrees()
-    assert told.value.extra == f"{US}:49-50"
+    assert reported.value.extra == f"{US}:49-50"
 
 
 @pytest.mark.parametrize("uuid", [US, OTHER])
 async def test_the_state_and_position_show_count_the_same_and_no_heartbeats_of_ours(uuid: str, server: Server) -> None:
     server.inventory = replace(HERE, server_uuid=uuid, executed=f"{US}:1-30")
     stored = replace(STORED, own_gtids=f"{US}:31-38")
-    with pytest.raises(SourceChanged, match="has not executed 12 transactions") as told:
+    with pytest.raises(SourceChanged, match="has not executed 12 transactions") as reported:
         await server.agrees(stored)
-    assert told.value.extra == f"{US}:39-50"
+    assert reported.value.extra == f"{US}:39-50"
     _, verdict = judge(
         SourceSettings.model_validate({"host": "h", "user": "u", "password": "p"}),
         stored,
@@ -241,9 +241,9 @@ async def test_heartbeats_that_were_never_replicated_are_left_out_without_a_word
 @pytest.mark.parametrize("uuid", [US, OTHER])
 async def test_purged_and_unread_is_a_lost_position(uuid: str, server: Server) -> None:
     server.inventory = replace(HERE, server_uuid=uuid, purged=f"{US}:1-52")
-    with pytest.raises(PositionLost, match="purged 2 transactions") as told:
+    with pytest.raises(PositionLost, match="purged 2 transactions") as reported:
         await server.agrees()
-    assert told.value.kind is LostKind.GTIDS_PURGED
+    assert reported.value.kind is LostKind.GTIDS_PURGED
 
 
 async def test_a_server_that_both_lacks_and_has_purged_is_changed_first_and_lost_when_that_is_let_go(
@@ -274,6 +274,6 @@ async def test_without_gtids_a_file_that_is_purged_or_gone_is_a_lost_position(
     file: str, size: int | None, server: Server
 ) -> None:
     server.inventory = PLAIN if size is None else replace(PLAIN, files=(FILES[0], Binlog(file, size), FILES[2]))
-    with pytest.raises(PositionLost) as told:
+    with pytest.raises(PositionLost) as reported:
         await server.agrees(replace(STORED, gtid_set="", file=file, last_transaction=""))
-    assert told.value.kind is LostKind.POSITION_PURGED
+    assert reported.value.kind is LostKind.POSITION_PURGED

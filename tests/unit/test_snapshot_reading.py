@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from headrace.destination.parts import Context
+from headrace.destination.dependencies import Context
 from headrace.destination.snapshotting import Snapshotting
 from headrace.destination.status import DestinationStatus
 from headrace.errors import GrantMissing, SourceError, SourceMisconfigured

@@ -101,9 +101,9 @@ def test_tables_and_the_indexes_that_they_lead_to() -> None:
     )
     findings = Findings()
     assert check_messages(findings, settings, sample).keys() == {"shop.orders", "shop.old"}
-    told = {one.name: (one.level, one.sentence) for one in findings.all if one.name != "messages"}
-    assert told["table shop.unkeyed"][0] == told["table shop.partial"][0] == "warning"
-    assert told["table shop.orders"] == ("ok", "primary key id; goes into shop.orders")
+    reported = {one.name: (one.level, one.sentence) for one in findings.all if one.name != "messages"}
+    assert reported["table shop.unkeyed"][0] == reported["table shop.partial"][0] == "warning"
+    assert reported["table shop.orders"] == ("ok", "primary key id; goes into shop.orders")
     assert any("have no _pos" in one.sentence for one in findings.all)
 
 

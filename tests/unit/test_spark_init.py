@@ -181,18 +181,18 @@ def test_what_is_given_wrong_is_told_before_anything_is_read(
     (tmp_path / "there.toml").touch()
     words = ["init", "--bootstrap-servers", "127.0.0.1:1", "--topic", "shop", "--output"]
 
-    def told(*more: str) -> tuple[int, str]:
+    def reported(*more: str) -> tuple[int, str]:
         code = cli.main([*words, *more])
         return code, capsys.readouterr().err
 
-    code, said = told(str(tmp_path / "there.toml"))
+    code, said = reported(str(tmp_path / "there.toml"))
     assert (code, "is there already: --force overwrites it" in said) == (1, True)
     new = str(tmp_path / "new.toml")
-    assert told(new, "--option", "hush") == (2, "--option: should be KEY=VALUE\n")
-    code, said = told(new, "--option", "sasl.jaas.config=${NO_SUCH_VARIABLE}")
+    assert reported(new, "--option", "hush") == (2, "--option: should be KEY=VALUE\n")
+    code, said = reported(new, "--option", "sasl.jaas.config=${NO_SUCH_VARIABLE}")
     assert (code, said) == (2, "--option sasl.jaas.config: the environment variable NO_SUCH_VARIABLE is not set\n")
-    assert told(new, "--topic", "a b")[0] == 2
-    assert told(new, "--elasticsearch", "elastic:9200")[0] == 2
-    assert told(new)[0] == 1
-    assert "Kafka can't be reached" in told(new)[1]
+    assert reported(new, "--topic", "a b")[0] == 2
+    assert reported(new, "--elasticsearch", "elastic:9200")[0] == 2
+    assert reported(new)[0] == 1
+    assert "Kafka can't be reached" in reported(new)[1]
     assert not Path(new).exists()

@@ -23,7 +23,7 @@ def _nothing_stays() -> Iterator[None]:
     structlog.configure(**before)
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+def reported(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 
 
@@ -44,7 +44,7 @@ def test_events_pass_and_the_rest_goes_to_the_file(tmp_path: Path, capsys: pytes
         output.line(b"headrace-java|TaskMemoryManager|a | b\n")
     output.close()
     output.wait(10)
-    lines = told(capsys)
+    lines = reported(capsys)
     assert [(line["event"], line.get("offset"), line.get("reason")) for line in lines] == [
         ("dead letter", 7, None),
         ("Java", None, "a | b"),

@@ -26,7 +26,7 @@ from headrace_spark.source.kafka import offsets_of
 from headrace_spark.source.kafka_client import Seen
 from headrace_spark.status.counting import MAX_NAMES, OTHERS, Counts
 from headrace_spark.status.metrics import SparkMetrics
-from headrace_spark.status.outages import ELASTICSEARCH, KAFKA, QUERY, TELL_AFTER, Outages
+from headrace_spark.status.outages import ELASTICSEARCH, KAFKA, QUERY, REPORT_AFTER, Outages
 from headrace_spark.status.problems import elasticsearch_cause, kafka_cause, problem_of
 from headrace_spark.status.status import State, Status
 from headrace_spark.status.task_reports import LOGGER, receiver
@@ -118,8 +118,8 @@ def test_names_are_bounded() -> None:
 def test_an_outage_is_told_once_then_every_minute_then_at_its_end(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[tuple[str, dict[str, Any]]] = []
-    fake = Mock(warning=lambda event, **fields: told.append((event, fields)))
+    reported: list[tuple[str, dict[str, Any]]] = []
+    fake = Mock(warning=lambda event, **fields: reported.append((event, fields)))
     monkeypatch.setattr("headrace_spark.status.outages.log", fake)
     outages = Outages(clock)
     for second in range(150):
@@ -127,18 +127,18 @@ def test_an_outage_is_told_once_then_every_minute_then_at_its_end(
             outages.waiting(ELASTICSEARCH, task, "it does not answer", waits="5 documents", seconds=float(second))
         outages.tick()
         clock.now += 1
-    assert [event for event, _ in told] == ["outage begins", "outage goes on", "outage goes on"]
-    assert [fields["seconds"] for _, fields in told] == [TELL_AFTER, 62, 122]
+    assert [event for event, _ in reported] == ["outage begins", "outage goes on", "outage goes on"]
+    assert [fields["seconds"] for _, fields in reported] == [REPORT_AFTER, 62, 122]
     outages.over(ELASTICSEARCH, "task 1")
     outages.tick()
-    assert len(told) == 3, "another task waits still"
+    assert len(reported) == 3, "another task waits still"
     outages.over(ELASTICSEARCH, "task 2")
     outages.tick()
-    assert told[-1] == ("outage ends", {"system": ELASTICSEARCH, "seconds": 150, "tries": 300})
+    assert reported[-1] == ("outage ends", {"system": ELASTICSEARCH, "seconds": 150, "tries": 300})
     outages.waiting(KAFKA, "look", "a moment", waits="all")
     outages.over(KAFKA)
     outages.tick()
-    assert len(told) == 4, "what is over at once is no outage"
+    assert len(reported) == 4, "what is over at once is no outage"
 
 
 def test_reports_of_tasks(status: Status) -> None:

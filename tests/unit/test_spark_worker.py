@@ -224,8 +224,8 @@ def test_a_writer_of_spark_waits_for_as_long_as_it_takes(capsys: pytest.CaptureF
     assert patient(FakeCluster(answer), counted, waits, None).write([index("1")]) == []
     assert counted.numbers["retries"] == len(waits) == 6
     assert max(waits) <= 10
-    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [one["event"] for one in told if one["logger"] == LOGGER] == ["waiting"] * 6 + ["progress"]
+    reported = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [one["event"] for one in reported if one["logger"] == LOGGER] == ["waiting"] * 6 + ["progress"]
 
 
 def test_a_writer_of_a_command_says_in_words_that_it_waits_and_nothing_while_it_goes_on(
@@ -245,9 +245,9 @@ def test_a_writer_of_a_command_says_in_words_that_it_waits_and_nothing_while_it_
         elastic, cast(Cluster, FakeCluster()), Counts(), task_reports.OfCommand(), sleep=lambda _: None
     )
     assert [made.ask("i", answer), made.ask("i", answer)] == ["there", "there"]
-    (told,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert (told["event"], told["level"]) == ("Elasticsearch takes nothing; it is asked again", "warning")
-    assert "no answer in time" in told["cause"]
+    (reported,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert (reported["event"], reported["level"]) == ("Elasticsearch takes nothing; it is asked again", "warning")
+    assert "no answer in time" in reported["cause"]
 
 
 def test_a_writer_of_what_is_to_end_gives_up() -> None:
@@ -344,9 +344,9 @@ def test_of_many_dead_letters_the_first_of_each_minute_have_a_line_and_the_next_
     letters, _ = work(FakeCluster(), *(Record(None, b"no", "topic", 0, number, None) for number in range(500)))
     assert len(letters) == 500
     for letter in letters:
-        records.tell(letter)
+        records.report(letter)
     now += records.EVERY
-    records.tell(letters[0])
+    records.report(letters[0])
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [line["offset"] for line in lines] == [*range(records.LINES), 0]
     assert [line.get("left_out") for line in lines] == [None] * records.LINES + [500 - records.LINES]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.cli.wiring import ADAPTERS
-from headrace.destination.parts import Context
+from headrace.destination.dependencies import Context
 from headrace.destination.standby import Standby
 from headrace.destination.status import DestinationStatus
 from headrace.errors import LockServiceError, SourceUnreachable, StateStoreError
@@ -25,13 +25,13 @@ class TakenLock:
     holder, declined = "one (one:9180)", ""
 
     def __init__(self) -> None:
-        self.free, self.told = asyncio.Event(), list[bool]()
+        self.free, self.reported = asyncio.Event(), list[bool]()
 
     async def acquire(self, known_epoch: Any) -> None:
         await self.free.wait()
 
     async def set_ready(self, ready: bool) -> None:
-        self.told.append(ready)
+        self.reported.append(ready)
 
 
 class Wait:
@@ -54,7 +54,7 @@ async def test_a_look_that_fails_in_an_unexpected_way_is_a_problem_and_the_wait_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wait = Wait(monkeypatch, ValueError("odd"))
-    await until(lambda: wait.lock.told == [False])
+    await until(lambda: wait.lock.reported == [False])
     assert wait.status.holding.problems == ["an unexpected error, ValueError: odd"]
     assert not wait.task.done()
     wait.lock.free.set()
@@ -63,7 +63,7 @@ async def test_a_look_that_fails_in_an_unexpected_way_is_a_problem_and_the_wait_
 
 async def test_who_runs_it_is_told_and_why_we_could_not(monkeypatch: pytest.MonkeyPatch) -> None:
     wait = Wait(monkeypatch, ["the sink is away"])
-    await until(lambda: wait.lock.told == [False])
+    await until(lambda: wait.lock.reported == [False])
     await until(lambda: "the sink is away" in wait.status.message)
     assert wait.status.state is State.STANDBY
     assert wait.status.message == "run by one (one:9180); we could not take over: the sink is away"

@@ -66,10 +66,10 @@ def test_a_position_within_a_transaction_is_refused(stop: bool, rotate: bool) ->
         for offset in (start + 1, (start + end) // 2, end - 1):
             with pytest.raises(
                 PositionLost, match=rf"b.000001:{offset} lies in the middle of the transaction at"
-            ) as told:
+            ) as reported:
                 places.rows(offset)
-            assert told.value.kind is LostKind.TRUNCATED
-            assert f"b.000001:{start};" in str(told.value)
+            assert reported.value.kind is LostKind.TRUNCATED
+            assert f"b.000001:{start};" in str(reported.value)
 
 
 def test_behind_the_stop_event_is_a_good_start_too() -> None:

@@ -42,18 +42,18 @@ def killed_while_storing(path: Path, seconds: float) -> int:
     words = [sys.executable, "-m", "tests.storing", str(path)]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        told = process.stdout.readline()
-        assert told, "it has ended by itself"
+        reported = process.stdout.readline()
+        assert reported, "it has ended by itself"
         time.sleep(seconds)
         process.kill()
-        told += process.stdout.read()
-    return int(told[: told.rfind(b"\n")].split(b"\n")[-1])
+        reported += process.stdout.read()
+    return int(reported[: reported.rfind(b"\n")].split(b"\n")[-1])
 
 
 async def test_a_kill_at_any_moment_leaves_the_last_position_whole(path: Path) -> None:
     random = Random(7)
     for _ in range(6):
-        told = killed_while_storing(path, random.uniform(0, 0.1))
+        reported = killed_while_storing(path, random.uniform(0, 0.1))
         store = SqliteStore(path)
         await store.open()  # looks through every page
         stored, entries = await store.load("shop"), await store.schema_entries("shop")
@@ -61,7 +61,7 @@ async def test_a_kill_at_any_moment_leaves_the_last_position_whole(path: Path) -
         await store.close()
         assert stored.position is not None
         number = stored.position.offset
-        assert number in (told, told + 1), "the last that it told of, or the one that it was writing"
+        assert number in (reported, reported + 1), "the last that it told of, or the one that it was writing"
         assert stored.position == replace(POSITION, offset=number) == newest.position
         assert [entry["n"] for entry in entries] == list(range(1, number + 1)), "each with what belongs to it"
         assert stored.version == number

@@ -129,12 +129,12 @@ def test_a_statement_of_any_kind_is_told_in_time_and_memory_that_its_length_says
 
 @pytest.mark.parametrize("before", ["/**/" * 27, "/* a */ " * 1000, "#\n" * 30])
 def test_formats_do_not_look_at_the_text_again(before: str) -> None:
-    told = list[SchemaChange]()
+    reported = list[SchemaChange]()
     history = SchemaHistory(lambda *_: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
     log = Binlog().begin_file()
     log.query(f"{before}CREATE TABLE t (a INT)")
-    feed(decoder([], history=history, statement=told.append), bytes(log.packets))
-    [change] = told
+    feed(decoder([], history=history, statement=reported.append), bytes(log.packets))
+    [change] = reported
     assert (change.is_ddl, change.alters, change.table) == (True, False, "t")
     for fmt in (CompatFormat(), debezium(schema_topic="s")):
         began = time.process_time()
@@ -148,23 +148,23 @@ def long_statement() -> str:
 
 async def test_a_long_statement_is_read_apart_before_its_event_is_taken() -> None:
     """As the stream does it: the loop goes on meanwhile."""
-    told = list[SchemaChange]()
+    reported = list[SchemaChange]()
     history = SchemaHistory(lambda *_: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
     log = Binlog().begin_file()
     log.gtid(1, 1_700_000_000_000_001)
     log.query(long_statement())
     log.transaction(2, 1_700_000_000_000_002, [(1, "a")])
     changes: list[Any] = []
-    d = decoder(changes, history=history, statement=told.append, apart=True)
+    d = decoder(changes, history=history, statement=reported.append, apart=True)
     data = bytes(log.packets)
     at, more = d.feed(data, 0, lambda: False)
-    assert (told, changes, more) == ([], [], False)
+    assert (reported, changes, more) == ([], [], False)
     assert d.statements.waiting is not None
     await d.statements.read_apart()
     assert d.statements.waiting is None
     while at < len(data):
         at, _ = d.feed(data, at, lambda: False)
-    assert [change.table for change in told] == ["t"]
+    assert [change.table for change in reported] == ["t"]
     assert len(changes) == 1
     schema = history.table("shop", "t")
     assert schema is not None
@@ -285,18 +285,18 @@ def test_a_statement_about_one_table_that_is_too_long_makes_no_other_unknown() -
 
 @pytest.mark.parametrize("rest", ["", " FROB 1"])
 def test_the_account_of_a_table_elsewhere_is_in_no_message_and_no_history(rest: str) -> None:
-    told = list[SchemaChange]()
+    reported = list[SchemaChange]()
     history = SchemaHistory(lambda *_: True, mariadb=True, version="10.11.6-MariaDB", lower_case_table_names=0)
     log = Binlog().begin_file()
     log.query("CREATE TABLE t (id int)")
     log.query(f"ALTER TABLE t ENGINE=FEDERATED CONNECTION='mysql://u:hunter2@h/d/t'{rest}")
-    feed(decoder([], history=history, statement=told.append), bytes(log.packets))
-    assert len(told) == 1
+    feed(decoder([], history=history, statement=reported.append), bytes(log.packets))
+    assert len(reported) == 1
     assert "hunter2" not in str(history.take_entries(0))
 
 
 def test_the_text_behind_rows_that_makes_a_table_elsewhere_is_in_no_message() -> None:
-    told, changes = list[SchemaChange](), list[Any]()
+    reported, changes = list[SchemaChange](), list[Any]()
     history = SchemaHistory(lambda *_: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
     wanted = ["CREATE TABLE t SELECT 1", "INSERT INTO t SET name = 'password=x'"]
     log = Binlog().begin_file()
@@ -308,13 +308,13 @@ def test_the_text_behind_rows_that_makes_a_table_elsewhere_is_in_no_message() ->
         log.insert((number, "a"))
         log.event(16, bytes(8))
     options = DecoderOptions(dml_queries=True)
-    feed(decoder(changes, history=history, statement=told.append, options=options), bytes(log.packets))
-    assert [one.sql for one in told] == wanted
+    feed(decoder(changes, history=history, statement=reported.append, options=options), bytes(log.packets))
+    assert [one.sql for one in reported] == wanted
     assert len(changes) == 3
 
 
 def test_a_routine_that_begins_a_transaction_does_not_stop_the_destination() -> None:
-    told, changes = list[SchemaChange](), list[Any]()
+    reported, changes = list[SchemaChange](), list[Any]()
     history = SchemaHistory(lambda *_: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
     log = Binlog().begin_file()
     for number, text in enumerate(
@@ -327,6 +327,6 @@ def test_a_routine_that_begins_a_transaction_does_not_stop_the_destination() -> 
         log.gtid(number + 1, 1_700_000_000_000_000 + number)
         log.query(text)
     log.transaction(9, 1_700_000_000_000_009, [(1, "a")])
-    feed(decoder(changes, history=history, statement=told.append), bytes(log.packets))
-    assert [len(told), len(changes)] == [3, 1]
+    feed(decoder(changes, history=history, statement=reported.append), bytes(log.packets))
+    assert [len(reported), len(changes)] == [3, 1]
     assert kind_of(b"CREATE TABLE `t` (id int) START TRANSACTION", MYSQL) is Statement.ATOMIC_DDL

@@ -20,7 +20,7 @@ from tests.made_binlog import SID, Binlog
 from tests.streams import (
     IDS,
     QUICK,
-    Beats,
+    Heartbeats,
     HeldSink,
     begin,
     daemon_settings,
@@ -218,7 +218,7 @@ async def test_a_source_that_has_more_or_answers_nowhere_is_silent_and_what_was_
 ) -> None:
     log, starts, _ = three()
     config = settings(source=QUICK)
-    run = await begin(store, bytes(log.packets), sink=HeldSink(held=True), config=config, companion=Beats(end))
+    run = await begin(store, bytes(log.packets), sink=HeldSink(held=True), config=config, companion=Heartbeats(end))
     task = run.task()
     await until(lambda: run.status.last_error.startswith("no byte came"))
     await asyncio.sleep(0.05)
@@ -232,7 +232,7 @@ async def test_a_source_that_has_more_or_answers_nowhere_is_silent_and_what_was_
 async def test_a_source_that_has_nothing_more_is_no_stall(store: Any) -> None:
     log, starts, _ = three()
     run = await begin(
-        store, bytes(log.packets), config=settings(source=QUICK), companion=Beats(("b.000001", starts[3]))
+        store, bytes(log.packets), config=settings(source=QUICK), companion=Heartbeats(("b.000001", starts[3]))
     )
     task = run.task()
     await until(lambda: run.companion.asked >= 3)
@@ -321,7 +321,7 @@ async def test_a_higher_epoch_in_the_binlog_ends_the_run_at_once_and_is_no_failu
 
 
 async def test_a_higher_epoch_that_a_heartbeat_has_met_ends_the_run(store: Any) -> None:
-    class Met(Beats):
+    class Met(Heartbeats):
         fenced = False
 
         def check(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 from headrace.destination import reading as streaming
 from headrace.errors import SourceEnded, SourceUnreachable
 from headrace.model import Position
-from tests.streams import IDS, QUICK, START, Beats, Dump, begin, opened, settings, stored, three, until
+from tests.streams import IDS, QUICK, START, Dump, Heartbeats, begin, opened, settings, stored, three, until
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 ENDED = SourceEnded("the source closed the binlog stream")
@@ -80,9 +80,9 @@ async def test_a_dump_that_ends_soon_after_the_sink_held_us_up_is_begun_again(st
 async def test_when_it_can_not_be_begun_again_the_end_of_the_dump_is_the_failure(steady: None, store: Any) -> None:
     log, starts, _ = three()
     run = await begin(store, bytes(log.packets), ENDED, reopened=[SourceUnreachable("away")])
-    with pytest.raises(SourceEnded) as told:
+    with pytest.raises(SourceEnded) as reported:
         await run.stream.run(run.stop)
-    assert isinstance(told.value.__cause__, SourceUnreachable)
+    assert isinstance(reported.value.__cause__, SourceUnreachable)
     assert (await stored(store)).offset == starts[3]
     assert run.status.source.reconnects == 0
 
@@ -131,7 +131,9 @@ async def test_a_stop_while_the_dump_is_begun_again_ends_at_once(steady: None, s
 
 async def test_a_dump_that_takes_long_to_begin_again_is_no_silence(steady: None, store: Any) -> None:
     log, starts, _ = three()
-    run = await begin(store, bytes(log.packets), ENDED, config=settings(source=QUICK), companion=Beats(("b.000002", 4)))
+    run = await begin(
+        store, bytes(log.packets), ENDED, config=settings(source=QUICK), companion=Heartbeats(("b.000002", 4))
+    )
 
     async def reopen(position: Position) -> Any:
         await asyncio.sleep(0.6)

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.cluster import watchdog as module
 from headrace.cluster.watchdog import EXIT_STATUS, Watchdog
-from headrace.destination.parts import Context
+from headrace.destination.dependencies import Context
 from headrace.destination.publisher import Publisher
 from headrace.destination.status import DestinationStatus
 from headrace.lease import Lease
@@ -172,7 +172,7 @@ def test_nothing_that_is_told_on_the_way_keeps_the_process_from_its_end(
 
     blocked = threading.Event()
     if fault != "the note raises":
-        monkeypatch.setattr(module, "_tell", lambda where: blocked.wait())
+        monkeypatch.setattr(module, "_report", lambda where: blocked.wait())
     watchdog.cover(lapsed(), note if fault == "the note raises" else str)
     ticks(watchdog, 5)
     assert ended == [EXIT_STATUS]

@@ -273,10 +273,10 @@ async def _compare_readers(settings: Settings, count: int) -> int:
 
 
 def _print_opinion(name: str, opinion: Opinion) -> None:
-    for line in opinion.told:
+    for line in opinion.shown:
         print(f"{name}: differs  {line}")
-    if opinion.differences > len(opinion.told):
-        print(f"{name}: differs  and {opinion.differences - len(opinion.told):,} more")
+    if opinion.differences > len(opinion.shown):
+        print(f"{name}: differs  and {opinion.differences - len(opinion.shown):,} more")
     for words, counts in (("known   ", opinion.known), ("left out", opinion.left_out)):
         for what, times in sorted(counts.items()):
             print(f"{name}: {words} {times:,} x {what}")

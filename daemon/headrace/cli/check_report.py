@@ -25,17 +25,17 @@ class Report:
         for finding in findings:
             self.counts[finding.level] += 1
             sentence, remedy = named(finding.sentence, destination), named(finding.remedy, destination)
-            self.tell(destination, subject, server, replace(finding, sentence=sentence, remedy=remedy))
+            self.report(destination, subject, server, replace(finding, sentence=sentence, remedy=remedy))
 
-    def tell(self, destination: str, subject: str, server: str, finding: Finding) -> None:
+    def report(self, destination: str, subject: str, server: str, finding: Finding) -> None:
         """Prints one finding, or keeps it for the end."""
         about = destination or subject
         if subject.startswith("standby"):
             about = f"{destination}, {subject}"
         print(printable_lines(f"{about}: {finding.level:<7} {finding.name}: {finding.sentence}"))
-        for mends in (*finding.sql, finding.remedy):
-            if mends:
-                print(printable_lines(f"{' ' * len(about)}          -> {mends}"))
+        for fixes in (*finding.sql, finding.remedy):
+            if fixes:
+                print(printable_lines(f"{' ' * len(about)}          -> {fixes}"))
 
     def end(self) -> int:
         """Prints the rest; returns the exit status."""
@@ -56,7 +56,7 @@ class SqlReport(Report):
         self._said: set[tuple[str, str]] = set()
         self._about = ""
 
-    def tell(self, destination: str, subject: str, server: str, finding: Finding) -> None:
+    def report(self, destination: str, subject: str, server: str, finding: Finding) -> None:
         about = f"-- {destination}: {subject if server in subject else f'{subject} {server}'}"
         for statement in finding.sql:
             if (server, statement) in self._said:
@@ -76,11 +76,11 @@ class JsonReport(Report):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told: list[dict[str, Any]] = []
+        self._reported: list[dict[str, Any]] = []
 
-    def tell(self, destination: str, subject: str, server: str, finding: Finding) -> None:
-        self._told.append({"destination": destination or None, "subject": subject, **asdict(finding)})
+    def report(self, destination: str, subject: str, server: str, finding: Finding) -> None:
+        self._reported.append({"destination": destination or None, "subject": subject, **asdict(finding)})
 
     def end(self) -> int:
-        print_json({"findings": self._told, "summary": {str(level): self.counts[level] for level in Level}})
+        print_json({"findings": self._reported, "summary": {str(level): self.counts[level] for level in Level}})
         return self.status

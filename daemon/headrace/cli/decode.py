@@ -115,12 +115,14 @@ def run(arguments: argparse.Namespace) -> int:
                         window,
                         output,
                         follow=arguments.follow,
-                        told=lambda done, total: work.at(done, total, _DECODING),
+                        on_progress=lambda done, total: work.at(done, total, _DECODING),
                         searching=lambda file, done, total: work.at(done, total, f"reading {file}"),
                     )
                     asyncio.run(reading)
                 else:
-                    told = partial(work.at, total=sum(file.stat().st_size for file in arguments.files if file.exists()))
+                    on_progress = partial(
+                        work.at, total=sum(file.stat().st_size for file in arguments.files if file.exists())
+                    )
                     adapter.read_files(
                         arguments.files,
                         settings,
@@ -128,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
                         spool,
                         window,
                         output,
-                        told,
+                        on_progress,
                         script=arguments.schema,
                         positional=arguments.positional,
                     )

@@ -110,7 +110,7 @@ async def _retry(settings: Settings, given: argparse.Namespace) -> int:
         now = time.time_ns() // 1000
         fresh = [replace(entry, attempts=0, state=ParkingState.PENDING, due_us=now) for entry in entries]
         count = await store.update(None, fresh) if fresh else 0
-    return _told(given, count, "are sent again as soon as a daemon runs the destination")
+    return _reported(given, count, "are sent again as soon as a daemon runs the destination")
 
 
 async def _discard(settings: Settings, given: argparse.Namespace) -> int:
@@ -127,10 +127,10 @@ async def _discard(settings: Settings, given: argparse.Namespace) -> int:
             now = {entry.number: entry.id for entry in await store.entries()}  # a number may be another's by now
             entries = [entry for entry in entries if now.get(entry.number) == entry.id]
         count = await store.remove(None, [entry.number for entry in entries]) if entries else 0
-    return _told(given, count, "were given up")
+    return _reported(given, count, "were given up")
 
 
-def _told(given: argparse.Namespace, count: int, what: str) -> int:
+def _reported(given: argparse.Namespace, count: int, what: str) -> int:
     if given.json:
         print(orjson.dumps({"destination": given.name, "messages": count}).decode())
     else:

@@ -88,7 +88,7 @@ async def move_to(
                 to,
                 read_schemas=read_schemas,
                 events_done=events_done,
-                told=lambda file, done, total: work.at(done, total, f"reading {file}"),
+                on_progress=lambda file, done, total: work.at(done, total, f"reading {file}"),
             )
     shown = plan.shown()
     print(_shown(name, {**shown, "notes": [*shown["notes"], *notes]}))

@@ -118,7 +118,9 @@ async def _until_ended(settings: Settings, name: str, waited: set[str]) -> int:
     return int(any(outcome != "done" for outcome in ends.values()))
 
 
-async def _ends(settings: Settings, name: str, waited: set[str], told: Callable[[str, str], None]) -> dict[str, str]:
+async def _ends(
+    settings: Settings, name: str, waited: set[str], reported: Callable[[str, str], None]
+) -> dict[str, str]:
     """Returns how these snapshots have ended, once all have; the callback receives each at once. Raises CommandRefused
     if it is unknown how one has ended."""
     ends, heard = dict[str, str](), time.monotonic()
@@ -136,7 +138,7 @@ async def _ends(settings: Settings, name: str, waited: set[str], told: Callable[
             for id in sorted(waited - there):
                 if id in outcomes:
                     ends[id] = outcomes[id]
-                    told(id, ends[id])
+                    reported(id, ends[id])
                 elif page["state"] not in ("STARTING", "STALLED"):
                     raise CommandRefused(
                         f"{name} has no snapshot {id}, and this daemon has not seen its end",

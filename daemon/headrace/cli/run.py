@@ -55,7 +55,7 @@ async def command(settings: Settings, env: Mapping[str, str]) -> int:
     wiring = Wiring(settings)
 
     def actor(destination: DestinationSettings, status: DestinationStatus) -> Destination:
-        return Destination(destination, settings.daemon, wiring.parts(destination), status)
+        return Destination(destination, settings.daemon, wiring.dependencies(destination), status)
 
     supervisor = Supervisor(settings, actor, notifier=Notifier.from_env(os.environ), reloading=reloader)
     spare_collector()

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from headrace.cli.common import add_config, coordinated, destination, print_json
 from headrace.cli.terminal import progress
-from headrace.cli.verify_output import Told, print_table, write_extra
+from headrace.cli.verify_output import ComparisonProgress, print_table, write_extra
 from headrace.cli.wiring import ADAPTERS, Wiring, document_index, new_format
 from headrace.errors import ConfigError
 from headrace.model import TableSchema
@@ -124,8 +124,8 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
             table, view = await _sides(shared, source, projections, schema, given, chosen)
             try:
                 with progress(f"{schema.name}, messages", counts=True) as work:
-                    told = Told(work, schema.name)
-                    found.append(await compare(chosen.name, table, view, limits, source.now_ms, told.tell))
+                    reported = ComparisonProgress(work, schema.name)
+                    found.append(await compare(chosen.name, table, view, limits, source.now_ms, reported.report))
             finally:
                 await view.close()
                 await table.close()

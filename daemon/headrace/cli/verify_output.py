@@ -13,13 +13,13 @@ from headrace_common.printable import printable_lines
 _RANGES_SHOWN = 20
 
 
-class Told:
+class ComparisonProgress:
     """Shows the progress of the comparison of a table."""
 
     def __init__(self, work: Work, table: str) -> None:
         self._work, self._table, self._what, self._count = work, table, "", 0
 
-    def tell(self, what: str, count: int, total: int | None) -> None:
+    def report(self, what: str, count: int, total: int | None) -> None:
         """Adds messages, documents or rows that were read, of about this total."""
         if what != self._what:
             self._what, self._count = what, 0

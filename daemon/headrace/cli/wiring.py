@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from headrace.cluster.cluster import Cluster, Member
 from headrace.cluster.rebalance import rebalance
-from headrace.destination.parts import Parts
+from headrace.destination.dependencies import Dependencies
 from headrace.errors import ConfigError
 from headrace.lease import Lease
 from headrace.model import TableSchema
@@ -197,7 +197,7 @@ class Wiring:
         for _, store in self._files:
             await store.close()
 
-    def parts(self, destination: DestinationSettings) -> Parts:
+    def dependencies(self, destination: DestinationSettings) -> Dependencies:
         """Returns the ports of one destination."""
         (parked, former), sink = self.parking_stores(destination), self._adapters.sink_adapter(destination.sink.type)
         name, settings, routing = destination.name, destination.sink, sink_routing(destination, self._adapters)
@@ -211,7 +211,7 @@ class Wiring:
         def leased_store(lease: Lease) -> StateStore:
             return sink.state_store(settings, name, lease) if destination.exactly_once else store
 
-        return Parts(
+        return Dependencies(
             store,
             lock,
             lambda: self.source(destination),

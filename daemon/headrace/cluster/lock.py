@@ -118,13 +118,15 @@ class SharedLock(Lock):
         """Publishes whether this daemon is ready; in the queue, those that are not come after those that are. If it
         can't be published now, the next call does it."""
         self._queue.ready = ready
-        if self._queue.joined and self._queue.told is not ready and self._session.connected:
+        if self._queue.joined and self._queue.reported is not ready and self._session.connected:
             try:
                 await self._session.multi(self._queue.mark(holds=self._holding is not None))
-                self._queue.told = ready
+                self._queue.reported = ready
             except LockServiceError as error:
                 _log.warning(
-                    "could not tell the others whether we are ready", destination=self._name, error=error.told()
+                    "could not tell the others whether we are ready",
+                    destination=self._name,
+                    error=error.operator_text(),
                 )
 
     async def hand_over_asked(self) -> str:

@@ -44,7 +44,7 @@ class LockQueue:
         self._watched: set[str] = set()
         self._taken_since = 0.0
         self.ready = True
-        self.told: bool | None = None
+        self.reported: bool | None = None
         """What our node says about it; None if unknown."""
 
     @property
@@ -72,9 +72,9 @@ class LockQueue:
         generation, ready = self._session.generation, self.ready
         there = await self._session.put_up(self._paths.candidate(self._node), self._data(holds=False), generation)
         if there is None:
-            self.told = ready
+            self.reported = ready
         elif self._session.owns(there):
-            self.told = bool(read_json(there.data).get("ready", True))
+            self.reported = bool(read_json(there.data).get("ready", True))
         else:
             self._check_name()
             return False

@@ -71,8 +71,8 @@ async def rebalance(cluster: Cluster, node: str, *, interval: float = _INTERVAL)
                 await cluster.ask_to_move(destination, taker, BALANCE)
             problem = ""
         except LockServiceError as error:
-            if (told := error.told()) != problem:
-                problem = told
+            if (reported := error.operator_text()) != problem:
+                problem = reported
                 log.warning("could not check the cluster", error=problem)
         except Exception:
             log.exception("unexpected error while looking at the cluster")

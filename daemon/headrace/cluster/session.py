@@ -255,7 +255,7 @@ class Session:
         self.state = state
         self._drain_unknown = True
         self.proofs.soon.set()
-        self._tell()
+        self._report()
 
     def _end(self, what: str) -> None:
         self.generation += 1
@@ -264,7 +264,7 @@ class Session:
         self._registered = False
         self.proofs.lose_all(f"the {self.service.title} session {what}")
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         for listener in tuple(self._listeners):
@@ -311,7 +311,7 @@ class Session:
         if drained != self.drained:
             self.drained = drained
             _log.info("this daemon is to run nothing" if drained else "this daemon may run destinations again")
-            self._tell()
+            self._report()
 
     # -- how many locks -------------------------------------------------------------------------------------------
 
@@ -351,8 +351,11 @@ class Session:
                 await self.proofs.now()
                 problem = ""
             except LockServiceError as error:
-                if not isinstance(error, Disconnected | OutcomeUnknown | SessionOver) and error.told() != problem:
-                    problem = error.told()
+                if (
+                    not isinstance(error, Disconnected | OutcomeUnknown | SessionOver)
+                    and error.operator_text() != problem
+                ):
+                    problem = error.operator_text()
                     _log.error(f"{self.service.title} does not do what is needed", error=problem)
                 self.proofs.soon.clear()
                 await set_within(self._changed, _LOOK)

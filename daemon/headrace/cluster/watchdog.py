@@ -80,7 +80,7 @@ class Watchdog:
                     ", ".join(one.noted for one in self._covers if one.noted) or "outside of any destination's binlog"
                 )
                 # In another thread, which may hang: standard error may be the pipe on which the loop hangs.
-                telling = threading.Thread(target=_tell, args=(where,), daemon=True)
+                telling = threading.Thread(target=_report, args=(where,), daemon=True)
                 telling.start()
                 telling.join(_TELLING)
                 self._end(EXIT_STATUS)
@@ -93,7 +93,7 @@ def _noted(cover: Cover) -> str:
         return f"{type(error).__name__}: {error}"
 
 
-def _tell(where: str) -> None:
+def _report(where: str) -> None:
     """Prints what hangs, and where. Does not log: what hangs may hold the log's lock."""
     print(
         f"headrace: the event loop hangs ({where}), and a lapsed lease was not honoured in time; the process ends. "

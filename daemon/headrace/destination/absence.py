@@ -8,8 +8,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from headrace.destination.dependencies import Dependencies
 from headrace.destination.outage import SinkOutage
-from headrace.destination.parts import Parts
 from headrace.errors import HeadraceError, SinkError, SourceEnded, SourceSilent, SourceUnreachable, StateStoreError
 from headrace.ports.source import Source
 from headrace.ports.state import StateStore, Stored
@@ -33,8 +33,8 @@ class Absence:
     """The absence of a destination's source, sink or state store. Lives as long as its destination, which reports how
     each run ended."""
 
-    def __init__(self, name: str, parts: Parts, source: Source, outage: SinkOutage) -> None:
-        self._name, self._parts, self._source, self._outage = name, parts, source, outage
+    def __init__(self, name: str, dependencies: Dependencies, source: Source, outage: SinkOutage) -> None:
+        self._name, self._dependencies, self._source, self._outage = name, dependencies, source, outage
         self._error: HeadraceError | None = None
         """The error that ended the last run."""
         self._opened_at = 0.0
@@ -62,7 +62,7 @@ class Absence:
         error = self._error
         # A sink that keeps the position is absent as a store too.
         if error is not None and error.retriable and (isinstance(error, SinkError) or error.reason == SinkError.reason):
-            sink = self._parts.probe_sink()
+            sink = self._dependencies.probe_sink()
 
             async def sink_away() -> bool:
                 if problem := await sink.problem():
@@ -73,7 +73,7 @@ class Absence:
         if isinstance(error, StateStoreError) and error.retriable:
 
             async def store_away() -> bool:
-                return await look_at(self._parts.store, self._name) is None
+                return await look_at(self._dependencies.store, self._name) is None
 
             return await self._back("state store", store_away, seen=True)
         if isinstance(error, _AWAY):

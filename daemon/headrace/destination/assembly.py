@@ -10,13 +10,13 @@ from headrace.destination.emptied import EmptiedTopics
 from headrace.destination.heartbeat_writer import HeartbeatWriter
 from headrace.destination.publisher import Publisher
 from headrace.destination.reading import Reading
-from headrace.destination.run import Lasting, Run, RunParts
+from headrace.destination.run import Lasting, Run, RunDependencies
 from headrace.destination.snapshotting import Snapshotting
 from headrace.destination.stall import StallDetector
 from headrace.destination.unreadable import UnreadableTables
 from headrace.model import Position
 from headrace.native import find
-from headrace.parking.compensation import Compensation
+from headrace.parking.redelivery import Redelivery
 from headrace.pipeline.message_builder import MessageBuilder, make_builder
 from headrace.pipeline.native_output import NativeUse, reason_of_destination
 from headrace.ports.source import OpenSource, Receiver, SecondConnection
@@ -63,7 +63,7 @@ def assemble(
         published=projections.published,
     )
     unreadable = UnreadableTables(context, source.reader)
-    emptied = EmptiedTopics(context, lasting.parts.ends, projections.topic_of)
+    emptied = EmptiedTopics(context, lasting.dependencies.ends, projections.topic_of)
     reading = Reading(context, builder, merge, publisher, checkpointer, lasting.unconfirmed)
     control = Control(context, merge, reading, source.reader, checkpointer)
     unprepared = builder.preparation.unprepared if builder.preparation is not None else None
@@ -89,7 +89,7 @@ def assemble(
         ),
     )
     snapshotting = Snapshotting(context, merge, reading.stream, source.reader, unreadable.left_out, unprepared)
-    control.tell, control.resynced = snapshotting.tell, emptied.resynced
+    control.report, control.resynced = snapshotting.report, emptied.resynced
     merge.ended, merge.wake = control.note_ended, reading.stream.wake
     if builder.native is not None:
         builder.native.accepts = lambda: not merge.tables  # which need the rows of the stream
@@ -98,7 +98,7 @@ def assemble(
     stalls = StallDetector(context, second)
     return Run(
         lasting,
-        RunParts(
+        RunDependencies(
             source.version,
             reading,
             publisher,
@@ -109,24 +109,28 @@ def assemble(
             control,
             unreadable,
             emptied,
-            _compensation(lasting, publisher),
+            _redelivery(lasting, publisher),
         ),
     )
 
 
 def _builder(lasting: Lasting, server_uuid: str, epoch: int) -> MessageBuilder:
-    settings, native, fmt = lasting.context.settings, find(lasting.context.daemon.native), lasting.parts.new_format()
+    settings, native, fmt = (
+        lasting.context.settings,
+        find(lasting.context.daemon.native),
+        lasting.dependencies.new_format(),
+    )
     reason = reason_of_destination(settings, fmt, native.reason)
     builder = make_builder(settings, fmt, server_uuid, epoch, None if reason else native.module)
     lasting.context.status.note_rows_by(builder.native.use if builder.native is not None else NativeUse(reason))
     return builder
 
 
-def _compensation(lasting: Lasting, publisher: Publisher) -> Compensation | None:
+def _redelivery(lasting: Lasting, publisher: Publisher) -> Redelivery | None:
     if publisher.parking is None:
         return None
     context, checkpointer = lasting.context, lasting.checkpointer
-    return Compensation(
+    return Redelivery(
         context.settings.parking,
         publisher.parking,
         lambda: publisher.resending,

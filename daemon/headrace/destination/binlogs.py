@@ -6,8 +6,8 @@ import asyncio
 import time
 from collections import deque
 
+from headrace.destination.dependencies import Context
 from headrace.destination.outage import SINK
-from headrace.destination.parts import Context
 from headrace.errors import HeadraceError
 from headrace.model import Position, State
 from headrace.ports.source import Retention, Source
@@ -31,7 +31,7 @@ class Backlog:
         self._status, self._log = context.status, context.log
         self._seen: deque[tuple[float, int, int]] = deque()
         """Time, bytes behind, and bytes received so far."""
-        self._since = self._told_at = 0.0
+        self._since = self._reported_at = 0.0
 
     @property
     def catching_up(self) -> bool:
@@ -62,15 +62,15 @@ class Backlog:
         now, lag = time.monotonic(), self._status.lag.seconds
         if not self._since:
             if lag >= _BEHIND and self._flows:
-                self._since = self._told_at = now
+                self._since = self._reported_at = now
                 self._seen.clear()
-                self._tell("catching up", lag)
+                self._report("catching up", lag)
         elif lag < _CAUGHT_UP:
             self._log.info("caught up", seconds=round(now - self._since, 1))
             self._since = 0.0
-        elif now - self._told_at >= _EACH and self._flows:
-            self._told_at = now
-            self._tell("catching up", lag)
+        elif now - self._reported_at >= _EACH and self._flows:
+            self._reported_at = now
+            self._report("catching up", lag)
 
     @property
     def _flows(self) -> bool:
@@ -83,7 +83,7 @@ class Backlog:
         self._since = 0.0
         self._seen.clear()
 
-    def _tell(self, event: str, lag: float) -> None:
+    def _report(self, event: str, lag: float) -> None:
         status = self._status
         facts = {
             "bytes_behind": status.backlog.bytes,
@@ -131,8 +131,8 @@ class RetentionWarning:
         before = _TROUBLE in self._status.troubles
         self._status.trouble(_TROUBLE, text)
         if not before:
-            told = self._status.troubles[_TROUBLE]
-            self._log.warning("retention is running out", warning=told, seconds=found.seconds, bytes=found.bytes)
+            reported = self._status.troubles[_TROUBLE]
+            self._log.warning("retention is running out", warning=reported, seconds=found.seconds, bytes=found.bytes)
 
 
 async def look_at_binlogs(context: Context, source: Source) -> None:

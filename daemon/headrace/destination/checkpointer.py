@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headrace.destination.parts import Context
+from headrace.destination.dependencies import Context
 from headrace.destination.publisher import Publisher
 from headrace.errors import Fenced
 from headrace.lease import Guard, Term

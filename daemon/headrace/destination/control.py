@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.destination.checkpointer import Checkpointer
-from headrace.destination.parts import Context
+from headrace.destination.dependencies import Context
 from headrace.destination.reading import Reading
 from headrace.errors import HeadraceError
 from headrace.model import Position
@@ -40,7 +40,7 @@ class Control:
         new_reader: Callable[[], TableReader],
         checkpointer: Checkpointer,
     ) -> None:
-        self.tell: Callable[[], None] = lambda: None
+        self.report: Callable[[], None] = lambda: None
         """Publishes the present snapshots in the status."""
         self.resynced: Callable[[Snapshot, plan.Captures], None] = lambda snapshot, wants: None
         """Called with each finished snapshot, and the function that says which tables it was of."""
@@ -126,7 +126,7 @@ class Control:
         self._merge.put(*command.apply(self._merge.snapshots))
         facts = {"tables": command.tables, "where": command.where, "columns": list(command.columns), "id": command.id}
         self._log.info(f"snapshot: {command.command}", **{key: value for key, value in facts.items() if value})
-        self.tell()  # before the answer, so that /health shows it
+        self.report()  # before the answer, so that /health shows it
 
     def _is_stored(self, position: Position) -> bool:
         """Returns whether a position contains the present snapshots, even with earlier progress."""

@@ -15,11 +15,11 @@ from headrace.destination.absence import Absence, look_at
 from headrace.destination.assembly import Hangs, assemble
 from headrace.destination.binlogs import look_at_binlogs
 from headrace.destination.checkpointer import Checkpointer
+from headrace.destination.dependencies import Context, Dependencies
 from headrace.destination.heartbeat_writer import HeartbeatWriter
 from headrace.destination.lost_state import sign_of_life, state_lost
 from headrace.destination.operator import Operator
 from headrace.destination.outage import SinkOutage, Unconfirmed
-from headrace.destination.parts import Context, Parts
 from headrace.destination.publisher import Publisher, publishing
 from headrace.destination.requests import Requests
 from headrace.destination.run import Lasting
@@ -65,23 +65,27 @@ class Destination:
     """Runs one destination from lock to drain. run() may be called again after it has raised."""
 
     def __init__(
-        self, settings: DestinationSettings, daemon: DaemonSettings, parts: Parts, status: DestinationStatus
+        self,
+        settings: DestinationSettings,
+        daemon: DaemonSettings,
+        dependencies: Dependencies,
+        status: DestinationStatus,
     ) -> None:
         self.name = settings.name
         self._context = Context(settings, daemon, status)
-        self._settings, self._daemon, self._parts, self.status = settings, daemon, parts, status
-        self._store, self._lock, self._source = parts.store, parts.lock, parts.new_source()
+        self._settings, self._daemon, self._dependencies, self.status = settings, daemon, dependencies, status
+        self._store, self._lock, self._source = dependencies.store, dependencies.lock, dependencies.new_source()
         self._log = self._context.log
         self._checkpointer, self._unconfirmed = Checkpointer(self._context), Unconfirmed()
         self.requests = Requests()
         self.operator = Operator(
-            self._context, parts, self._source, self._checkpointer, self._unconfirmed, self.requests
+            self._context, dependencies, self._source, self._checkpointer, self._unconfirmed, self.requests
         )
         self._outage = SinkOutage(self._context, self._unconfirmed)
         self._lasting = Lasting(
-            self._context, parts, self._checkpointer, self._unconfirmed, self._outage, self.operator
+            self._context, dependencies, self._checkpointer, self._unconfirmed, self._outage, self.operator
         )
-        self._absence = Absence(settings.name, parts, self._source, self._outage)
+        self._absence = Absence(settings.name, dependencies, self._source, self._outage)
         self._fenced = False
         """Whether the last run ended because another daemon runs the destination."""
         self._hang: Hang | None = None
@@ -228,11 +232,11 @@ class Destination:
         if not self._settings.exactly_once:  # with it, the position can be read only once the sink is open
             # Also while the sink is unavailable it matters how long the source keeps the binlog that we need.
             stored = await self._load(self._store)
-        parked = self._parts.parked
+        parked = self._dependencies.parked
         parking = OrderedParking(self._settings.parking, parked, self.name, self.status.note_parked) if parked else None
-        async with publishing(self._context, self._parts, self._lock.lease, parking) as publisher:
+        async with publishing(self._context, self._dependencies, self._lock.lease, parking) as publisher:
             store, self._publisher = publisher.store, publisher
-            await ensure_delivered(self.name, self._parts.former_parked)
+            await ensure_delivered(self.name, self._dependencies.former_parked)
             stored = stored or await self._load(store)
             await self._ensure_no_hang(stored)
             entries = await store.schema_entries(self.name)
@@ -384,7 +388,7 @@ class Destination:
         stored = await self._load(self._store)
         if stored.position is None or (move := await self._source.move(policy, lost, stored.position)) is None:
             return False
-        store = self._parts.leased_store(self._lock.lease)
+        store = self._dependencies.leased_store(self._lock.lease)
         await self._checkpointer.begin_epoch(store, self._lock.term, meanwhile="a policy looked where to go on")
         for note in move.notes:
             self._log.warning("the move of the position", note=note)
@@ -454,7 +458,7 @@ class Destination:
             self._unconfirmed.give_up()  # the daemon that runs it handles what waits
             self.requests.refuse(f"{self.name} is run by {self._lock.holder or 'another daemon'}: ask that one")
             self.status.stand_by()
-            standby = Standby(self._context, self._parts, self._source)
+            standby = Standby(self._context, self._dependencies, self._source)
             if not await standby.wait(self._known_epoch, stop):
                 return False
         if stop.is_set():

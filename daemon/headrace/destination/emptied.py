@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.destination.parts import Context
+from headrace.destination.dependencies import Context
 from headrace.ports.sink import TopicEnds
 from headrace.ports.tables import in_short
 from headrace.snapshot.plan import Captures
@@ -22,12 +22,12 @@ class EmptiedTopics:
     def __init__(self, context: Context, ends: TopicEnds, topic_of: Callable[[str, str], str]) -> None:
         self._status, self._log = context.status, context.log
         self._ends, self._topic_of = ends, topic_of
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
     def look(self) -> None:
         """Reports topics that were truncated since the last call."""
         found = {topic: emptied.text for topic, emptied in self._ends.emptied.items()}
-        before, self._told = self._told, found
+        before, self._reported = self._reported, found
         if not found:
             self._status.clear(_TROUBLE)
         if not found or found == before:

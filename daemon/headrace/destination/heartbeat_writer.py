@@ -6,7 +6,7 @@ import asyncio
 import time
 from zlib import crc32
 
-from headrace.destination.parts import Context
+from headrace.destination.dependencies import Context
 from headrace.errors import Fenced, HeadraceError, SourceMisconfigured
 from headrace.ports.source import Heartbeat, SecondConnection
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.control import Control
+from headrace.destination.dependencies import Context, Dependencies
 from headrace.destination.outage import Unconfirmed
-from headrace.destination.parts import Context, Parts
 from headrace.destination.position_mover import PlannedMove, PositionMover
 from headrace.destination.requests import RequestRefused, Requests
 from headrace.ports.source import Source
@@ -32,16 +32,16 @@ class Operator:
     def __init__(
         self,
         context: Context,
-        parts: Parts,
+        dependencies: Dependencies,
         source: Source,
         checkpointer: Checkpointer,
         unconfirmed: Unconfirmed,
         requests: Requests,
     ) -> None:
         self._name, self._log = context.name, context.log
-        self._store, self._lock, self._leased_store = parts.store, parts.lock, parts.leased_store
+        self._store, self._lock, self._leased_store = dependencies.store, dependencies.lock, dependencies.leased_store
         self._checkpointer, self._unconfirmed = checkpointer, unconfirmed
-        self._mover = PositionMover(context.name, source, parts.store, context.settings.source.start)
+        self._mover = PositionMover(context.name, source, dependencies.store, context.settings.source.start)
         self._control: Control | None = None
         self._requests, self._status = requests, context.status
         self._searching = False
@@ -116,7 +116,7 @@ class Operator:
                     if not limit.expired() and status.search.show({"file": file, "done": done, "total": total}):
                         limit.reschedule(loop.time() + _SILENCE)
 
-                return await self._mover.plan(stored, to, read_schemas=read_schemas, told=note)
+                return await self._mover.plan(stored, to, read_schemas=read_schemas, on_progress=note)
         except TimeoutError:
             raise RequestRefused(f"the search came no further for {_SILENCE:g} s, and is given up") from None
         finally:

@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections import deque
 
-from headrace.destination.parts import Context
+from headrace.destination.dependencies import Context
 from headrace.destination.publisher import Publisher
 
 
@@ -71,7 +71,7 @@ class SinkOutage:
 
     def __init__(self, context: Context, unconfirmed: Unconfirmed) -> None:
         self._status, self._log, self._unconfirmed = context.status, context.log, unconfirmed
-        self._since = self._told_at = 0.0
+        self._since = self._reported_at = 0.0
 
     async def watch(self, publisher: Publisher) -> None:
         """Checks until it is cancelled."""
@@ -99,15 +99,15 @@ class SinkOutage:
         if self._since:
             self._note(self._since, problem)
         else:
-            self._told_at = time.monotonic()
-            self._since = self._unconfirmed.oldest or self._told_at
+            self._reported_at = time.monotonic()
+            self._since = self._unconfirmed.oldest or self._reported_at
 
     def _note(self, since: float, problem: str) -> None:
         now = time.monotonic()
         self._status.trouble(SINK, f"{problem}; reading waits once its buffer is full, and nothing is lost")
-        if self._since and now - self._told_at < _EACH:
+        if self._since and now - self._reported_at < _EACH:
             return
-        self._since, self._told_at = self._since or since, now
+        self._since, self._reported_at = self._since or since, now
         self._log.warning(
             "the sink confirms nothing",
             cause=problem,

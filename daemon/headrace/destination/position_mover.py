@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.destination.requests import RequestRefused
 from headrace.model import Gap, Position
-from headrace.ports.source import Source, Told
+from headrace.ports.source import ProgressCallback, Source
 from headrace.ports.state import WHOLE_HISTORY, StateChange, StateStore, Stored
 from headrace.settings.values import Start, start_text
 from headrace.times import time_text
@@ -68,7 +68,7 @@ class PositionMover:
         read_schemas: bool = False,
         events_done: int = 0,
         planned: PlannedMove | None = None,
-        told: Told = lambda *_: None,
+        on_progress: ProgressCallback = lambda *_: None,
     ) -> PlannedMove:
         """Plans a move from what is stored to `to`; see Source.move_by_hand. `to` "" removes the position. `planned` is
         an earlier plan of the same move, which avoids a second search. Raises RequestRefused, SourceError or
@@ -87,7 +87,7 @@ class PositionMover:
                 read_schemas=read_schemas,
                 events_done=events_done,
                 found=found,
-                told=told,
+                on_progress=on_progress,
             )
         except ValueError as error:
             raise RequestRefused(f"'{to}' {error}") from None
@@ -102,4 +102,4 @@ class PositionMover:
                 "pause",
             )
         gap = Gap("operator", str(before or ""), f"[source] start ({self._start})", at_us=time.time_ns() // 1000)
-        return PlannedMove("", stored, None, gap, self._source.anew())
+        return PlannedMove("", stored, None, gap, self._source.again())

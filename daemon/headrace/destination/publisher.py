@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from itertools import islice
 
 from headrace.cluster.watchdog import WATCHDOG, Cover, Watchdog
-from headrace.destination.parts import Context, Parts
+from headrace.destination.dependencies import Context, Dependencies
 from headrace.errors import LeaseLapsed
 from headrace.lease import Lease
 from headrace.model import MessageBatch, State
@@ -34,16 +34,21 @@ class Publisher:
     def __init__(
         self,
         context: Context,
-        parts: Parts,
+        dependencies: Dependencies,
         lease: Lease,
         parking: OrderedParking | None = None,
         watchdog: Watchdog = WATCHDOG,
     ) -> None:
-        self._parts, self._status, self._log, self._watchdog = parts, context.status, context.log, watchdog
+        self._dependencies, self._status, self._log, self._watchdog = (
+            dependencies,
+            context.status,
+            context.log,
+            watchdog,
+        )
         self.lease, self.parking = lease, parking
         self._one_log = context.settings.sink.capabilities.one_log
-        self.queue = ByteQueue(context.settings.queue_bytes, parts.budget, starved=lambda: self.sink.flush())
-        self.sink: Sink = parts.new_sink(lease, parking)
+        self.queue = ByteQueue(context.settings.queue_bytes, dependencies.budget, starved=lambda: self.sink.flush())
+        self.sink: Sink = dependencies.new_sink(lease, parking)
         self.resending: Sink | None = None
         """The sink while parked messages may be sent again through it: from its start to its end."""
         self._cover: Cover | None = None
@@ -62,7 +67,7 @@ class Publisher:
     @property
     def store(self) -> StateStore:
         """Returns the store of the run: the destination's, unless the sink keeps the position itself."""
-        return self.sink.store or self._parts.store
+        return self.sink.store or self._dependencies.store
 
     @property
     def idle(self) -> bool:
@@ -165,7 +170,7 @@ class Publisher:
                 remedy="look whether the lock service can be reached",
             )
         await self.lease.proved()
-        self.sink = self._parts.new_sink(self.lease, self.parking)
+        self.sink = self._dependencies.new_sink(self.lease, self.parking)
         await self.start()
         self._unsent.extendleft(batch for batch, _ in reversed(self._handed))
         self._handed.clear()
@@ -232,10 +237,10 @@ class Publisher:
 
 @contextlib.asynccontextmanager
 async def publishing(
-    context: Context, parts: Parts, lease: Lease, parking: OrderedParking | None
+    context: Context, dependencies: Dependencies, lease: Lease, parking: OrderedParking | None
 ) -> AsyncIterator[Publisher]:
     """Yields a started publisher. It is aborted if the body fails, and otherwise ended in order."""
-    publisher = Publisher(context, parts, lease, parking)
+    publisher = Publisher(context, dependencies, lease, parking)
     await publisher.start()
     publisher.queue.join()
     try:

@@ -8,8 +8,8 @@ import time
 from itertools import islice
 
 from headrace.destination.checkpointer import Checkpointer
+from headrace.destination.dependencies import Context
 from headrace.destination.outage import Unconfirmed
-from headrace.destination.parts import Context
 from headrace.destination.publisher import Publisher
 from headrace.errors import HeadraceError, SourceEnded
 from headrace.model import MessageBatch
@@ -57,7 +57,7 @@ class Reading:
         self.stream: ChangeStream
         self._blocked_until = 0.0
         self._opened_at = time.monotonic()
-        self._undecodable_told = 0
+        self._undecodable_reported = 0
         self._status.clear(_UNDECODABLE)
         self._held_up = False
         """Whether reading waits for the queue."""
@@ -65,7 +65,7 @@ class Reading:
         """Confirmed transactions of earlier runs."""
         self._credit = 0.0
         """Seconds that rows of a snapshot may take until it is the stream's turn again; below 0 they wait."""
-        self._told = Progress("", 0, 0)
+        self._reported = Progress("", 0, 0)
         """The progress of the stream that the status has."""
         self._pause = 0.0
         """Seconds that reading rests, because it got little."""
@@ -81,7 +81,7 @@ class Reading:
     @property
     def begun(self) -> bool:
         """Returns whether the source has sent anything."""
-        return bool(self._told.events)
+        return bool(self._reported.events)
 
     def wants_snapshot(self) -> bool:
         """Returns whether the stream must stop between two transactions; see Receiver.between."""
@@ -93,7 +93,7 @@ class Reading:
         merge = self._merge
         while True:
             began = time.thread_time() if merge.tables else 0.0
-            events = self._told.events
+            events = self._reported.events
             try:
                 await self.stream.read()
             except SourceEnded as error:
@@ -104,7 +104,7 @@ class Reading:
                 self.stream.rest()
                 await asyncio.sleep(self._pause)  # what arrives meanwhile is read, published and confirmed together
             if merge.busy:
-                streamed = time.thread_time() - began if began and self._told.events != events else None
+                streamed = time.thread_time() - began if began and self._reported.events != events else None
                 await self._give_snapshot(streamed)
 
     async def _give_snapshot(self, streamed: float | None) -> None:
@@ -144,11 +144,11 @@ class Reading:
     async def _take(self, at: float = 0.0) -> None:
         """Moves what the stream gave, or a snapshot gave at a time on the loop's clock, into the queue; waits when that
         is full."""
-        source, before, status = self.stream, self._told, self._status
+        source, before, status = self.stream, self._reported, self._status
         now = source.progress()
         received = max(now.received, at)
         batches = self._builder.take(self._merge.stamped(source.position()), received)
-        last, self._told = batches[-1], now
+        last, self._reported = batches[-1], now
         self._pause = 0.0
         if 0 < now.bytes - before.bytes < _LITTLE:
             linger = self._settings.queue.linger
@@ -209,7 +209,7 @@ class Reading:
     def _look_at_texts(self) -> None:
         counts = self._undecodable
         total = sum(counts.values())
-        new, self._undecodable_told = total - self._undecodable_told, total
+        new, self._undecodable_reported = total - self._undecodable_reported, total
         if not new:
             return
         self._status.received.note_undecodable(new)
@@ -233,13 +233,13 @@ class Reading:
     def reading_waits(self) -> bool:
         """Returns whether nothing has come for a while although we read; for Flow."""
         now, received = asyncio.get_running_loop().time(), self.stream.progress().received
-        return bool(self._told.events) and not self._held_up and now - received > _REST
+        return bool(self._reported.events) and not self._held_up and now - received > _REST
 
     def confirming_waits(self) -> bool:
         """Returns whether all changes are confirmed; for Flow. Rows of a snapshot do not count."""
         confirmed = self._status.published.transactions - self._transactions
         between = not (self.stream.in_transaction() and self._unconfirmed.any)
-        return between and confirmed == self._told.transactions
+        return between and confirmed == self._reported.transactions
 
     def note_confirmed(self, batch: MessageBatch) -> None:
         """Records a confirmed batch; all before it are confirmed."""

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.control import Control
+from headrace.destination.dependencies import Context, Dependencies
 from headrace.destination.emptied import EmptiedTopics
 from headrace.destination.heartbeat_writer import HeartbeatWriter
 from headrace.destination.operator import Operator
 from headrace.destination.outage import SinkOutage, Unconfirmed
-from headrace.destination.parts import Context, Parts
 from headrace.destination.publisher import Publisher
 from headrace.destination.reading import Reading
 from headrace.destination.snapshotting import Snapshotting
 from headrace.destination.stall import StallDetector
 from headrace.destination.unreadable import UnreadableTables
 from headrace.errors import Fenced, HeadraceError, PositionLost, SourceChanged, SourceSilent
-from headrace.parking.compensation import Compensation
+from headrace.parking.redelivery import Redelivery
 from headrace.snapshot.merge import SnapshotMerge
 from headrace.tasks import Task, beside, cancel, result_of
 
@@ -35,7 +35,7 @@ class Lasting:
     """Objects of one destination that outlive a run."""
 
     context: Context
-    parts: Parts
+    dependencies: Dependencies
     checkpointer: Checkpointer
     unconfirmed: Unconfirmed
     outage: SinkOutage
@@ -43,7 +43,7 @@ class Lasting:
 
 
 @dataclass(frozen=True, slots=True)
-class RunParts:
+class RunDependencies:
     """The components of a run, which end with it."""
 
     version: str
@@ -57,7 +57,7 @@ class RunParts:
     control: Control
     unreadable: UnreadableTables
     emptied: EmptiedTopics
-    compensation: Compensation | None
+    redelivery: Redelivery | None
     """Sends parked messages again; None if none may be parked."""
 
 
@@ -65,34 +65,34 @@ class Run:
     """The tasks of a run: *read*, *publish*, *checkpoint*, *watch*, *snapshot*, *unreadable*, *outage*, *compensate* if
     messages may be parked, and *heartbeat*. The last never ends the others; when any other fails, all end."""
 
-    def __init__(self, lasting: Lasting, parts: RunParts) -> None:
+    def __init__(self, lasting: Lasting, dependencies: RunDependencies) -> None:
         context = lasting.context
         self._daemon, self._status, self._log = context.daemon, context.status, context.log
         self._checkpointer, self._unconfirmed = lasting.checkpointer, lasting.unconfirmed
         self._outage, self._operator = lasting.outage, lasting.operator
-        self._parts, self._reading, self._publisher = parts, parts.reading, parts.publisher
+        self._dependencies, self._reading, self._publisher = dependencies, dependencies.reading, dependencies.publisher
         self._failed: HeadraceError | None = None
         """Why nothing more can be read, while what was read is still confirmed."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Streams; after `stop` it reads nothing more and waits for what is in flight, within drain_timeout."""
-        self._log.info("streaming", position=str(self._reading.stream.position()), server=self._parts.version)
+        self._log.info("streaming", position=str(self._reading.stream.position()), server=self._dependencies.version)
         works = {
             "read": self._reading.run(),
             "publish": self._publisher.run(self._reading.note_confirmed),
             "checkpoint": self._checkpointer.run(),
             "watch": self._watch(),
-            "snapshot": self._parts.snapshotting.run(),
-            "unreadable": self._parts.unreadable.run(),
+            "snapshot": self._dependencies.snapshotting.run(),
+            "unreadable": self._dependencies.unreadable.run(),
             "outage": self._outage.watch(self._publisher),
         }
-        if self._parts.compensation is not None:
-            works["compensate"] = self._parts.compensation.run()
-        self._operator.attach(self._parts.control)
+        if self._dependencies.redelivery is not None:
+            works["compensate"] = self._dependencies.redelivery.run()
+        self._operator.attach(self._dependencies.control)
         self._status.lag.begin(self._reading)
-        self._parts.snapshotting.tell()  # before the state says that changes flow
+        self._dependencies.snapshotting.report()  # before the state says that changes flow
         try:
-            async with beside({"heartbeat": self._parts.heartbeats.run()}), beside(works) as tasks:
+            async with beside({"heartbeat": self._dependencies.heartbeats.run()}), beside(works) as tasks:
                 await self._until_end(tasks, stop)
         finally:
             self._operator.attach(None)
@@ -101,7 +101,7 @@ class Run:
 
     async def _end(self) -> None:
         # no task that could hand something over is left
-        await self._publisher.rest(resent=self._parts.compensation is None or self._parts.compensation.idle)
+        await self._publisher.rest(resent=self._dependencies.redelivery is None or self._dependencies.redelivery.idle)
         await self._reading.stream.close()
         # What is not saved is sent again; the first error is the one to report.
         with contextlib.suppress(HeadraceError):
@@ -141,8 +141,8 @@ class Run:
         """Waits for what was read, and for what is being sent again; raises the error of the first of `others` that
         fails meanwhile."""
         await cancel(tasks["read"])
-        if self._parts.compensation is not None:
-            self._parts.compensation.end()
+        if self._dependencies.redelivery is not None:
+            self._dependencies.redelivery.end()
         self._publisher.sink.hurry()
         watched = [tasks[name] for name in others if name != "compensate"]
         try:
@@ -164,21 +164,21 @@ class Run:
         Fenced."""
         while True:
             await asyncio.sleep(min(self._daemon.checkpoint_interval, _LOOK))
-            if not self._reading.stream.in_transaction() and not self._parts.merge.unfinished:
+            if not self._reading.stream.in_transaction() and not self._dependencies.merge.unfinished:
                 self._publisher.queue.end_alone()
             self._status.lag.look()
-            self._parts.heartbeats.check()
-            self._parts.snapshotting.tell()
-            self._parts.control.look()
+            self._dependencies.heartbeats.check()
+            self._dependencies.snapshotting.report()
+            self._dependencies.control.look()
             self._reading.look()
-            self._parts.emptied.look()
+            self._dependencies.emptied.look()
             if self._failed is None:
-                await self._parts.stalls.look(self._reading.stream)
+                await self._dependencies.stalls.look(self._reading.stream)
             self._outage.look()  # first, so that its end is no state of its own
             oldest = self._unconfirmed.oldest
             self._status.published.wait(self._publisher.queue.used, oldest)
             if self._failed is None and not self._publisher.suspended and self._reading.begun:
-                self._parts.stalls.judge(oldest, self._unconfirmed.confirmed_at)
+                self._dependencies.stalls.judge(oldest, self._unconfirmed.confirmed_at)
 
 
 def _errors(tasks: Iterable[Task]) -> Iterable[BaseException]:

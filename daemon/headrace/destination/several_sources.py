@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from headrace.destination.parts import Context
+from headrace.destination.dependencies import Context
 from headrace.model import State
 from headrace.ports.source import Source
 
@@ -30,9 +30,9 @@ class SeveralSources:
                 continue
             if now - looked > _EACH or status.holding.epoch != epoch:
                 looked, epoch = now, status.holding.epoch
-                self._tell(await self._source.several(lambda: self._status.stored.position))
+                self._report(await self._source.several(lambda: self._status.stored.position))
 
-    def _tell(self, found: str) -> None:
+    def _report(self, found: str) -> None:
         if not found:
             if self._status.clear(_TROUBLE):
                 self._log.info("the addresses of the source do not contradict each other any more")

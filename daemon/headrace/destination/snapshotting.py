@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from headrace.destination.parts import Context
+from headrace.destination.dependencies import Context
 from headrace.errors import HeadraceError, SourceError
 from headrace.ports.source import ChangeStream, Unprepared
 from headrace.ports.tables import Lacks, TableReader
@@ -19,7 +19,7 @@ from headrace.snapshots import Snapshot, TableName
 from headrace.tasks import first, set_within
 
 _TROUBLE = "snapshot"
-_TELL = 10.0
+_REPORT = 10.0
 """Seconds between two log lines about one snapshot."""
 _AGAIN = (1.0, 30.0)
 """Seconds before the first retry after an error, and the maximum; each wait is twice as long as the one before."""
@@ -55,7 +55,7 @@ class Snapshotting:
             left_out=left_out,
             unprepared=unprepared,
         )
-        self._told_at = time.monotonic()
+        self._reported_at = time.monotonic()
 
     async def run(self) -> None:
         """Runs until it is cancelled. Raises NotUnderstood."""
@@ -68,7 +68,7 @@ class Snapshotting:
                 await self._merge.changed.wait()
                 continue
             self._log.info("tables are read", **_named(snapshot), rows_so_far=snapshot.rows)
-            self._told_at = time.monotonic()
+            self._reported_at = time.monotonic()
             try:
                 ended = await first({"read": self._reading.run(snapshot), "changed": self._merge.changed.wait()})
             except (SourceError, PatternTooSlow) as error:
@@ -101,11 +101,11 @@ class Snapshotting:
             self._log.error("the resync is given up", **_named(snapshot), error=self._status.last_error)
             return False
         if self._status.trouble(_TROUBLE, f"tables can't be read: {error}"):
-            told = self._status.troubles[_TROUBLE]
-            self._log.warning("tables can't be read; it is tried again", **_named(snapshot), error=told)
+            reported = self._status.troubles[_TROUBLE]
+            self._log.warning("tables can't be read; it is tried again", **_named(snapshot), error=reported)
         return True
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Reports the progress in status and log; called each second. A snapshot is done once that is stored."""
         position = self._status.stored.position
         shown = self._merge.snapshots or (position.snapshots if position is not None else ())
@@ -113,8 +113,8 @@ class Snapshotting:
         facts = self._rate.facts(shown, waits)
         self._status.snapshots.show(facts)
         now = time.monotonic()
-        if facts is not None and facts["state"] != "paused" and now - self._told_at > _TELL:
-            self._told_at = now
+        if facts is not None and facts["state"] != "paused" and now - self._reported_at > _REPORT:
+            self._reported_at = now
             kept = ("rows", "percent", "rows_per_second", "eta_seconds", "tables_done", "tables_left", "reason")
             self._log.info("reading tables", id=facts["id"], **{key: facts[key] for key in kept if facts[key]})
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from headrace.destination.parts import Context
+from headrace.destination.dependencies import Context
 from headrace.errors import HeadraceError, SourceSilent
 from headrace.model import State
 from headrace.ports.source import ChangeStream, SecondConnection

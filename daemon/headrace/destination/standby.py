@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.destination.parts import Context, Parts
+from headrace.destination.dependencies import Context, Dependencies
 from headrace.errors import HeadraceError, SinkError, guided, named
 from headrace.lease import KnownEpoch
 from headrace.model import State
@@ -21,9 +21,9 @@ _LIMIT = 20.0
 class Standby:
     """One wait for the lock."""
 
-    def __init__(self, context: Context, parts: Parts, source: Source) -> None:
+    def __init__(self, context: Context, dependencies: Dependencies, source: Source) -> None:
         self._name, self._status, self._log = context.name, context.status, context.log
-        self._parts, self._source, self._lock = parts, source, parts.lock
+        self._dependencies, self._source, self._lock = dependencies, source, dependencies.lock
 
     async def wait(self, known_epoch: KnownEpoch, stop: asyncio.Event) -> bool:
         """Waits until the lock is ours; returns False if `stop` came first. Raises LockServiceError or
@@ -32,14 +32,14 @@ class Standby:
         ended = await first(
             {
                 "standby": self._look(),
-                "holder": self._tell(),
+                "holder": self._report(),
                 "lock": self._lock.acquire(known_epoch),
                 "stop": stop.wait(),
             }
         )
         return "lock" in ended and not stop.is_set()
 
-    async def _tell(self) -> None:
+    async def _report(self) -> None:
         """Keeps the name of the holder up to date."""
         while True:
             self._status.holding.wait(self._lock.holder)
@@ -74,11 +74,11 @@ class Standby:
         try:
             await self._source.check()
         except HeadraceError as error:
-            problems.append(error.told(self._name))
-        found = await self._parts.probe_sink().check()
+            problems.append(error.operator_text(self._name))
+        found = await self._dependencies.probe_sink().check()
         problems += [guided(named(str(one), self._name), SinkError.reason) for one in found if one.level is Level.WRONG]
         try:
-            await self._parts.store.load(self._name)
+            await self._dependencies.store.load(self._name)
         except HeadraceError as error:
-            problems.append(error.told(self._name))
+            problems.append(error.operator_text(self._name))
         return problems

@@ -148,7 +148,7 @@ class DestinationStatus:
 
     def note_error(self, error: HeadraceError) -> None:
         """Records the last error and its time, without a change of state."""
-        self.last_error = error.told(self.name)
+        self.last_error = error.operator_text(self.name)
         self.last_error_at_us = time.time_ns() // 1000
 
     def fail(self, error: HeadraceError, *, restarts: bool = False) -> None:
@@ -159,7 +159,7 @@ class DestinationStatus:
             self.lost_kind = error.kind.value
         self.enter(error.state, error.reason, self.last_error)
 
-    def begin_anew(self) -> None:
+    def begin_again(self) -> None:
         """Forgets what is valid only under former settings; counters continue."""
         self.state, self.since = State.STOPPED, time.monotonic()
         self.enter(State.STARTING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from headrace.destination.parts import Context
+from headrace.destination.dependencies import Context
 from headrace.errors import SourceError
 from headrace.ports.tables import Lacks, TableReader, in_short
 from headrace.settings.snapshot import READS_ROWS
@@ -62,7 +62,7 @@ class UnreadableTables:
         try:
             lacks = await reader.lacks()
         except SourceError as error:
-            self._log.debug("what the account may read can't be asked", error=error.told())
+            self._log.debug("what the account may read can't be asked", error=error.operator_text())
             await asyncio.sleep(_AGAIN)
             self._came.set()
             return
@@ -78,7 +78,7 @@ class UnreadableTables:
             )
         self.left_out(lacks, ())
         if readable:
-            self._tell()
+            self._report()
 
     def _note(self, lacks: Lacks, tables: Iterable[TableName]) -> None:
         new = [name for name in tables if name not in self._tables and lacks(*name)][: _KEPT - len(self._tables)]
@@ -91,9 +91,9 @@ class UnreadableTables:
             )
         if new:
             self._came.set()  # from now on it is queried again
-            self._tell()
+            self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if not self._tables:
             self._status.clear(_TROUBLE)
             return

@@ -15,7 +15,7 @@ import structlog
 from headrace.errors import HeadraceError
 
 _PORT = re.compile(r":[0-9]*\Z")
-NAMES_TOLD = 20
+NAMES_LOGGED = 20
 """Maximum number of refused names that are logged: the client chooses them."""
 _NAME_SHOWN = 100
 """Maximum characters of a refused name that are shown."""
@@ -56,7 +56,7 @@ class Hosts:
         """`listen`: the host in [http] listen; `allowed`: [http] allowed_hosts; `machine`: the machine's own names."""
         # No registry assigns names below localhost, and browsers do not resolve them.
         names = [_plain(name) for name in ("localhost", "*.localhost", listen, *machine, *allowed) if name]
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._any = "*" in names
         self._names = frozenset(names)
         self._suffixes = tuple(name[1:] for name in names if name.startswith("*."))
@@ -67,16 +67,16 @@ class Hosts:
         for name, value in scope["headers"]:
             if name.lower() == b"host" and not self.allows(value.decode("latin-1")):
                 asked = ascii(value.decode("latin-1")[:_NAME_SHOWN])
-                self._tell(asked)
+                self._report(asked)
                 return NotOurHost(f"this daemon does not answer for the host {asked}: name it in [http] allowed_hosts")
         return None
 
-    def _tell(self, asked: str) -> None:
+    def _report(self, asked: str) -> None:
         """Logs a refused name, once."""
-        if asked in self._told or len(self._told) == NAMES_TOLD:
+        if asked in self._reported or len(self._reported) == NAMES_LOGGED:
             return
-        self._told.add(asked)
-        last = "; further names are not logged" if len(self._told) == NAMES_TOLD else ""
+        self._reported.add(asked)
+        last = "; further names are not logged" if len(self._reported) == NAMES_LOGGED else ""
         remedy = "if it is a name of this daemon, put it into [http] allowed_hosts"
         log.warning(f"a request for another host was answered with 421{last}", host=asked, remedy=remedy)
 

@@ -148,10 +148,10 @@ def checked(drafts: Iterable[Draft], check: Check) -> tuple[Settings | None, lis
         try:
             return check(folder / "headrace.toml", env), []
         except ConfigError as error:
-            return None, [_told(problem, folder, drafts) for problem in error.problems]
+            return None, [_reported(problem, folder, drafts) for problem in error.problems]
 
 
-def _told(problem: str, folder: Path, drafts: list[Draft]) -> str:
+def _reported(problem: str, folder: Path, drafts: list[Draft]) -> str:
     """Returns a problem of the configuration as one of the file that it was made from."""
     for draft in drafts:
         file = f"{folder / draft.file}: "

@@ -15,7 +15,7 @@ from headrace.mysql.opening import Dump
 from headrace.mysql.schema.states import reached
 from headrace.mysql.table_schemas import TableSchemas
 from headrace.mysql.wire.connection import address_of
-from headrace.ports.source import ALONE, ChangeStream, Place, Progress, Receiver
+from headrace.ports.source import ALONE, ChangeStream, LogPosition, Progress, Receiver
 from headrace.ports.tables import Watermark
 
 
@@ -86,13 +86,13 @@ class MysqlStream(ChangeStream):
                 await self._receive()
             if self._schemas.history.version != version:
                 decoder.refresh()
-            if self._receiver.alone is not None and decoder.cutter.work_size >= ALONE:
+            if self._receiver.alone is not None and decoder.splitter.work_size >= ALONE:
                 await self._receiver.alone()
             if self._dump.packets.bytes_received == came:  # else other tasks have had their turn
                 await asyncio.sleep(0)
             receiver = self._receiver
             receiver.begin()
-            eager = decoder.cutter.eager = receiver.between()
+            eager = decoder.splitter.eager = receiver.between()
             self._feeding = True
             try:
                 self._at, self._more = decoder.feed(self._data, self._at, self._stops if eager else receiver.full)
@@ -108,8 +108,10 @@ class MysqlStream(ChangeStream):
                 self._disconnected()
             if isinstance(error, WrongChecksum) and self._first_damage(decoder.cursor.position):
                 error = SourceEnded(f"{failure.args[0]}; it is read once more, from the source again")
-            told = self._receiver.mark is not None and decoder.transactions.in_group  # then a position is at its begin
-            if told or not decoder.cutter.whole:
+            reported = (
+                self._receiver.mark is not None and decoder.transactions.in_group
+            )  # then a position is at its begin
+            if reported or not decoder.splitter.whole:
                 if error is failure:
                     raise
                 raise error from failure
@@ -121,7 +123,7 @@ class MysqlStream(ChangeStream):
     async def _receive(self) -> None:
         packets, rest = self._dump.packets, self._data[self._at :]
         self._data, self._at = rest, 0
-        self._data = await packets.read(rest, self._decoder.cutter.need, 2 * self._dump.server.settings.heartbeat + 1)
+        self._data = await packets.read(rest, self._decoder.splitter.need, 2 * self._dump.server.settings.heartbeat + 1)
         self._bytes, self._received = self._bytes + len(self._data) - len(rest), packets.last_receive
 
     def rest(self) -> None:
@@ -145,7 +147,7 @@ class MysqlStream(ChangeStream):
 
     def passed(self, watermark: Watermark) -> bool:
         if not watermark.gtid_set:
-            return self.has_reached(Place(watermark.file, watermark.offset))
+            return self.has_reached(LogPosition(watermark.file, watermark.offset))
         gtids = self._decoder.transactions.gtids
         return gtids is not None and not GtidSet(watermark.gtid_set).minus(gtids)
 
@@ -163,7 +165,7 @@ class MysqlStream(ChangeStream):
             cursor.end,
             transactions.commit_time_us,
             self._received,
-            before.events + decoder.cutter.events,
+            before.events + decoder.splitter.events,
             before.skipped + cursor.skipped,
             before.transactions + transactions.count,
             self._bytes,
@@ -177,7 +179,7 @@ class MysqlStream(ChangeStream):
         packets = self._dump.packets
         return max(packets.waiting_since, packets.last_receive) if packets.waiting_since else 0.0
 
-    def has_reached(self, end: Place) -> bool:
+    def has_reached(self, end: LogPosition) -> bool:
         return reached((self._decoder.cursor.file, self._decoder.cursor.end), end)
 
     def take_entries(self) -> tuple[dict[str, Any], ...]:

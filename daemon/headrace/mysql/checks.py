@@ -33,7 +33,7 @@ from headrace.ports.tables import in_short
 from headrace.settings.destination import HeartbeatSettings, SourceSettings
 
 # An EXPLAIN needs the rights of its statement and changes nothing.
-_BEATS = (
+_HEARTBEATS = (
     "EXPLAIN INSERT IGNORE INTO headrace.heartbeat (destination, epoch, node, sequence, beat_us)"
     " VALUES ('', 0, '', 0, 0)",
     "EXPLAIN UPDATE headrace.heartbeat SET epoch = 0, node = '', sequence = 0, beat_us = 0"
@@ -86,7 +86,7 @@ async def check_source(
             role = await server_role(connection)
             findings += role_findings(role, source, variables, await account_of(connection))
             findings.append(await _heartbeat(connection, role, wanted.heartbeat))
-            if wanted.reads_rows and await _reads_behind_a_row(connection, source, role):
+            if wanted.reads_rows and await _reads_after_a_row(connection, source, role):
                 findings.append(await _watermark(connection))
             findings.append(await _clock(connection))
             if wanted.position is not None and _is_ok(findings, "log_bin"):
@@ -317,7 +317,7 @@ async def _heartbeat(connection: SourceConnection, role: Role, settings: Heartbe
         return ok(name, f"no heartbeats are written to it, because {why}; the binlog's own serve")
     account = await account_of(connection)
     try:
-        for statement in _BEATS:
+        for statement in _HEARTBEATS:
             await connection.query(statement)
     except QueryFailed as error:
         if error.errno not in (NO_DATABASE, NO_TABLE):
@@ -331,7 +331,7 @@ async def _heartbeat(connection: SourceConnection, role: Role, settings: Heartbe
     return ok(name, "heartbeats can be written into headrace.heartbeat")
 
 
-async def _reads_behind_a_row(connection: SourceConnection, source: SourceSettings, role: Role) -> bool:
+async def _reads_after_a_row(connection: SourceConnection, source: SourceSettings, role: Role) -> bool:
     """Returns whether tables are read after a row of ours; a server that may not be written to is refused anyway."""
     if connection.is_mariadb or connection.has_gtids or source.snapshot_source is not None:
         return False
@@ -412,7 +412,7 @@ def refuse_incomplete(findings: list[Finding]) -> None:
             kind = BinlogOff
         elif all(finding.name.isupper() for finding in missing):  # grants go by their name in SQL
             kind = GrantMissing
-        raise kind(sentences, remedy=" ".join(f.mends for f in missing if f.mends))
+        raise kind(sentences, remedy=" ".join(f.fixes for f in missing if f.fixes))
 
 
 async def require_complete(connection: SourceConnection, source: SourceSettings, schemas: Sequence[str] = ()) -> None:

@@ -22,7 +22,7 @@ from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.wire.binlog_file import packet, packets
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.ports.inspection import Captures, Output, Window
-from headrace.ports.source import Place, Receiver, Told
+from headrace.ports.source import LogPosition, ProgressCallback, Receiver
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 
@@ -86,7 +86,7 @@ def read_files(
     spool: Path,
     window: Window,
     output: Output,
-    told: Callable[[int], object] = lambda _: None,
+    on_progress: Callable[[int], object] = lambda _: None,
     *,
     script: Path | None = None,
     positional: bool = False,
@@ -117,7 +117,7 @@ def read_files(
             begun = True
             _feed(decoder, history, chunk, output)
             done += len(chunk)
-            told(done)
+            on_progress(done)
             if bounds.over(decoder.position()):
                 return
 
@@ -138,7 +138,7 @@ def _feed(decoder: Decoder, history: SchemaHistory, data: bytes, output: Output)
             at, more = decoder.feed(data, at, output.full)
         finally:
             # What came before something unreadable is valid.
-            output.write(decoder.transactions.count, decoder.cutter.events)
+            output.write(decoder.transactions.count, decoder.splitter.events)
         if decoder.described.wanted is not None:
             decoder.described.learned(f"{history.unknown_because(*decoder.described.wanted)}. {_NO_SCHEMA}")
             more = True
@@ -175,14 +175,14 @@ async def read_server(
     output: Output,
     *,
     follow: bool,
-    told: Callable[[int, int | None], object] = lambda *_: None,
-    searching: Told = lambda *_: None,
+    on_progress: Callable[[int, int | None], object] = lambda *_: None,
+    searching: ProgressCallback = lambda *_: None,
 ) -> None:
     """See SourceAdapter."""
     bounds = _Bounds(window)
     files = await _binlogs(settings)
-    end = None if follow else Place(*files[-1])
-    source = MysqlSource(settings, DaemonSettings(spool=spool), captures, named=False, told=searching)
+    end = None if follow else LogPosition(*files[-1])
+    source = MysqlSource(settings, DaemonSettings(spool=spool), captures, named=False, on_progress=searching)
     opened = await source.open(None)
     if end is not None and opened.start.file and reached((opened.start.file, opened.start.offset), end):
         await opened.close()  # nothing that the server has is as late as requested
@@ -201,7 +201,7 @@ async def read_server(
                 if at is None or begin is None:  # it begins by GTIDs: the first event has the offset
                     begin = at
                 else:
-                    told(at - begin, None if to is None else to - begin)
+                    on_progress(at - begin, None if to is None else to - begin)
     finally:
         await stream.close()
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.cursor import EventCursor
-from headrace.mysql.events.cutter import EventCutter, enter_payload
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.events.event_types import STATEMENTS, TABLE_MAP, Does, handlers
 from headrace.mysql.events.gtid_event import GtidReader
+from headrace.mysql.events.splitter import EventSplitter, enter_payload
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.events.xa import GroupSpool
 from headrace.mysql.native_reader import NativeReader
@@ -27,8 +27,8 @@ class Decoder:
     the changes. `history` knows table schemas that the binlog does not describe, and `comparison` is set if they are
     compared with the source's. With `apart` the caller handles `statements.waiting`.
 
-    Its components may be read: `cutter`, `cursor`, `transactions`, and `described`. If `described.wanted` is set after
-    feed(), that table's schema must be found or compared, and `described.learned()` called, before the next call.
+    Its components may be read: `splitter`, `cursor`, `transactions`, and `described`. If `described.wanted` is set
+    after feed(), that table's schema must be found or compared, and `described.learned()` called, before the next call.
     refresh() must be called when anything but the stream has changed the history."""
 
     def __init__(
@@ -52,14 +52,14 @@ class Decoder:
         self.described = DescribedTables(cursor, history, comparison, positional=options.positional)
         asked = receiver.table, receiver.unprepared
         maps = self.maps = TableMaps(cursor, transactions, self.described, captures, options, *asked)
-        told = frozenset(name for name, wanted in (("ddl", options.ddl), ("dcl", options.dcl)) if wanted)
+        reported = frozenset(name for name, wanted in (("ddl", options.ddl), ("dcl", options.dcl)) if wanted)
         statements = self.statements = StatementFollower(
             cursor,
             transactions,
             history,
             captures,
             receiver=receiver,
-            told=told,
+            reported=reported,
             changed=maps.forget,
             largest=options.max_event,
             apart=apart,
@@ -98,7 +98,7 @@ class Decoder:
                 if receiver.altered is not None:
                     receiver.altered(None, ())
 
-        self.cutter = EventCutter(
+        self.splitter = EventSplitter(
             cursor,
             table,
             skipped=on_skipped,
@@ -108,12 +108,12 @@ class Decoder:
         )
         if receiver.native is not None and not receiver.hung:  # else each event is checked
             native = NativeReader(receiver.native, cursor, transactions, statements, options)
-            self.cutter.fast = maps.native = native
-        self.feed, self.position = self.cutter.feed, transactions.position
+            self.splitter.fast = maps.native = native
+        self.feed, self.position = self.splitter.feed, transactions.position
         self.refresh = maps.refresh
 
     def close(self) -> None:
         """Closes open files; nothing can be fed afterwards."""
-        self.cutter.close()
+        self.splitter.close()
         self.transactions.close()
         self.maps.clear()

@@ -20,7 +20,7 @@ from headrace.mysql.replicas import Reader, choose_server_id, replica_name
 from headrace.mysql.role import refuse_role, require_logged, server_role
 from headrace.mysql.wire.connection import Server, SourceConnection, address_of
 from headrace.mysql.wire.stream import PacketStream
-from headrace.ports.source import Told
+from headrace.ports.source import ProgressCallback
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import StartAt, StartGtid, StartLatest, StartTime
 
@@ -85,7 +85,7 @@ async def make_ready(
     last_pos: int = 0,
     *,
     schemas: Sequence[str] = (),
-    told: Told = lambda *_: None,
+    on_progress: ProgressCallback = lambda *_: None,
 ) -> ReadySource:
     """Connects to one address, checks it, and finds the start: `stored`, or what the settings say.
 
@@ -110,7 +110,7 @@ async def make_ready(
         )
         if stored is None:
             us = identity(variables, connection.is_mariadb)
-            start = await _first_start(connection, server, us, told)
+            start = await _first_start(connection, server, us, on_progress)
             agreed = ServerMatch(replace(start, last_pos=max(last_pos, start.last_pos)))
         else:
             agreed = await compare_server(connection, settings, stored)
@@ -135,7 +135,9 @@ async def _server_id(connection: SourceConnection, settings: SourceSettings, rea
     return settings.server_id
 
 
-async def _first_start(connection: SourceConnection, server: Server, us: str, told: Told) -> Position:
+async def _first_start(
+    connection: SourceConnection, server: Server, us: str, on_progress: ProgressCallback
+) -> Position:
     """Returns where a destination without a stored position begins; `us` names the server."""
     settings = server.settings
     start = settings.start
@@ -153,7 +155,7 @@ async def _first_start(connection: SourceConnection, server: Server, us: str, to
     inventory = await take_inventory(connection)
     oldest = inventory.files[0].name
     if isinstance(start, StartTime):
-        finder = PositionFinder(settings, inventory, told)
+        finder = PositionFinder(settings, inventory, on_progress)
         boundary = await finder.at_time(start.time)
         if boundary.file_position == inventory.end:
             log.warning(finder.nothing_since(start.time), start=start.time.isoformat())

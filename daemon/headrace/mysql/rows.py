@@ -13,10 +13,10 @@ from headrace.large_values import LARGE_VALUE, PIECE, LargeValue, numbered
 from headrace.model import ABSENT, POS_LIMIT, POS_SHIFT, Operation, Origin, Row, RowsChange
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.cursor import EventCursor
-from headrace.mysql.events.cutter import BROKEN, SLICE_SECONDS, InSlices
 from headrace.mysql.events.event_types import Handler, RowsKind
 from headrace.mysql.events.inner import mapped, new_file
 from headrace.mysql.events.partial_update import MissingBase, PartialUpdates
+from headrace.mysql.events.splitter import BROKEN, SLICE_SECONDS, InSlices
 from headrace.mysql.events.table_map import RowSchema
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.heartbeat import SIGNAL_TABLE
@@ -440,23 +440,25 @@ class RowsReader:
         transactions, receiver = self._transactions, self._receiver
         transactions.own_events += 1
         seen = transactions.events_done <= transactions.skip_events
-        if table.told is None or seen or kind.operation is Operation.DELETE:
+        if table.reported is None or seen or kind.operation is Operation.DELETE:
             return
-        signals_table = table.told.schema.table == SIGNAL_TABLE
+        signals_table = table.reported.schema.table == SIGNAL_TABLE
         if not signals_table and data.find(self._options.destination, at, stop) < 0:
             return
         try:
-            rows = _own_rows(table, table.told, kind, data, at, stop)
+            rows = _own_rows(table, table.reported, kind, data, at, stop)
             if signals_table:
                 signals = [Signal.of(row) for row in rows] if kind.operation is Operation.INSERT else []
-                told = [partial(receiver.signal, one) for one in signals] if receiver.signal is not None else []
+                reported = [partial(receiver.signal, one) for one in signals] if receiver.signal is not None else []
             else:
-                beats = [Heartbeat.of(row) for row in rows]
-                told = [partial(receiver.heartbeat, one) for one in beats] if receiver.heartbeat is not None else []
+                heartbeats = [Heartbeat.of(row) for row in rows]
+                reported = (
+                    [partial(receiver.heartbeat, one) for one in heartbeats] if receiver.heartbeat is not None else []
+                )
         except BROKEN:
             return  # a table that was created in another way, for example in another character set
-        for tell in told:
-            tell()
+        for report in reported:
+            report()
 
 
 def _compared(before: Row, after: Row) -> Generator[None, None, Row]:

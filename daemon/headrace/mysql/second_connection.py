@@ -20,7 +20,7 @@ from headrace.mysql.heartbeat import (
 )
 from headrace.mysql.role import Role, server_role
 from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
-from headrace.ports.source import Heartbeat, Place, SecondConnection
+from headrace.ports.source import Heartbeat, LogPosition, SecondConnection
 from headrace.settings.destination import SourceSettings
 
 _ROLE_SECONDS = 4.0
@@ -120,9 +120,9 @@ class MysqlSecondConnection(SecondConnection):
             pass
         self._has_signals = True
 
-    async def end(self) -> Place:
+    async def end(self) -> LogPosition:
         async with await SourceConnection.open(address_of(self._source)) as connection:
-            return Place(*(await connection.binlog_end())[:2])
+            return LogPosition(*(await connection.binlog_end())[:2])
 
     async def _connect(self) -> SourceConnection:
         if self._connection is None:

@@ -21,7 +21,7 @@ from headrace.errors import HeadraceError
 from headrace.model import Column, RowsChange
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import EventCursor
-from headrace.mysql.events.cutter import EventCutter
+from headrace.mysql.events.splitter import EventSplitter
 from headrace.mysql.events.table_map import table_name
 from headrace.mysql.wire.binlog_file import MAGIC
 from headrace.mysql.wire.connection import LOOK_HEARTBEAT, SourceConnection, address_of, probe_id, short_dump
@@ -146,7 +146,7 @@ async def _read(settings: SourceSettings, file: str, end: int, tail: Tail) -> No
         idle.set()
 
     handlers = {ev.FORMAT_DESCRIPTION: on_format, **dict.fromkeys(ev.HEARTBEATS, on_heartbeat)}
-    cutter = EventCutter(cursor, handlers, other=on_event)
+    splitter = EventSplitter(cursor, handlers, other=on_event)
 
     def over() -> bool:
         return idle.is_set() or cursor.file != file or cursor.end >= end
@@ -154,7 +154,7 @@ async def _read(settings: SourceSettings, file: str, end: int, tail: Tail) -> No
     async with short_dump(settings, probe_id(settings.server_id), file) as (stream, connection):
         cursor.checksums, data = connection.writes_checksums, b""
         while not over():
-            data = await cutter.feed_from(stream, data, settings.heartbeat + 2 * LOOK_HEARTBEAT, over)
+            data = await splitter.feed_from(stream, data, settings.heartbeat + 2 * LOOK_HEARTBEAT, over)
 
 
 # -- the two readers ----------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from headrace.mysql.snapshot.reader import MysqlTableReader
 from headrace.mysql.table_schemas import TableSchemas
 from headrace.mysql.wire.connection import Server, SourceConnection, address_of
 from headrace.ports.measures import Measure
-from headrace.ports.source import Move, OpenSource, Receiver, Retention, SecondConnection, Source, Told
+from headrace.ports.source import Move, OpenSource, ProgressCallback, Receiver, Retention, SecondConnection, Source
 from headrace.ports.state import HistoryEntry, Stored
 from headrace.ports.tables import TableReader
 from headrace.rules.patterns import named_schemas
@@ -54,10 +54,10 @@ class MysqlSource(Source):
         *,
         named: bool = True,
         ahead: Callable[[], int] = lambda: STREAM_BUFFER,
-        told: Told = lambda *_: None,
+        on_progress: ProgressCallback = lambda *_: None,
     ) -> None:
         self._destination, self._node, self._captures, self._named = settings, daemon.node, captures, named
-        self._ahead, self._told = ahead, told
+        self._ahead, self._reported = ahead, on_progress
         self._options = DecoderOptions.of(settings, daemon)
         self._schemas = named_schemas(settings.filter.include)
         self.settings = settings.source
@@ -155,7 +155,7 @@ class MysqlSource(Source):
         read_schemas: bool,
         events_done: int = 0,
         found: Any = None,
-        told: Told = lambda *_: None,
+        on_progress: ProgressCallback = lambda *_: None,
     ) -> Move:
         place = parse_where(where)
         return await move_by_hand(
@@ -167,10 +167,10 @@ class MysqlSource(Source):
             read_schemas=read_schemas,
             events_done=events_done,
             found=found,
-            told=told,
+            on_progress=on_progress,
         )
 
-    def anew(self) -> tuple[dict[str, Any], ...]:
+    def again(self) -> tuple[dict[str, Any], ...]:
         return (back_entry(-1, "reset"),)
 
     async def move(self, policy: str, lost: PositionLost, stored: Position) -> Move | None:
@@ -184,7 +184,9 @@ class MysqlSource(Source):
         entries: Sequence[dict[str, Any]],
         forget_tables: bool,
     ) -> OpenSource:
-        ready = await make_ready(address, stored, self._reader(), last_pos, schemas=self._schemas, told=self._told)
+        ready = await make_ready(
+            address, stored, self._reader(), last_pos, schemas=self._schemas, on_progress=self._reported
+        )
         try:
             start, server = ready.start.position, ready.server
             # Entries of a move by the opening are stored only once it is open.

@@ -13,7 +13,7 @@ from headrace.mysql import heartbeat
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import EventCursor
-from headrace.mysql.events.cutter import BROKEN, SchemaNeeded
+from headrace.mysql.events.splitter import BROKEN, SchemaNeeded
 from headrace.mysql.events.table_map import RowSchema, TableMap, table_name
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.schema.described import DescribedTables
@@ -24,7 +24,7 @@ from headrace.ports.source import Unprepared
 
 log = structlog.get_logger(__name__)
 
-_TOLD = {heartbeat.TABLE: heartbeat.TABLE_SCHEMA, heartbeat.SIGNAL_TABLE: heartbeat.SIGNAL_SCHEMA}
+_REPORTED = {heartbeat.TABLE: heartbeat.TABLE_SCHEMA, heartbeat.SIGNAL_TABLE: heartbeat.SIGNAL_SCHEMA}
 """Our own tables whose rows are handled."""
 _MAPS, _NUMBERS = 8_000, 8_000
 """TABLE_MAPs by their bytes, and table ids, of one generation; what was not used for as many others is forgotten. The
@@ -50,7 +50,7 @@ class Table:
     """One of headrace's own tables, whose rows are never published."""
     nameless: bool = False
     """Whether its columns are known only from the schema history."""
-    told: RowSchema | None = None
+    reported: RowSchema | None = None
     """Set for own tables whose rows are handled: heartbeats and signals."""
     native: Any = None
     """Native code's converter for its rows; None if it has none."""
@@ -204,8 +204,8 @@ class TableMaps:
             raise self._cursor.not_understood(f"a table schema is not understood: {error}") from error
         table = Table(f"{schema}.{name}", own=schema == heartbeat.SCHEMA)
         if table.own:
-            if (known := _TOLD.get(name)) is not None:
-                table.told = self._own(body, known)
+            if (known := _REPORTED.get(name)) is not None:
+                table.reported = self._own(body, known)
         elif self._options.rows and self._captures(schema, name):
             try:
                 event = TableMap(body, mariadb=self._cursor.dialect.mariadb)

@@ -19,7 +19,7 @@ from headrace.mysql.wire.connection import Server
 
 log = structlog.get_logger(__name__)
 
-_LOOK_BEHIND = 64 << 20
+_LOOK_AFTER = 64 << 20
 """Maximum bytes of binlog that are searched for statements before a stream begins whose rows have column names."""
 
 
@@ -60,17 +60,17 @@ class TableSchemas:
             ) from error
         made = cls(destination, server, captures, history)
         await made.comparison.begin(start)
-        await made._complete(start, made._look_behind)
+        await made._complete(start, made._look_after)
         return made
 
     @property
-    def _look_behind(self) -> float:
-        return _LOOK_BEHIND if self._server.rows_bring_names else math.inf
+    def _look_after(self) -> float:
+        return _LOOK_AFTER if self._server.rows_bring_names else math.inf
 
     async def look_again(self, position: Position) -> None:
         """Reads table schemas that are still unknown; logs if it can't."""
         with contextlib.suppress(SourceError):
-            await self._look(position, self._look_behind)
+            await self._look(position, self._look_after)
 
     async def learn(self, table: tuple[str, str], position: Position) -> str:
         """Reads the schema of a table at `position`, or compares it if it is known; returns why it can't be known, or
@@ -81,13 +81,13 @@ class TableSchemas:
         await self._look(position, math.inf)
         return "" if self.history.table(*table) is not None else self.history.unknown_because(*table)
 
-    async def _look(self, position: Position, look_behind: float) -> None:
+    async def _look(self, position: Position, look_after: float) -> None:
         try:
-            await self._complete(position, look_behind)
+            await self._complete(position, look_after)
         except SourceError as error:
-            log.warning("table schemas can't be read", destination=self._destination, error=error.told())
+            log.warning("table schemas can't be read", destination=self._destination, error=error.operator_text())
             raise
 
-    async def _complete(self, position: Position, look_behind: float = math.inf) -> None:
-        server, history, told = self._server, self.history, log.bind(destination=self._destination)
-        history.adopt(await read_schemas(server, position, self.captures, history, told, look_behind=look_behind))
+    async def _complete(self, position: Position, look_after: float = math.inf) -> None:
+        server, history, reported = self._server, self.history, log.bind(destination=self._destination)
+        history.adopt(await read_schemas(server, position, self.captures, history, reported, look_after=look_after))

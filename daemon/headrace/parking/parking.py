@@ -19,7 +19,7 @@ from headrace.settings.adapters import ParkingSettings
 
 log = structlog.get_logger(__name__)
 
-_TELL_EVERY = 10.0
+_REPORT_EVERY = 10.0
 """Seconds between two log lines about further messages."""
 
 
@@ -54,7 +54,7 @@ class OrderedParking(Parking):
         self._storing = asyncio.Lock()
         self._bytes = self._needs_operator = 0
         self._next = 1
-        self._told = 0.0
+        self._reported = 0.0
         self.changed = asyncio.Event()
         """Set when something may have to be sent."""
 
@@ -74,7 +74,7 @@ class OrderedParking(Parking):
             self._entries, self._numbers, self._blocks, self._bytes, self._needs_operator = {}, {}, Blocks(), 0, 0
             for _, entry in sorted({entry.number: entry for entry in entries}.items()):
                 self._note(entry)
-        self._tell_status()
+        self._report_status()
 
     # -- parking ----------------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class OrderedParking(Parking):
         content = ParkedContent(body, key, tuple(headers), tag, batch.commit_time_us)
         self._pending.append(ParkedMessage(entry, content, replaces))
         self._note(entry)
-        self._tell(entry)
+        self._report(entry)
 
     def wait_us(self, turn: int) -> int:
         """Returns the microseconds to wait before a message is sent again for the `turn`-th time."""
@@ -159,10 +159,10 @@ class OrderedParking(Parking):
         self._needs_operator += entry.state is ParkingState.NEEDS_OPERATOR
         self._next = max(self._next, entry.number + 1)
 
-    def _tell(self, entry: ParkedEntry) -> None:
+    def _report(self, entry: ParkedEntry) -> None:
         now = time.monotonic()
-        if now - self._told > _TELL_EVERY:
-            self._told = now
+        if now - self._reported > _REPORT_EVERY:
+            self._reported = now
             self._log.error(
                 "a message was parked; later messages of its rows wait for it",
                 id=entry.id,
@@ -170,7 +170,7 @@ class OrderedParking(Parking):
                 reason=entry.reason,
                 waiting=len(self._entries),
             )
-        self._tell_status()
+        self._report_status()
 
     # -- storing ----------------------------------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class OrderedParking(Parking):
             await self.store.add(guard, messages)
             self.stored(messages)
 
-    # -- for the compensation loop ------------------------------------------------------------------------------------
+    # -- for the redelivery loop ------------------------------------------------------------------------------------
 
     def waiting(self) -> list[ParkedEntry]:
         """Returns the stored messages, in the order of parking."""
@@ -203,7 +203,7 @@ class OrderedParking(Parking):
         """Records that those were removed from the store: messages that waited for them may be sent."""
         for entry in entries:
             self._drop(entry.number)
-        self._tell_status()
+        self._report_status()
 
     def tried(self, entries: Sequence[ParkedEntry]) -> None:
         """Records that those were refused once more; each is as the store has it now."""
@@ -213,9 +213,9 @@ class OrderedParking(Parking):
                     known.state is ParkingState.NEEDS_OPERATOR
                 )
                 self._entries[entry.number] = entry
-        self._tell_status()
+        self._report_status()
 
-    def _tell_status(self) -> None:
+    def _report_status(self) -> None:
         oldest = next(iter(self._entries.values())).created_us if self._entries else 0
         self._on_change(Waiting(len(self._entries), self._bytes, self._needs_operator, oldest))
 

@@ -57,7 +57,7 @@ class Retries:
         all."""
         self._hopeless: set[str] = set()
         """Addresses where a message was refused permanently and none was confirmed since."""
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         """Those where any message was refused, and the log has said so."""
         self.impatient = False
         """Whether any answer of the broker may allow something to be sent."""
@@ -121,8 +121,8 @@ class Retries:
         if held.refusals <= settings.retries and batch.topic not in self._hopeless:
             wait = settings.retry_delay * settings.retry_factor ** (held.refusals - 1)
             held.due = now + wait
-            if batch.topic not in self._told:
-                self._told.add(batch.topic)
+            if batch.topic not in self._reported:
+                self._reported.add(batch.topic)
                 log.warning(
                     "the broker refuses messages, which are tried again", topic=batch.topic, id=name, reason=reason
                 )
@@ -139,9 +139,9 @@ class Retries:
 
     def confirmed(self, topic: str) -> None:
         """Records a confirmation at an address: the next refusal there may be temporary."""
-        if self._told or self._hopeless:
+        if self._reported or self._hopeless:
             self._hopeless.discard(topic)
-            self._told.discard(topic)
+            self._reported.discard(topic)
 
     # -- what goes on ----------------------------------------------------------------------------------------------
 

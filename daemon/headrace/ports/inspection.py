@@ -11,13 +11,13 @@ from typing import Any
 
 from headrace.model import Position, RowsChange, SchemaChange, TableSchema
 from headrace.ports.finding import Finding
-from headrace.ports.source import Source, Told
+from headrace.ports.source import ProgressCallback, Source
 from headrace.ports.state import Stored
 from headrace.ports.tables import Key, TableReader
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
 
-_MOST_TOLD = 200
+_MOST_SHOWN = 200
 """How many differences of two readers are listed."""
 Captures = Callable[[str, str], bool]
 """Returns whether the rows of a schema and table are captured."""
@@ -90,7 +90,7 @@ class Opinion:
     events: int = 0
     values: int = 0
     differences: int = 0
-    told: list[str] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
     known: Counter[str] = field(default_factory=Counter)
     """Number of values that differ because of a known error of the other reader, by that error."""
     left_out: Counter[str] = field(default_factory=Counter)
@@ -99,8 +99,8 @@ class Opinion:
     def differs(self, what: str) -> None:
         """Records a difference without a known cause."""
         self.differences += 1
-        if len(self.told) < _MOST_TOLD:
-            self.told.append(what)
+        if len(self.shown) < _MOST_SHOWN:
+            self.shown.append(what)
 
 
 class Inspection(ABC):
@@ -197,7 +197,7 @@ class SourceAdapter(ABC):
         spool: Path,
         window: Window,
         output: Output,
-        told: Callable[[int], object] = lambda _: None,
+        on_progress: Callable[[int], object] = lambda _: None,
         *,
         script: Path | None = None,
         positional: bool = False,
@@ -217,8 +217,8 @@ class SourceAdapter(ABC):
         output: Output,
         *,
         follow: bool,
-        told: Callable[[int, int | None], object] = lambda *_: None,
-        searching: Told = lambda *_: None,
+        on_progress: Callable[[int, int | None], object] = lambda *_: None,
+        searching: ProgressCallback = lambda *_: None,
     ) -> None:
         """Reads a server's changes from [source] start up to its present end, or with `follow` without end. The
         progress callback receives the bytes done and, if known, the total; `searching` receives the progress of the

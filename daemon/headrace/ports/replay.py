@@ -28,7 +28,7 @@ class Published(NamedTuple):
     """When it was published, in milliseconds since 1970 by the publisher's clock; 0 if the sink does not say."""
 
 
-class RowTold(NamedTuple):
+class RowState(NamedTuple):
     """What a message says about one row."""
 
     key: bytes
@@ -65,7 +65,7 @@ class MessageReader(ABC):
     """Reads the messages about one table. It is made for the key that the table has now."""
 
     @abstractmethod
-    def read(self, message: Published) -> Sequence[RowTold]:
+    def read(self, message: Published) -> Sequence[RowState]:
         """Returns what a message says about the table's rows, in order; a changed key makes two entries. Returns
         nothing for other messages, such as statements. Raises NotUnderstood."""
 

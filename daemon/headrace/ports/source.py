@@ -142,7 +142,7 @@ ALONE = 4 << 20
 """Size in bytes of an event whose rows may need much memory."""
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """A position in the source's log, opaque outside its source; str() prints it."""
 
     file: str
@@ -233,7 +233,7 @@ class ChangeStream(ABC):
         """Returns since when read() has waited without a byte, on the loop's clock; 0 while silence has no meaning."""
 
     @abstractmethod
-    def has_reached(self, end: Place) -> bool:
+    def has_reached(self, end: LogPosition) -> bool:
         """Returns whether everything before a position in the source's log was received; see SecondConnection.end()."""
 
     @abstractmethod
@@ -309,7 +309,7 @@ class Retention:
         return f"{left}, {share:.0%} of what it keeps is left (retention_warning is {limit:.0%})"
 
 
-Told = Callable[[str, int, int], object]
+ProgressCallback = Callable[[str, int, int], object]
 """Receives a file's name, how many of its bytes were read, and its size in bytes."""
 
 
@@ -341,7 +341,7 @@ class SecondConnection(ABC):
         SourceError with the reason why it can't be written."""
 
     @abstractmethod
-    async def end(self) -> Place:
+    async def end(self) -> LogPosition:
         """Returns the end of the source's log, over yet another connection, because a heartbeat may hang. Raises
         SourceError if the source does not answer."""
 
@@ -414,7 +414,7 @@ class Source(ABC):
         read_schemas: bool,
         events_done: int = 0,
         found: Any = None,
-        told: Told = lambda *_: None,
+        on_progress: ProgressCallback = lambda *_: None,
     ) -> Move:
         """Returns the move to the position that an operator requests. `where` has the form that docs/positions.md
         describes; `entries` and `history` are those of the store; the progress callback receives the progress of the
@@ -423,7 +423,7 @@ class Source(ABC):
         Changes nothing. Raises ValueError for a text that is not a position, and SourceError."""
 
     @abstractmethod
-    def anew(self) -> tuple[dict[str, Any], ...]:
+    def again(self) -> tuple[dict[str, Any], ...]:
         """Returns the entries that void the schema history, to be stored when a position is removed."""
 
     @abstractmethod

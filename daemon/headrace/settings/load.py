@@ -16,7 +16,7 @@ from headrace.settings.adapters import MORE, Sections, SinkSettings
 from headrace.settings.checks import clashing, destination_problems, store_problems
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, MainSettings, Settings
-from headrace_common.files import ModelT, Siblings, Tell, expanded, read_toml, secrets_beside, validated
+from headrace_common.files import ModelT, ReportProblem, Siblings, expanded, read_toml, secrets_beside, validated
 from headrace_common.section import Section
 
 DESTINATION_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
@@ -123,19 +123,19 @@ class Loader:
         raw, before = read_toml(file, problems), len(problems)
         if raw is None:
             return None
-        values, report, tell = expanded(file, raw, self._env, problems, secrets_beside(main))
+        values, report, report_value = expanded(file, raw, self._env, problems, secrets_beside(main))
         for key in reserved:
             if values.pop(key, None) is not None:
                 report(key, "unknown key")
-        result = self._model({**values, **more}, model, tell)
+        result = self._model({**values, **more}, model, report_value)
         return result if len(problems) == before else None
 
     # -- models ---------------------------------------------------------------------------------------------------
 
-    def _model(self, raw: dict[str, Any], model: type[ModelT], tell: Tell) -> ModelT | None:
+    def _model(self, raw: dict[str, Any], model: type[ModelT], report_value: ReportProblem) -> ModelT | None:
         """Returns `raw` as a model, its adapters' sections first; reports every problem."""
         raw, found = dict(raw), list[tuple[str, str]]()
-        late: Tell = lambda key, sentence: found.append((key, sentence))  # noqa: E731
+        late: ReportProblem = lambda key, sentence: found.append((key, sentence))  # noqa: E731
         self._add_store(raw, late)
         if issubclass(model, MainSettings):
             self._add_cluster(raw, late)
@@ -146,20 +146,20 @@ class Loader:
                 self._add_chosen(raw, section, key, default, late)
         # A chosen section that is wrong as a whole is reported when it is read itself.
         why = self._why_no_section(raw) if issubclass(model, MainSettings) else None
-        made = validated(raw, model, lambda key, sentence: key in _CHOICES or tell(key, sentence), why)
+        made = validated(raw, model, lambda key, sentence: key in _CHOICES or report_value(key, sentence), why)
         for key, sentence in found:
-            tell(key, sentence)
+            report_value(key, sentence)
         return made if not found else None
 
-    def _add_cluster(self, raw: dict[str, Any], tell: Tell) -> None:
+    def _add_cluster(self, raw: dict[str, Any], report_value: ReportProblem) -> None:
         """Moves the section of a cluster service to `cluster`."""
         names = [one for one in self._sections.names("cluster") if one in raw and one not in MainSettings.model_fields]
         for name in names:
-            section = self._section(raw.pop(name), "cluster", name, name, tell)
+            section = self._section(raw.pop(name), "cluster", name, name, report_value)
             if name == names[0] and section is not None:
                 raw["cluster"] = section
         if len(names) > 1:
-            tell(names[1], f"there is a section [{names[0]}] already: destinations are shared by one service")
+            report_value(names[1], f"there is a section [{names[0]}] already: destinations are shared by one service")
 
     def _why_no_section(self, raw: dict[str, Any]) -> Siblings:
         """Returns what to say about an unknown section of headrace.toml, unless it is a known one with a typing
@@ -173,27 +173,29 @@ class Loader:
 
         return why
 
-    def _add_store(self, raw: dict[str, Any], tell: Tell) -> None:
+    def _add_store(self, raw: dict[str, Any], report_value: ReportProblem) -> None:
         """Adds the section of a state store, if that has its own keys."""
         given = raw.get("state")
         store = given.get("store") if isinstance(given, dict) else None
         if isinstance(store, str) and store in self._sections.names("state"):
-            section = self._section(raw.pop("state"), "state", store, "state", tell, key="store")
+            section = self._section(raw.pop("state"), "state", store, "state", report_value, key="store")
             if section is not None:
                 raw["state"] = section
 
-    def _add_chosen(self, raw: dict[str, Any], section: str, key: str, default: str, tell: Tell) -> None:
+    def _add_chosen(
+        self, raw: dict[str, Any], section: str, key: str, default: str, report_value: ReportProblem
+    ) -> None:
         """Adds a section whose keys depend on `key`."""
         given, names = raw.get(section, {}), self._sections.names(section)
         made: Section | None = None
         if not isinstance(given, dict):
-            tell(section, f"should be a section, [{section}]")
+            report_value(section, f"should be a section, [{section}]")
         elif section not in raw and not default:
-            tell(section, "the section is missing")
+            report_value(section, "the section is missing")
         elif not (name := given.get(key, default)):
-            tell(f"{section}.{key}", f"is missing; one of {', '.join(names)}")
+            report_value(f"{section}.{key}", f"is missing; one of {', '.join(names)}")
         elif name not in names:
-            tell(f"{section}.{key}", f"should be one of {', '.join(names)}; {MORE}")
+            report_value(f"{section}.{key}", f"should be one of {', '.join(names)}; {MORE}")
         else:
 
             def why(unknown: str) -> str:
@@ -204,26 +206,35 @@ class Loader:
                             return f'has no meaning with {key} = "{name}"'
                 return ""
 
-            made = self._section(given, section, name, section, tell, why, key=key)
+            made = self._section(given, section, name, section, report_value, why, key=key)
         raw[section] = made
 
     def _section(
-        self, raw: Any, kind: str, name: str, place: str, tell: Tell, why: Siblings | None = None, key: str = ""
+        self,
+        raw: Any,
+        kind: str,
+        name: str,
+        place: str,
+        report_value: ReportProblem,
+        why: Siblings | None = None,
+        key: str = "",
     ) -> Section | None:
         """Returns one section of an adapter; `place` is its name in the file, `key` the one that chooses it."""
         if not isinstance(raw, dict):
-            tell(place, f"should be a section, [{place}]")
+            report_value(place, f"should be a section, [{place}]")
             return None
         try:
             model = self._sections.section(kind, name)
         except LookupError as error:
-            tell(f"{place}.{key}" if key else place, str(error))
+            report_value(f"{place}.{key}" if key else place, str(error))
             return None
-        below: Tell = lambda inner, sentence: tell(f"{place}.{inner}" if inner else place, sentence)  # noqa: E731
+        below: ReportProblem = lambda inner, sentence: report_value(f"{place}.{inner}" if inner else place, sentence)  # noqa: E731
         try:
             return validated(raw, model, below, why)
         except Exception as error:  # foreign code may raise anything
-            tell(place, f"can't be read by {model.__module__}.{model.__name__} ({type(error).__name__}: {error})")
+            report_value(
+                place, f"can't be read by {model.__module__}.{model.__name__} ({type(error).__name__}: {error})"
+            )
             return None
 
 

@@ -161,7 +161,7 @@ class SnapshotMerge:
             try:
                 after += (plan.altered(one, changes, plan.matching(one.tables, self.captures), self.captures),)
             except PatternTooSlow as error:  # an operator's regex, of a resync: the stream continues without it
-                log.error("the resync is given up", id=one.id, only=one.tables, error=error.told())
+                log.error("the resync is given up", id=one.id, only=one.tables, error=error.operator_text())
                 self.ended(one, f"given up: {error}")
         if after != before:
             self._update(*after)

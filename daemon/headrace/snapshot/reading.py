@@ -129,8 +129,8 @@ class SnapshotReading:
             if self._merge.tables.get(table.name) is table:
                 self._merge.end(table)
                 took = asyncio.get_running_loop().time() - began
-                tell = self._log.info if took >= _WORTH_A_LINE else self._log.debug
-                tell("table read", table=".".join(table.name), rows=table.progress.rows, seconds=round(took, 1))
+                report = self._log.info if took >= _WORTH_A_LINE else self._log.debug
+                report("table read", table=".".join(table.name), rows=table.progress.rows, seconds=round(took, 1))
 
     async def _read_table(self, reader: TableReader, table: TableRead) -> None:
         """Reads a table until its last chunk is published, or it is dropped."""

@@ -99,7 +99,7 @@ class Reloader:
         if everything:
             self._main_problems = await asyncio.to_thread(self._read_main)
         wanted, clashes = self._decide(running)
-        self._tell(clashes)
+        self._report(clashes)
         return wanted
 
     def _read(self, file: Path, stamp: Stamp) -> _File:
@@ -157,7 +157,7 @@ class Reloader:
                 if name in running:
                     wanted[name] = running[name]
 
-    def _tell(self, clashes: list[str]) -> None:
+    def _report(self, clashes: list[str]) -> None:
         """Updates `errors`; a problem is logged when it appears, and the end is logged when the last one is gone."""
         now = [*self._main_problems, *self._folder_problems]
         now += [problem for file in sorted(self._files) for problem in self._files[file].problems]
@@ -181,7 +181,7 @@ class Reloader:
         except OSError as error:
             where = f"{self._settings.file}: daemon.destinations"
             self._folder_problems = [f"{where}: the folder {self._folder} can't be read: {error.strerror}"]
-            self._tell([])
+            self._report([])
             return None
 
 

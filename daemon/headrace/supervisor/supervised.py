@@ -27,7 +27,7 @@ END_LIMIT = 5.0
 _SERVER_ID = "server_id"
 """The reason for counting failures in which the source disconnected us because of another replica."""
 
-_TELL_AGAIN = 60.0
+_REPORT_AGAIN = 60.0
 """Seconds after which the same error is logged again."""
 
 log = structlog.get_logger(__name__)
@@ -104,7 +104,7 @@ class Supervised:
         self._observer: asyncio.Task[None] | None = None
         self.stop = asyncio.Event()
         """Asks it to drain and stop."""
-        self._told, self._told_at = "", 0.0
+        self._reported, self._reported_at = "", 0.0
         """The last error that was logged, and when."""
         self._try_now = asyncio.Event()
         self._healthy_since: float | None = None
@@ -190,15 +190,15 @@ class Supervised:
         self.failures[_reason(error)] += 1
         delay = self._policy.delay(self.failures[_reason(error)], error)
         status.fail(error, restarts=True)
-        self._tell(error, delay)
+        self._report(error, delay)
         return delay
 
-    def _tell(self, error: HeadraceError, delay: float) -> None:
+    def _report(self, error: HeadraceError, delay: float) -> None:
         """Logs an error; a repeated one once a minute."""
         now = time.monotonic()
-        if self.status.last_error == self._told and now - self._told_at < _TELL_AGAIN:
+        if self.status.last_error == self._reported and now - self._reported_at < _REPORT_AGAIN:
             return
-        self._told, self._told_at = self.status.last_error, now
+        self._reported, self._reported_at = self.status.last_error, now
         self._log.error(
             "destination failed",
             state=error.state.value,
@@ -236,7 +236,7 @@ class Supervised:
                 await actor.observe()
                 self._log.warning("the observer ended without being asked to")
             except HeadraceError as error:
-                self._log.warning("the observer failed", error=error.told(self.settings.name))
+                self._log.warning("the observer failed", error=error.operator_text(self.settings.name))
             except asyncio.CancelledError:
                 if _is_cancelled():
                     raise

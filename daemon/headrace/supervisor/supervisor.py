@@ -62,7 +62,7 @@ class Supervisor:
     def _add(self, settings: DestinationSettings) -> Supervised:
         name, tables = settings.name, TableTotals(self._settings.http.tables)
         handle = self.handles.setdefault(name, DestinationHandle(DestinationStatus(name, tables)))
-        handle.status.begin_anew()
+        handle.status.begin_again()
         made = self.running[name] = Supervised(settings, handle, self._factory, self._policy)
         return made
 

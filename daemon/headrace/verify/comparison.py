@@ -18,7 +18,7 @@ from headrace.verify.second_look import SecondLook
 from headrace.verify.table import TableNow
 from headrace.verify.views import TopicView, View
 
-Tell = Callable[[str, int, int | None], None]
+ProgressCallback = Callable[[str, int, int | None], None]
 """Receives what was read (messages, documents or rows), how many more, and the approximate total, if known."""
 
 
@@ -35,7 +35,12 @@ class Limits:
 
 
 async def compare(
-    destination: str, table: TableNow, view: View, limits: Limits, now_ms: Callable[[], Awaitable[int]], tell: Tell
+    destination: str,
+    table: TableNow,
+    view: View,
+    limits: Limits,
+    now_ms: Callable[[], Awaitable[int]],
+    on_progress: ProgressCallback,
 ) -> TableFound:
     """Compares one table. `now_ms` is the source's clock. Raises SourceError, SinkError, NotUnderstood, TooManyRows."""
     name = table.source.name
@@ -44,14 +49,16 @@ async def compare(
         if not isinstance(view, TopicView):
             found.notes = ["it has no key, so consumers make no documents of its rows: it was not compared"]
             return found
-        await compare_keyless(table, view, found, limits.settle, tell)
+        await compare_keyless(table, view, found, limits.settle, on_progress)
         found.notes = view.notes()
         return found
     image = Image(limits.max_rows)
     what = "messages" if isinstance(view, TopicView) else "documents"
-    await view.load(image, partial(tell, what))
+    await view.load(image, partial(on_progress, what))
     known = found.consumer_rows = image.count()  # about as many as the source has
-    look = await first_look(table, image, Ranges(limits.range_rows), limits.max_rows, lambda n: tell("rows", n, known))
+    look = await first_look(
+        table, image, Ranges(limits.range_rows), limits.max_rows, lambda n: on_progress("rows", n, known)
+    )
     found.source_rows, found.looked_again = look.rows, len(look.pending)
     if look.pending:
         lost = await SecondLook(table, view, look.pending, await now_ms(), limits.settle).run()

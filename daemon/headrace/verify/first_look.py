@@ -27,7 +27,7 @@ class FirstLook:
 
 
 async def first_look(
-    table: TableNow, image: Image, ranges: Ranges, limit: int, tell: Callable[[int], None]
+    table: TableNow, image: Image, ranges: Ranges, limit: int, on_progress: Callable[[int], None]
 ) -> FirstLook:
     """Compares, and empties the image meanwhile. Raises SourceError, NotUnderstood, and TooManyRows if more than
     `limit` rows differ."""
@@ -44,7 +44,7 @@ async def first_look(
                     raise TooManyRows("there are differences in", limit)
                 raw = row.raw if len(pending) < _RAW_KEPT else None
                 pending[row.key] = Pending(row.forms, held, version, range_, number, raw)
-        tell(len(rows))
+        on_progress(len(rows))
     for key, held, version in image.drain():
         # A key that moved while the table was read may come twice: the first result stays.
         pending.setdefault(key, Pending(ABSENT_FORMS, held, version))

@@ -12,7 +12,7 @@ from time import monotonic
 from headrace.verify.hashes import row_hash
 from headrace.verify.result import TableFound
 from headrace.verify.table import TableNow
-from headrace.verify.views import Tell, TopicView, hash_of
+from headrace.verify.views import ProgressCallback, TopicView, hash_of
 
 _POLL = 0.25
 _ROUNDS = 5
@@ -37,24 +37,24 @@ async def compare_keyless(
     view: TopicView,
     found: TableFound,
     seconds: float,
-    tell: Callable[[str, int, int | None], None],
+    on_progress: Callable[[str, int, int | None], None],
 ) -> None:
     """Compares until both sides agree, or the consumer got nothing for `seconds`. Raises what table and view raise."""
     theirs = Bag()
-    await _read_on(view, theirs, partial(tell, "messages"))
+    await _read_on(view, theirs, partial(on_progress, "messages"))
     found.consumer_rows = theirs.rows
 
-    def tell_rows(count: int) -> None:
-        tell("rows", count, theirs.rows)
+    def report_rows(count: int) -> None:
+        on_progress("rows", count, theirs.rows)
 
-    ours, rounds = await _read(table, tell_rows), 0
+    ours, rounds = await _read(table, report_rows), 0
     since = monotonic()
     while True:
         found.source_rows, found.consumer_rows = ours.rows, theirs.rows
         if ours == theirs:
             return
         if monotonic() - since >= seconds:
-            again = await _read(table, tell_rows)
+            again = await _read(table, report_rows)
             if again == ours or rounds >= _ROUNDS:
                 found.keyless_differs = True
                 return
@@ -64,19 +64,19 @@ async def compare_keyless(
             since = monotonic()
 
 
-async def _read(table: TableNow, tell: Callable[[int], None]) -> Bag:
+async def _read(table: TableNow, on_progress: Callable[[int], None]) -> Bag:
     bag = Bag()
     async for rows in table.rows():
         for row in rows:
             bag.add(row.forms[0])
-        tell(len(rows))
+        on_progress(len(rows))
     return bag
 
 
-async def _read_on(view: TopicView, bag: Bag, tell: Tell) -> bool:
+async def _read_on(view: TopicView, bag: Bag, on_progress: ProgressCallback) -> bool:
     """Takes new messages; returns whether there were any."""
     came = False
-    async for block in view.told(tell):
+    async for block in view.row_states(on_progress):
         for one in block:
             came = True
             if one.before is not None:

@@ -12,7 +12,7 @@ from headrace.model import Operation, Row, RowsChange, TableSchema
 from headrace.pipeline.table_projection import TableProjection
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.inspection import Conditions
-from headrace.ports.replay import MessageReader, Published, PublishedRow, RowTold
+from headrace.ports.replay import MessageReader, Published, PublishedRow, RowState
 from headrace.ports.tables import NOWHERE, ChunkRequest, Key, TableChanged, TableReader
 
 _CHUNK_ROWS = 5_000
@@ -98,16 +98,16 @@ class TableNow:
         """Returns a condition in SQL for the rows from one key to another."""
         return self._conditions.between(self.source, first, last)
 
-    def _published(self, rows: list[Row]) -> list[tuple[int, RowTold]]:
+    def _published(self, rows: list[Row]) -> list[tuple[int, RowState]]:
         """Returns the content of the messages about these rows, with each row's number; without filtered rows."""
-        found: list[tuple[int, RowTold]] = []
+        found: list[tuple[int, RowState]] = []
         change = RowsChange(self.source, Operation.INSERT, rows, None, 1, 0, "")
         for part in (one.change for one in self.projection.parts(change, keys=False)):
             numbers = range(len(rows)) if part.row_indexes is None else part.row_indexes
-            told = [one for message in self._encoded(part) for one in self._messages.read(message)]
-            if len(told) != len(part.rows):
+            row_states = [one for message in self._encoded(part) for one in self._messages.read(message)]
+            if len(row_states) != len(part.rows):
                 raise NotUnderstood(f"messages about {self.source.name} can't be read back as they are written")
-            found += zip(numbers, told, strict=True)
+            found += zip(numbers, row_states, strict=True)
         found.sort(key=lambda pair: pair[0])
         return found
 

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable, Collection
 from typing import NamedTuple
 
 from headrace.ports.documents import Document, DocumentIndex
-from headrace.ports.replay import MessageReader, Replay, RowTold
+from headrace.ports.replay import MessageReader, Replay, RowState
 from headrace.verify.documents import DocumentNames
 from headrace.verify.hashes import GONE, INCOMPLETE, row_hash
 from headrace.verify.image import Image
 
-Tell = Callable[[int, int | None], None]
+ProgressCallback = Callable[[int, int | None], None]
 """Receives how many more messages or documents were read, and the approximate total, if known."""
 
 
@@ -28,7 +28,7 @@ class View(ABC):
     """A consumer's side of the comparison."""
 
     @abstractmethod
-    async def load(self, image: Image, tell: Tell) -> None:
+    async def load(self, image: Image, on_progress: ProgressCallback) -> None:
         """Puts all rows of the consumer into the image. Raises SinkError, NotUnderstood and TooManyRows."""
 
     @abstractmethod
@@ -52,16 +52,16 @@ class TopicView(View):
         self._replay, self._messages = replay, messages
         self._without_key = 0
 
-    async def told(self, tell: Tell = lambda *_: None) -> AsyncIterator[list[RowTold]]:
+    async def row_states(self, on_progress: ProgressCallback = lambda *_: None) -> AsyncIterator[list[RowState]]:
         """Yields the content of messages since the last call, in order."""
         given = 0
         async for block in self._replay.read():
             yield [one for message in block for one in self._messages.read(message)]
             given, share = given + len(block), self._replay.share()
-            tell(len(block), round(given / share) if share else None)
+            on_progress(len(block), round(given / share) if share else None)
 
-    async def load(self, image: Image, tell: Tell) -> None:
-        async for block in self.told(tell):
+    async def load(self, image: Image, on_progress: ProgressCallback) -> None:
+        async for block in self.row_states(on_progress):
             for one in block:
                 if one.key:
                     image.put(one.key, hash_of(one), one.version)
@@ -97,12 +97,12 @@ class IndexView(View):
     def __init__(self, index: DocumentIndex, names: DocumentNames) -> None:
         self._index, self._names = index, names
 
-    async def load(self, image: Image, tell: Tell) -> None:
+    async def load(self, image: Image, on_progress: ProgressCallback) -> None:
         async for block in self._index.all():
             for one in block:
                 if (key := self._names.key_of(one.id)) is not None:
                     image.put(key, _hash_of_document(one), None)
-            tell(len(block), None)
+            on_progress(len(block), None)
 
     async def news(self, watched: Collection[bytes], before_ms: int) -> tuple[list[News], bool]:
         ids = {self._names.id_of(key): key for key in watched}
@@ -118,7 +118,7 @@ class IndexView(View):
         await self._index.close()
 
 
-def hash_of(one: RowTold) -> int:
+def hash_of(one: RowState) -> int:
     """Returns the hash of a message's row."""
     if one.row is None:
         return GONE

@@ -55,7 +55,7 @@ class _Declared:
 
     settings: IndexSettings
     properties: Properties = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
     rows_of: JoinTree | None = None
     """It keeps the rows of these joins, and only we search it."""
 
@@ -219,8 +219,8 @@ class IndexSetup:
         reindex = (declared.settings.on_mapping_conflict or self._settings.on_mapping_conflict) == "reindex"
         for properties in there:
             for name, has, wants in differing(declared.properties, properties):
-                if name not in declared.told and not reindex:  # the consumer has more facts about it
-                    declared.told.add(name)
+                if name not in declared.reported and not reindex:  # the consumer has more facts about it
+                    declared.reported.add(name)
                     log.warning(
                         "a field has another type than its column asks for; documents that do not fit become dead "
                         "letters",

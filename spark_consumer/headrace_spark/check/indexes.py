@@ -34,18 +34,18 @@ def difference(planned: Property, there: Property) -> Difference | None:
         if analyzers[0] and analyzers[0] != analyzers[1]:
             return "warning", f"has the analyzer {analyzers[1] or 'standard'}, and {analyzers[0]} is planned"
         return None
-    told = f"is {have}, and {want} is planned: "
+    reported = f"is {have}, and {want} is planned: "
     if have in _TEXTS and want in _SCALARS:
-        return "warning", told + "values are searched and sorted as texts"
+        return "warning", reported + "values are searched and sorted as texts"
     if want in _NUMBERS and have in _NUMBERS:
-        return "warning", told + _numbers(want, have)
+        return "warning", reported + _numbers(want, have)
     if want in _WHOLE and have in _DATES:
-        return "warning", told + "numbers count as milliseconds since 1970"
+        return "warning", reported + "numbers count as milliseconds since 1970"
     if want == "keyword" and have in _NUMBERS:
-        return "warning", told + "texts that are no numbers are refused"
+        return "warning", reported + "texts that are no numbers are refused"
     if want in _TEXTS and have == "binary":
-        return "wrong", told + "texts that are not base64 are refused"
-    return "wrong", told + "documents are refused"
+        return "wrong", reported + "texts that are not base64 are refused"
+    return "wrong", reported + "documents are refused"
 
 
 def _numbers(want: str, have: str) -> str:
@@ -118,11 +118,11 @@ class Targets:
         wanted, text = self._settings.gc_deletes, str(settings.get("index.gc_deletes", "60s"))
         if self._settings.deletes != "remove" or _seconds(text) >= _seconds(wanted):
             return
-        told = f"remembers deletes for {text} (index.gc_deletes), and gc_deletes is {wanted}"
+        reported = f"remembers deletes for {text} (index.gc_deletes), and gc_deletes is {wanted}"
         if self._settings.create_index:
-            self._findings.ok(about, f"{told}: it is given that at the first write")
+            self._findings.ok(about, f"{reported}: it is given that at the first write")
         else:
-            self._findings.wrong(about, told, "set index.gc_deletes, lower gc_deletes, or set create_index")
+            self._findings.wrong(about, reported, "set index.gc_deletes, lower gc_deletes, or set create_index")
 
     def _check_copies(self, about: str, settings: dict[str, Any]) -> None:
         copies = str(settings.get("index.number_of_replicas", "1"))
@@ -139,25 +139,25 @@ class Targets:
 
     def _check_fields(self, about: str, there: dict[str, Property], wanted: Wanted) -> bool:
         """Returns whether anything was reported."""
-        told, new = False, []
+        reported, new = False, []
         for name, planned in wanted.properties.items():
             if name not in there:
                 new.append(name)
             elif found := difference(planned, there[name]):
                 state, text = found
-                tell = self._findings.wrong if state == "wrong" else self._findings.warn
-                tell(
+                report = self._findings.wrong if state == "wrong" else self._findings.warn
+                report(
                     about, f"field {name} {text}", "write into a new index, or give the field that `type` in [[index]]"
                 )
-                told = True
+                reported = True
         if new and not (wanted.settings and wanted.settings.template):
             fields = f"{len(new)} fields ({', '.join(sorted(new)[:5])}{' ...' if len(new) > 5 else ''})"
             if self._settings.create_index:
                 self._findings.ok(about, f"{fields} are added before the first document that has them")
             else:
                 self._findings.wrong(about, f"{fields} are missing", "make them, or set create_index")
-            told = True
-        return told
+            reported = True
+        return reported
 
     # -- an index that is to be made ------------------------------------------------------------------------------
 

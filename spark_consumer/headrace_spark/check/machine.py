@@ -51,13 +51,13 @@ def _check_memory(findings: Findings, settings: SparkSettings) -> None:
     text = settings.driver_memory
     wanted = int(text[:-1]) * _UNITS[text[-1]]
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    told = f"driver_memory is {text}, and the machine has {there / _GIB:.1f} GiB"
+    reported = f"driver_memory is {text}, and the machine has {there / _GIB:.1f} GiB"
     if wanted > there:
-        findings.wrong("memory", told, "lower [spark] driver_memory")
+        findings.wrong("memory", reported, "lower [spark] driver_memory")
     elif wanted > 0.7 * there:
-        findings.warn("memory", told, "Spark's Python workers need memory in addition: lower [spark] driver_memory")
+        findings.warn("memory", reported, "Spark's Python workers need memory in addition: lower [spark] driver_memory")
     else:
-        findings.ok("memory", told)
+        findings.ok("memory", reported)
 
 
 def _check_conf(findings: Findings, settings: SparkSettings) -> None:
@@ -87,11 +87,11 @@ def _check_folder(findings: Findings, name: str, folder: Path) -> None:
     except OSError as error:
         findings.wrong(name, f"{folder} can't be written: {error.strerror}", f"change its rights, or [spark] {name}")
         return
-    told = f"{folder} can be written, {free / _GIB:.1f} GiB are free"
+    reported = f"{folder} can be written, {free / _GIB:.1f} GiB are free"
     if free < _LEAST_FREE:
-        findings.warn(name, told, "make room: a full disk ends the query")
+        findings.warn(name, reported, "make room: a full disk ends the query")
     else:
-        findings.ok(name, told)
+        findings.ok(name, reported)
 
 
 def check_checkpoint_url(findings: Findings, jvm: Any, location: str) -> None:

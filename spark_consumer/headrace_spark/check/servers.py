@@ -45,13 +45,13 @@ def _check_health(findings: Findings, cluster: Cluster) -> int:
         findings.warn(_ABOUT, "the account may not see its health", "give it the right monitor, if that is wanted")
         return 0
     nodes, status = int(health.get("number_of_data_nodes", 0)), health.get("status")
-    told = f"health is {status}, {nodes} data node{'s' * (nodes != 1)}"
+    reported = f"health is {status}, {nodes} data node{'s' * (nodes != 1)}"
     if status == "red":
-        findings.wrong(_ABOUT, told, "see GET _cluster/allocation/explain: some shards take no documents")
+        findings.wrong(_ABOUT, reported, "see GET _cluster/allocation/explain: some shards take no documents")
     elif status == "yellow" and nodes > 1:
-        findings.warn(_ABOUT, told, "see GET _cluster/allocation/explain: some copies of shards are missing")
+        findings.warn(_ABOUT, reported, "see GET _cluster/allocation/explain: some copies of shards are missing")
     else:
-        findings.ok(_ABOUT, told)
+        findings.ok(_ABOUT, reported)
     return nodes
 
 
@@ -80,8 +80,8 @@ def _check_disks(findings: Findings, cluster: Cluster) -> None:
         for mark, state in (("flood_stage", "wrong"), ("high", "warning"), ("low", "warning")):
             limit = str(known.get(f"{prefix}watermark.{mark}", ""))
             if limit.endswith("%") and 100 * (total - free) / total >= float(limit[:-1]):
-                tell = findings.wrong if state == "wrong" else findings.warn
-                tell(
+                report = findings.wrong if state == "wrong" else findings.warn
+                report(
                     _ABOUT,
                     f"the disk of {row.get('node')} is {100 * (total - free) / total:.0f} % full, beyond the watermark "
                     f"{mark} ({limit})",

@@ -60,12 +60,12 @@ def _read_last(
         findings.wrong(about, f"can't be read: {error}", "give the account the right Read on it")
         return
     count = len(found.partitions)
-    told = f"{count} partition{'s' * (count > 1)}"
+    reported = f"{count} partition{'s' * (count > 1)}"
     if newest < 0 and sample.messages == before:
-        findings.warn(about, f"{told}, and no message", "has the daemon published to it yet?")
+        findings.warn(about, f"{reported}, and no message", "has the daemon published to it yet?")
         return
     at = datetime.fromtimestamp(newest / 1000, UTC).isoformat(timespec="seconds")
-    findings.ok(about, f"{told}; the last {sample.messages - before} messages were read, the newest is of {at}")
+    findings.ok(about, f"{reported}; the last {sample.messages - before} messages were read, the newest is of {at}")
 
 
 def _number(client: KafkaClient, topic: str, key: str) -> int:

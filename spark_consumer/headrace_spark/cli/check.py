@@ -71,7 +71,7 @@ def _look_at_kafka(findings: Findings, settings: Settings) -> Sample:
             findings.warn("Spark", unknown, "pip install 'headrace[spark]' takes one of these")
         there = bool(local_jars(settings.spark))
         with open_jvm(settings.spark) as jvm:
-            _tell_jars(findings, jvm, kafka_package(), "are there" if there else "were downloaded")
+            _report_jars(findings, jvm, kafka_package(), "are there" if there else "were downloaded")
             check_checkpoint_url(findings, jvm, settings.spark.checkpoint_location())
             kafka.check_reachable(settings.kafka)
             with KafkaClient(jvm, settings.kafka) as client:
@@ -85,7 +85,7 @@ def _look_at_kafka(findings: Findings, settings: Settings) -> Sample:
     return Sample()
 
 
-def _tell_jars(findings: Findings, jvm: Any, package: str, how: str) -> None:
+def _report_jars(findings: Findings, jvm: Any, package: str, how: str) -> None:
     try:
         loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
         loader.loadClass("org.apache.spark.sql.kafka010.KafkaSourceProvider")

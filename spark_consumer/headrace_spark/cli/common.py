@@ -45,7 +45,7 @@ def spark_with_source(settings: Settings) -> Iterator[SparkSession]:
 
 
 @contextlib.contextmanager
-def told(settings: Settings, then: str) -> Iterator[None]:
+def reported(settings: Settings, then: str) -> Iterator[None]:
     """Reports any failure in a sentence; `then` is what to do next. Raises ConsumerError."""
     from headrace_spark.source.kafka_client import KafkaError
     from headrace_spark.status.problems import problem_of

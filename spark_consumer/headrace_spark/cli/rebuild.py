@@ -7,7 +7,7 @@ import argparse
 from headrace_common.arguments import duration
 from headrace_documents.cli import CommandLine
 from headrace_documents.elastic.cluster import Cluster
-from headrace_spark.cli.common import required_source, spark_with_source, told
+from headrace_spark.cli.common import reported, required_source, spark_with_source
 from headrace_spark.settings import Settings
 
 
@@ -26,7 +26,7 @@ def add(line: CommandLine) -> None:
 
 def _run(settings: Settings, options: argparse.Namespace) -> int:
     name = options.index.lower()
-    with told(settings, "What was done stays: go on with --resume"), Cluster(settings.elasticsearch) as cluster:
+    with reported(settings, "What was done stays: go on with --resume"), Cluster(settings.elasticsearch) as cluster:
         if options.abort:
             from headrace_spark.rebuild.rebuild import abort
 

@@ -10,7 +10,7 @@ from headrace_common.printable import printable, printable_json
 from headrace_documents.cli import CommandLine
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import ConsumerError, SettingsError
-from headrace_spark.cli.common import required_source, spark_with_source, told
+from headrace_spark.cli.common import reported, required_source, spark_with_source
 from headrace_spark.settings import Settings
 from headrace_spark.verify.differences import DOCUMENT
 
@@ -57,7 +57,7 @@ def _verify(settings: Settings, options: argparse.Namespace) -> int:
     source, names = required_source(settings, options.config), _names(settings, options)
     equal = True
     with (
-        told(settings, "Nothing of what was repaired is lost: begin again"),
+        reported(settings, "Nothing of what was repaired is lost: begin again"),
         Cluster(settings.elasticsearch) as cluster,
         spark_with_source(settings) as spark,
     ):

@@ -22,7 +22,7 @@ from headrace_documents.elastic.bulk import BulkWriter
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.elastic.mapping_conflicts import Conflict
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.dead_letters.records import ID, DeadLetter, tell, texts
+from headrace_spark.dead_letters.records import ID, DeadLetter, report, texts
 
 DEAD_LETTERS = StructType(
     [
@@ -198,7 +198,7 @@ class _Read:
                 for one in cluster.get_many(self._index, ids[start : start + _TOGETHER]):
                     if one["found"]:
                         letter = dead_letter_of(one["_source"])
-                        tell(letter)
+                        report(letter)
                         yield letter
 
 

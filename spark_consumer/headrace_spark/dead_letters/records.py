@@ -131,12 +131,12 @@ class Fold:
     ) -> None:
         """Takes the record at a partition and an offset of the dead-letter topic."""
         partition, offset = place
-        told = texts(headers)
-        if NOTE in told:
-            for name in told.get(IDS, "").split(","):
+        reported = texts(headers)
+        if NOTE in reported:
+            for name in reported.get(IDS, "").split(","):
                 self._close(name, partition)
             return
-        letter = _open_dead_letter(told, timestamp, key, value, headers)
+        letter = _open_dead_letter(reported, timestamp, key, value, headers)
         if letter is None:
             self.foreign += 1
             self._foreign.setdefault(partition, offset)
@@ -168,24 +168,24 @@ def texts(headers: Sequence[Header]) -> dict[str, str]:
 
 
 def _open_dead_letter(
-    told: Mapping[str, str], timestamp: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]
+    reported: Mapping[str, str], timestamp: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]
 ) -> OpenDeadLetter | None:
     try:
-        origin = Origin(told[TOPIC], int(told[PARTITION]), int(told[OFFSET]))
-        reason = told[REASON]
+        origin = Origin(reported[TOPIC], int(reported[PARTITION]), int(reported[OFFSET]))
+        reason = reported[REASON]
     except (KeyError, ValueError):
         return None
     table, shown = subject(key, value, dict(own_headers(headers)))
     return OpenDeadLetter(
         # Dead letters of earlier versions have neither id nor time.
-        told.get(ID) or dead_letter_id(origin, reason, key, value),
-        told.get(TIME) or datetime.fromtimestamp(max(0, timestamp) / 1000, UTC).isoformat(timespec="milliseconds"),
+        reported.get(ID) or dead_letter_id(origin, reason, key, value),
+        reported.get(TIME) or datetime.fromtimestamp(max(0, timestamp) / 1000, UTC).isoformat(timespec="milliseconds"),
         table,
         shown,
         reason,
         len(value or b""),
         origin,
-        told.get(BATCH, ""),
+        reported.get(BATCH, ""),
     )
 
 
@@ -209,7 +209,7 @@ class _Lines:
 _lines = _Lines()
 
 
-def tell(letter: DeadLetter) -> None:
+def report(letter: DeadLetter) -> None:
     """Logs a dead letter. Of many, the first of each minute have a line; the next line has the number of those without
     one."""
     if not _lines.take(time.monotonic()):

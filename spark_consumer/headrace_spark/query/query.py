@@ -124,8 +124,8 @@ class Runner:
         self._status.read_up_to(done)
         lost = {key: seen.begins[key] - offset for key, offset in done.items() if seen.begins.get(key, 0) > offset}
         if lost:
-            told = ", ".join(f"{topic} {number}: {count}" for (topic, number), count in sorted(lost.items())[:20])
-            reason = f"Kafka has deleted messages that were never read (topic, partition, offsets: {told})"
+            reported = ", ".join(f"{topic} {number}: {count}" for (topic, number), count in sorted(lost.items())[:20])
+            reason = f"Kafka has deleted messages that were never read (topic, partition, offsets: {reported})"
             if self._settings.kafka.fail_on_data_loss:
                 raise RefusedError(reason, DATA_LOSS)
             self._status.lost_messages += sum(lost.values())

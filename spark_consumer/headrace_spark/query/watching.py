@@ -69,7 +69,7 @@ class KafkaWatch:
     def __init__(self, settings: KafkaSettings, look: KafkaClient, status: Status, pace: Pace) -> None:
         self._settings, self._look, self._status, self._pace = settings, look, status, pace
         self._ids: dict[str, str] = {}
-        self._told: dict[Partition, int] = {}
+        self._reported: dict[Partition, int] = {}
         self._end = threading.Event()
         self.refused: RefusedError | None = None
         """Set if a topic is no longer the one that the query began with."""
@@ -108,8 +108,8 @@ class KafkaWatch:
         done = self._status.done
         for partition, begin in seen.begins.items():
             missing = begin - done.get(partition, begin)
-            if missing > 0 and self._told.get(partition, 0) < begin:
-                self._told[partition] = begin
+            if missing > 0 and self._reported.get(partition, 0) < begin:
+                self._reported[partition] = begin
                 topic, number = partition
                 log.error(
                     "Kafka has deleted messages that may not be read yet: its retention is too short",

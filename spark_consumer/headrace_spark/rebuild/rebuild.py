@@ -37,7 +37,7 @@ _REMEMBER = "30d"
 """How long the new index remembers deletes: longer than the reading takes, because a row that was read before its
 delete is written after it."""
 _POLL = 0.5
-_TELL = 10.0
+_REPORT = 10.0
 _COMPOSED = 20_000
 """Documents of one step."""
 
@@ -193,7 +193,7 @@ class Rebuild:
                     refused=self._progress.refused,
                     examples=list(self._progress.examples),
                 )
-                self._progress.tell(self._name, str(table))
+                self._progress.report(self._name, str(table))
 
     def _compose(self, target: Target, tree: JoinTree) -> None:
         """Composes the documents of all kept rows. Composing one twice is harmless, so a resumed rebuild begins with
@@ -250,7 +250,7 @@ class Rebuild:
         return (self._own_note().get("consumer") or {}).get("into") == into
 
     def _wait(self, what: str, condition: Callable[[], bool]) -> None:
-        began = told = time.monotonic()
+        began = reported = time.monotonic()
         self.step = f"waits until {what}"
         while not condition():
             now = time.monotonic()
@@ -260,8 +260,8 @@ class Rebuild:
                     "this configuration? What was done stays: go on with --resume. --offline does not wait; then the "
                     "consumer must not run until the rebuild is done"
                 )
-            if now - told >= _TELL or told == began:
-                told = now
+            if now - reported >= _REPORT or reported == began:
+                reported = now
                 log.info("waiting for the consumer", until=what, seconds=round(now - began))
             time.sleep(_POLL)
 
@@ -312,7 +312,7 @@ class _Progress:
     def __init__(self) -> None:
         self.rows = self.refused = self.wanted = 0
         self.examples: tuple[str, ...] = ()
-        self._before, self._began, self._told = 0, time.monotonic(), 0.0
+        self._before, self._began, self._reported = 0, time.monotonic(), 0.0
 
     def begin(self, rows: int, note: Note) -> None:
         """Continues from the recorded progress."""
@@ -330,12 +330,12 @@ class _Progress:
         self.refused += filled.refused
         self.examples = (*self.examples, *filled.examples)[:5]
 
-    def tell(self, index: str, table: str) -> None:
+    def report(self, index: str, table: str) -> None:
         """Logs the progress, every few seconds."""
         now = time.monotonic()
-        if now - self._told < _TELL and self._told:
+        if now - self._reported < _REPORT and self._reported:
             return
-        self._told = now
+        self._reported = now
         rate = (self.rows - self._before) / max(now - self._began, 0.001)
         left = max(0, self.wanted - self.rows)
         log.info(

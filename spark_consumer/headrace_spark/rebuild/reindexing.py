@@ -215,8 +215,8 @@ class Reindexing:
             state.tries += 1
             new = reason != state.problem
             state.problem, state.due = reason, time.monotonic() + pause
-        tell = log.error if new else log.debug
-        tell("an index can't be refilled; it is tried again", index=name, reason=reason, seconds=round(pause),
+        report = log.error if new else log.debug
+        report("an index can't be refilled; it is tried again", index=name, reason=reason, seconds=round(pause),
              tries=state.tries)  # fmt: skip
 
     def _reason(self, error: Exception) -> str:

@@ -24,7 +24,7 @@ SEPARATOR = "|"
 
 # Their ERROR lines are about a failed batch, with stack traces in the text. The query's failure has the cause.
 # (PythonGatewayServer has the root's level: Spark treats it as that of a shell, and would filter all lines by it.)
-_TOLD_BY_US = (
+_REPORTED_BY_US = (
     "org.apache.spark.api.python",
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler",
@@ -68,7 +68,7 @@ def log4j_config(file: str) -> str:
     reference = '      <AppenderRef ref="all"/>\n' if file else ""
     level = "INFO" if file else "ERROR"
     quiet = ""
-    for name in _TOLD_BY_US:
+    for name in _REPORTED_BY_US:
         own = reference.replace("      <", "<").strip()
         quiet += f'    <Logger name="{name}" level="{level if file else "OFF"}" additivity="false">{own}</Logger>\n'
     return _CONFIG.format(
@@ -108,7 +108,7 @@ class JvmOutput:
     def __init__(self, file: str = "", take: Take | None = None) -> None:
         self._take = take
         self._file = _rolling(file) if file else None
-        self._told: dict[str, float] = {}
+        self._reported: dict[str, float] = {}
         self.last: deque[str] = deque(maxlen=40)
         """The last lines that are not ours."""
         (read_out, self.stdout), (read_error, self.stderr) = os.pipe(), os.pipe()
@@ -144,7 +144,7 @@ class JvmOutput:
         """Takes one line."""
         if line.startswith(b"{") and (event := _event(line)) is not None:
             if self._take is None or not self._take(event):
-                _tell(event)
+                _report(event)
             return
         text = line.decode("utf-8", "replace").rstrip()
         if text.startswith(MARK + SEPARATOR):
@@ -157,11 +157,11 @@ class JvmOutput:
 
     def _java(self, logger: str, reason: str) -> None:
         now, key = time.monotonic(), f"{logger} {reason[:60]}"
-        if now - self._told.get(key, -_AGAIN) < _AGAIN:
+        if now - self._reported.get(key, -_AGAIN) < _AGAIN:
             return
-        if len(self._told) > 1000:
-            self._told.clear()
-        self._told[key] = now
+        if len(self._reported) > 1000:
+            self._reported.clear()
+        self._reported[key] = now
         log.error("Java", java_logger=logger, reason=reason[:1000])
 
 
@@ -174,7 +174,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
     return event if ours else None
 
 
-def _tell(event: dict[str, Any]) -> None:
+def _report(event: dict[str, Any]) -> None:
     level = logging.getLevelNamesMapping().get(str(event.get("level", "info")).upper(), logging.INFO)
     fields = {name: value for name, value in event.items() if name not in _OURS}
     structlog.get_logger(event["logger"]).log(level, event["event"], **fields)

@@ -236,5 +236,5 @@ def _python_there(settings: SparkSettings) -> str:
 
 def java_complaint(lines: Iterable[str]) -> str:
     """Returns the line of the JVM that looks like the cause."""
-    told = [line for line in lines if "xception" in line or "rror" in line]
-    return told[0].split(" in thread ", 1)[-1].strip().rstrip(".")[:500] if told else ""
+    reported = [line for line in lines if "xception" in line or "rror" in line]
+    return reported[0].split(" in thread ", 1)[-1].strip().rstrip(".")[:500] if reported else ""

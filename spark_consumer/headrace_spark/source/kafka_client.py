@@ -172,7 +172,7 @@ class KafkaClient:
         """Returns the present ranges of the partitions."""
         places = [self._place(topic, partition) for partition in partitions]
         limit = self._jvm.java.time.Duration.ofSeconds(self._seconds)
-        with self._told():
+        with self._reported():
             first = self._consumer().beginningOffsets(places, limit)
             end = self._consumer().endOffsets(places, limit)
             return {one.partition(): Range(int(first.get(one)), int(end.get(one))) for one in places}
@@ -183,18 +183,18 @@ class KafkaClient:
             return
         consumer, place = self._consumer(), self._place(topic, partition)
         pause = self._jvm.java.time.Duration.ofMillis(500)
-        with self._told():
+        with self._reported():
             consumer.assign([place])
             consumer.seek(place, wanted.first)
         last_seen = time.monotonic()
         while True:
-            with self._told():
+            with self._reported():
                 batch = consumer.poll(pause).records(place)
                 # Markers of transactions have offsets too, so the position says more than the last record.
                 position = consumer.position(place)
                 size = len(batch)
             for number in range(size):
-                with self._told():
+                with self._reported():
                     record = _read(batch[number])
                 if record.offset >= wanted.end:
                     return
@@ -213,7 +213,7 @@ class KafkaClient:
         """Returns the commit time, in milliseconds, of the first message from `offset` on, 0 if there is none; and how
         many messages after it have how many bytes together."""
         consumer, place = self._consumer(), self._place(*partition)
-        with self._told():
+        with self._reported():
             consumer.assign([place])
             consumer.seek(place, offset)
             records = list(consumer.poll(self._jvm.java.time.Duration.ofSeconds(2)).records(place))
@@ -236,7 +236,7 @@ class KafkaClient:
                 answers.append(producer.send(made))
             except Exception as error:
                 answers.append(kafka_reason(error))
-        with self._told():
+        with self._reported():
             producer.flush()
         return [answer if isinstance(answer, str) else self._refusal(answer) for answer in answers]
 
@@ -316,11 +316,11 @@ class KafkaClient:
             client.close(self._jvm.java.time.Duration.ofSeconds(_CLOSE_SECONDS))
 
     def _wait(self, future: Any) -> Any:
-        with self._told():
+        with self._reported():
             return future.get(self._seconds, self._jvm.java.util.concurrent.TimeUnit.SECONDS)
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _reported(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:
@@ -364,7 +364,7 @@ def prepare_topics(client: KafkaClient, settings: KafkaSettings, stop: threading
     """Waits until the topics exist and creates the one for dead letters. Raises UnreachableError if Kafka does not
     answer or topics are still missing after `topic_timeout`."""
     deadline = time.monotonic() + settings.topic_timeout
-    told = False
+    reported = False
     while not stop.is_set():
         try:
             names = client.names()
@@ -380,9 +380,9 @@ def prepare_topics(client: KafkaClient, settings: KafkaSettings, stop: threading
                 f"Kafka has no topic {', '.join(missing)} after {settings.topic_timeout:g} s: "
                 "create it, or let the daemon publish to it first, or correct `topics` in [kafka]"
             )
-        if not told:
+        if not reported:
             log.info("waiting for topics", missing=missing, seconds=settings.topic_timeout)
-            told = True
+            reported = True
         stop.wait(1.0)
 
 

@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 ELASTICSEARCH, KAFKA, SPARK, QUERY = "elasticsearch", "kafka", "spark", "query"
 """The systems that may be unavailable. `spark` is a cluster without executors; `query`: the query fails for another
 cause."""
-TELL_AFTER = 2.0
+REPORT_AFTER = 2.0
 """Seconds: a failure that is over sooner is a retry and no outage."""
 EVERY = 60.0
 """Seconds between two lines about the same outage."""
@@ -30,7 +30,7 @@ class Outage:
     waits: str
     since: float
     tries: int = 0
-    told: float = 0.0
+    reported: float = 0.0
     sources: set[str] = field(default_factory=set)
 
 
@@ -82,15 +82,16 @@ class Outages:
         now = self._clock()
         with self._lock:
             ended, self._ended = self._ended, []
-            ended = [one for one in ended if one.told]
+            ended = [one for one in ended if one.reported]
             due = [
                 one
                 for one in self._open.values()
-                if (one.told and now - one.told >= EVERY) or (not one.told and now - one.since >= TELL_AFTER)
+                if (one.reported and now - one.reported >= EVERY)
+                or (not one.reported and now - one.since >= REPORT_AFTER)
             ]
-            first = {id(one) for one in due if not one.told}
+            first = {id(one) for one in due if not one.reported}
             for one in due:
-                one.told = now
+                one.reported = now
             self.count += len(first)
             lines = [(id(one) in first, self._fields(one)) for one in due]
         for new, fields in lines:

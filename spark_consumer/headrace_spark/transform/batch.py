@@ -25,7 +25,7 @@ from headrace_documents import logs
 from headrace_documents.elastic.bulk import BulkWriter
 from headrace_documents.formats.changes import Row
 from headrace_spark.dead_letters.held import DEAD_LETTERS, Held, hold
-from headrace_spark.dead_letters.records import DeadLetter, Origin, tell
+from headrace_spark.dead_letters.records import DeadLetter, Origin, report
 from headrace_spark.settings import Settings
 from headrace_spark.sink.writer import Context, SparkTask
 from headrace_spark.status.counting import Adding, Counts
@@ -135,14 +135,16 @@ class Batch:
         return joined.rdd.flatMap(made)
 
     def _letters(self, letters: RDD[Any]) -> DataFrame:
-        return self._frame.sparkSession.createDataFrame(letters.mapPartitions(_told), DEAD_LETTERS, verifySchema=False)
+        return self._frame.sparkSession.createDataFrame(
+            letters.mapPartitions(_reported), DEAD_LETTERS, verifySchema=False
+        )
 
 
-def _told(letters: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
+def _reported(letters: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
     """Logs dead letters as they are written."""
     logs.configure("json")
     for one in letters:
-        tell(one)
+        report(one)
         yield one
 
 

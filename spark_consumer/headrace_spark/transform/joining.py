@@ -67,7 +67,7 @@ class Members:
         self._writer = writer
         self.touched = 0
         self._declared = set[MemberPlan]()
-        self._told = set[tuple[str, Touched]]()
+        self._reported = set[tuple[str, Touched]]()
         self._touched: dict[tuple[str, Touched], Origin] = {}
         self._changes: dict[str, list[tuple[RowChange, Origin]]] = {}
         """By index, until the replaced rows are read."""
@@ -122,10 +122,10 @@ class Members:
 
     def _touch(self, target: str, touched: Touched, origin: Origin) -> None:
         key = (target, touched)
-        if key not in self._told:
-            if len(self._told) >= _HELD:
-                self._told.clear()
-            self._told.add(key)
+        if key not in self._reported:
+            if len(self._reported) >= _HELD:
+                self._reported.clear()
+            self._reported.add(key)
             self._touched[key] = origin
 
 

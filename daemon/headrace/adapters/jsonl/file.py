@@ -46,11 +46,11 @@ class LineFile:
         self._files.sync_folder()
 
     def _adopt(self) -> None:
-        self._mend_tail()
+        self._fix_tail()
         info = os.fstat(self.descriptor)
         self._size, self._identity = info.st_size, (info.st_dev, info.st_ino)
 
-    def _mend_tail(self) -> None:
+    def _fix_tail(self) -> None:
         """Removes an incomplete last line: its rows were never confirmed and are sent again. A complete line without a
         line end, as other programs may have written it, gets one."""
         size = at = os.fstat(self.descriptor).st_size

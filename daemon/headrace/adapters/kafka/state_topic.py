@@ -174,14 +174,14 @@ class StateTopic:
 
     async def _read(self, consumer: Any, content: Readable, end: int) -> None:
         # The largest possible transaction.timeout.ms is 15 minutes, with the brokers' defaults.
-        limit, began, told = self._limit + 2 * self._settings.transaction_timeout, time.monotonic(), False
+        limit, began, reported = self._limit + 2 * self._settings.transaction_timeout, time.monotonic(), False
         # By position, not by records: the last thing in a partition is mostly a marker that readers do not see.
         while await self._position(consumer) < end:
             await self._take(consumer, content, end)
             waited, stable = time.monotonic() - began, consumer.last_stable_offset(self.topic_partition)
             held_back = stable is not None and stable < end
-            if held_back and waited > _SAY_AFTER and not told:
-                told = True
+            if held_back and waited > _SAY_AFTER and not reported:
+                reported = True
                 log.warning(
                     "another destination's open transaction holds back the reading of the position",
                     destination=self._destination,

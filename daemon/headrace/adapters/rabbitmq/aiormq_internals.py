@@ -87,19 +87,19 @@ class ConfirmChannel:
                 self._on_closed(frame.reply_code or 0, frame.reply_text)
 
 
-def tell_blocked(connection: aio_pika.Connection, tell: Callable[[str | None], None]) -> None:
-    """Calls `tell` with the reason when the broker accepts no messages, because it lacks memory or disk, and with None
-    when it accepts them again; ready() reports only the latter."""
+def on_blocked_changed(connection: aio_pika.Connection, report: Callable[[str | None], None]) -> None:
+    """Calls `report` with the reason when the broker accepts no messages, because it lacks memory or disk, and with
+    None when it accepts them again; ready() reports only the latter."""
     below = _below(connection)
     on_blocked = below._Connection__handle_connection_blocked
     on_unblocked = below._Connection__handle_connection_unblocked
 
     async def blocked(frame: Any) -> None:
-        tell(frame.reason)
+        report(frame.reason)
         await on_blocked(frame)
 
     async def unblocked(frame: Any) -> None:
-        tell(None)
+        report(None)
         await on_unblocked(frame)
 
     below._Connection__handle_connection_blocked = blocked

@@ -18,7 +18,7 @@ import structlog
 from aio_pika.exceptions import AMQPError, ChannelClosed, ConnectionClosed, ProbableAuthenticationError
 from yarl import URL
 
-from headrace.adapters.rabbitmq.aiormq_internals import ConfirmChannel, Connection, tell_blocked
+from headrace.adapters.rabbitmq.aiormq_internals import ConfirmChannel, Connection, on_blocked_changed
 from headrace.adapters.rabbitmq.frames import size_refused
 from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
 from headrace.errors import SinkError, SinkRejected
@@ -106,7 +106,7 @@ class BrokerConnection:
         assert connection is not None
         assert connection.writer is not None
         connection.close_callbacks.add(self._closed)
-        tell_blocked(connection, self._note_blocked)
+        on_blocked_changed(connection, self._note_blocked)
         try:
             async with asyncio.timeout(settings.request_timeout):
                 if declare or not settings.declare:

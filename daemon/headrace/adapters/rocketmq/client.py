@@ -69,7 +69,7 @@ class RocketMqClient:
         self._producer: Any = None
         self._todo: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
         self._answers: list[Answer] = []
-        self._told = False
+        self._reported = False
         """Whether the loop has been asked to fetch the answers."""
         self._lock = threading.Lock()
         self._ended = False
@@ -143,18 +143,18 @@ class RocketMqClient:
             answer = Answer(outgoing, failure=describe(error))
         with self._lock:
             self._answers.append(answer)
-            if self._told:
+            if self._reported:
                 return
-            self._told = True
-        self._call(self._tell)
+            self._reported = True
+        self._call(self._report)
 
     def _call(self, call: Callable[[], Any]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(call)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         with self._lock:
-            answers, self._answers, self._told = self._answers, [], False
+            answers, self._answers, self._reported = self._answers, [], False
         if not self._ended:
             self._answered(answers)
 

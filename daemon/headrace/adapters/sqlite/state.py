@@ -296,8 +296,8 @@ def inspect(path: Path) -> list[str]:
         try_folder(tried)  # SQLite creates further files next to it
     except OSError as error:
         verb = "used" if there else "made"
-        mends = "check owner and rights, and [state] path"
-        return [f"the state store {path} can't be {verb} ({tried}: {error.strerror}) -> {mends}"]
+        fixes = "check owner and rights, and [state] path"
+        return [f"the state store {path} can't be {verb} ({tried}: {error.strerror}) -> {fixes}"]
     if not there:
         return []
     try:

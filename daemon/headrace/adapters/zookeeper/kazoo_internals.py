@@ -12,8 +12,8 @@ KNOWN_VERSIONS = {"kazoo": ("2.11.0",)}
 that, which returns the servers' answer to the first request of each connection as the first part of a tuple."""
 
 
-def tell_session_timeout(client: KazooClient, tell: Callable[[float], None]) -> None:
-    """Calls `tell` in kazoo's thread with the session timeout that the servers grant, in seconds, after each
+def on_session_timeout(client: KazooClient, report: Callable[[float], None]) -> None:
+    """Calls `report` in kazoo's thread with the session timeout that the servers grant, in seconds, after each
     connection: kazoo does not keep it."""
     connection = client._connection
     invoke = connection._invoke
@@ -21,7 +21,7 @@ def tell_session_timeout(client: KazooClient, tell: Callable[[float], None]) -> 
     def observed(*arguments: Any, **more: Any) -> Any:
         answer = invoke(*arguments, **more)
         if isinstance(answer, tuple) and (granted := getattr(answer[0], "time_out", 0)) > 0:
-            tell(granted / 1000)
+            report(granted / 1000)
         return answer
 
     connection._invoke = observed

@@ -18,7 +18,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
-from headrace.adapters.zookeeper.kazoo_internals import tell_session_timeout
+from headrace.adapters.zookeeper.kazoo_internals import on_session_timeout
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.adapters.zookeeper.sockets import Connector
 from headrace.ports.lock_service import (
@@ -279,7 +279,7 @@ class ZooKeeper(LockService):
             default_acl=[make_digest_acl(user, password, all=True)] if user else None,
             logger=logger,
         )
-        tell_session_timeout(client, self._take_timeout)
+        on_session_timeout(client, self._take_timeout)
 
         def listen(state: str) -> None:  # in kazoo's connection thread: it must not wait
             identity = client.client_id

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from headrace.ports.replay import MessageReader, Published, PublishedRow, RowTold, key_text, of_another_format, parsed
+from headrace.ports.replay import MessageReader, Published, PublishedRow, RowState, key_text, of_another_format, parsed
 
 _COMMITTED = re.compile(rb'[,{]"es":([0-9]{1,15})[,}]')
 _ROWS = frozenset({"INSERT", "UPDATE", "DELETE"})
@@ -23,17 +23,17 @@ class CanalReader(MessageReader):
         self._mark = b'"table":' + orjson.dumps(table)
         """A part of every message about the table, so that others need not be parsed."""
 
-    def read(self, message: Published) -> Sequence[RowTold]:
+    def read(self, message: Published) -> Sequence[RowState]:
         value = message.value
         if not value or self._mark not in value:
             return ()
-        told = parsed(value)
-        if not isinstance(told, dict) or told.get("type") not in _ROWS:
+        reported = parsed(value)
+        if not isinstance(reported, dict) or reported.get("type") not in _ROWS:
             return ()
-        if (told.get("database"), told.get("table")) != (self._schema, self._table):
+        if (reported.get("database"), reported.get("table")) != (self._schema, self._table):
             return ()
         try:
-            return self._told(told, message)
+            return self._reported(reported, message)
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
             raise of_another_format(f"{self._schema}.{self._table}", "Canal's", error) from error
 
@@ -41,27 +41,27 @@ class CanalReader(MessageReader):
         found = _COMMITTED.search(message.value or b"")
         return int(found[1]) if found is not None else 0
 
-    def _told(self, change: dict[str, Any], message: Published) -> list[RowTold]:
+    def _reported(self, change: dict[str, Any], message: Published) -> list[RowState]:
         rows: list[PublishedRow] = change["data"]
         first = int(change["_pos"]) if "_pos" in change else message.version
         kind, columns = change["type"], change.get("mysqlType") or {}
         olds: Sequence[PublishedRow | None] = change.get("old") or [None] * len(rows)
-        told = []
+        reported = []
         for i, row in enumerate(rows):
             version = None if first is None else first + i
             old = olds[i] if kind == "UPDATE" else None
             partial = message.partial or (len(row) < len(columns) and kind != "DELETE")
             if not self._keys:
                 before = {**row, **(old or {})} if kind != "INSERT" else None
-                told.append(RowTold(b"", None if kind == "DELETE" else row, version, partial, before))
+                reported.append(RowState(b"", None if kind == "DELETE" else row, version, partial, before))
                 continue
             key = key_text(row, self._keys) or b""
             if kind == "DELETE":
-                told.append(RowTold(key, None, version))
+                reported.append(RowState(key, None, version))
                 continue
             if old and any(name in old for name in self._keys):
                 was = key_text({**row, **old}, self._keys) or b""
                 if was != key:
-                    told.append(RowTold(was, None, version))
-            told.append(RowTold(key, row, version, partial))
-        return told
+                    reported.append(RowState(was, None, version))
+            reported.append(RowState(key, row, version, partial))
+        return reported

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from headrace.ports.replay import MessageReader, Published, PublishedRow, RowTold, key_text, of_another_format, parsed
+from headrace.ports.replay import MessageReader, Published, PublishedRow, RowState, key_text, of_another_format, parsed
 
 _COMMITTED = re.compile(rb'"source":\{[^{}]{0,300}?"ts_ms":([0-9]{1,15})[,}]')
 
@@ -27,7 +27,7 @@ class DebeziumReader(MessageReader):
         """A part of every message about the table, so that others need not be parsed."""
         self._key_name = f".{schema}.{table}.Key"
 
-    def read(self, message: Published) -> Sequence[RowTold]:
+    def read(self, message: Published) -> Sequence[RowState]:
         value = message.value
         if value is None:
             return self._tombstone(message)
@@ -39,7 +39,7 @@ class DebeziumReader(MessageReader):
             source, op = event["source"], event.get("op")
             if (source["db"], source["table"]) != (self._schema, self._table) or op not in ("c", "r", "u", "d"):
                 return ()
-            return self._told(event, op, message, _columns(whole))
+            return self._reported(event, op, message, _columns(whole))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise of_another_format(f"{self._schema}.{self._table}", "Debezium's", error) from error
 
@@ -47,23 +47,23 @@ class DebeziumReader(MessageReader):
         found = _COMMITTED.search(message.value or b"")
         return int(found[1]) if found is not None else 0
 
-    def _told(self, event: dict[str, Any], op: str, message: Published, columns: int) -> Sequence[RowTold]:
+    def _reported(self, event: dict[str, Any], op: str, message: Published, columns: int) -> Sequence[RowState]:
         before: PublishedRow | None = event.get("before") if op in "ud" else None
         after: PublishedRow | None = event.get("after") if op != "d" else None
         version = message.version
         partial = after is not None and (message.partial or len(after) < columns)
         if not self._keys:
-            return (RowTold(b"", after, version, partial, before),)
-        told = []
+            return (RowState(b"", after, version, partial, before),)
+        reported = []
         key = key_text(after, self._keys) or b"" if after is not None else None
         was = key_text({**(after or {}), **before}, self._keys) or b"" if before is not None else None
         if was is not None and was != key:
-            told.append(RowTold(was, None, version))
+            reported.append(RowState(was, None, version))
         if after is not None and key is not None:
-            told.append(RowTold(key, after, version, partial))
-        return told
+            reported.append(RowState(key, after, version, partial))
+        return reported
 
-    def _tombstone(self, message: Published) -> Sequence[RowTold]:
+    def _tombstone(self, message: Published) -> Sequence[RowState]:
         if not message.key or not self._keys or self._key_name.encode() not in message.key:
             return ()
         try:
@@ -73,7 +73,7 @@ class DebeziumReader(MessageReader):
             key = key_text(whole["payload"], self._keys)
         except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
             return ()
-        return (RowTold(key, None, message.version),) if key is not None else ()
+        return (RowState(key, None, message.version),) if key is not None else ()
 
 
 def _columns(whole: dict[str, Any]) -> int:

@@ -16,10 +16,10 @@ from headrace.model import POS_LIMIT, POS_ROOM, POS_SHIFT, OpenXa, Origin, Posit
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events import xa
 from headrace.mysql.events.cursor import EventCursor
-from headrace.mysql.events.cutter import BROKEN, EnterInner, rotated_to
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.gtid_event import Key, group_of, parse_mariadb
+from headrace.mysql.events.splitter import BROKEN, EnterInner, rotated_to
 from headrace.mysql.events.statements import Statement, savepoint_name
 
 log = structlog.get_logger(__name__)
@@ -328,9 +328,9 @@ class Transactions:
         """Publishes the begin, if transactions are marked: rows of a captured table follow."""
         if not self._marked:
             self._marked = True
-            self._tell_mark(self._begun or self.origin(), begin=True)
+            self._report_mark(self._begun or self.origin(), begin=True)
 
-    def _tell_mark(self, origin: Origin, xid: int = 0, *, begin: bool) -> None:
+    def _report_mark(self, origin: Origin, xid: int = 0, *, begin: bool) -> None:
         if self._mark is not None:
             self._mark(TransactionMark(begin, self.next_pos(1), self.commit_time_us, self.gtid, origin, xid))
 
@@ -356,7 +356,7 @@ class Transactions:
             return
         if self._marked:
             xid = int.from_bytes(data[at : at + 8], "little") if stop - at == 8 else 0
-            self._tell_mark(self.origin(), xid, begin=False)
+            self._report_mark(self.origin(), xid, begin=False)
             self._marked = False
         if self._key is not None:
             self._executed(self._key)

@@ -13,7 +13,7 @@ from headrace.mysql.position.move import Found, Where, relocate
 from headrace.mysql.position.server_comparison import compare_server
 from headrace.mysql.schema.entries import doubt_entry
 from headrace.mysql.wire.connection import SourceConnection, address_of
-from headrace.ports.source import Move, Told
+from headrace.ports.source import Move, ProgressCallback
 from headrace.ports.state import HistoryEntry, Stored
 from headrace.settings.destination import SourceSettings
 
@@ -28,7 +28,7 @@ async def move_by_hand(
     read_schemas: bool,
     events_done: int = 0,
     found: Found | None = None,
-    told: Told = lambda *_: None,
+    on_progress: ProgressCallback = lambda *_: None,
 ) -> Move:
     """Returns the move on the first address of the source that can be reached. `entries` are those of the schema
     history, `history` is that of the position, newest first. `read_schemas`: what is known of tables is void there.
@@ -46,7 +46,7 @@ async def move_by_hand(
                 last_pos=stored.last_pos,
                 trail=trail(history),
                 found=found,
-                told=told,
+                on_progress=on_progress,
             )
         except SourceUnreachable as error:
             unreachable.append(error)

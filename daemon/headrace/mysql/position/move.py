@@ -20,7 +20,7 @@ from headrace.mysql.position.search import PositionError, PositionFinder, distan
 from headrace.mysql.schema.entries import back_entry, doubt_entry, in_force
 from headrace.mysql.schema.states import file_number, reached
 from headrace.mysql.wire.connection import SourceConnection, address_of
-from headrace.ports.source import Move, Told
+from headrace.ports.source import Move, ProgressCallback
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import Start, StartAt, StartEarliest, StartGtid, StartLatest, StartTime, parse_start
 from headrace.times import second_text
@@ -68,7 +68,7 @@ async def relocate(
     last_pos: int = 0,
     trail: Sequence[Position] = (),
     found: Found | None = None,
-    told: Told = lambda *_: None,
+    on_progress: ProgressCallback = lambda *_: None,
 ) -> Move:
     """Finds `where` on the source and returns the move; nothing is written anywhere.
 
@@ -79,7 +79,7 @@ async def relocate(
     the scan of a file. Raises PositionError if the source does not have the position, or another SourceError."""
     async with await SourceConnection.open(address_of(source)) as connection:
         inventory = await take_inventory(connection)
-        mover = _Mover(source, inventory, stored, reason, last_pos, told)
+        mover = _Mover(source, inventory, stored, reason, last_pos, on_progress)
         if found is not None and isinstance(where, _SCANNED):
             boundary = mover.still(found)
         else:
@@ -117,11 +117,11 @@ class _Mover:
         stored: Position | None,
         reason: str,
         last_pos: int,
-        told: Told = lambda *_: None,
+        on_progress: ProgressCallback = lambda *_: None,
     ) -> None:
         self._inventory, self._stored, self._reason = inventory, stored, reason
         self._last_pos = stored.last_pos if stored is not None else last_pos
-        self._finder = PositionFinder(source, inventory, told)
+        self._finder = PositionFinder(source, inventory, on_progress)
         self._notes: list[str] = []
         self._same_server = stored is not None and stored.server_uuid == inventory.server_uuid
         by_gtid = inventory.gtid_mode and stored is not None and stored.gtid_set

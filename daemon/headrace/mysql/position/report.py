@@ -67,7 +67,7 @@ async def _ask(name: str, addresses: Sequence[SourceSettings], position: Positio
         except SourceUnreachable as failure:
             unreachable.append(named(str(failure), name))
         except HeadraceError as failure:
-            found.error = failure.told(name)
+            found.error = failure.operator_text(name)
             return found
         except TimeoutError:
             unreachable.append(f"{found.address} did not answer within {LIMIT:g} s")

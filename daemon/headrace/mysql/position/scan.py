@@ -8,12 +8,12 @@ import random
 
 from headrace.errors import HeadraceError
 from headrace.mysql.events.cursor import EventCursor
-from headrace.mysql.events.cutter import EventCutter, rotated_to
 from headrace.mysql.events.event_types import Does, handlers
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.gtid_event import GtidReader, Key, MariadbGtid, parse_mariadb
+from headrace.mysql.events.splitter import EventSplitter, rotated_to
 from headrace.mysql.wire.connection import LOOK_HEARTBEAT, short_dump
-from headrace.ports.source import Told
+from headrace.ports.source import ProgressCallback
 from headrace.settings.destination import SourceSettings
 
 
@@ -47,7 +47,7 @@ class BinlogScan:
         self.mariadb_gtid: MariadbGtid | None = None
         self._begin_seen = self._gtid_events = False
         gtids = GtidReader(cursor, self._begin_gtid)
-        self._cutter = EventCutter(
+        self._splitter = EventSplitter(
             cursor,
             handlers(
                 lambda event: event.scan,
@@ -68,7 +68,7 @@ class BinlogScan:
             other=self._on_other,
             keep_large=False,
         )
-        self.feed, self.feed_from, self.close = self._cutter.feed, self._cutter.feed_from, self._cutter.close
+        self.feed, self.feed_from, self.close = self._splitter.feed, self._splitter.feed_from, self._splitter.close
 
     def over(self) -> bool:
         """Returns whether nothing is left to read."""
@@ -197,8 +197,8 @@ class Probe:
     The id differs from the destination's, because a server ends the older of two dumps with one id; and each probe's
     differs, so that commands and a running daemon do not end each other's."""
 
-    def __init__(self, source: SourceSettings, told: Told = lambda *_: None) -> None:
-        self._source, self._told = source, told
+    def __init__(self, source: SourceSettings, on_progress: ProgressCallback = lambda *_: None) -> None:
+        self._source, self._on_progress = source, on_progress
         self._server_id = (source.server_id ^ random.getrandbits(30)) & 0x3FFFFFFF | 0x80000000
 
     async def run(self, scan: BinlogScan, end: int = 0, *, stop: bool = False) -> None:
@@ -224,5 +224,5 @@ class Probe:
                             break  # damage after what was searched for
                         raise
                     if end > begin and scan.cursor.file == scan.scanned:
-                        self._told(scan.scanned, max(0, min(scan.cursor.end, end) - begin), end - begin)
+                        self._on_progress(scan.scanned, max(0, min(scan.cursor.end, end) - begin), end - begin)
                 scan.end()

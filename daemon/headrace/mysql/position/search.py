@@ -16,7 +16,7 @@ from headrace.mysql.position.inventory import Binlog, Inventory, file_by_gtids, 
 from headrace.mysql.position.scan import BinlogScan, Probe
 from headrace.mysql.position.scans import TransactionBoundary
 from headrace.mysql.schema.states import file_number
-from headrace.ports.source import Told
+from headrace.ports.source import ProgressCallback
 from headrace.settings.destination import SourceSettings
 from headrace.times import second_text
 
@@ -35,12 +35,14 @@ class PositionFinder:
     """Searches positions in the binlogs of one source, as `inventory` lists them; the callback receives the progress of
     the scan of a file. Each method raises SourceError and its subclasses."""
 
-    def __init__(self, source: SourceSettings, inventory: Inventory, told: Told = lambda *_: None) -> None:
+    def __init__(
+        self, source: SourceSettings, inventory: Inventory, on_progress: ProgressCallback = lambda *_: None
+    ) -> None:
         self._inventory = inventory
         self._sound = replace(inventory, files=inventory.readable or inventory.files)
         """The same without the files up to the last missing one."""
         self._heads = FileHeads(source)
-        self._probe = Probe(source, told)
+        self._probe = Probe(source, on_progress)
 
     def end(self) -> TransactionBoundary:
         """Returns the end of the binlog."""

@@ -69,7 +69,7 @@ class SchemaComparison:
             try:
                 await self._compare(names, position, at_start=True)
             except QueryFailed as error:
-                self._log.warning("table schemas can't be compared at the start", error=error.told())
+                self._log.warning("table schemas can't be compared at the start", error=error.operator_text())
 
     def compare_often(self, name: TableName) -> None:
         """Records a table whose rows have no column names."""
@@ -122,7 +122,7 @@ class SchemaComparison:
         except SourceError as error:
             if name is not None:
                 raise
-            self._log.warning("table schemas can't be compared", error=error.told())
+            self._log.warning("table schemas can't be compared", error=error.operator_text())
             self.due = names
             self._paused_until = _now() + _BURST + _AGAIN
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.model import Column, TableSchema
 from headrace.mysql.events.cursor import EventCursor
-from headrace.mysql.events.cutter import SchemaNeeded
+from headrace.mysql.events.splitter import SchemaNeeded
 from headrace.mysql.events.table_map import TableMap
 from headrace.mysql.schema.comparison import SchemaComparison
 from headrace.mysql.schema.fit import misfit

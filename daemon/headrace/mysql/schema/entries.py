@@ -74,8 +74,8 @@ def definition_fields(definition: TableDefinition) -> dict[str, Any]:
     """Returns a table schema's JSON form. Fields of a column that have their defaults are omitted."""
     columns = []
     for column in definition.columns:
-        told = {name: value for name, default in _ITEMS if (value := getattr(column, name)) != default}
-        columns.append({**told, "labels": list(column.labels)} if column.labels else told)
+        reported = {name: value for name, default in _ITEMS if (value := getattr(column, name)) != default}
+        columns.append({**reported, "labels": list(column.labels)} if column.labels else reported)
     indexes = [[index.name, index.unique, *map(list, index.parts)] for index in definition.indexes]
     return {"columns": columns, "keys": list(definition.primary), "charset": definition.charset, "indexes": indexes}
 

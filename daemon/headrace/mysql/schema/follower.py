@@ -12,8 +12,8 @@ import structlog
 from headrace.model import NO_ORIGIN, DdlKind, Origin, SchemaChange, TableSchema
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import EventCursor
-from headrace.mysql.events.cutter import SchemaNeeded
 from headrace.mysql.events.query_event import QueryEvent, parse_compressed_query, parse_query
+from headrace.mysql.events.splitter import SchemaNeeded
 from headrace.mysql.events.statements import Statement, classify
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.schema.ddl.actions import StatementInfo
@@ -49,15 +49,15 @@ class StatementFollower:
         captures: Captures,
         *,
         receiver: Receiver,
-        told: frozenset[str],
+        reported: frozenset[str],
         changed: Callable[[], None],
         largest: int,
         apart: bool = False,
     ) -> None:
         self._cursor, self._transactions, self._history = cursor, transactions, history
-        self._captures, self._told, self._changed = captures, told, changed
+        self._captures, self._reported, self._changed = captures, reported, changed
         self._largest = largest
-        self._tell, self._unlogged, self._altered = receiver.statement, receiver.unlogged, receiver.altered
+        self._report, self._unlogged, self._altered = receiver.statement, receiver.unlogged, receiver.altered
         self._version = -1
         """The version of the history at the last check of table schemas."""
         self.text: str | None = None
@@ -154,13 +154,13 @@ class StatementFollower:
             self._unlogged(f"rows of {names} changed at {self._cursor.position} without events: {text}")
         if effect.category == "dml":
             self._refuse_dml(query, effect.named)
-        elif effect.category in self._told and not effect.temporary and self._concerns(effect):
+        elif effect.category in self._reported and not effect.temporary and self._concerns(effect):
             if not effect.secret:
                 self._give(effect, query.sql, pos, self._transactions.origin(), query.schema)
             elif effect.category == "ddl":
-                self._tell_withheld(effect.schema, effect.table)
+                self._report_withheld(effect.schema, effect.table)
 
-    def _tell_withheld(self, schema: str, table: str) -> None:
+    def _report_withheld(self, schema: str, table: str) -> None:
         log.warning(
             "a statement is not published, because its text may hold a password",
             table=f"{schema}.{table}",
@@ -168,9 +168,9 @@ class StatementFollower:
         )
 
     def _give(self, effect: DdlEffect, sql: str, pos: int, origin: Origin, session_schema: str = "") -> None:
-        if self._tell is not None:
+        if self._report is not None:
             of = self._transactions
-            self._tell(
+            self._report(
                 SchemaChange(
                     effect.kind,
                     effect.category,
@@ -232,7 +232,7 @@ class StatementFollower:
         if text is not None and self._text_of == self._transactions.count:
             pos = self._transactions.next_pos(1)
             if self._makes_a_secret_table(text):
-                self._tell_withheld(schema.schema, schema.table)
+                self._report_withheld(schema.schema, schema.table)
             else:
                 self._give(DdlEffect(DdlKind.QUERY, "dml", schema.schema, schema.table), text, pos, self._text_origin)
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from headrace.model import Position
 from headrace.mysql.events.cursor import WRAP, EventCursor
-from headrace.mysql.events.cutter import EventCutter
 from headrace.mysql.events.event_types import Does, handlers
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.query_event import QueryEvent, parse_compressed_query, parse_query
+from headrace.mysql.events.splitter import EventSplitter
 from headrace.mysql.schema.ddl.actions import CreateDatabase, DatabaseAction, DropDatabase
 from headrace.mysql.schema.ddl.classify import LONG, classify
 from headrace.mysql.schema.history import SchemaHistory
@@ -49,7 +49,7 @@ class DdlScan:
         self._dump = contextlib.AsyncExitStack()
         self._stream: PacketStream | None = None
         self._data = b""
-        self._cutter = EventCutter(
+        self._splitter = EventSplitter(
             self._cursor,
             handlers(
                 lambda event: event.ddl,
@@ -74,7 +74,7 @@ class DdlScan:
         while not reached(self._reached(), end):
             if stream.bytes_received > at_most:
                 return False
-            self._data = await self._cutter.feed_from(stream, self._data, limit, lambda: False)
+            self._data = await self._splitter.feed_from(stream, self._data, limit, lambda: False)
             queries, self._queries = self._queries, []
             for query, end_of_query in queries:
                 await self._note(query, end_of_query)

@@ -92,9 +92,9 @@ class States:
         """Entries that were restored and given out since all before them became void."""
         self._most = _COMPACT_FROM
         """The maximum of it."""
-        self._anew: Iterator[list[dict[str, Any]]] | None = None
+        self._again: Iterator[list[dict[str, Any]]] | None = None
         """Makes the valid entries, as of one moment, while the history is compacted."""
-        self._made_anew: list[dict[str, Any]] = []
+        self._made_again: list[dict[str, Any]] = []
         self._since: list[dict[str, Any]] = []
         """Entries after that moment."""
         self._pos, self._at = 0, ""
@@ -256,18 +256,18 @@ class States:
         fresh, self._fresh = self._fresh, []
         if fresh:
             self._stored += len(fresh)
-            if self._anew is None and self._may_compact(last_pos):
-                self._anew, self._made_anew, self._since = self._in_force(), [], []
-            elif self._anew is not None:
+            if self._again is None and self._may_compact(last_pos):
+                self._again, self._made_again, self._since = self._in_force(), [], []
+            elif self._again is not None:
                 self._since += fresh
-        if self._anew is not None:
-            part = next(self._anew, None)
+        if self._again is not None:
+            part = next(self._again, None)
             if part is None:
-                fresh = [*self._made_anew, *self._since]
-                self._most, self._stored = _COMPACT_FROM + 2 * len(self._made_anew), len(fresh)
-                self._anew, self._made_anew, self._since = None, [], []
+                fresh = [*self._made_again, *self._since]
+                self._most, self._stored = _COMPACT_FROM + 2 * len(self._made_again), len(fresh)
+                self._again, self._made_again, self._since = None, [], []
             else:
-                self._made_anew += part
+                self._made_again += part
         return tuple(fresh)
 
     def _may_compact(self, last_pos: int) -> bool:
@@ -304,8 +304,8 @@ class States:
                 self._restore(entry)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"an entry of the schema history can't be read ({error!r})") from error
-        told = sum(state != UNREAD for state in self._tables.values()) + len(self._schemas) + len(self._gone)
-        self._most = _COMPACT_FROM + 2 * told
+        reported = sum(state != UNREAD for state in self._tables.values()) + len(self._schemas) + len(self._gone)
+        self._most = _COMPACT_FROM + 2 * reported
         self._made.clear()
         self.version += 1
 

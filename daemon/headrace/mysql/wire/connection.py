@@ -438,11 +438,11 @@ def _refused(address: Address, error: pymysql.err.OperationalError) -> SourceErr
 
 def _not_trusted(address: Address, error: ssl.SSLCertVerificationError) -> SourceError:
     """Returns the error for an untrusted certificate. Neither the account nor its password was sent."""
-    mends = 'set tls_ca = "..." to the CA that signed it (MySQL keeps its own, ca.pem, in its data directory)'
+    fixes = 'set tls_ca = "..." to the CA that signed it (MySQL keeps its own, ca.pem, in its data directory)'
     if address.tls_files[0]:
-        mends = "give the server a certificate by the CA of tls_ca"
+        fixes = "give the server a certificate by the CA of tls_ca"
     return SourceMisconfigured(
         f"the certificate of MySQL at {address.host}:{address.port} is not trusted: {error.verify_message.rstrip('.')}",
-        remedy=f"{mends}, and made for {address.host} (those that MySQL makes by itself name no host); or set "
+        remedy=f"{fixes}, and made for {address.host} (those that MySQL makes by itself name no host); or set "
         'tls = "required" without tls_ca, which encrypts and does not check; or tls = "disabled"',
     )

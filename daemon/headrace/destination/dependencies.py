@@ -40,7 +40,7 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Dependencies:
     """The ports of one destination, made by wiring, which alone knows the adapters. Functions make a new object each
     time."""
 

@@ -106,7 +106,7 @@ def rotated_to(data: bytes, at: int, stop: int) -> tuple[str, int]:
     return data[at + 8 : stop].decode(), offset
 
 
-class EventCutter:
+class EventSplitter:
     """Moves a cursor from event to event and calls the handler of each.
 
     The handler of ROTATE is called before the cursor goes to the next file, that of FORMAT_DESCRIPTION once its format
@@ -137,7 +137,7 @@ class EventCutter:
             handlers = {number: self._guarded(handler) for number, handler in handlers.items()}
         self._cursor, self._other, self._skipped = cursor, other, skipped
         self._handlers = {**handlers, _ROTATE: self._on_rotate, _FORMAT: self._on_format}
-        self._rotate_told, self._format_told = handlers.get(_ROTATE), handlers.get(_FORMAT)
+        self._rotate_reported, self._format_reported = handlers.get(_ROTATE), handlers.get(_FORMAT)
         self._keep_large, self._spool = keep_large, spool
         self.events, self.need, self.whole = 0, 4, False
         self.eager = False
@@ -363,8 +363,8 @@ class EventCutter:
 
     def _on_rotate(self, data: bytes, at: int, stop: int) -> None:
         """Moves to another file; the event that opens a dump only repeats where we are."""
-        if self._rotate_told is not None:
-            self._rotate_told(data, at, stop)
+        if self._rotate_reported is not None:
+            self._rotate_reported(data, at, stop)
         file, offset = rotated_to(data, at, stop)
         cursor = self._cursor
         if file != cursor.file:
@@ -382,8 +382,8 @@ class EventCutter:
         if algorithm > 1:
             raise cursor.not_understood(f"checksum algorithm {algorithm} is unknown")
         cursor.checksums = algorithm == 1
-        if self._format_told is not None:
-            self._format_told(data, at, stop)
+        if self._format_reported is not None:
+            self._format_reported(data, at, stop)
         raise _NewFile
 
     # -- events within events, and events in several packets ------------------------------------------------------

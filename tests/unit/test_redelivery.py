@@ -17,8 +17,8 @@ from headrace.adapters.sqlite.state import SqliteStore
 from headrace.errors import LeaseLapsed, SinkError
 from headrace.lease import Guard, Lease
 from headrace.model import MessageBatch
-from headrace.parking.compensation import Compensation
 from headrace.parking.parking import OrderedParking
+from headrace.parking.redelivery import Redelivery
 from headrace.ports.parking import ParkingState
 from headrace.ports.sink import MessageRefused, Sink
 from headrace.settings.adapters import ParkingSettings
@@ -27,7 +27,7 @@ from tests.parked import RefusingSink, batch, new_parking, unit, until
 
 
 class Rig:
-    """A compensation loop with a parking; `sink` is what it is given."""
+    """A redelivery loop with a parking; `sink` is what it is given."""
 
     def __init__(self, store: SqliteParkingStore, guard: Guard) -> None:
         self.store, self.guard = store, guard
@@ -36,7 +36,7 @@ class Rig:
         self.asked = 0
         settings = ParkingSettings.model_validate({"delay": 0.02, "max_delay": 0.05, "attempts": 3})
         log = structlog.get_logger()
-        self.loop = Compensation(settings, self.parking, self._sink, lambda: guard, log)
+        self.loop = Redelivery(settings, self.parking, self._sink, lambda: guard, log)
         self.task: asyncio.Task[None]
 
     def _sink(self) -> Sink | None:
@@ -63,7 +63,7 @@ class Rig:
 
 @pytest.fixture
 async def rig(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    monkeypatch.setattr("headrace.parking.compensation._LOOK", 0.01)
+    monkeypatch.setattr("headrace.parking.redelivery._LOOK", 0.01)
     made = Rig(SqliteParkingStore(store, "shop"), await store.begin_epoch("shop"))
     yield made
     made.task.cancel()

@@ -30,7 +30,7 @@ class _SinkEnded(SinkError):
     """The sink was aborted, for example after a lapse of the lease: another one replaces it, or the run ends."""
 
 
-class Compensation:
+class Redelivery:
     """The redelivery of one run. `sink` returns the present sink, which is replaced after a lapse of the lease; None if
     there is none. `guard` is the run's."""
 
@@ -72,7 +72,7 @@ class Compensation:
                 except (LeaseLapsed, _SinkEnded):
                     pass  # nothing may be sent now; the lock is being proved
                 except HeadraceError as error:
-                    self._log.warning("messages that were parked can't be sent again now", error=error.told())
+                    self._log.warning("messages that were parked can't be sent again now", error=error.operator_text())
                 failure = sink.failure if (sink := self._sink()) is not None else None
                 if failure is not None and not isinstance(failure, LeaseLapsed):  # the publisher handles that
                     raise failure
