@@ -31,7 +31,7 @@ from tests.suites import __main__ as suites
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+LINK = re.compile(r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(([^)\s]+)\)")
 CODE = ("daemon", "common", "documents", "rabbitmq_consumer", "spark_consumer")
 NAMES = {
     "headrace_common",
