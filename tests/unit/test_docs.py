@@ -99,7 +99,8 @@ def anchors(page: Path) -> list[str]:
     """Those that a page's headings get, as GitHub makes them, and its own. A Chinese page has one before a section."""
     text = FENCE.sub("", page.read_text())
     if page.name.endswith(".zh.md"):
-        return re.findall(r'^<a id="(.+)"></a>\n\n##', text, re.MULTILINE)
+        made = re.findall(r'^<a id="(.+)"></a>\n\n##', text, re.MULTILINE)
+        return made + re.findall(r'<a id="([^"]+)"></a>(?!\n\n##)', text)
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     made = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
     return made + re.findall(r'<a id="(.+?)"></a>', text)
