@@ -102,7 +102,7 @@ class Lease:
             raise Fenced(self._lost)
         raise LeaseLapsed(
             "the lock has not been proved in time, so nothing is published until it is",
-            remedy="look whether the lock service can be reached",
+            remedy="check whether the lock service can be reached",
         )
 
     def prove(self, asked_at: float) -> None:

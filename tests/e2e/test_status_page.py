@@ -56,7 +56,7 @@ def streaming(name: str, number: int = 1) -> DestinationStatus:
 def ill(name: str) -> DestinationStatus:
     """One whose broker is away."""
     made = streaming(name, 7)
-    error = SinkError("Kafka at 127.0.0.1:9092 can't be reached", remedy="look whether the brokers run")
+    error = SinkError("Kafka at 127.0.0.1:9092 can't be reached", remedy="check whether the brokers run")
     made.note_error(error)
     made.enter(State.STALLED, "sink", str(error))
     made.note_parked(Waiting(12, 4000, 3, 0))

@@ -56,7 +56,7 @@ async def test_a_complete_server_is_well_in_every_point(server: Any) -> None:
     assert not any(finding.level is Level.WRONG for finding in found.values())
     assert found["server_id"].sentence == "our server id is 8001, which nobody else has"
     assert found["clock"].sentence == "the source's clock and ours differ by less than 2 s"
-    assert found["role"].sentence == "the server is writable and replicates from nobody"
+    assert found["role"].sentence == "the server is writable and is not a replica"
 
 
 async def test_a_clash_of_server_ids_is_named(server: Any) -> None:
@@ -343,7 +343,7 @@ async def test_a_read_only_server_gets_no_heartbeats_and_may_be_refused(mysql: A
     mysql.sql("SET GLOBAL read_only = 1")
     try:
         found = await look(mysql)
-        assert found["role"].sentence == "the server is read-only and replicates from nobody"
+        assert found["role"].sentence == "the server is read-only and is not a replica"
         assert found["heartbeat"].level is Level.OK
         assert "no heartbeats are written" in found["heartbeat"].sentence
         assert (await look(mysql, read_only="refuse"))["role"].level is Level.WRONG

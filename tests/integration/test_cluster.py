@@ -303,7 +303,7 @@ def test_destinations_spread_over_the_daemons_and_an_operator_moves_and_drains(
     eventually(lambda: held(one) == names)
     code, said = one.command("move", name, "two")
     assert code == 1
-    assert "two is to run nothing -> headrace drain two --undo" in said
+    assert "two is drained -> headrace drain two --undo" in said
     facts = json.loads(one.command("cluster", "--json")[1])
     assert {node: (info["running"], info["drained"]) for node, info in facts["nodes"].items()} == {
         "one": (2, False),

@@ -442,7 +442,7 @@ def test_of_a_server_that_was_reset_show_and_set_say_that_its_history_is_another
     assert shown.returncode == 1
     assert "SOURCE_CHANGED" in shown.stdout
     reported = place.well("set", "shop", "earliest", "--yes")
-    assert "what is given up can't be counted: server " in reported
+    assert "what the move skips can't be counted: server " in reported
     assert "it was reset, or restored from an older copy" in reported
     place.stream()
     place.wait_for_rows(11)

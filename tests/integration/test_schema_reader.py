@@ -386,7 +386,7 @@ async def test_a_table_that_may_have_changed_and_cannot_be_looked_at_is_not_pass
     blocker = pymysql.connect(**shop.server.connection("root"), database=shop.name, autocommit=True)
     with blocker, blocker.cursor() as cursor:
         cursor.execute("LOCK TABLES t WRITE")
-        with pytest.raises(SourceError, match="may have changed, and can't be looked at"):
+        with pytest.raises(SourceError, match="may have changed, and can't be read"):
             await comparison.run(position, (shop.name, "t"))
         assert not comparison.agreed((shop.name, "t"), (position.file, position.offset))
     with pytest.raises(SchemaDiffers):
@@ -411,7 +411,7 @@ async def test_a_table_that_is_dropped_while_it_is_looked_at_is_no_difference_wh
     if logged:
         await comparison.run(position, (shop.name, "t"))
     else:
-        with pytest.raises(SourceError, match="may have changed, and can't be looked at"):
+        with pytest.raises(SourceError, match="may have changed, and can't be read"):
             await comparison.run(position, (shop.name, "t"))
 
 

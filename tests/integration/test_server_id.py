@@ -240,7 +240,7 @@ async def test_of_two_with_our_name_the_server_ends_the_older_which_then_stays_a
             async with Dump.begun(server, 7006, twin) as newer:
                 ended = await older.end_within(5)
                 assert isinstance(ended, ServerIdTaken)
-                assert "another replica came with our server id" in str(ended)
+                assert "another replica connected with our server id" in str(ended)
                 with pytest.raises(ServerIdTaken) as caught:
                     await choose(connection, server, configured, taken=7006)
                 assert f"another daemon runs destination '{DESTINATION}' as node '{NODE}'" in str(caught.value)

@@ -190,7 +190,7 @@ def roles(role: Role, variables: dict[str, str] | None = None, **source: object)
 
 
 def test_a_server_s_role_is_said() -> None:
-    assert [f.sentence for f in roles(Role(False, False))] == ["the server is writable and replicates from nobody"]
+    assert [f.sentence for f in roles(Role(False, False))] == ["the server is writable and is not a replica"]
     assert [f.sentence for f in roles(REPLICA)] == ["the server is read-only and a replica, 3 s behind its source"]
     (stopped,) = roles(Role(True, True, running=False))
     assert stopped.level is Level.WARNING

@@ -67,9 +67,9 @@ async def test_who_runs_it_is_told_and_why_we_could_not(monkeypatch: pytest.Monk
     await until(lambda: "the sink is away" in wait.status.message)
     assert wait.status.state is State.STANDBY
     assert wait.status.message == "run by one (one:9180); we could not take over: the sink is away"
-    wait.lock.holder, wait.lock.declined = "", "this daemon is to run nothing"
+    wait.lock.holder, wait.lock.declined = "", "this daemon is drained"
     await until(lambda: wait.status.holding.holder == "")
-    assert wait.status.message.startswith("run by nobody; this daemon is to run nothing")
+    assert wait.status.message.startswith("run by nobody; this daemon is drained")
     wait.stop.set()
     assert not await asyncio.wait_for(wait.task, 2)
 

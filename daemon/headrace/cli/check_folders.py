@@ -34,7 +34,7 @@ def _look(name: str, folder: Path, least: int) -> Finding:
     try:
         free = shutil.disk_usage(there).free
     except OSError as error:
-        return warning(name, f"the room in {there} can't be looked at ({error.strerror})")
+        return warning(name, f"the free space of {there} can't be read ({error.strerror})")
     if free >= least:
         return ok(name, f"{folder} has {_text(free)} of room")
     more = f", and max_spool lets destinations take {_text(least)}" if name == "spool" else ""

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("node", metavar="NODE", help="the daemon that is to run it")
     else:
         parser.set_defaults(call=drain)
-        parser.add_argument("node", metavar="NODE", help="the daemon that is to run nothing")
+        parser.add_argument("node", metavar="NODE", help="the daemon to drain")
         parser.add_argument("--undo", action="store_true", help="it may run destinations again")
     parser.add_argument(
         "--timeout", type=float, default=_LIMIT, metavar="SECONDS", help="wait so long for it (default: %(default)g)"
@@ -82,7 +82,7 @@ async def move(settings: Settings, given: argparse.Namespace) -> int:
             return 0
         _ensure_alive(view, node)
         if node in view.drained:
-            raise CommandRefused(f"{node} is to run nothing", remedy=f"headrace drain {node} --undo")
+            raise CommandRefused(f"{node} is drained", remedy=f"headrace drain {node} --undo")
         if node not in assignment.waiting:
             raise CommandRefused(
                 f"{node} does not wait for {destination}: it lacks its file, runs as many as it may, or has just failed"

@@ -76,7 +76,7 @@ class HeldLock:
         """Returns why the lock must be handed over; "" if it need not be. A destination that no other daemon could run
         is not handed over: a standstill is worse than a request not granted."""
         if self._session.drained and await self._could_be_taken():
-            return f"{self._node} is to run nothing (headrace drain)"
+            return f"{self._node} is drained (headrace drain)"
         if move is None:
             return ""
         request = read_json(move.data)

@@ -83,7 +83,7 @@ class SharedLock(Lock):
     @property
     def declined(self) -> str:
         if self._session.drained:
-            return "this daemon is to run nothing (headrace drain)"
+            return "this daemon is drained (headrace drain)"
         if self._session.is_full():
             return "this daemon runs as many as it may ([daemon] max_destinations)"
         return ""
@@ -124,7 +124,7 @@ class SharedLock(Lock):
                 self._queue.reported = ready
             except LockServiceError as error:
                 _log.warning(
-                    "could not tell the others whether we are ready",
+                    "could not report to the others whether we are ready",
                     destination=self._name,
                     error=error.operator_text(),
                 )

@@ -135,6 +135,6 @@ class LockQueue:
         self._taken_since = self._taken_since or now
         if now - self._taken_since > self._session.timeout + 5.0:
             raise NodeNameTaken(
-                f"another daemon goes by the name {self._node} and waits for {self._destination}",
+                f"another daemon has the name {self._node} and waits for {self._destination}",
                 remedy="give each daemon its own [daemon] node",
             )

@@ -67,7 +67,7 @@ async def rebalance(cluster: Cluster, node: str, *, interval: float = _INTERVAL)
             chosen = choose(await cluster.look(), node, time.time_ns() // 1000)
             if chosen is not None:
                 destination, taker = chosen
-                log.info("gives a destination away, to even things out", destination=destination, to=taker)
+                log.info("hands a destination over, to balance the load", destination=destination, to=taker)
                 await cluster.ask_to_move(destination, taker, BALANCE)
             problem = ""
         except LockServiceError as error:
@@ -75,4 +75,4 @@ async def rebalance(cluster: Cluster, node: str, *, interval: float = _INTERVAL)
                 problem = reported
                 log.warning("could not check the cluster", error=problem)
         except Exception:
-            log.exception("unexpected error while looking at the cluster")
+            log.exception("unexpected error while checking the cluster")

@@ -93,7 +93,7 @@ class Session:
                 why = f": {service.last_problem}" if service.last_problem else ""
                 raise ServiceError(
                     f"no {service.title} of {service.address} could be reached within {limit:g} s{why}",
-                    remedy="look whether its servers run and have a leader, and at their addresses and the TLS keys in "
+                    remedy="check whether its servers run and have a leader, and their addresses and the TLS keys in "
                     f"[{service.name}]",
                 ) from error
             await self._register()
@@ -140,7 +140,7 @@ class Session:
         except TimeoutError:
             raise Disconnected(
                 f"there has been no connection to {title} ({self.service.address}) for {limit:g} s",
-                remedy="look whether its servers run and have a leader",
+                remedy="check whether its servers run and have a leader",
             ) from None
         if generation is not None and generation != self.generation:
             raise SessionOver(f"the {title} session is over")
@@ -289,7 +289,7 @@ class Session:
             elif not await set_within(gone, max(0.0, deadline - time.monotonic())):
                 other = read_json(there.data)
                 raise NodeNameTaken(
-                    f"another daemon goes by the name {self.node}: that at "
+                    f"another daemon has the name {self.node}: that at "
                     f"{other.get('address') or 'an unknown address'}, version {other.get('version', '?')}",
                     remedy="give each daemon its own [daemon] node",
                 )
@@ -310,7 +310,7 @@ class Session:
             raise
         if drained != self.drained:
             self.drained = drained
-            _log.info("this daemon is to run nothing" if drained else "this daemon may run destinations again")
+            _log.info("this daemon is drained" if drained else "this daemon may run destinations again")
             self._report()
 
     # -- how many locks -------------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ class RetentionWarning:
         try:
             found = await self._source.retention(position)
         except HeadraceError as error:
-            self._log.debug("the source's binlogs can't be looked at", error=str(error))
+            self._log.debug("the source's binlogs can't be listed", error=str(error))
             self._status.retention.forget()
             return None  # a warning stays until a check clears it
         self._status.retention.note(found)

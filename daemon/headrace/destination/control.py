@@ -64,7 +64,7 @@ class Control:
                 await self._checkpointer.until(self._is_stored)
         except TimeoutError:
             raise SnapshotRefused(
-                f"it was taken, but not stored within {_STORED_WITHIN:g} s: a restart of the daemon forgets it",
+                f"it was accepted, but not stored within {_STORED_WITHIN:g} s: a restart of the daemon forgets it",
                 remedy="check in /health whether the sink and the state store can be reached",
             ) from None
         return {"id": new[0] if new else "", "snapshots": [one.shown() for one in wanted]}

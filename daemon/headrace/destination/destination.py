@@ -389,7 +389,7 @@ class Destination:
         if stored.position is None or (move := await self._source.move(policy, lost, stored.position)) is None:
             return False
         store = self._dependencies.leased_store(self._lock.lease)
-        await self._checkpointer.begin_epoch(store, self._lock.term, meanwhile="a policy looked where to go on")
+        await self._checkpointer.begin_epoch(store, self._lock.term, meanwhile="a policy searched where to continue")
         for note in move.notes:
             self._log.warning("the move of the position", note=note)
         # The rest of a snapshot is always read; all of it, if the changes in between are lost.

@@ -91,7 +91,7 @@ class DestinationHandle:
         try:
             ended = await tasks.first({"done": do(operator), "stop": self._stop.wait()})
         except asyncio.CancelledError:
-            self._log.warning(f"an operator is gone, and has not heard what became of it: {what}", by=who)
+            self._log.warning(f"the client went before it got the result: {what}", by=who)
             raise
         if "done" not in ended:
             raise RequestRefused(f"{status.name} is stopped")

@@ -167,7 +167,7 @@ class Publisher:
         if self.sink.keeps_position and not self.lease.lost:
             raise LeaseLapsed(
                 "the lease lapsed within a Kafka transaction, which is given up",
-                remedy="look whether the lock service can be reached",
+                remedy="check whether the lock service can be reached",
             )
         await self.lease.proved()
         self.sink = self._dependencies.new_sink(self.lease, self.parking)

@@ -59,7 +59,7 @@ class Standby:
                 async with asyncio.timeout(_LIMIT):
                     problems = await self._problems()
             except TimeoutError:
-                problems = [f"source, sink and state store were not looked through within {_LIMIT:g} s"]
+                problems = [f"source, sink and state store were not checked within {_LIMIT:g} s"]
             except Exception as error:  # a check that fails must not end the wait
                 self._log.exception("unexpected error while standing by")
                 problems = [f"an unexpected error, {type(error).__name__}: {error}"]

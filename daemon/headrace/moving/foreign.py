@@ -116,13 +116,13 @@ async def _by_file(source: SourceSettings, inventory: Inventory, cursor: Foreign
     if not (scan.event_time or at_boundary):
         raise PositionError(
             f"no event begins at {cursor}: the source's {cursor.file} is another file than the cursor's",
-            remedy="look whether this is the right server, and whether its binlogs were reset",
+            remedy="check whether this is the right server, and whether its binlogs were reset",
         )
     if cursor.inclusive and cursor.time_ms and not at_boundary and scan.event_time != cursor.time_ms // 1000:
         raise PositionError(
             f"the event at {cursor} was written at {second_text(scan.event_time)}, and that of the cursor at "
             f"{second_text(cursor.time_ms / 1000)}: the source's {cursor.file} is another file than the cursor's",
-            remedy="look whether this is the right server, and whether its binlogs were reset",
+            remedy="check whether this is the right server, and whether its binlogs were reset",
         )
     if cursor.inclusive and not at_boundary and scan.after is not None:
         return ForeignStart(StartAt(*scan.after.file_position), by_file=True)

@@ -291,7 +291,7 @@ def role_findings(role: Role, source: SourceSettings, variables: dict[str, str],
         sentence = f"the server is {written}; whether it replicates from another can't be seen, so no heartbeats"
         return [warning("role", sentence, sql=(f"GRANT {right} ON *.* TO {account};",))]
     if not role.replicates:
-        return [ok("role", f"the server is {written} and replicates from nobody")]
+        return [ok("role", f"the server is {written} and is not a replica")]
     lag = "its replication does not run" if not role.running else "its lag is not known"
     if role.running and role.lag_seconds is not None:
         lag = f"{role.lag_seconds:g} s behind its source"
@@ -377,7 +377,7 @@ async def _retention(connection: SourceConnection, source: SourceSettings, posit
         inventory = await take_inventory(connection)
         found = await retention(inventory, position, FileHeads(source))
     except HeadraceError as error:
-        return [warning(name, f"the source's binlogs can't be looked at: {error.args[0]}", error.remedy)]
+        return [warning(name, f"the source's binlogs can't be listed: {error.args[0]}", error.remedy)]
     by_gtid = inventory.gtid_mode and bool(position.gtid_set)
     if not by_gtid and position.server_uuid != inventory.server_uuid:
         sentence = f"the stored position {position} is one of another server, {position.server_uuid}"

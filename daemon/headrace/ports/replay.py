@@ -57,7 +57,7 @@ def of_another_format(table: str, format: str, error: Exception) -> NotUnderstoo
     """Returns the error for a message about a table that is not of the configured format."""
     return NotUnderstood(
         f"a message about {table} is none of {format} format ({type(error).__name__})",
-        remedy="look whether [message] format is that with which the destination's messages were published",
+        remedy="check whether [message] format is that with which the destination's messages were published",
     )
 
 

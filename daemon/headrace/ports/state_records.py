@@ -33,7 +33,7 @@ class BrokenRecord(StateStoreError):
     def __init__(self, name: str, why: str) -> None:
         super().__init__(
             f"the state record {name} can't be read: {why}",
-            remedy="headrace has left it as it is; look whether somebody else writes there, and restore it, or delete "
+            remedy="headrace has left it as it is; check whether somebody else writes there, and restore it, or delete "
             "the state of this destination and give [source] start the position from the log",
         )
 

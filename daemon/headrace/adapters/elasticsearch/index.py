@@ -105,7 +105,7 @@ class ElasticsearchIndex(DocumentIndex):
     def _failed(self, why: str) -> SinkError:
         return SinkError(
             f"the index {self._access.index} can't be read: {why}",
-            remedy="look whether the address and the name of the index are right (--index)",
+            remedy="check whether the address and the name of the index are right (--index)",
         )
 
     async def close(self) -> None:

@@ -49,7 +49,7 @@ def _error(error: grpc.RpcError, what: str) -> ServiceError:
         return SessionOver("the etcd lease is over")
     if code in _REFUSALS:
         return Refused(f"etcd refused {what}: {text}", "other")
-    return OutcomeUnknown(f"etcd did not answer ({what}): {text}", remedy="look whether etcd has a leader")
+    return OutcomeUnknown(f"etcd did not answer ({what}): {text}", remedy="check whether etcd has a leader")
 
 
 class EtcdConnection:

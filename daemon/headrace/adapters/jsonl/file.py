@@ -65,7 +65,7 @@ class LineFile:
             orjson.loads(tail)
         except orjson.JSONDecodeError:
             os.ftruncate(self.descriptor, size - len(tail))
-            log.warning("half a line that a crash left was cut off", file=self.path, bytes=len(tail))
+            log.warning("an incomplete line left by a crash was removed", file=self.path, bytes=len(tail))
         else:
             os.write(self.descriptor, b"\n")
         os.fsync(self.descriptor)

@@ -167,7 +167,7 @@ def _explained(settings: KafkaSinkSettings, servers: str, cause: BaseException) 
             )
         case errors.IllegalSaslStateError():
             return SinkRejected(
-                f"the listener of Kafka at {servers} asks for no SASL: no password was looked at",
+                f"the listener of Kafka at {servers} asks for no SASL: no password was checked",
                 remedy='set [sink] sasl_mechanism = "none", or bootstrap_servers to a listener with SASL',
             )
         case _ if isinstance(cause, _REFUSED):
@@ -185,11 +185,11 @@ def _explained(settings: KafkaSinkSettings, servers: str, cause: BaseException) 
         case ssl.SSLError():
             return SinkError(
                 f"TLS with Kafka at {servers} can't begin ({cause.reason or cause})",
-                remedy="look whether the listener is one for TLS, and whether it wants [sink] tls_certificate",
+                remedy="check whether the listener is one for TLS, and whether it wants [sink] tls_certificate",
             )
     return SinkError(
         f"Kafka at {servers} can't be reached ({describe(cause)})",
-        remedy=f'look whether the brokers run, and have listeners for tls = "{settings.tls}", sasl_mechanism = '
+        remedy=f'check whether the brokers run, and have listeners for tls = "{settings.tls}", sasl_mechanism = '
         f'"{settings.sasl_mechanism}" there',
     )
 

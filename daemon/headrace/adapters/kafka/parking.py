@@ -66,7 +66,7 @@ class ParkingLog:
         except (ValueError, KeyError, TypeError) as error:
             raise StateStoreError(
                 f"the record {key!r} of {self.destination}'s parked messages can't be read ({error!r})",
-                remedy="look whether somebody else writes to the topic",
+                remedy="check whether somebody else writes to the topic",
             ) from error
 
     def _take_entry(self, number: int, value: bytes | None) -> None:

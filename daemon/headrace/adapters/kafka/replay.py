@@ -58,7 +58,7 @@ class KafkaReplay(Replay):
                 if time.monotonic() - moved > 2 * self._settings.request_timeout:
                     raise SinkError(
                         f"the topic {self._topic} gives nothing more before its end",
-                        remedy="look whether all of its partitions have a leader",
+                        remedy="check whether all of its partitions have a leader",
                     )
         except (KafkaError, OSError, TimeoutError) as error:
             raise await self._away(error) from error

@@ -41,8 +41,8 @@ class KafkaSinkSettings(SinkSettings, TlsSection):
     )
     transactional_id: str = Field(
         default="",
-        description="exactly_once: who we are for the brokers, the same on every daemon that may run the destination; "
-        "default: headrace- and the destination's name.",
+        description="exactly_once: the producer's transactional.id, the same on every daemon that may run the "
+        "destination; default: headrace- and the destination's name.",
     )
     transaction_interval: Seconds = Field(
         default=0.06,
@@ -78,7 +78,7 @@ class KafkaSinkSettings(SinkSettings, TlsSection):
         default="disabled", description="required: the connections are encrypted (security.protocol)."
     )
     sasl_mechanism: Literal["none", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = Field(
-        default="none", description="How we prove who we are (sasl.mechanism); none: we do not."
+        default="none", description="How the account authenticates (sasl.mechanism); none: not at all."
     )
     user: str = Field(default="", description="The account, for PLAIN and SCRAM.")
     password: SecretStr = Field(default=SecretStr(""), description='Its password; best as "${NAME}".')

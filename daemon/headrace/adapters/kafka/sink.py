@@ -216,5 +216,5 @@ class KafkaSink(Sink):
             async with asyncio.timeout(self._settings.request_timeout):
                 may = await aiokafka_internals.may_write_transactions(client, self._transactional_id)
         except (KafkaError, OSError, TimeoutError) as error:
-            return [wrong("sink", f"the rights on the transactional id can't be looked at ({describe(error)})")]
+            return [wrong("sink", f"the rights on the transactional id can't be read ({describe(error)})")]
         return [] if may else [failed("sink", producers.no_transactions(self._transactional_id))]

@@ -82,7 +82,7 @@ class Topics:
             except _FORBIDDEN as error:
                 found.append(failed("sink", _forbidden(topic, error)))
             except (KafkaError, OSError, TimeoutError) as error:
-                found.append(wrong("sink", f"the topic {topic} can't be looked at ({describe(error)})"))
+                found.append(wrong("sink", f"the topic {topic} can't be read ({describe(error)})"))
         return found
 
     async def _findings(self, client: Any, topic: str) -> list[Finding]:

@@ -157,7 +157,7 @@ class BrokerConnection:
         except TimeoutError as error:
             raise SinkError(
                 f"RabbitMQ at {self._server} did not take a message within {settings.request_timeout:g} s",
-                remedy="look whether it lacks memory or disk (rabbitmqctl status)",
+                remedy="check whether it lacks memory or disk (rabbitmqctl status)",
             ) from error
         except (AMQPError, OSError, RuntimeError) as error:
             if settings.declare and _code(error) == _NOT_FOUND:
@@ -245,7 +245,7 @@ class BrokerConnection:
             "and to read the exchange that a queue is bound to "
             f"(rabbitmqctl set_permissions -p {settings.virtual_host} {settings.user} ...)",
             _LOCKED: "another connection has it to itself",
-            _PRECONDITION_FAILED: "it is there in another form: let [sink] exchange_type and queue_type fit it, or set "
+            _PRECONDITION_FAILED: "it exists with other properties: adapt [sink] exchange_type and queue_type, or set "
             "declare = false",
         }
         if size_refused(text):

@@ -110,7 +110,7 @@ class RabbitMqSink(ConfirmingSink):
             return []
         sentence = f"topic permissions hold for the account, and refuse a routing key ({why})"
         return [
-            warning("sink", sentence, f"look whether they take all of routing_key = '{self._settings.routing_key}'")
+            warning("sink", sentence, f"check whether they take all of routing_key = '{self._settings.routing_key}'")
         ]
 
     async def _transmit(self, batch: MessageBatch, indexes: Sequence[int], first_tag: int) -> None:

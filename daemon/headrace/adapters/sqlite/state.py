@@ -156,7 +156,7 @@ class SqliteStore(StateStore):
         except TimeoutError:
             raise StateStoreError(
                 f"the state store {self._path} did not {verb} within {self._timeout:g} s",
-                remedy="look whether its disk is slow or another process holds the file",
+                remedy="check whether its disk is slow or another process holds the file",
             ) from None
 
     def _guarded(self, verb: str, function: Callable[[], _T]) -> _T:

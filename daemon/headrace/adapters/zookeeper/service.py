@@ -238,7 +238,8 @@ class ZooKeeper(LockService):
                 return await future
         except TimeoutError:
             raise OutcomeUnknown(
-                f"ZooKeeper did not answer within {limit:g} s ({path})", remedy="look whether the ensemble has a leader"
+                f"ZooKeeper did not answer within {limit:g} s ({path})",
+                remedy="check whether the ensemble has a leader",
             ) from None
         except exceptions.KazooException as error:
             raise self._error(error, path) from error

@@ -249,7 +249,7 @@ class Transactions:
                 )
             self._awaited.remove(lost)
             cursor.skipped += 1
-            log.warning("the rows of an XA transaction are given up", xid=lost.xid, prepared=prepared)
+            log.warning("the rows of an XA transaction are discarded", xid=lost.xid, prepared=prepared)
         if not self._awaited:
             self._resume_inside()
 

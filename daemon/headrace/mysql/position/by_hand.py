@@ -74,7 +74,7 @@ async def _other_history(source: SourceSettings, position: Position | None) -> t
     try:
         await compare_server(connection, source.model_copy(update={"on_diverged": "fail"}), position)
     except SourceChanged as error:
-        return (f"what is given up can't be counted: {error.args[0]}",)
+        return (f"what the move skips can't be counted: {error.args[0]}",)
     except (PositionLost, NotUnderstood):
         pass  # that is why it is moved
     finally:

@@ -233,7 +233,7 @@ class _Mover:
         if policy == "next_file":
             if lost.kind is not LostKind.TRUNCATED:
                 return "next_file is for a binlog that is cut off"
-            return "that the binlog is cut off is not proven: the position may be wrong, or it is the newest one"
+            return "it is not proven that the binlog is cut off: the position may be wrong, or it is the newest one"
         if policy in ("latest", "resnapshot"):
             return self._finder.end()
         oldest = await self._finder.oldest()

@@ -176,7 +176,7 @@ class SchemaComparison:
             if name in reading.unknown:
                 if last[name] is not None and later.table(*name) is None and later.knows(*name):
                     continue  # the scanned statements dropped it
-                raise SourceError(f"{table} may have changed, and can't be looked at: {reading.unknown[name]}")
+                raise SourceError(f"{table} may have changed, and can't be read: {reading.unknown[name]}")
             shown = reading.tables[name][0]
             difference = later.difference(name, shown)
             if difference is Difference.COLUMNS:

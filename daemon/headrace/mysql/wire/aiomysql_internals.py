@@ -47,7 +47,7 @@ class _GuardedConnection(aiomysql.Connection):  # type: ignore[misc]
         if not self.server_capabilities & CLIENT.SSL:
             if self._tls_required:
                 raise LoginRefused(
-                    "the server offers no TLS, or somebody on the way takes the offer out",
+                    "the server offers no TLS, or something on the network removes the offer",
                     "have it offer TLS (check its tls_version, ssl_cert and ssl_key); or set "
                     'tls = "preferred", which goes without TLS when there is none, or tls = "disabled"',
                 )

@@ -180,7 +180,7 @@ def _damaged(said: _Said) -> HeadraceError | None:
 def _taken(said: _Said) -> HeadraceError | None:
     if said.errno != _SAME_ID and "same server_uuid/server_id" not in said.low:
         return None
-    message = f"another replica came with our server id, and the source ended our dump at {said.where}"
+    message = f"another replica connected with our server id, and the source ended our dump at {said.where}"
     remedy = "give this destination a [source] server_id of its own; SHOW REPLICAS lists those in use"
     return errors.ServerIdTaken(f"{message}; it says: {said.quoted}", disconnected=True, remedy=remedy)
 
