@@ -172,7 +172,7 @@ async def test_a_position_that_was_moved_meanwhile_is_never_overwritten(
         await site.actor.run(site.stop)
     assert site.dumps[0].closed
     site.answers, site.moves, site.meanwhile = [LOST], [START], put  # type: ignore[assignment]
-    with pytest.raises(Fenced, match="while a policy looked"):
+    with pytest.raises(Fenced, match="while a policy searched"):
         await site.actor.run(site.stop)
     assert await site.stored() == chosen
 
