@@ -72,7 +72,7 @@ def test_a_killed_snapshot_goes_on_behind_the_last_row_that_was_stored(
 def test_a_snapshot_is_paused_resumed_and_cancelled(mysql_site: Site, daemon: Any, out: Path) -> None:
     fill(mysql_site)
     sink = f'type = "jsonl"\npath = "{out}"'
-    text = destination_toml(mysql_site.server, mysql_site.schema, sink, snapshot="initial", source=slowly(10_000))
+    text = destination_toml(mysql_site.server, mysql_site.schema, sink, snapshot="initial", source=slowly(2_000))
     process = daemon(shop=text).start()
     process.wait("shop", reading(1_000))
     assert process.command("snapshot", "pause", "shop") == (0, "shop: pause is done and stored\n")
