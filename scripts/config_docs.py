@@ -43,7 +43,7 @@ HEAD = """\
 <!-- Made by scripts/gen-config-docs from the settings models. Change those, then run it again. -->
 
 These files configure headrace: `headrace.toml` for the daemon, one file for each destination in the
-folder `destinations` beside it, and one file for each consumer. A destination has the name of its
+folder `destinations` next to it, and one file for each consumer. A destination has the name of its
 file without `.toml`. The commented files in [config/](../config/headrace.toml) show every key.
 
 These rules hold in all files:
@@ -53,7 +53,7 @@ These rules hold in all files:
 - In any string `${NAME}` is replaced by the environment variable, and `${file:/absolute/path}` by
   the text of the file without the line end. `${credential:NAME}` is replaced by the credential that
   systemd has loaded for the service, and where it has loaded none of that name, by the text of the
-  file `secrets/NAME` beside `headrace.toml` or the consumer's file; see
+  file `secrets/NAME` next to `headrace.toml` or the consumer's file; see
   [secrets](running.md#secrets). `$${` stands for `${`. A reference that can't be resolved is an
   error.
 - A *duration* is a string such as `"500ms"`, `"10s"`, `"2m"`, `"1h"`, `"7d"`, or a number of
@@ -61,7 +61,7 @@ These rules hold in all files:
 - A *size* is a string such as `"64MiB"`, `"900KiB"`, `"5MB"`, or a number of bytes. It is at least
   1 KiB and at most 1024 GiB, unless its key has other limits.
 
-Each key stands with its type, its limits and its default.
+Each key is listed with its type, its limits and its default.
 """
 
 DAEMON = """\
