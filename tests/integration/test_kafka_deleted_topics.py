@@ -11,7 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from devstack import Stack
 from tests import once
-from tests.support import DaemonProcess, destination_toml, read_topic
+from tests.support import DaemonProcess, destination_toml, eventually, read_topic
 
 pytestmark = pytest.mark.server
 TROUBLE = "emptied_topic"
@@ -32,6 +32,8 @@ async def delete(kafka: Any, *names: str) -> None:
         await admin.delete_topics(list(names))
     finally:
         await admin.close()
+    # The answer comes before the broker has put the topic away; what it takes until then is confirmed, and gone.
+    eventually(lambda: not [one for name in names for one in kafka.datadir.glob(f"{name}-*[0-9]")])
 
 
 def lines(process: DaemonProcess, event: str) -> list[dict[str, Any]]:
