@@ -15,8 +15,8 @@ from headrace.moving.cursors import (
     debezium_cursor,
     debezium_key,
     made_debezium_offset,
+    not_in_cursor,
     offsets_file,
-    reported_inside,
 )
 from headrace.moving.debezium import DebeziumImport
 from headrace.moving.foreign import ForeignCursor
@@ -277,6 +277,6 @@ def test_a_position_becomes_an_offset_that_import_reads() -> None:
 
 def test_what_an_offset_can_not_say_is_told() -> None:
     position = Position("uuid", "b.1", 484, events_done=3, open_xa=(OpenXa("1:aa:bb", "b.1", 4),))
-    inside, prepared = reported_inside(position)
+    inside, prepared = not_in_cursor(position)
     assert "the cursor is its beginning, so 3 rows events that were published come again" in inside
     assert "1:aa:bb" in prepared

@@ -22,7 +22,7 @@ from headrace.cli.common import (
 from headrace.cli.wiring import foreign_nodes, send_record
 from headrace.errors import Refusal
 from headrace.model import Position
-from headrace.moving.cursors import begin_of, debezium_key, meta_data, offsets_file, reported_inside
+from headrace.moving.cursors import begin_of, debezium_key, meta_data, not_in_cursor, offsets_file
 from headrace.moving.exporting import as_canal_cursor, as_debezium_offset
 from headrace.settings.destination import DestinationSettings, Settings
 
@@ -63,7 +63,7 @@ async def _position(settings: Settings, chosen: DestinationSettings) -> Position
             stored = await store.load(chosen.name)
     if stored.position is None:
         raise CommandRefused(f"no position of {chosen.name} is stored")
-    for note in reported_inside(stored.position):
+    for note in not_in_cursor(stored.position):
         print(f"note: {note}")
     return stored.position
 

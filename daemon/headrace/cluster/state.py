@@ -284,7 +284,7 @@ class ClusterStore(StateStore):
         counts[destination] = counts.get(destination, 0) + 1
         self._known.pop(destination, None)
         _log.warning("a write of the state was refused", destination=destination, reason=why)
-        return Fenced(f"nothing was written for {destination}, which another daemon runs now: {why}")
+        return Fenced(f"nothing was written for {destination}, which this daemon no longer runs: {why}")
 
 
 def _size(operation: Op) -> int:

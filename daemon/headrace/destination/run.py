@@ -62,7 +62,7 @@ class RunDependencies:
 
 
 class Run:
-    """The tasks of a run: *read*, *publish*, *checkpoint*, *watch*, *snapshot*, *unreadable*, *outage*, *compensate* if
+    """The tasks of a run: *read*, *publish*, *checkpoint*, *watch*, *snapshot*, *unreadable*, *outage*, *redeliver* if
     messages may be parked, and *heartbeat*. The last never ends the others; when any other fails, all end."""
 
     def __init__(self, lasting: Lasting, dependencies: RunDependencies) -> None:
@@ -87,7 +87,7 @@ class Run:
             "outage": self._outage.watch(self._publisher),
         }
         if self._dependencies.redelivery is not None:
-            works["compensate"] = self._dependencies.redelivery.run()
+            works["redeliver"] = self._dependencies.redelivery.run()
         self._operator.attach(self._dependencies.control)
         self._status.lag.begin(self._reading)
         self._dependencies.snapshotting.report()  # before the state says that changes flow
@@ -144,7 +144,7 @@ class Run:
         if self._dependencies.redelivery is not None:
             self._dependencies.redelivery.end()
         self._publisher.sink.hurry()
-        watched = [tasks[name] for name in others if name != "compensate"]
+        watched = [tasks[name] for name in others if name != "redeliver"]
         try:
             async with asyncio.timeout(self._daemon.drain_timeout), beside({"drain": self._empty(tasks)}) as draining:
                 done, _ = await asyncio.wait([*draining.values(), *watched], return_when=asyncio.FIRST_COMPLETED)
@@ -155,9 +155,9 @@ class Run:
 
     async def _empty(self, tasks: dict[str, Task]) -> None:
         await self._publisher.queue.empty()
-        if "compensate" in tasks:
-            await asyncio.wait([tasks["compensate"]])
-            result_of(tasks["compensate"])
+        if "redeliver" in tasks:
+            await asyncio.wait([tasks["redeliver"]])
+            result_of(tasks["redeliver"])
 
     async def _watch(self) -> None:
         """Distinguishes a stall from lag, and detects that another daemon runs the destination. Raises SourceSilent or

@@ -142,7 +142,7 @@ def offsets_file(prefix: str, offset: dict[str, Any]) -> bytes:
     )
 
 
-def reported_inside(position: Position) -> list[str]:
+def not_in_cursor(position: Position) -> list[str]:
     """Returns what is lost of a position when it is written as another program's: those do not record rows within a
     transaction."""
     notes = []

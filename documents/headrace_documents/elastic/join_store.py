@@ -44,7 +44,7 @@ class ElasticRows(RowStore):
                 continue
             pages = self._cluster.search_pages(self._index, query, size=_HITS, source=source)
             with closing(pages):
-                while page := ask(self._index, partial(next, pages, None)):  # broken off it begins anew with the batch
+                while page := ask(self._index, partial(next, pages, None)):  # a repeated batch starts it again
                     yield [stored_row(one["_id"], one["_source"]) for one in page]
 
     def _search(self, search: dict[str, Any]) -> Any:
