@@ -7,8 +7,9 @@ import sys
 
 from benchmarks import fleet, report, stages
 from benchmarks.compare import check_out, compare
+from benchmarks.daemon import ROOT
 from benchmarks.level import level
-from benchmarks.lines import Line, Servers, run_all, table
+from benchmarks.lines import Line, Lines, Servers, run_all
 from benchmarks.options import parse
 from benchmarks.race import entries, race, servers
 from benchmarks.report import Table
@@ -19,6 +20,7 @@ from devstack import Stack
 SLOW_SINK = 40_000_000
 """Bytes per second of the slow sink: about half of what one core produces."""
 _OLD_BYTES = 1_000_000_000
+FIGURES, PAGE = ROOT / "docs" / "figures.json", ROOT / "docs" / "benchmarks.md"
 _SECONDS = 30.0
 """Seconds for which steady work is measured."""
 
@@ -31,50 +33,53 @@ def main() -> int:
         return 0
     if options.quick:
         options.scale, options.runs = options.scale * 20, 1
-    tables, lines = list[Table](), list[Line]()
-    if options.race or options.compare or options.latency or options.idle or options.many or options.first_start:
-        tables = measure_daemon(options)
+    sections = measure_daemon(options)
     if options.level:
-        tables.append(level(options.rounds // options.scale, options.only))
+        sections["level"] = level(options.rounds // options.scale, options.only)
     if options.brokers:
-        lines += measure_brokers(options.runs, options.scale)
+        sections["brokers"] = Lines(measure_brokers(options.runs, options.scale))
     if options.large:
-        lines += measure_large(options.runs, options.scale)
+        sections["large"] = Lines(measure_large(options.runs, options.scale))
     if options.snapshot:
-        lines += measure_snapshot(options.runs, options.rows // options.scale)
+        sections["snapshot"] = Lines(measure_snapshot(options.runs, options.rows // options.scale))
     if options.spark:
         from benchmarks.consumer import measure_consumer  # imports Spark
 
-        lines += measure_consumer(options.runs, options.scale)
-    print("\n\n".join([*(one.markdown() for one in tables), *([table(lines)] if lines else [])]))
-    report.write(options.json, tables, [one.to_dict() for one in lines])
-    return int(any(line.met == "NO" for line in lines))
+        sections["spark"] = Lines(measure_consumer(options.runs, options.scale))
+    print("\n\n".join(one.markdown() for one in sections.values()))
+    report.write(options.json, sections)
+    if options.record:
+        report.record(FIGURES, PAGE, options.json)
+    return int(any(line.met == "NO" for one in sections.values() if isinstance(one, Lines) for line in one))
 
 
-def measure_daemon(options: argparse.Namespace) -> list[Table]:
+def measure_daemon(options: argparse.Namespace) -> dict[str, Table | Lines]:
     """Returns the requested measurements of the daemon as a process, all on the same servers."""
-    runs, scale, made = options.runs, options.scale, list[Table]()
+    runs, scale, made = options.runs, options.scale, dict[str, Table | Lines]()
+    if not (options.race or options.compare or options.latency or options.idle or options.many or options.first_start):
+        return made
     seconds = _SECONDS if scale == 1 else 5.0
     other = check_out(options.compare) if options.compare else None  # or it fails before the servers are started
     with servers() as both:
         if options.race or other is not None:
             chosen = entries(both, scale, options.only)
             if options.race:
-                made.append(race(chosen, runs))
-                made.append(stages.split(chosen, made[-1], runs))
+                made["race"] = raced = race(chosen, runs)
+                if (split := stages.split(chosen, raced, runs)).rows:
+                    made["stages"] = split
             if other is not None:
-                made += compare(chosen, other, options.compare, runs)
+                made["ratios"], made["both commits"] = compare(chosen, other, options.compare, runs)
         if options.latency:
-            made.append(fleet.latency(both, runs, seconds))
+            made["latency"] = fleet.latency(both, runs, seconds)
         if options.idle:
-            made.append(fleet.idle(both, runs, seconds))
+            made["idle"] = fleet.idle(both, runs, seconds)
         if options.many:
             filler = Filler(both.mysql)
-            made.append(fleet.many(both, filler.w1(W1_ROWS // scale, "many"), runs, seconds))
+            made["many"] = fleet.many(both, filler.w1(W1_ROWS // scale, "many"), runs, seconds)
             filler.close()
         if options.first_start:
-            made.append(fleet.first_start(both, runs, _OLD_BYTES // scale))
-    return [one for one in made if one.rows]
+            made["first start"] = fleet.first_start(both, runs, _OLD_BYTES // scale)
+    return made
 
 
 def measure_brokers(runs: int, scale: int) -> list[Line]:

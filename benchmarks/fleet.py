@@ -162,9 +162,9 @@ def first_start(servers: Servers, runs: int, size: int) -> Table:
     with almost nothing after it, which is the time of the process's own start."""
     table = Table("first start")
     filler = Filler(servers.mysql)
-    _start_at(servers, table, "nothing behind the start", filler.w1(5_600, "near"), runs)
+    _start_at(servers, table, "nothing after the start", filler.w1(5_600, "near"), runs)
     print("bench: writing the old binlog", flush=True)
-    _start_at(servers, table, f"{size / 1e9:.2g} GB behind the start", filler.old(size), runs)
+    _start_at(servers, table, f"{size / 1e9:.2g} GB after the start", filler.old(size), runs)
     filler.close()
     return table
 

@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,21 +104,33 @@ def _shown(figure: str) -> tuple[str, int]:
     return next(shown for end, shown in _UNITS.items() if figure.endswith(end))
 
 
-def table(measured: list[Line]) -> str:
-    """Returns Markdown, for docs/benchmarks.md and people."""
-    out = ["| measurement | median | least..most | target | met |", "|---|---:|---:|---:|---|"]
-    for line in measured:
-        if line.missing:
-            out.append(f"| {line.name} | {line.missing} |  |  |  |")
-            continue
-        values, (unit, digits) = [r[line.figure] for r in line.runs], _shown(line.figure)
-        target = f"{line.target:,.{digits}f}" if line.target else ""
-        span = f"{min(values):,.{digits}f}..{max(values):,.{digits}f}"
-        out.append(f"| {line.name} | {line.value:,.{digits}f}{unit} | {span} | {target} | {line.met} |")
-    return "\n".join(out)
+class Lines(list[Line]):
+    """Lines that are shown as one table."""
+
+    def markdown(self) -> str:
+        """Returns the medians, with the least and the most, and whether the targets are met."""
+        out = ["| measurement | median | least..most | target | met |", "|---|---:|---:|---:|---|"]
+        for line in self:
+            if line.missing:
+                out.append(f"| {line.name} | {line.missing} |  |  |  |")
+                continue
+            values, (unit, digits) = [r[line.figure] for r in line.runs], _shown(line.figure)
+            target = f"{line.target:,.{digits}f}" if line.target else ""
+            span = f"{min(values):,.{digits}f}..{max(values):,.{digits}f}"
+            out.append(f"| {line.name} | {line.value:,.{digits}f}{unit} | {span} | {target} | {line.met} |")
+        return "\n".join(out)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns JSON types only."""
+        return {"lines": [line.to_dict() for line in self]}
+
+    @classmethod
+    def from_dict(cls, found: Sequence[Mapping[str, Any]]) -> Lines:
+        """Returns the lines of to_dict(), to be shown."""
+        return cls(Line(kind="", workload=Workload("", "", 0), **one) for one in found)
 
 
-def run_all(measured: list[Line], runs: int, servers: Servers) -> None:
+def run_all(measured: Sequence[Line], runs: int, servers: Servers) -> None:
     """Runs all lines in turn, several times, so that a slow moment of the machine does not affect one line alone."""
     for number in range(runs):
         for line in measured:

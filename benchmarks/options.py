@@ -21,7 +21,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         add("--latency", action="store_true", help="from commit to Kafka, at a steady rate"),
         add("--idle", action="store_true", help="destinations that have nothing to do"),
         add("--many", action="store_true", help="destinations that all catch up"),
-        add("--first-start", action="store_true", help="at an old position, 1 GB behind the end"),
+        add("--first-start", action="store_true", help="at an old position, 1 GB before the end"),
         add("--brokers", action="store_true", help="ready messages into RabbitMQ and RocketMQ"),
         add("--large", action="store_true", help="transactions that no memory holds; minutes, and 15 GB of disk"),
         add("--snapshot", action="store_true", help="the reading of tables, and what it costs the stream"),
@@ -36,7 +36,10 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--rows", type=int, default=SNAPSHOT_ROWS, help="rows of the table that --snapshot reads (default %(default)s)")
     add("--rounds", type=int, default=ROUNDS, help="of each of --level (default %(default)s)")
     add("--json", type=Path, default=Path(".cache/bench.json"), help="where the figures go (default %(default)s)")
+    add("--record", action="store_true", help="takes the figures over into docs/figures.json and docs/benchmarks.md")
     options = parser.parse_args(words)
+    if options.record and (options.quick or options.scale > 1 or options.only or options.compare):
+        parser.error("--record takes whole measurements of this commit: without --quick, --scale, --only, --compare")
     if not any(getattr(options, one.dest) for one in what):
         options.race = True
     if options.all:

@@ -1,18 +1,21 @@
-"""The results as tables: markdown for people and docs/benchmarks.md, JSON with every run."""
+"""The results as tables: Markdown for people and docs/benchmarks.md, JSON with each run."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from benchmarks.daemon import ROOT
+from benchmarks.lines import Lines
 
 _COLUMNS = {
     "rows_per_second": ("rows/s", "{:,.0f}"),
@@ -38,12 +41,13 @@ _COLUMNS = {
 }
 """By the figure's name: the column's head, and how a figure is printed."""
 _RATE = {"rows_per_second": " rows/s", "times": " times mysql-replication"}
-_FIVE: tuple[tuple[str, str, dict[str, str], str], ...] = (
+_FIRST: tuple[tuple[str, str, dict[str, str], str], ...] = (
     ("W1 (bulk) into Kafka", "W1, into Kafka", _RATE, "--only 'W1, into'"),
     ("W2L (one-row) into Kafka", "W2L, into Kafka", _RATE, "--only 'W2L, into'"),
     ("99 of 100 changes, commit to Kafka", "at least once", {"p99_ms": " ms"}, "--latency"),
+    ("the same, exactly once", "exactly once", {"p99_ms": " ms"}, "--latency"),
     ("peak memory of one destination, W1", "W1, into Kafka", {"memory_mb": " MB"}, "--only 'W1, into'"),
-    ("50 idle destinations", "into Kafka", {"core_percent": " % of a core"}, "--idle"),
+    ("50 idle destinations", "into Kafka", {"core_percent": " % of a core", "memory_mb": " MB"}, "--idle"),
 )
 """What users ask first: title, its line, its figures with their units, and the options that measure it."""
 
@@ -87,30 +91,74 @@ def _shown(key: str, runs: Sequence[float]) -> str:
     return form(statistics.median(runs)) + span
 
 
-def write(path: Path, tables: Sequence[Table], lines: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Writes all figures, with the commit and the machine."""
+def write(path: Path, sections: Mapping[str, Table | Lines]) -> None:
+    """Writes all figures of all runs, each section with the commit, the machine and the day."""
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
-    report = {
+    origin = {
         "commit": commit.stdout.strip(),
-        "machine": f"{os.cpu_count()} x {platform.machine()}, {platform.python_implementation()} "
-        f"{platform.python_version()}",
-        "tables": [table.to_dict() for table in tables],
-        "lines": list(lines),
+        "machine": f"{os.cpu_count()} x {_processor()}, {platform.python_implementation()} {platform.python_version()}",
+        "day": datetime.now(UTC).date().isoformat(),
     }
+    made = {name: {**origin, **section.to_dict()} for name, section in sections.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=1))
+    path.write_text(json.dumps(made, indent=1) + "\n")
+
+
+def _processor() -> str:
+    """Returns the processor's name, as far as the system gives it."""
+    info = Path("/proc/cpuinfo")
+    found = re.search(r"^model name\s*: (.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
+    return found[1] if found else platform.machine()
 
 
 def show(path: Path) -> str:
-    """Returns a file that write() wrote as markdown: the five figures of docs/benchmarks.md, as far as they are in it,
+    """Returns a file that write() wrote as Markdown: the first figures of docs/benchmarks.md, as far as they are in it,
     and all tables."""
-    tables = [Table(**one) for one in json.loads(path.read_text())["tables"]]
-    return "\n\n".join([_five(tables), *(one.markdown() for one in tables)])
+    return "\n\n".join(blocks(path).values())
 
 
-def _five(tables: Sequence[Table]) -> str:
+def blocks(path: Path) -> dict[str, str]:
+    """Returns the sections of a file that write() wrote as Markdown, by their names, each with its origin; `first` is
+    made from the others."""
+    figures = json.loads(path.read_text())
+    sections = {name: _section(found) for name, found in figures.items()}
+    made = {"first": _first([one for one in sections.values() if isinstance(one, Table)])}
+    for name, section in sections.items():
+        found = figures[name]
+        made[name] = f"{section.markdown()}\n\n{found['day']}, commit `{found['commit']}`, {found['machine']}."
+    return made
+
+
+def _section(found: Mapping[str, Any]) -> Table | Lines:
+    if "lines" in found:
+        return Lines.from_dict(found["lines"])
+    return Table(found["title"], found["rows"], found["notes"])
+
+
+def record(figures: Path, page: Path, measured: Path) -> None:
+    """Takes the sections of a file that write() wrote over into the recorded figures, and writes the page's blocks."""
+    known = json.loads(figures.read_text()) if figures.exists() else {}
+    figures.write_text(json.dumps(known | json.loads(measured.read_text()), indent=1) + "\n")
+    page.write_text(filled(page.read_text(), blocks(figures)))
+
+
+def filled(text: str, made: Mapping[str, str]) -> str:
+    """Returns a page in which these blocks, from `<!-- figures: NAME -->` to `<!-- end of figures -->`, are replaced.
+
+    Raises ValueError for a block that the page does not have.
+    """
+    for name, block in made.items():
+        begin, end = f"<!-- figures: {name} -->\n", "\n<!-- end of figures -->"
+        before, found, rest = text.partition(begin)
+        if not found:
+            raise ValueError(f"the page has no '{begin.strip()}'")
+        text = before + begin + block + rest[rest.index(end) :]
+    return text
+
+
+def _first(tables: Sequence[Table]) -> str:
     out = ["| figure | median | how to get it again |", "|---|---:|---|"]
-    for title, name, keys, options in _FIVE:
+    for title, name, keys, options in _FIRST:
         table = next((one for one in tables if name in one.rows and set(keys) <= one.rows[name].keys()), None)
         if table is not None:
             texts = [_COLUMNS[key][1].format(table.median(name, key)) + unit for key, unit in keys.items()]

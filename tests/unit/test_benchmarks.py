@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks import compare, report, stages, workloads
+from benchmarks import compare, options, report, stages, workloads
+from benchmarks.__main__ import FIGURES, PAGE
 from benchmarks.compare import verdict
 from benchmarks.daemon import HERE, Sample, Version, toml
+from benchmarks.lines import Line, Lines
 from benchmarks.race import span
 from benchmarks.report import Table
+from benchmarks.workloads import Workload
 from headrace.mysql.wire.binlog_file import packets
 
 WHOLE = 9_000
@@ -128,14 +131,52 @@ def test_a_run_that_is_too_short_to_be_measured_ends_a_comparison(monkeypatch: p
         compare.compare([SimpleNamespace(name="W1")], Version(Path("old"), HERE.venv), "before", 1)  # type: ignore[list-item]
 
 
-def test_figures_come_back_as_tables(tmp_path: Path) -> None:
+def table_of(*rates: float) -> Table:
     table = Table("workload")
-    for rate in (1000.0, 3000.0):
+    for rate in rates:
         table.add("W1, into Kafka", {"rows_per_second": rate, "times": rate / 500, "memory_mb": 99.6})
-    report.write(tmp_path / "figures.json", [table])
+    return table
+
+
+def test_figures_come_back_as_tables(tmp_path: Path) -> None:
+    line = Line("messages into RabbitMQ", "rabbitmq", Workload("", "", 0), "rows_per_second", 1500)
+    line.runs = [{"rows_per_second": 2000.0}]
+    report.write(tmp_path / "figures.json", {"race": table_of(1000, 3000), "brokers": Lines([line])})
     shown = report.show(tmp_path / "figures.json")
     assert "| W1 (bulk) into Kafka | 2,000 rows/s, 4.0 times mysql-replication |" in shown
     assert "| W1, into Kafka | 2,000 (1,000..3,000) | 4.0 (2.0..6.0) | 100 (100..100) |" in shown
+    assert "| messages into RabbitMQ | 2,000 rows/s | 2,000..2,000 | 1,500 | yes |" in shown
+
+
+def test_recorded_figures_replace_the_blocks_of_the_page_and_keep_the_others(tmp_path: Path) -> None:
+    figures, page, measured = (tmp_path / name for name in ("figures.json", "page.md", "measured.json"))
+    blocks = "".join(
+        f"{name}:\n<!-- figures: {name} -->\nold\n<!-- end of figures -->\n" for name in ("first", "race", "idle")
+    )
+    page.write_text(blocks)
+    report.write(figures, {"idle": table_of(7)})
+    report.write(measured, {"race": table_of(1000)})
+    report.record(figures, page, measured)
+    assert "race:\n<!-- figures: race -->\n| workload | rows/s |" in page.read_text()
+    assert "| W1, into Kafka | 1,000 | 2.0 | 100 |\n\n2" in page.read_text()
+    assert "| W1, into Kafka | 7 | 0.0 | 100 |" in page.read_text()
+    assert "old" not in page.read_text()
+
+
+def test_figures_without_a_block_in_the_page_are_refused() -> None:
+    with pytest.raises(ValueError, match="the page has no '<!-- figures: race -->'"):
+        report.filled("", {"race": ""})
+
+
+@pytest.mark.parametrize("other", ["--quick", "--scale=2", "--only=W1", "--compare=main"])
+def test_only_whole_measurements_are_recorded(other: str) -> None:
+    with pytest.raises(SystemExit):
+        options.parse(["--record", other])
+
+
+def test_the_page_has_the_recorded_figures() -> None:
+    text = PAGE.read_text()
+    assert report.filled(text, report.blocks(FIGURES)) == text
 
 
 def test_a_destination_is_written_as_toml() -> None:
