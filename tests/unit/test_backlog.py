@@ -35,7 +35,7 @@ def status(clock: Clock) -> DestinationStatus:
 
 @pytest.fixture
 def backlog(status: DestinationStatus, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Backlog:
-    monkeypatch.setattr(module.time, "monotonic", clock)
+    monkeypatch.setattr(module.runtime, "monotonic", clock)
     return Backlog(Context(settings(), daemon_settings(), status))
 
 

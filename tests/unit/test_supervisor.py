@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from headrace import runtime
 from headrace.destination.requests import RequestRefused
 from headrace.destination.status import DestinationStatus
 from headrace.errors import (
@@ -282,7 +283,7 @@ def test_the_waits_grow_with_full_jitter_up_to_a_minute() -> None:
 
 def test_failures_are_counted_by_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long outage of the sink does not make the first wait for the source long, nor the other way round."""
-    monkeypatch.setattr("random.uniform", lambda _, longest: longest)
+    monkeypatch.setattr(runtime.current().random, "uniform", lambda _, longest: longest)
     one = boss_of_one(RestartPolicy())
     sink, source = SinkError("the broker is away"), SourceUnreachable("MySQL is away")
     assert [one._note(sink) for _ in range(7)] == [1, 2, 4, 8, 16, 32, 60]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from headrace import runtime
 from headrace.cluster.lock import SharedLock
 from headrace.cluster.paths import node_name
 from headrace.cluster.session import Session
@@ -124,4 +124,4 @@ def _unless(*whys: str) -> Any:
 
 
 def _note(**what: Any) -> bytes:
-    return orjson.dumps({**what, "at": time.time_ns() // 1000})
+    return orjson.dumps({**what, "at": runtime.now_us()})

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import asdict
 from typing import Any
 
 import orjson
 import structlog
 
+from headrace import runtime
 from headrace.cluster.held_lock import HeldLock
 from headrace.cluster.held_nodes import HeldNodes
 from headrace.cluster.lock_queue import LockQueue, View, holder_of
@@ -229,7 +229,7 @@ class SharedLock(Lock):
             # A release of ours that could not be sent. A lock that another object of this process still holds is not
             # free.
             return self._session.owns(view.running) and not self._session.proofs.holding(self._name)
-        now = time.monotonic()
+        now = runtime.monotonic()
         self._missing_since = self._missing_since or now
         if view.preferred == self._node:
             return True
@@ -260,7 +260,7 @@ class SharedLock(Lock):
                 "node": self._node,
                 "address": self._address,
                 "epoch": epoch,
-                "since": time.time_ns() // 1000,
+                "since": runtime.now_us(),
                 "moved_by": str(read_json(granted.data).get("by") or "") if granted is not None else "",
             }
         )

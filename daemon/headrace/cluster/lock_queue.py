@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from headrace import runtime
 from headrace.cluster.session import NodeNameTaken, Session
 from headrace.ports.lock_service import Delete, Node, Op, Set, read_json
 
@@ -131,7 +131,7 @@ class LockQueue:
         return orjson.dumps({"ready": self.ready, "holds": holds})
 
     def _check_name(self) -> None:
-        now = time.monotonic()
+        now = runtime.monotonic()
         self._taken_since = self._taken_since or now
         if now - self._taken_since > self._session.timeout + 5.0:
             raise NodeNameTaken(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from headrace import runtime
 from headrace.lease import Lease
 from headrace.ports.lock_service import Check, Op, Refused
 from headrace.tasks import set_within
@@ -95,7 +95,7 @@ class Proofs:
         """Waits until everything that is held is proved. Raises LockServiceError if it can't be."""
         async with self._proving:
             while True:
-                self._looked_at, session = time.monotonic(), self._session
+                self._looked_at, session = runtime.monotonic(), self._session
                 holdings = tuple(self._holdings)
                 owners = [holding for holding in holdings for _ in holding.checks]
                 operations: list[Op] = [*(check for holding in holdings for check in holding.checks), *self._own()]
@@ -120,7 +120,7 @@ class Proofs:
     async def until_next(self) -> None:
         """Waits until the next proof is due, or requested at once."""
         due = self._looked_at + self.timeout / 6
-        while (rest := due - time.monotonic()) > 0 and not self.soon.is_set():
+        while (rest := due - runtime.monotonic()) > 0 and not self.soon.is_set():
             waited = not await set_within(self.soon, min(rest, _LOOK))
             if waited and any(not holding.lease.remaining for holding in self._holdings):
                 break  # the clocks have jumped

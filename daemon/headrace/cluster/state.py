@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
 
+from headrace import runtime
 from headrace.cluster.paths import DestinationPaths
 from headrace.cluster.session import Session
 from headrace.errors import Fenced, LockServiceError, StateStoreError
@@ -96,8 +96,8 @@ class ClusterStore(StateStore):
         with self._as_store_error():
             known = self._known_for(destination, guard)
             void, entries = change.in_force()
-            pieces = await asyncio.to_thread(split, entries, _PIECE) if entries else []
-            head = known.head.moved(change, len(pieces), time.time_ns() // 1000, void=void)
+            pieces = await runtime.in_thread(split, entries, _PIECE) if entries else []
+            head = known.head.moved(change, len(pieces), runtime.now_us(), void=void)
             head, operations = await self._history_operations(paths, head)
             data = head.encode()
             last = [Set(paths.position, data, known.node_version), *operations]
@@ -142,7 +142,7 @@ class ClusterStore(StateStore):
             if node is None:
                 raise BrokenRecord(name, "it is not there")
         found = [(name, node.data) for name, node in zip(names, nodes, strict=True) if node is not None]
-        return await asyncio.to_thread(join, found)
+        return await runtime.in_thread(join, found)
 
     @contextlib.contextmanager
     def _as_store_error(self) -> Iterator[None]:
@@ -240,7 +240,7 @@ class ClusterStore(StateStore):
         """Writes one guarded request, until its outcome is known. `data` is the new content of the position node; None:
         pieces only, which may be written twice."""
         paths = self._session.paths.destination(destination)
-        deadline = time.monotonic() + 2 * self._session.timeout
+        deadline = runtime.monotonic() + 2 * self._session.timeout
         unknown = False
         while True:
             try:
@@ -262,7 +262,7 @@ class ClusterStore(StateStore):
                 raise self._fenced(destination, str(error)) from error
             except (Disconnected, OutcomeUnknown) as error:
                 unknown = unknown or isinstance(error, OutcomeUnknown)
-                if time.monotonic() > deadline:
+                if runtime.monotonic() > deadline:
                     raise
         if data is not None:
             known.node_version = version

@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from itertools import islice
 
-from headrace.cluster.watchdog import WATCHDOG, Cover, Watchdog
+from headrace import runtime
+from headrace.cluster.watchdog import Cover, Watchdog
 from headrace.destination.dependencies import Context, Dependencies
 from headrace.errors import LeaseLapsed
 from headrace.lease import Lease
@@ -19,7 +20,7 @@ from headrace.pipeline.byte_queue import ByteQueue
 from headrace.pipeline.gathering import Target, joined, target_of, together
 from headrace.ports.sink import Sink
 from headrace.ports.state import StateStore
-from headrace.tasks import beside, result_of
+from headrace.tasks import beside, ended, result_of
 
 _PROOF_LIMIT = 10.0
 """Maximum seconds that a lock which was just taken may wait for its first proof."""
@@ -37,13 +38,13 @@ class Publisher:
         dependencies: Dependencies,
         lease: Lease,
         parking: OrderedParking | None = None,
-        watchdog: Watchdog = WATCHDOG,
+        watchdog: Watchdog | None = None,
     ) -> None:
         self._dependencies, self._status, self._log, self._watchdog = (
             dependencies,
             context.status,
             context.log,
-            watchdog,
+            watchdog or runtime.only(Watchdog),
         )
         self.lease, self.parking = lease, parking
         self._one_log = context.settings.sink.capabilities.one_log
@@ -148,7 +149,7 @@ class Publisher:
             self._cover = self._watchdog.cover(self.lease, lambda: self.hangs())
         works = {"lapsed": self.lease.lapsed(), "publish": self._publish(), "confirm": self._confirm(on_confirmed)}
         async with beside(works) as tasks:
-            done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+            done = await ended(tasks.values())
             if tasks["lapsed"] in done:  # it decides, whatever else happened
                 return
             for task in done:

@@ -22,7 +22,7 @@ from headrace.destination.unreadable import UnreadableTables
 from headrace.errors import Fenced, HeadraceError, PositionLost, SourceChanged, SourceSilent
 from headrace.parking.redelivery import Redelivery
 from headrace.snapshot.merge import SnapshotMerge
-from headrace.tasks import Task, beside, cancel, result_of
+from headrace.tasks import Task, beside, cancel, ended, result_of
 
 _LOOK = 1.0
 """Seconds between two checks."""
@@ -116,9 +116,9 @@ class Run:
 
     async def _until_end(self, tasks: dict[str, Task], stop: asyncio.Event) -> None:
         async with beside({"stop": stop.wait()}) as stopping:
-            done, _ = await asyncio.wait([*tasks.values(), *stopping.values()], return_when=asyncio.FIRST_COMPLETED)
+            done = await ended([*tasks.values(), *stopping.values()])
         if stopping["stop"] in done:
-            await self._drain(tasks, {name for name in tasks if name != "read"})
+            await self._drain(tasks, [name for name in tasks if name != "read"])
         else:
             await self._fail(tasks, {name for name, task in tasks.items() if task in done})
 
@@ -133,11 +133,11 @@ class Run:
             if not isinstance(error, _ABOUT_POSITIONS):
                 self._status.fail(error)
             with contextlib.suppress(HeadraceError):  # the first error is the one to report
-                await self._drain(tasks, set(tasks) - done - {"read"})
+                await self._drain(tasks, [name for name in tasks if name not in {*done, "read"}])
         if error is not None:
             raise error
 
-    async def _drain(self, tasks: dict[str, Task], others: set[str]) -> None:
+    async def _drain(self, tasks: dict[str, Task], others: list[str]) -> None:
         """Waits for what was read, and for what is being sent again; raises the error of the first of `others` that
         fails meanwhile."""
         await cancel(tasks["read"])
@@ -147,7 +147,7 @@ class Run:
         watched = [tasks[name] for name in others if name != "redeliver"]
         try:
             async with asyncio.timeout(self._daemon.drain_timeout), beside({"drain": self._empty(tasks)}) as draining:
-                done, _ = await asyncio.wait([*draining.values(), *watched], return_when=asyncio.FIRST_COMPLETED)
+                done = await ended([*draining.values(), *watched])
                 for task in [draining["drain"]] if draining["drain"] in done else done:
                     result_of(task)
         except TimeoutError:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
+from headrace import runtime
 from headrace.errors import NotUnderstood
 from headrace.large_values import MessageTooLarge, spliced
 from headrace.model import (
@@ -143,7 +143,7 @@ class MessageBuilder:
 
     def tick(self) -> None:
         """Sets the time that the next messages carry; called once a chunk, not once a message."""
-        self._now_ms = time.time_ns() // 1_000_000
+        self._now_ms = runtime.now_us() // 1000
         if self.native is not None:
             self.native.now_ms = self._now_ms
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import structlog
 
+from headrace import runtime
 from headrace.errors import NotUnderstood
 from headrace.large_values import numbered
 from headrace.model import (
@@ -289,7 +289,7 @@ class SnapshotMerge:
             if not future.done():
                 future.set_result((position, table.touched.open(schema)))
         new, self._new = self._new, False
-        return (seconds > 0 and self._give(stream, position, time.perf_counter() + seconds)) or new
+        return (seconds > 0 and self._give(stream, position, runtime.current().busy() + seconds)) or new
 
     def numbered(self) -> None:
         """Records that the numbers up to `wanted_pos` are passed, and that the position with them is stored: no row
@@ -322,7 +322,7 @@ class SnapshotMerge:
                     return gave
                 gave = True
                 self._give_chunk(table, first, position, end)
-                if time.perf_counter() >= end:
+                if runtime.current().busy() >= end:
                     return True
         return gave
 
@@ -337,7 +337,7 @@ class SnapshotMerge:
             passed += before - chunk.rows
             if rows:
                 self._emit_rows(table, first.schema, rows, position, began=began, ends=chunk.last and not chunk.rows)
-            if time.perf_counter() >= end:
+            if runtime.current().busy() >= end:
                 break
         progress, table.key = table.progress, chunk.key
         stored = self._keys.seal(table.key) if shows is None else table.shown or progress.key
@@ -373,7 +373,7 @@ class SnapshotMerge:
             rows,
             None,
             position.last_pos + 1,
-            time.time_ns() // 1000,
+            runtime.now_us(),
             "",
             partial=bool(snapshot.columns),
             origin=position.origin(),
@@ -398,11 +398,11 @@ class SnapshotMerge:
 
     def go_on(self, seconds: float) -> None:
         """Continues with them for this time. Raises NotUnderstood."""
-        end = time.perf_counter() + seconds
+        end = runtime.current().busy() + seconds
         while self._unfinished:
             try:
                 for _ in self._unfinished[0]:
-                    if time.perf_counter() >= end:
+                    if runtime.current().busy() >= end:
                         return
             except (ValueError, LookupError, struct.error) as error:
                 remedy = str(getattr(error, "remedy", ""))

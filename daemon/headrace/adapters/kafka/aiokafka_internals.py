@@ -540,23 +540,26 @@ class _Pending(set[Any]):
         self.discard(batch)
 
 
+_Tasks = dict[asyncio.Task[Any], None]
+
+
 def note_tasks(producer: Any) -> None:
     """Keeps the tasks that the producer's sender starts from now on, for abort()."""
     producer._message_accumulator._pending_batches = _Pending()
-    producer.headrace_tasks = tasks = set[asyncio.Task[Any]]()
+    producer.headrace_tasks = tasks = _Tasks()
     for name in _TASKS:
         setattr(producer._sender, name, _noted(getattr(producer._sender, name), tasks))
 
 
-def _noted(method: Callable[..., Awaitable[Any]], tasks: set[asyncio.Task[Any]]) -> Callable[..., Awaitable[Any]]:
+def _noted(method: Callable[..., Awaitable[Any]], tasks: _Tasks) -> Callable[..., Awaitable[Any]]:
     async def run(*arguments: Any) -> Any:
         task = asyncio.current_task()
         assert task is not None
-        tasks.add(task)
+        tasks[task] = None
         try:
             return await method(*arguments)
         finally:
-            tasks.discard(task)
+            tasks.pop(task, None)
 
     return run
 
@@ -569,7 +572,7 @@ async def abort(producer: Any) -> None:
     client._get_conn = _no_connection  # a task that continues anyway finds no connection
     for connection in list(client._conns.values()):
         _reset(connection)
-    tasks = {task for task in (sender, *producer.headrace_tasks) if task is not None and not task.done()}
+    tasks = [task for task in (sender, *producer.headrace_tasks) if task is not None and not task.done()]
     for task in tasks:
         task.cancel()
     with contextlib.suppress(Exception):

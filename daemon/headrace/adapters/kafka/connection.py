@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import ssl
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +13,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
+from headrace import runtime
 from headrace.adapters.kafka.aiokafka_internals import connect_by_ours, describe_topic, try_connection
 from headrace.adapters.kafka.oauth import NoToken, provider_of
 from headrace.adapters.kafka.options import for_client
@@ -106,7 +106,7 @@ class Diagnosis:
                 self._found = self.gone = await self._missing(client, topics)
         except HeadraceError as error:
             self._found = error
-        self._until = time.monotonic() + _FRESH
+        self._until = runtime.monotonic() + _FRESH
         return str(self._found) if self._found is not None else ""
 
     async def _missing(self, client: Any, topics: Iterable[str]) -> SinkError | None:
@@ -152,7 +152,7 @@ class Diagnosis:
 
     def explained(self, what: str) -> SinkError:
         """Returns an error with the result of the last check, if that is still valid."""
-        if self._found is None or time.monotonic() > self._until:
+        if self._found is None or runtime.monotonic() > self._until:
             return SinkError(what)
         return SinkError(f"{what}: {self._found.args[0]}", remedy=self._found.remedy)
 
