@@ -1,0 +1,1 @@
+"""The deterministic simulator: models of servers, and the world that the daemon runs in."""
