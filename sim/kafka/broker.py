@@ -51,8 +51,8 @@ class Broker:
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         self.cluster, self.number = cluster, number
-        self.address: tuple[str, int] = "127.0.0.1", 9091 + number
-        """Host and port that clients are told."""
+        self.addresses: dict[str, tuple[str, int]] = {"": ("127.0.0.1", 9091 + number)}
+        """By listener, the host and port that clients are told who came through this listener."""
         self.up = True
         self.registered = True
         """Whether the controller takes it for alive."""
@@ -70,9 +70,18 @@ class Broker:
         """Returns whether its followers fetch from their leaders."""
         return self.up and self.registered and self._joined and not self._held and self.views is None
 
-    def protocol(self) -> Connection:
+    @property
+    def address(self) -> tuple[str, int]:
+        """Returns host and port of the first listener."""
+        return self.addresses[""]
+
+    @address.setter
+    def address(self, address: tuple[str, int]) -> None:
+        self.addresses[""] = address
+
+    def protocol(self, listener: str = "") -> Connection:
         """Returns the protocol of a new connection, for create_server()."""
-        return Connection(self)
+        return Connection(self, listener)
 
     def handle(self, exchange: Exchange, frame: bytes, at: int) -> None:
         """Handles a request whose header ends at `at`."""

@@ -50,7 +50,8 @@ class Exchange:
 class Connection(asyncio.Protocol):
     """One connection to one broker."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, listener: str = "") -> None:
+        self.listener = listener
         self.current: Exchange | None = None
         self._broker = broker
         self._transport: asyncio.Transport | None = None

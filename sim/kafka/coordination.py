@@ -43,7 +43,7 @@ def find_coordinator(broker: Broker, exchange: Exchange, frame: bytes, at: int) 
     if code:
         exchange.answer(FindCoordinatorResponse_v1(throttle, code, None, -1, "", -1).encode())
         return
-    host, port = cluster.brokers[leader].address[:2]
+    host, port = cluster.brokers[leader].addresses[exchange.connection.listener][:2]
     exchange.answer(FindCoordinatorResponse_v1(throttle, codes.NONE, "NONE", leader, host, port).encode())
 
 

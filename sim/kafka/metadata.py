@@ -69,10 +69,7 @@ def metadata(broker: Broker, exchange: Exchange, frame: bytes, at: int) -> None:
     parts = [
         INT.pack(cluster.throttle_ms(exchange.client)),
         INT.pack(len(brokers)),
-        *(
-            INT.pack(one.number) + text(one.address[0]) + INT.pack(one.address[1]) + struct.pack(">h", -1)
-            for one in brokers
-        ),
+        *(_broker(one, exchange.connection.listener) for one in brokers),
         text(cluster.cluster_id),
         INT.pack(cluster.controller if broker.views is None else broker.number),
         INT.pack(len(names)),
@@ -88,6 +85,11 @@ def metadata(broker: Broker, exchange: Exchange, frame: bytes, at: int) -> None:
     if newer:
         parts.append(INT.pack(_NOT_ASKED))
     exchange.answer(b"".join(parts))
+
+
+def _broker(broker: Broker, listener: str) -> bytes:
+    host, port = broker.addresses[listener][:2]
+    return INT.pack(broker.number) + text(host) + INT.pack(port) + struct.pack(">h", -1)
 
 
 def _topic(broker: Broker, exchange: Exchange, name: str, *, create: bool) -> tuple[int, Topic | None]:
