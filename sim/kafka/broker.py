@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sim.kafka import admin, codes, coordination, fetch, metadata, produce
 from sim.kafka.connection import Connection, Exchange
-from sim.kafka.partition import Partition
+from sim.kafka.partition import NEVER, Partition
 from sim.kafka.wire import VERSIONS, Api
 
 if TYPE_CHECKING:
@@ -66,9 +66,14 @@ class Broker:
         self._session: asyncio.TimerHandle | None = None
 
     @property
+    def reachable(self) -> bool:
+        """Returns whether the other brokers reach it."""
+        return self.up and self.views is None
+
+    @property
     def replicates(self) -> bool:
         """Returns whether its followers fetch from their leaders."""
-        return self.up and self.registered and self._joined and not self._held and self.views is None
+        return self.reachable and self.registered and self._joined and not self._held
 
     @property
     def address(self) -> tuple[str, int]:
@@ -179,6 +184,10 @@ class Broker:
             for name, topic in self.cluster.topics.items()
         }
         self._fall_behind()
+        for partition in self.cluster.partitions():
+            if partition.leader == self.number:
+                for other in partition.replicas:
+                    partition.fall_behind(other)
         self._start_session_timer()
 
     def rejoin(self) -> None:
@@ -189,8 +198,11 @@ class Broker:
         self.views = None
         for partition in self.cluster.partitions():
             if partition.leader == self.number:
-                partition.replicate()
+                for other in partition.replicas:
+                    if self.cluster.brokers[other].replicates:
+                        partition.catch_up(other)
             else:
+                partition.fail_waiting(codes.NOT_LEADER_OR_FOLLOWER, NEVER - 1)
                 partition.wake()
         self._joined = False
         self._rejoin()

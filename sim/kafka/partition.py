@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from sim.kafka.cluster import Cluster, Topic
 
 NOBODY = -1
+NEVER = 2**62
+"""An offset that no partition reaches."""
 
 
 class Reader(Protocol):
@@ -81,11 +83,13 @@ class Partition:
         self._waiting = [one for one in self._waiting if one[1] is not done]
         return len(self._waiting) < count
 
-    def fail_waiting(self, code: int) -> None:
-        """Calls back everyone who waits, with an error code."""
-        waiting, self._waiting = self._waiting, []
-        for _, done in waiting:
-            done(code)
+    def fail_waiting(self, code: int, beyond: int = -1) -> None:
+        """Calls back with an error code everyone who waits for offsets after `beyond`."""
+        waiting = self._waiting
+        self._waiting = [one for one in waiting if one[0] <= beyond]
+        for offset, done in waiting:
+            if offset > beyond:
+                done(code)
 
     # -- replicas and elections ---------------------------------------------------------------------------------------
 
@@ -100,7 +104,7 @@ class Partition:
             return
         if self.leader == NOBODY:
             self.elect()
-        if self.leader == NOBODY:
+        if self.leader == NOBODY or not self._cluster.brokers[self.leader].reachable:
             return
         self.behind.pop(broker, None)
         if broker not in self.isr:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sim.kafka import codes
 from sim.kafka.connection import Exchange
-from sim.kafka.partition import Partition
+from sim.kafka.partition import NEVER, Partition
 from sim.kafka.records import NO_PRODUCER, Batch, is_several, is_whole
 from sim.kafka.wire import INT, text_at
 
@@ -160,9 +160,9 @@ def _store(
         if code := state.refusal(batch):
             request.result(number, code)
             return
-    if broker.views is not None:
-        # Cut off: nobody fetches the batch, so it is never confirmed, and it is gone when the broker rejoins.
-        request.wait(partition, log.end + 2**62, request.result(number, codes.NONE))
+    if partition.leader != broker.number:
+        # Cut off, and another broker leads: nobody fetches the batch, and it is gone when this one rejoins.
+        request.wait(partition, NEVER, request.result(number, codes.NONE))
         return
     partition.append(batch)
     request.stored(partition, batch.base, batch.next)
