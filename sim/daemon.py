@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,9 @@ class SimDaemon:
     def __init__(self, world: World, name: str, folder: Path) -> None:
         self._world, self.name, self.folder = world, name, folder
         self.process: Process | None = None
+        self.last: Process | None = None
+        """The process that ended last."""
+        self.task: asyncio.Task[None] | None = None
         self.runtime: SimRuntime | None = None
         self.daemon: Daemon | None = None
         self.starts = 0
@@ -53,7 +57,7 @@ class SimDaemon:
         loop = self._world.loop
         process = self.process = Process(loop, self.name)
         self.runtime = SimRuntime(loop, self._world.rng("daemon"), process, self._ended)
-        loop.create_task(self._run(), name=f"{self.name} {self.starts}", context=process.context())
+        self.task = loop.create_task(self._run(), name=f"{self.name} {self.starts}", context=process.context())
 
     async def _run(self) -> None:
         settings = Loader(SIMULATED, {}).load(self.folder / "headrace.toml")
@@ -83,7 +87,7 @@ class SimDaemon:
             self.statuses.append(status)
             self._world.trace("process ends", process=self.name, status=status)
             process.end()
-            self.daemon = None
+            self.last, self.daemon = process, None
 
 
 def _toml(value: object) -> str:

@@ -1,7 +1,6 @@
 """The event loop of the simulator: virtual time, and an order of steps that a seed decides.
 
-asyncio runs callbacks in the order in which they were scheduled. Here that holds within a `Lane`: the steps of one task,
-or the events of one connection. Which lane is next is random, so that everything that may happen in another order on
+asyncio runs callbacks in the order in which they were scheduled. Here that holds within a `Lane`: the steps of a task, or the events of one connection. Which lane is next is random, so that everything that may happen in another order on
 another machine does so under some seed. Time advances only when no lane has anything to do."""
 
 from __future__ import annotations
@@ -115,7 +114,9 @@ class Handle:
 class _Task(asyncio.Task[_T]):
     """A task whose place in a set does not depend on its address."""
 
-    number = 0
+    def __init__(self, number: int, coro: Any, **more: Any) -> None:
+        self.number = number  # first: asyncio puts it into a set
+        super().__init__(coro, **more)
 
     def __hash__(self) -> int:
         return self.number
@@ -306,8 +307,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         process = (context.get(LANE, self._lane) if context is not None else self._lane).process
         context = copy_context() if context is None else context
         context.run(LANE.set, Lane(process))
-        made = _Task(coro, loop=self, name=name or f"Task-{number}", context=context)
-        made.number = number
+        made = _Task[Any](number, coro, loop=self, name=name or f"Task-{number}", context=context)
         process.tasks.append(made)
         if len(process.tasks) % _SWEEP == 0 and process.alive:
             process.tasks = [task for task in process.tasks if not task.done()]

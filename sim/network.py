@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+import socket
 from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
@@ -309,6 +310,8 @@ class End(asyncio.Transport):
 
 class _Socket:
     """What clients ask of a socket."""
+
+    family, type, proto = socket.AF_INET, socket.SOCK_STREAM, 0
 
     def __init__(self, host: str, port: int) -> None:
         self._peer = host, port

@@ -28,15 +28,27 @@ class SimRuntime(Runtime):
         self.number = self.random.getrandbits(64)
         self.offset, self.drift = 0.0, 0.0
         """Seconds by which the wall clock is wrong, and by which it goes wrong each second."""
+        self._drift_since = 0.0
         self._used = 0.0
+        self._hanging = False
         self.monotonic = loop.time
         self.wall_ns = self._wall_ns
         self.busy = self.cpu = self._work
         process.base.run(CURRENT.set, self)
 
     def _wall_ns(self) -> int:
-        passed = self._loop.time()
-        return EPOCH_NS + int((passed * (1 + self.drift) + self.offset) * 1e9)
+        now = self._loop.time()
+        return EPOCH_NS + int((now + self.offset + self.drift * (now - self._drift_since)) * 1e9)
+
+    def set_drift(self, drift: float) -> None:
+        """Lets the wall clock go wrong by this many seconds a second from now on."""
+        now = self._loop.time()
+        self.offset += self.drift * (now - self._drift_since)
+        self.drift, self._drift_since = drift, now
+
+    def hangs(self, hangs: bool) -> None:
+        """Lets the watchdog's thread run although the process's loop does not."""
+        self._hanging = hangs
 
     def _work(self) -> float:
         """Returns a clock of work: each reading may find that little or much was done since."""
@@ -52,17 +64,22 @@ class SimRuntime(Runtime):
 
     def watch(self, interval: float, look: Callable[[float], None], name: str) -> None:
         """Calls `look` as a thread does: also while the loop hangs, but not while the process is frozen."""
-        context = self._process.context()
+        outside = self._loop.world.context()
+        outside.run(CURRENT.set, self)
         before = self._loop.time()
 
         def tick() -> None:
             nonlocal before
+            if not self._process.alive:
+                return
+            self._loop.call_later(interval, tick, context=outside)
+            if self._process.frozen and not self._hanging:
+                return
             now = self._loop.time()
             passed, before = now - before, now
-            self._loop.call_later(interval, tick, context=context)
             look(passed)
 
-        self._loop.call_later(interval, tick, context=context)
+        self._loop.call_later(interval, tick, context=outside)
 
     def end(self, status: int, last_words: Callable[[], None]) -> None:
         """Ends the process between two steps."""

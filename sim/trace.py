@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import traceback
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
@@ -18,6 +19,7 @@ class Trace:
         self._now, self._show = now, show
         self._hash = hashlib.blake2b(digest_size=8)
         self.lines = 0
+        self.on_log: Callable[[str, dict[str, Any]], None] = lambda event, facts: None
 
     def __call__(self, event: str, **facts: Any) -> None:
         """Records an event."""
@@ -38,9 +40,11 @@ class Trace:
         def process(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Any:
             lane = LANE.get(None)
             name = lane.process.name if lane is not None else "?"
-            if error := event.pop("exc_info", None):
-                event["error"] = repr(error)
-            self(f"{name}: {event.pop('event')}", **event)
+            if event.pop("exc_info", None):
+                event["error"] = traceback.format_exc()
+            text = event.pop("event")
+            self(f"{name}: {text}", **event)
+            self.on_log(text, dict(event))
             raise structlog.DropEvent
 
         structlog.configure(processors=[process], cache_logger_on_first_use=False)

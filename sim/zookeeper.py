@@ -75,6 +75,17 @@ class Server:
         passed = self.ensemble.loop.time() - self.heard_leader
         return self.process.alive and not self.process.frozen and passed < _SYNC_TICKS * TICK
 
+    def kill(self) -> None:
+        """Ends its process. What it has applied stays."""
+        self.process.end()
+        self.drop_clients()
+
+    def restart(self) -> None:
+        """Starts it again."""
+        if not self.process.alive:
+            self.process = Process(self.ensemble.loop, self.name)
+            self.heard_leader = -1e9
+
     def apply_to(self, number: int) -> None:
         """Applies the ensemble's transactions up to this number."""
         log = self.ensemble.log
@@ -139,6 +150,7 @@ class Ensemble:
             for server in self.servers.values():
                 if self.reaches(leader, server):
                     server.heard_leader = now
+                    server.apply_to(len(self.log))
                     for number in server.touched:
                         self.sessions[number].heard = now
                     server.touched.clear()

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.chaos.checker import Committed, Findings, Record, TopicChecker
+from sim.topic_checker import Committed, Findings, Record, TopicChecker
 
 EVENTS = [Committed(f"s:{number}#1", 1) for number in range(1, 7)]
 TABLE = {"t": {"1": {"id": "1", "n": "2"}, "2": {"id": "2", "n": "6"}}}
