@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from sim.mysql import events
 from sim.mysql.binlog import Binlog
@@ -221,6 +220,7 @@ class Engine:
 
     def _made(self, kind: Kind, origin: Committed | None, **facts: object) -> Committed:
         now = self.now()
+        facts |= {"file": self.binlog.last.name, "offset": self.binlog.last.size}
         if origin is not None:
             return Committed(origin.uuid, origin.number, kind, origin.original_us, now, **facts)  # type: ignore[arg-type]
         number = self.executed.next_number(self.uuid)
@@ -236,7 +236,6 @@ class Engine:
         gtid = events.gtid(
             sid, made.number, binlog.sequence, made.original_us, made.commit_us, rest, self.version, alone=alone
         )
-        made = replace(made, file=binlog.last.name, offset=binlog.last.size)
         self.executed.add(made.uuid, made.number)
         self.history.append(made)
         binlog.write([(events.GTID, gtid), *bodies], when, self.server_id)

@@ -121,6 +121,7 @@ def apply(engine: Engine, one: Committed) -> None:
 def rebuilt(engine: Engine, one: Committed) -> Transaction:
     """Returns the transaction with the same changes on this server's tables, and the same events."""
     transaction = Transaction(lambda definition: engine.describe(definition, full=full), one.schema, 1)
+    transaction.xid = one.xid
     full = engine.full_metadata()
     numbers: dict[bytes, bytes] = {}
     by_name: dict[tuple[str, str], Table] = {}
