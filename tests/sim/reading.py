@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -33,9 +34,13 @@ class Clock:
         return self.micros
 
 
-def model(seed: int = 1, *, clock: Clock | None = None, **options: Any) -> Server:
-    """A server with the account of the daemon."""
-    return Server(clock or Clock(), random.Random(seed), **{"accounts": [CANAL], **options})
+_seeds = itertools.count(1)
+
+
+def model(seed: int = 0, *, clock: Callable[[], int] | None = None, **options: Any) -> Server:
+    """A server with the account of the daemon. Without a seed it has a uuid of its own, by which the daemon's process
+    remembers servers."""
+    return Server(clock or Clock(), random.Random(seed or next(_seeds)), **{"accounts": [CANAL], **options})
 
 
 @asynccontextmanager
@@ -123,3 +128,10 @@ def truth(history: Iterable[Committed]) -> list[Seen]:
         for change in one.changes
         if change.schema != "headrace"
     ]
+
+
+async def until(reached: Callable[[], bool], pause: float = 0.002) -> None:
+    """Waits until something is true that has no event of its own."""
+    async with asyncio.timeout(60):
+        while not reached():  # noqa: ASYNC110
+            await asyncio.sleep(pause)

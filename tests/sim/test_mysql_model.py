@@ -20,7 +20,7 @@ from sim.mysql.errors import ServerDown, SqlError
 from sim.mysql.history import Kind
 from sim.mysql.server import Server
 from sim.mysql.session import Session
-from tests.sim.reading import Clock, model, reading, seen, serving, source_of, truth
+from tests.sim.reading import Clock, model, reading, seen, serving, source_of, truth, until
 
 TYPES = (
     "CREATE TABLE kinds (id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, t TINYINT, s SMALLINT UNSIGNED,"
@@ -307,12 +307,6 @@ async def dump_forever(port: int) -> None:
         await dump(port)
 
 
-async def until(reached: Any) -> None:
-    async with asyncio.timeout(10):
-        while not reached():  # noqa: ASYNC110  (a model has no event for each of its states)
-            await asyncio.sleep(0.002)
-
-
 async def test_an_idle_dump_gets_heartbeats_and_a_commit_wakes_it() -> None:
     server = model()
     client = shop(server, T)
@@ -580,12 +574,11 @@ async def test_an_account_without_privileges_is_refused_by_name() -> None:
 
 async def test_an_unknown_statement_is_error_1064_and_is_recorded() -> None:
     server = model()
-    async with serving(server) as port:
-        async with await SourceConnection.open(address_of(source_of(port).settings)) as connection:
-            with pytest.raises(Exception, match="1064"):
-                await connection.query("SHOW MASTER STATUS")
-            with pytest.raises(Exception, match="1193"):
-                await connection.query("SELECT @@global.no_such")
+    async with serving(server) as port, await SourceConnection.open(address_of(source_of(port).settings)) as connection:
+        with pytest.raises(Exception, match="1064"):
+            await connection.query("SHOW MASTER STATUS")
+        with pytest.raises(Exception, match="1193"):
+            await connection.query("SELECT @@global.no_such")
     assert server.unknown == ["SHOW MASTER STATUS", "SELECT @@global.no_such"]
 
 
