@@ -267,7 +267,7 @@ class Server:
         engine.binlog.files.clear()
         engine.executed, engine.purged = Gtids(), Gtids()
         engine.show_all()
-        engine.binlog.open_file(engine.executed, engine.server_id)
+        engine.binlog.open_file(engine.executed, engine.server_id, started=True)
         self.generation += 1
         self._floor = len(engine.history)
         self._wake_dumps()

@@ -532,6 +532,28 @@ async def test_a_change_of_a_row_that_another_transaction_has_changed_is_refused
     assert other.update("shop.t", 1, {"v": "c"}) == 1
 
 
+async def test_a_statement_on_a_connection_waits_for_the_lock_of_another() -> None:
+    server = model()
+    client = shop(server, T)
+    client.insert("t", (1, "a", 0))
+    async with serving(server) as port, await SourceConnection.open(address_of(source_of(port).settings)) as other:
+        await other.query("SET SESSION innodb_lock_wait_timeout = 1")
+        client.begin()
+        client.update("t", 1, {"n": 5})
+        waiting = asyncio.create_task(other.change("UPDATE shop.t SET n = n + 1 WHERE id = 1"))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        client.commit()
+        assert await waiting == 1
+        assert client.get("t", 1) == (1, "a", 6)
+        client.execute("BEGIN")
+        client.execute("SELECT * FROM t WHERE id = 1 FOR UPDATE")
+        with pytest.raises(Exception, match="Lock wait timeout exceeded"):
+            await other.change("DELETE FROM shop.t")
+        client.rollback()
+        assert await other.change("DELETE FROM shop.t") == 1
+
+
 # -- connections ------------------------------------------------------------------------------------------------------
 
 
