@@ -94,13 +94,13 @@ class Binlog:
         end = file.size + events.HEADER_BYTES + len(body) + events.CRC_BYTES
         file.append(events.event(kind, body, when, server_id, end, flags))
 
-    def write(self, bodies: Sequence[tuple[int, bytes]], when: int, server_id: int) -> None:
-        """Writes events with these types and bodies."""
+    def write(self, parts: Sequence[events.Part], when: int, server_id: int) -> None:
+        """Writes events."""
         file, fixed = self.last, events.HEADER_BYTES + events.CRC_BYTES
         end = file.size
-        for kind, body in bodies:
+        for kind, body, flags in parts:
             end += fixed + len(body)
-            file.append(events.event(kind, body, when, server_id, end))
+            file.append(events.event(kind, body, when, server_id, end, flags))
         self.sequence += 1
         self.changed()
 

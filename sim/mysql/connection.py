@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sim.mysql import wire
 from sim.mysql.accounts import SHA2
 from sim.mysql.dump import Dump
-from sim.mysql.errors import ServerDown, SqlError, denied
+from sim.mysql.errors import Locked, ServerDown, SqlError, denied
 from sim.mysql.gtids import Gtids
 from sim.mysql.result import Result
 from sim.mysql.session import Session
@@ -45,8 +45,7 @@ class Connection(asyncio.Protocol):
         """Packets that came while an answer was delayed."""
         self._delayed: asyncio.TimerHandle | None = None
         self._cut_after: int | None = None
-        self._held = False
-        self._answer: list[bytes] = []
+        self._lock_wait: asyncio.TimerHandle | None = None
 
     # -- the transport ------------------------------------------------------------------------------------------------
 
@@ -70,8 +69,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self in self.server.connections:
             self.server.connections.remove(self)
-        if self._delayed is not None:
-            self._delayed.cancel()
+        for timer in (self._delayed, self._lock_wait):
+            if timer is not None:
+                timer.cancel()
         if self.dump is not None:
             self.dump.close()
         if self.session is not None:
@@ -104,7 +104,7 @@ class Connection(asyncio.Protocol):
 
     def _next(self) -> None:
         """Takes the next packet, after the server's delay."""
-        if self._delayed is not None or not self._waiting:
+        if self._delayed is not None or self._lock_wait is not None or not self._waiting:
             return
         delay = self.server.delay() if self.session is not None else 0.0
         if delay > 0:
@@ -225,7 +225,7 @@ class Connection(asyncio.Protocol):
         assert session is not None
         try:
             if command == _QUERY:
-                self._answer_with(session.execute(body.decode("utf-8", "surrogateescape")))
+                self._query(body.decode("utf-8", "surrogateescape"))
             elif command == _PING:
                 self._send(wire.ok(status=self._status))
             elif command == _INIT_DB:
@@ -249,6 +249,48 @@ class Connection(asyncio.Protocol):
             self._send(wire.error(error))
         except ServerDown:
             self.abort()
+
+    def _query(self, sql: str) -> None:
+        """Runs a statement; one that meets a lock waits for it, as long as innodb_lock_wait_timeout says."""
+        assert self.session is not None
+        try:
+            result = self.session.execute(sql)
+        except Locked as error:
+            limit = float(self.session.setting("innodb_lock_wait_timeout"))
+            self._lock_wait = asyncio.get_running_loop().call_later(limit, self._end_wait, error)
+            self._wait_for_lock(sql, self._lock_wait)
+        else:
+            self._answer_with(result)
+
+    def _wait_for_lock(self, sql: str, wait: asyncio.TimerHandle) -> None:
+        self.server.engine.waiters.append(lambda: self._again(sql, wait))
+
+    def _again(self, sql: str, wait: asyncio.TimerHandle) -> None:
+        """Tries a statement again: a lock was released."""
+        session = self.session
+        if self._lock_wait is not wait or session is None or not session.alive:
+            return
+        try:
+            result = session.execute(sql)
+        except Locked:
+            self._wait_for_lock(sql, wait)
+        except SqlError as error:
+            self._end_wait(error)
+        except ServerDown:
+            self.abort()
+        else:
+            self._end_wait(result)
+
+    def _end_wait(self, outcome: Result | SqlError) -> None:
+        """Answers the statement that has waited."""
+        if self._lock_wait is not None:
+            self._lock_wait.cancel()
+            self._lock_wait = None
+        if isinstance(outcome, Result):
+            self._answer_with(outcome)
+        else:
+            self._send(wire.error(outcome))
+        self._next()
 
     def _answer_with(self, result: Result) -> None:
         if not result.columns:

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from sim.mysql.engine import Engine
-from sim.mysql.errors import SqlError, locked, no_schema, no_table
+from sim.mysql import events
+from sim.mysql.engine import Engine, Logged
+from sim.mysql.errors import Locked, SqlError, no_schema, no_table
 from sim.mysql.schema import NOW, Definition, Row, Schema, Table
 from sim.mysql.sql.definitions import altered, collation_in, create_definition
 from sim.mysql.sql.tree import Ddl, Name
 from sim.mysql.transactions import taken
 
 DEFAULT_COLLATION = "utf8mb4_0900_ai_ci"
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """A statement that has taken effect. `sql` is None for one that is not logged."""
-
-    sql: str | None
-    updated: str
-    undo: Callable[[], None]
 
 
 class _Undo:
@@ -36,8 +29,9 @@ class _Undo:
             step()
 
 
-def apply(engine: Engine, ddl: Ddl, current: str, sql: str) -> Applied:
-    """Runs a statement in a session whose database is `current`. Raises SqlError."""
+def apply(engine: Engine, ddl: Ddl, current: str, sql: str) -> tuple[Logged, Callable[[], None]]:
+    """Runs a statement in a session whose database is `current`; returns how it is logged, and what undoes it. Raises
+    SqlError."""
     undo = _Undo()
     runs = {
         "create database": _create_database,
@@ -48,8 +42,23 @@ def apply(engine: Engine, ddl: Ddl, current: str, sql: str) -> Applied:
         "truncate": _truncate,
         "alter": _alter,
     }
-    text, updated = runs[ddl.kind](engine, ddl, current, undo)
-    return Applied(text or sql, updated, undo)
+    text, schema = runs[ddl.kind](engine, ddl, current, undo)
+    timestamps = any(action[0] in ("add", "change") and _kind_of(action) == "timestamp" for action in ddl.actions)
+    logged = Logged(current, text or sql, schema, timestamps=timestamps, last=_LAST.get(ddl.kind, b""))
+    if ddl.kind.endswith("database"):
+        return replace(logged, schema=schema, flags=events.NO_USE), undo
+    if ddl.kind == "drop table":
+        return replace(logged, flags=events.THREAD), undo
+    return replace(logged, updated="") if ddl.kind == "truncate" else logged, undo
+
+
+_LAST = {"create database": b"\x14\0", "create": b"\x13\0", "alter": b"\x13\0"}
+"""Status variables: whether the database is encrypted, and whether tables need a primary key."""
+
+
+def _kind_of(action: tuple[Any, ...]) -> str:
+    column = action[1] if action[0] == "add" else action[2]
+    return str(column[1]["kind"])
 
 
 def _schema(engine: Engine, name: Name, current: str) -> Schema:
@@ -67,7 +76,7 @@ def _table(engine: Engine, name: Name, current: str) -> tuple[Schema, Table]:
     if table is None:
         raise no_table(schema.name, name[1])
     if table.locks:
-        raise locked()
+        raise Locked
     return schema, table
 
 
@@ -102,7 +111,7 @@ def _drop_database(engine: Engine, ddl: Ddl, current: str, undo: _Undo) -> tuple
             raise SqlError(1008, f"Can't drop database '{name}'; database doesn't exist")
         return "", name
     if any(table.locks for table in schemas[name].tables.values()):
-        raise locked()
+        raise Locked
     undo.steps.append(partial(schemas.__setitem__, name, schemas[name]))
     del schemas[name]
     return "", name

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
 from sim.mysql import events
 from sim.mysql.binlog import Binlog
@@ -16,7 +16,21 @@ from sim.mysql.rows import RowWriter, table_map
 from sim.mysql.schema import Catalog, Definition, Key, Row, Table
 from sim.mysql.transactions import Transaction
 
-Bodies = Sequence[tuple[int, bytes]]
+Parts = Sequence[events.Part]
+_KEYS_BY_SQL, _SINCE_KEYS_BY_SQL = 0x10, 90600
+"""The flag of rows events that says that foreign keys are handled as statements, and the version that has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A statement about tables as it is logged; see events.query()."""
+
+    schema: str
+    sql: str
+    updated: str
+    flags: int = 0
+    timestamps: bool = False
+    last: bytes = b""
 
 
 class View:
@@ -68,6 +82,8 @@ class Engine:
         self.max_binlog_size = 1 << 30
         self.committed: Callable[[Committed], None] = lambda one: None
         """Called after each commit."""
+        self.waiters: list[Callable[[], None]] = []
+        """Called, once each, when a transaction has released locks."""
         self._snapshots: dict[int, int] = {}
         """How many readers have a snapshot of a number."""
         self._undo: list[tuple[int, Table, Key, Row | None]] = []
@@ -116,7 +132,8 @@ class Engine:
         if known is None or known[2] != full:
             number = known[0] if known else self._next_table_id
             self._next_table_id += not known
-            known = number, table_map(definition, number, full=full), full, RowWriter(definition)
+            flags = _KEYS_BY_SQL if self.version >= _SINCE_KEYS_BY_SQL else 0
+            known = number, table_map(definition, number, full=full), full, RowWriter(definition, flags)
             self._table_ids[definition] = known
         return known[0], known[1], known[3]
 
@@ -161,26 +178,23 @@ class Engine:
         """Commits the changes of a transaction. `origin`: it comes from another server."""
         changes = tuple(transaction.changes)
         self._xids += 1
-        begin = events.QUERY, events.query(transaction.schema, b"BEGIN", transaction.thread)
-        bodies = [begin, *transaction.cache, (events.XID, self._xids.to_bytes(8, "little"))]
+        parts = [transaction.begin(b"BEGIN"), *transaction.cache, (events.XID, self._xids.to_bytes(8, "little"), 0)]
         self.apply(changes)
-        made = self._made(
-            Kind.ROWS, origin, changes=changes, bodies=tuple(transaction.cache), schema=transaction.schema
-        )
-        return self._write(made, bodies, transaction.compressed)
+        made = self._made(Kind.ROWS, origin, changes=changes, parts=tuple(transaction.cache), schema=transaction.schema)
+        return self._write(made, parts, transaction.compressed)
 
     def prepare_xa(self, transaction: Transaction, *, one_phase: bool, origin: Committed | None = None) -> Committed:
         """Writes a transaction that XA PREPARE keeps, or that XA COMMIT ... ONE PHASE commits."""
         assert transaction.xid is not None
         xid, changes = transaction.xid, tuple(transaction.changes)
         name = events.xid_text(xid)
-        bodies = [
-            (events.QUERY, events.query(transaction.schema, b"XA START " + name, transaction.thread)),
+        parts = [
+            transaction.begin(b"XA START " + name),
             *transaction.cache,
-            (events.QUERY, events.query(transaction.schema, b"XA END " + name, transaction.thread)),
-            (events.XA_PREPARE, events.xa_prepare(xid, one_phase=one_phase)),
+            events.query(transaction.schema, b"XA END " + name, transaction.thread),
+            (events.XA_PREPARE, events.xa_prepare(xid, one_phase=one_phase), 0),
         ]
-        facts = {"bodies": tuple(transaction.cache), "schema": transaction.schema, "xid": xid}
+        facts = {"parts": tuple(transaction.cache), "schema": transaction.schema, "xid": xid}
         if one_phase:
             self.apply(changes)
             made = self._made(Kind.ROWS, origin, changes=changes, **facts)
@@ -188,7 +202,7 @@ class Engine:
             self.number += 1
             self.prepared[xid] = transaction
             made = self._made(Kind.XA_PREPARE, origin, prepared=changes, **facts)
-        return self._write(made, bodies, compressed=False)
+        return self._write(made, parts, compressed=False)
 
     def decide_xa(
         self, xid: Xid, schema: str, thread: int, *, commit: bool, origin: Committed | None = None
@@ -201,45 +215,51 @@ class Engine:
         transaction.unlock()
         kind = Kind.XA_COMMIT if commit else Kind.XA_ROLLBACK
         made = self._made(kind, origin, changes=changes, xid=xid, schema=schema, prepared=tuple(transaction.changes))
-        return self._write(made, [(events.QUERY, events.query(schema, text, thread))], compressed=False, alone=True)
+        return self._write(made, [events.query(schema, text, thread)], compressed=False, alone=True)
 
     def commit_statement(
-        self,
-        schema: str,
-        sql: str,
-        updated: str,
-        thread: int,
-        undo: Callable[[], None],
-        origin: Committed | None = None,
+        self, statement: Logged, thread: int, undo: Callable[[], None], origin: Committed | None = None
     ) -> Committed:
-        """Writes a statement about tables, which has taken effect. `updated` is the schema that it changes."""
+        """Writes a statement about tables, which has taken effect."""
         self.number += 1
         self._xids += 1
-        body = events.query(schema, sql.encode(), thread, updated=updated, xid=self._xids)
+        schema, sql = statement.schema, statement.sql
+        part = events.query(
+            schema,
+            sql.encode(),
+            thread,
+            flags=statement.flags,
+            updated=statement.updated,
+            timestamps=statement.timestamps,
+            xid=self._xids,
+            last=statement.last,
+        )
         made = self._made(Kind.DDL, origin, schema=schema, sql=sql, undo=undo)
-        return self._write(made, [(events.QUERY, body)], compressed=False, alone=True)
+        return self._write(made, [part], compressed=False, alone=True)
 
     def _made(self, kind: Kind, origin: Committed | None, **facts: object) -> Committed:
         now = self.now()
+        facts |= {"file": self.binlog.last.name, "offset": self.binlog.last.size}
         if origin is not None:
+            facts["server_id"] = origin.server_id
             return Committed(origin.uuid, origin.number, kind, origin.original_us, now, **facts)  # type: ignore[arg-type]
+        facts["server_id"] = self.server_id
         number = self.executed.next_number(self.uuid)
         return Committed(self.uuid, number, kind, now, now, **facts)  # type: ignore[arg-type]
 
-    def _write(self, made: Committed, bodies: Bodies, compressed: bool, alone: bool = False) -> Committed:
-        binlog, when = self.binlog, made.commit_us // 1_000_000
+    def _write(self, made: Committed, parts: Parts, compressed: bool, alone: bool = False) -> Committed:
+        binlog, when, server_id = self.binlog, made.commit_us // 1_000_000, made.server_id
         if compressed:
-            inner = [events.bare(kind, body, when, self.server_id) for kind, body in bodies]
-            bodies = [(events.PAYLOAD, events.payload(inner))]
-        rest = sum(len(body) for _, body in bodies) + len(bodies) * (events.HEADER_BYTES + events.CRC_BYTES)
+            inner = [events.bare(kind, body, when, server_id, flags) for kind, body, flags in parts]
+            parts = [(events.PAYLOAD, events.payload(inner), 0)]
+        rest = sum(len(body) for _, body, _ in parts) + len(parts) * (events.HEADER_BYTES + events.CRC_BYTES)
         sid = bytes.fromhex(made.uuid.replace("-", ""))
         gtid = events.gtid(
             sid, made.number, binlog.sequence, made.original_us, made.commit_us, rest, self.version, alone=alone
         )
-        made = replace(made, file=binlog.last.name, offset=binlog.last.size)
         self.executed.add(made.uuid, made.number)
         self.history.append(made)
-        binlog.write([(events.GTID, gtid), *bodies], when, self.server_id)
+        binlog.write([(events.GTID, gtid, 0), *parts], when, server_id)
         delay = self.visible_after()
         if delay > 0 or self._unseen:
             self._unseen.append((self.number, made.uuid, made.number))
@@ -261,8 +281,13 @@ class Engine:
         self._trim()
 
     def show_all(self) -> None:
-        """Makes everything visible and forgets snapshots, as after a restart."""
+        """Makes everything visible, as when no client is left."""
         self._unseen.clear()
-        self._snapshots.clear()
         self.visible, self.visible_gtids = self.number, self.executed.copy()
-        self._undo.clear()
+        self._trim()
+
+    def wake_waiters(self) -> None:
+        """Has those that wait for locks try again, in the loop's next turn."""
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            asyncio.get_running_loop().call_soon(waiter)

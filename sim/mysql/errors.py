@@ -49,9 +49,12 @@ def no_column(name: str, where: str = "field list") -> SqlError:
     return SqlError(1054, f"Unknown column '{name}' in '{where}'")
 
 
-def locked() -> SqlError:
-    """Returns error 1205: another transaction has changed the row and is not over."""
-    return SqlError(1205, "Lock wait timeout exceeded; try restarting transaction")
+class Locked(SqlError):
+    """Error 1205: another transaction has locked the row and is not over. A connection waits for it before it gives up;
+    a session that a test uses by itself does not."""
+
+    def __init__(self) -> None:
+        super().__init__(1205, "Lock wait timeout exceeded; try restarting transaction")
 
 
 def denied(privileges: str) -> SqlError:

@@ -15,20 +15,21 @@ from sim.mysql.wire import number as number_of
 QUERY, STOP, ROTATE, FORMAT, XID, TABLE_MAP, HEARTBEAT, ROWS_QUERY = 2, 3, 4, 15, 16, 19, 27, 29
 WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS, GTID, PREVIOUS_GTIDS, XA_PREPARE, PAYLOAD = 30, 31, 32, 33, 35, 38, 40
 HEADER_BYTES, CRC_BYTES = 19, 4
-IN_USE, ARTIFICIAL, IGNORABLE = 0x01, 0x20, 0x80
+IN_USE, THREAD, NO_USE, ARTIFICIAL, IGNORABLE = 0x01, 0x04, 0x08, 0x20, 0x80
+Part = tuple[int, bytes, int]
+"""An event before it has a place: its type, its body, and its flags."""
 _HEADER = struct.Struct("<IBIIIH")
 _GTID = struct.Struct("<B16sQBQQ")
 _QUERY = struct.Struct("<IIBHH")
-_POST_HEADERS = bytes.fromhex("000d0008000000000400040000006300041a08000000080808020000000a0a0a2a2a001234000a280000")
+_POST_HEADERS = bytes.fromhex("000d0008000000000400040000006300041a08000000000000020000000a0a0a2a2a001234000a280000")
 """Sizes of the fixed parts of events 1 to 42."""
 _TIMESTAMP_WITH_ORIGINAL = 1 << 55
 _VERSION_WITH_ORIGINAL = 1 << 31
-_CLIENT = struct.pack("<BHHH", 4, 255, 255, 255)
 _SESSION = (
-    b"\x00" + struct.pack("<I", 0) + b"\x01" + struct.pack("<Q", 0x45E00020) + b"\x06\x03std" + _CLIENT
-    + b"\x12" + struct.pack("<H", 255)
+    b"\x00" + struct.pack("<I", 0) + b"\x01" + struct.pack("<Q", 0x45A00020) + b"\x06\x03std\x04"
+    + struct.pack("<HHH", 255, 255, 255)
 )  # fmt: skip
-"""Status variables of a statement: flags, sql_mode, catalog, character sets, the default collation of utf8mb4."""
+"""Status variables of every statement: flags, sql_mode, catalog, and the session's collations."""
 
 
 def event(kind: int, body: bytes, when: int, server_id: int, end: int, flags: int = 0) -> bytes:
@@ -67,15 +68,37 @@ def rotate(file: str, offset: int = 4) -> bytes:
     return struct.pack("<Q", offset) + file.encode()
 
 
-def query(schema: str, text: bytes, thread: int, *, updated: str = "", xid: int | None = None) -> bytes:
-    """Returns the body of QUERY. `updated` is the database that it changes, `xid` the number of a DDL's transaction."""
+def query(
+    schema: str,
+    text: bytes,
+    thread: int,
+    *,
+    flags: int = NO_USE,
+    zone: str = "",
+    update: bool = False,
+    updated: str = "",
+    timestamps: bool = False,
+    xid: int | None = None,
+    last: bytes = b"",
+) -> Part:
+    """Returns QUERY. `zone` is the time zone, if a value depends on it; `update`: rows are changed by UPDATE; `updated`
+    is the database that it changes; `timestamps`: it declares TIMESTAMP columns; `xid` is the number of a DDL's
+    transaction; `last` are the status variables after the usual ones."""
     variables = _SESSION
+    if zone:
+        variables += b"\x05" + bytes([len(zone)]) + zone.encode()
+    if update:
+        variables += b"\x09" + struct.pack("<Q", 1)
     if updated:
         variables += b"\x0c\x01" + updated.encode() + b"\0"
+    if timestamps:
+        variables += b"\x10\x01"
     if xid is not None:
         variables += b"\x11" + struct.pack("<Q", xid)
+    variables += b"\x12" + struct.pack("<H", 255) + last
     name = schema.encode()
-    return _QUERY.pack(thread, 0, len(name), 0, len(variables)) + variables + name + b"\0" + text
+    head = _QUERY.pack(thread, 0, len(name), 0, len(variables))
+    return QUERY, head + variables + name + b"\0" + text, flags
 
 
 def gtid(
@@ -116,8 +139,8 @@ def xa_prepare(xid: tuple[int, bytes, bytes], *, one_phase: bool) -> bytes:
 
 
 def rows_query(text: bytes) -> bytes:
-    """Returns the body of ROWS_QUERY: the low byte of the length, and the text."""
-    return bytes([min(len(text), 255)]) + text
+    """Returns the body of ROWS_QUERY: a byte that was a length once, and the text."""
+    return b"\0" + text
 
 
 def payload(events: Sequence[bytes]) -> bytes:

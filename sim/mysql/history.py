@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sim.mysql.events import Part
 from sim.mysql.schema import Definition, Key, Row
 
 Xid = tuple[int, bytes, bytes]
@@ -68,10 +69,12 @@ class Committed:
     sql: str = ""
     xid: Xid | None = None
     file: str = ""
+    server_id: int = 0
+    """The server that first committed it."""
     offset: int = 0
     """Where it begins in this server's binlog."""
-    bodies: tuple[tuple[int, bytes], ...] = ()
-    """Types and bodies of the events between its begin and its end."""
+    parts: tuple[Part, ...] = ()
+    """The events between its begin and its end."""
     undo: Callable[[], None] | None = None
     """Undoes a statement about tables."""
 

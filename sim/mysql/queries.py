@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sim.mysql.engine import View
@@ -94,12 +95,16 @@ def _scope(definition: Definition, facts: Facts, inserted: Callable[[int], Any] 
     return Scope(facts, definition.numbers, [column.type for column in definition.columns], inserted)
 
 
+def _where(where: Expression, scope: Scope) -> Callable[[Row], Any]:
+    return compile_expression(where, replace(scope, clause="where clause")).function
+
+
 def matching(
     view: View, where: Expression | None, order: Order, limit: int | None, facts: Facts
 ) -> Iterator[tuple[Key, Row]]:
     """Yields the rows that meet a condition, in order, at most `limit`."""
     scope = _scope(view.table.definition, facts)
-    test = compile_expression(where, scope).function if where is not None else None
+    test = _where(where, scope) if where is not None else None
     found: Iterator[tuple[Key, Row]] = candidates(view, where, facts)
     if test is not None:
         found = ((key, row) for key, row in found if test(row))
@@ -129,6 +134,7 @@ class _Descending:
 
 
 def _sorter(order: Order, scope: Scope, row_of: Callable[[Any], Row]) -> Callable[[Any], Any]:
+    scope = replace(scope, clause="order clause")
     parts = [(compile_expression(one, scope), descending) for one, descending in order]
 
     def key(item: Any) -> Any:
@@ -165,24 +171,31 @@ def _select(session: Session, statement: Select) -> Result:
         scope = Scope(session, {one.lower(): at for at, one in enumerate(names)}, [None] * len(names))
         return _shaped(session, statement, scope, names, _of_virtual(statement, scope, rows))
     table = session.table(schema, name, "SELECT")
-    snapshot = session.read_view(table)
-    view = session.engine.view(table, snapshot, session.transaction)
     definition = table.definition
-    most = None if statement.limit is None else statement.offset + statement.limit
-    if statement.limit == 0:
-        found: Iterator[Row] = iter(())
+    locking = session.locking() if statement.locks else None
+    if locking is not None:  # it sees and locks the present rows
+        view = _own_view(locking, table)
     else:
-        found = (row for _, row in matching(view, statement.where, statement.order, most, session))
+        view = session.engine.view(table, session.read_view(table), session.transaction)
+    most = None if statement.limit is None else statement.offset + statement.limit
+    pairs: Iterable[tuple[Key, Row]] = (
+        [] if statement.limit == 0 else matching(view, statement.where, statement.order, most, session)
+    )
+    if locking is not None:
+        pairs = list(pairs)
+        for key, _ in pairs:
+            locking.lock(table, key)
+    found = (row for _, row in pairs)
     scope = _scope(definition, session)
     if statement.where is not None:
-        compile_expression(statement.where, scope)  # names are checked also if no row is read
+        _where(statement.where, scope)  # names are checked also if no row is read
     return _shaped(session, statement, scope, [column.name for column in definition.columns], found)
 
 
 def _of_virtual(statement: Select, scope: Scope, rows: Sequence[Row]) -> Iterator[Row]:
     found: Iterator[Row] = iter(rows)
     if statement.where is not None:
-        test = compile_expression(statement.where, scope).function
+        test = _where(statement.where, scope)
         found = (row for row in found if test(row))
     if statement.order:
         found = iter(sorted(found, key=_sorter(statement.order, scope, lambda row: row)))
@@ -315,7 +328,7 @@ def _change(transaction: Transaction, table: Table, old: tuple[Key, Row], assign
     return 1
 
 
-def _own_view(session: Session, transaction: Transaction, table: Table) -> View:
+def _own_view(transaction: Transaction, table: Table) -> View:
     """Returns the present rows, which a change refers to, whatever a snapshot shows."""
     return View(table, dict(transaction.overlay.get(table, {})))
 
@@ -325,7 +338,7 @@ def update(session: Session, statement: Update, transaction: Transaction) -> Res
     schema, name = statement.table[0] or session.schema, statement.table[1]
     table = session.table(schema, name, "UPDATE")
     assignments = _assignments(statement.values, _scope(table.definition, session))
-    view = _own_view(session, transaction, table)
+    view = _own_view(transaction, table)
     found = list(matching(view, statement.where, statement.order, statement.limit, session))
     return Result(affected=sum(_change(transaction, table, old, assignments) for old in found))
 
@@ -334,7 +347,7 @@ def delete(session: Session, statement: Delete, transaction: Transaction) -> Res
     """Runs DELETE. Raises SqlError."""
     schema, name = statement.table[0] or session.schema, statement.table[1]
     table = session.table(schema, name, "DELETE")
-    view = _own_view(session, transaction, table)
+    view = _own_view(transaction, table)
     found = list(matching(view, statement.where, statement.order, statement.limit, session))
     for old in found:
         transaction.add(table, old, None)

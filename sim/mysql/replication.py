@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sim.mysql import ddl, events
@@ -102,8 +103,8 @@ def apply(engine: Engine, one: Committed) -> None:
     """Commits a transaction of another server. Raises SqlError if the data differ."""
     if one.kind is Kind.DDL:
         statement = parse_ddl(one.sql)
-        applied = ddl.apply(engine, statement, one.schema, one.sql)
-        engine.commit_statement(one.schema, one.sql, applied.updated, 1, applied.undo, one)
+        logged, undo = ddl.apply(engine, statement, one.schema, one.sql)
+        engine.commit_statement(replace(logged, schema=one.schema, sql=one.sql), 1, undo, one)
         return
     if one.kind in (Kind.XA_COMMIT, Kind.XA_ROLLBACK):
         assert one.xid is not None
@@ -121,6 +122,7 @@ def apply(engine: Engine, one: Committed) -> None:
 def rebuilt(engine: Engine, one: Committed) -> Transaction:
     """Returns the transaction with the same changes on this server's tables, and the same events."""
     transaction = Transaction(lambda definition: engine.describe(definition, full=full), one.schema, 1)
+    transaction.xid, transaction.released = one.xid, engine.wake_waiters
     full = engine.full_metadata()
     numbers: dict[bytes, bytes] = {}
     by_name: dict[tuple[str, str], Table] = {}
@@ -130,7 +132,7 @@ def rebuilt(engine: Engine, one: Committed) -> Transaction:
             raise no_table(change.schema, change.table)
         by_name[change.schema, change.table] = table
         transaction.add(table, *_placed(transaction, table, change))
-    for kind, body in one.bodies:
+    for kind, body, flags in one.parts:
         if kind == events.TABLE_MAP:
             schema = body[9 : 9 + body[8]].decode()
             at = 10 + body[8]
@@ -139,7 +141,7 @@ def rebuilt(engine: Engine, one: Committed) -> Transaction:
             numbers[body[:6]], body = made[:6], made
         elif kind in (events.WRITE_ROWS, events.UPDATE_ROWS, events.DELETE_ROWS):
             body = numbers[body[:6]] + body[6:]
-        transaction.cache.append((kind, body))
+        transaction.cache.append((kind, body, flags))
     return transaction
 
 

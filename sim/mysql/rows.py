@@ -8,7 +8,9 @@ from sim.mysql.collations import NUMBERS
 from sim.mysql.schema import Definition, Row
 from sim.mysql.wire import number, text
 
-_SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _NAMES, _ENUM_LABELS, _KEY, _LABEL_CHARSET = 1, 2, 3, 4, 6, 8, 11
+_SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _NAMES, _ENUM_LABELS, _KEY, _VISIBLE = 1, 2, 3, 4, 6, 8, 12
+_LABELS = 8
+"""What is added to a number of character sets for those of ENUM."""
 _END_OF_STATEMENT = 1
 
 
@@ -34,15 +36,20 @@ def _bits(flags: Iterable[bool]) -> bytes:
     return made.to_bytes((len(listed) + 7) // 8, "little")
 
 
+def _high_bits(flags: Sequence[bool]) -> bytes:
+    """Returns one bit a flag, the first one highest."""
+    packed = bytearray((len(flags) + 7) // 8)
+    for at, flag in enumerate(flags):
+        packed[at // 8] |= flag << 7 - at % 8
+    return bytes(packed)
+
+
 def _metadata(definition: Definition, *, full: bool) -> list[tuple[int, bytes]]:
     columns = definition.columns
     blocks: list[tuple[int, bytes]] = []
     signs = [column.type.unsigned for column in columns if column.type.numeric]
     if signs:
-        packed = bytearray((len(signs) + 7) // 8)
-        for at, unsigned in enumerate(signs):
-            packed[at // 8] |= unsigned << 7 - at % 8
-        blocks.append((_SIGNEDNESS, bytes(packed)))
+        blocks.append((_SIGNEDNESS, _high_bits(signs)))
     collations = [NUMBERS[column.type.collation] for column in columns if column.type.character]
     if collations:
         blocks.append(_charsets(collations))
@@ -50,36 +57,37 @@ def _metadata(definition: Definition, *, full: bool) -> list[tuple[int, bytes]]:
         blocks.append((_NAMES, b"".join(text(column.name.encode()) for column in columns)))
         labelled = [column.type for column in columns if column.type.labels]
         if labelled:
-            listed = (
+            form, numbers = _charsets([NUMBERS[one.collation] for one in labelled])
+            blocks.append((form + _LABELS, numbers))
+            lists = (
                 number(len(one.labels)) + b"".join(text(label.encode()) for label in one.labels) for one in labelled
             )
-            blocks.append((_ENUM_LABELS, b"".join(listed)))
-            blocks.append((_LABEL_CHARSET, b"".join(number(NUMBERS[one.collation]) for one in labelled)))
-        if definition.primary:
-            blocks.append((_KEY, b"".join(map(number, definition.primary))))
+            blocks.append((_ENUM_LABELS, b"".join(lists)))
+        if definition.identity:
+            blocks.append((_KEY, b"".join(map(number, definition.identity))))
+        blocks.append((_VISIBLE, _high_bits([True] * len(columns))))
     return blocks
 
 
 def _charsets(collations: Sequence[int]) -> tuple[int, bytes]:
-    """Returns the most frequent collation with the exceptions, or each one, whatever is shorter."""
-    usual = max(collations, key=lambda one: (collations.count(one), -collations.index(one)))
-    default = number(usual)
-    for at, one in enumerate(collations):
-        if one != usual:
-            default += number(at) + number(one)
-    each = b"".join(map(number, collations))
-    return (_COLUMN_CHARSET, each) if len(each) < len(default) else (_DEFAULT_CHARSET, default)
+    """Returns the most frequent collation with the exceptions, or each one if there are many exceptions."""
+    usual = max(sorted(collations), key=collations.count)
+    exceptions = [(at, one) for at, one in enumerate(collations) if one != usual]
+    if 1 + 2 * len(exceptions) > len(collations):
+        return _COLUMN_CHARSET, b"".join(map(number, collations))
+    return _DEFAULT_CHARSET, number(usual) + b"".join(number(at) + number(one) for at, one in exceptions)
 
 
 class RowWriter:
     """Writes rows of one table into rows events."""
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, definition: Definition, flags: int = 0) -> None:
+        """`flags` are those of every event."""
         count = len(definition.columns)
         self._images = [column.type.image for column in definition.columns]
         self._null_bytes = (count + 7) // 8
-        self._bitmap = ((1 << count) - 1).to_bytes(self._null_bytes, "little")
-        self._count = number(count)
+        self._bitmap = b"\xff" * self._null_bytes  # all columns, and the bits behind them
+        self._count, self._flags = number(count), flags
 
     def image(self, row: Row) -> bytes:
         """Returns a row image: a bit a NULL, and the values."""
@@ -108,6 +116,6 @@ class RowWriter:
         bitmaps = self._count + self._bitmap * (2 if two else 1)
         numbered, bodies = table_id.to_bytes(6, "little"), []
         for at, group in enumerate(groups, 1):
-            flags = _END_OF_STATEMENT if last and at == len(groups) else 0
+            flags = self._flags | (_END_OF_STATEMENT if last and at == len(groups) else 0)
             bodies.append(numbered + bytes([flags, 0, 2, 0]) + bitmaps + b"".join(group))
         return bodies

@@ -62,6 +62,14 @@ class Definition:
         return tuple(self.numbers[name.lower()] for name in found.columns) if found else ()
 
     @cached_property
+    def identity(self) -> tuple[int, ...]:
+        """Returns the key by which the server tells rows apart: the primary key, or the first unique one without
+        NULLs."""
+        if self.primary:
+            return self.primary
+        return next((key for _, key in self.uniques if not any(self.columns[one].nullable for one in key)), ())
+
+    @cached_property
     def uniques(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Returns the other unique indexes with their columns' numbers."""
         return tuple(

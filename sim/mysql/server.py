@@ -267,7 +267,7 @@ class Server:
         engine.binlog.files.clear()
         engine.executed, engine.purged = Gtids(), Gtids()
         engine.show_all()
-        engine.binlog.open_file(engine.executed, engine.server_id)
+        engine.binlog.open_file(engine.executed, engine.server_id, started=True)
         self.generation += 1
         self._floor = len(engine.history)
         self._wake_dumps()
@@ -346,9 +346,7 @@ class Server:
     def _prepare_again(self, one: Committed) -> None:
         """Makes an XA transaction undecided again."""
         assert one.xid is not None
-        transaction = rebuilt(self.engine, one)
-        transaction.xid = one.xid
-        self.engine.prepared[one.xid] = transaction
+        self.engine.prepared[one.xid] = rebuilt(self.engine, one)
 
     def backup(self) -> Backup:
         """Returns a copy of its data and binlogs."""

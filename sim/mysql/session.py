@@ -132,6 +132,10 @@ class Session:
             raise SqlError(1412, "Table definition has changed, please retry transaction")
         return self._snapshot
 
+    def locking(self) -> Transaction | None:
+        """Returns the transaction in which a SELECT locks rows; None if it would end with the statement."""
+        return self._own() if self._explicit or not self.setting("autocommit") else None
+
     # -- statements ---------------------------------------------------------------------------------------------------
 
     def execute(self, sql: str) -> Result:
@@ -255,7 +259,7 @@ class Session:
         self.ddl(sql)
         return Result()
 
-    def ddl(self, sql: str) -> Committed | None:
+    def ddl(self, sql: str) -> Committed:
         """Runs a statement about databases or tables, which commits an open transaction."""
         self._require()
         self.commit()
@@ -269,10 +273,8 @@ class Session:
                 raise SqlError(1044, f"Access denied for user {who} to database '{schema}'")
             raise SqlError(1142, f"{right} command denied to user {who} for table '{name[1]}'")
         self._require_writable()
-        applied = ddl.apply(self.engine, statement, self.schema, sql)
-        if applied.sql is None:
-            return None
-        return self.engine.commit_statement(self.schema, applied.sql, applied.updated, self.thread, applied.undo)
+        logged, undo = ddl.apply(self.engine, statement, self.schema, sql)
+        return self.engine.commit_statement(logged, self.thread, undo)
 
     def _require_writable(self) -> None:
         if self.server.variable("super_read_only") or (
@@ -301,6 +303,8 @@ class Session:
         if self.transaction is None:
             size, texts = self.setting("binlog_row_event_max_size"), self.setting("binlog_rows_query_log_events")
             self.transaction = Transaction(self._describe, self.schema, self.thread, size, texts=texts)
+            self.transaction.released = self.engine.wake_waiters
+            self.transaction.zone = self.setting("time_zone")
             self.transaction.compressed = self.setting("binlog_transaction_compression")
         return self.transaction
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.mysql import events
-from sim.mysql.errors import SqlError, locked
+from sim.mysql.errors import Locked, SqlError
 from sim.mysql.history import Change, Xid
 from sim.mysql.schema import NOW, Definition, Key, Row, Table
+from sim.mysql.types import TIMES
 
 if TYPE_CHECKING:
     from sim.mysql.rows import RowWriter
@@ -27,13 +28,19 @@ class Transaction:
         self.schema, self.thread = schema, thread
         self.compressed = False
         self.changes: list[Change] = []
-        self.cache: list[tuple[int, bytes]] = []
-        """Types and bodies of its events so far."""
+        self.cache: list[events.Part] = []
+        """Its events so far."""
         self.overlay: dict[Table, dict[Key, Row | None]] = {}
         self.xid: Xid | None = None
         self.xa_ended = False
         self.snapshot: int | None = None
         """The snapshot that its reads see; None for the present state."""
+        self.released: Callable[[], None] = lambda: None
+        """Called when it has released its locks."""
+        self.zone = ""
+        """The session's time zone."""
+        self._zone, self._update = "", False
+        """What the event that begins it says of its first statement."""
         self._tables: list[Table] = []
         self._locks: list[tuple[Table, Key]] = []
         self._savepoints: list[tuple[str, int, int]] = []
@@ -49,8 +56,8 @@ class Transaction:
 
     def add(self, table: Table, before: tuple[Key, Row] | None, after: tuple[Key, Row] | None) -> None:
         """Changes a row. Raises SqlError: 1062, or 1205 if another transaction has changed it."""
-        self._lock(table, before[0] if before else None)
-        self._lock(table, after[0] if after else None)
+        self.lock(table, before[0] if before else None)
+        self.lock(table, after[0] if after else None)
         if after is not None:
             self._require_unique(table, before[0] if before else None, *after)
         key_before, row_before = before if before else (None, None)
@@ -66,12 +73,13 @@ class Transaction:
         if change.key_after is not None:
             own[change.key_after] = change.after
 
-    def _lock(self, table: Table, key: Key | None) -> None:
+    def lock(self, table: Table, key: Key | None) -> None:
+        """Locks a row. Raises Locked."""
         if key is None:
             return
         holder = table.locks.setdefault(key, self)
         if holder is not self:
-            raise locked()
+            raise Locked
         self._locks.append((table, key))
 
     def _require_unique(self, table: Table, old: Key | None, key: Key, row: Row) -> None:
@@ -91,18 +99,25 @@ class Transaction:
 
     # -- the binlog ---------------------------------------------------------------------------------------------------
 
+    def begin(self, text: bytes) -> events.Part:
+        """Returns the event that begins it."""
+        return events.query(self.schema, text, self.thread, zone=self._zone, update=self._update)
+
     def write(self, first: int, text: str = "") -> None:
         """Writes the changes from number `first` on as those of one statement, and its text if texts are wanted."""
         changes = self.changes[first:]
         if not changes:
             return
+        if not self.cache:
+            self._zone = self.zone if _with_times(changes) else ""
+            self._update = changes[0].operation == "UPDATE"
         if self._texts and text:
-            self.cache.append((events.ROWS_QUERY, events.rows_query(text.encode())))
+            self.cache.append((events.ROWS_QUERY, events.rows_query(text.encode()), events.IGNORABLE))
         described: list[Definition] = []
         for change in changes:
             if change.definition not in described:
                 described.append(change.definition)
-                self.cache.append((events.TABLE_MAP, self._describe(change.definition)[1]))
+                self.cache.append((events.TABLE_MAP, self._describe(change.definition)[1], 0))
         at = 0
         while at < len(changes):
             end, one = at + 1, changes[at]
@@ -123,7 +138,7 @@ class Transaction:
             images = [image(one.before) + image(one.after) for one in changes if one.before and one.after]
         two = kind == events.UPDATE_ROWS
         for body in writer.events(table_id, images, self._event_bytes, two=two, last=last):
-            self.cache.append((kind, body))
+            self.cache.append((kind, body, 0))
 
     # -- parts of it --------------------------------------------------------------------------------------------------
 
@@ -143,7 +158,7 @@ class Transaction:
     def savepoint(self, name: str) -> None:
         """Sets a savepoint. It is written to the binlog; a rollback to it is not, but removes what followed."""
         text = b"SAVEPOINT `" + name.encode() + b"`"
-        self.cache.append((events.QUERY, events.query(self.schema, text, self.thread)))
+        self.cache.append(events.query(self.schema, text, self.thread))
         self._savepoints = [one for one in self._savepoints if one[0] != name]
         self._savepoints.append((name, *self.mark()))
 
@@ -164,9 +179,24 @@ class Transaction:
 
     def unlock(self) -> None:
         """Releases the locks, at its end."""
-        for table, key in self._locks:
-            table.locks.pop(key, None)
-        self._locks.clear()
+        if self._locks:
+            for table, key in self._locks:
+                table.locks.pop(key, None)
+            self._locks.clear()
+            self.released()
+
+
+def _with_times(changes: Sequence[Change]) -> bool:
+    """Returns whether a DATETIME or TIMESTAMP is set, which depends on the session's time zone."""
+    definition = changes[0].definition
+    numbers = [number for number, column in enumerate(definition.columns) if column.type.name in TIMES]
+    return any(
+        change.after is not None
+        and change.after[number] is not None
+        and (change.before is None or change.before[number] != change.after[number])
+        for number in numbers
+        for change in changes
+    )
 
 
 def _alike(one: Change, other: Change) -> bool:

@@ -24,7 +24,7 @@ _INTS = {"tinyint": (1, 1), "smallint": (2, 2), "mediumint": (9, 3), "int": (3, 
 """Type number and bytes."""
 _TEXTS = {"tinytext": 1, "text": 2, "mediumtext": 3, "longtext": 4}
 _BLOBS = {"tinyblob": 1, "blob": 2, "mediumblob": 3, "longblob": 4}
-_TIMES = {"datetime": (12, 18), "timestamp": (7, 17)}
+TIMES = {"datetime": (12, 18), "timestamp": (7, 17)}
 """Type number in a result and in the binlog."""
 _UNSIGNED, _BINARY_FLAG, _BLOB_FLAG, _ENUM_FLAG = 32, 128, 16, 256
 _MOMENT = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)(?:[ T](\d\d?):(\d\d?)(?::(\d\d?)(?:\.(\d{1,9}))?)?)?")
@@ -230,7 +230,7 @@ def moment(value: Any, fsp: int) -> str:
 
 
 def _time(name: str, fsp: int) -> Type:
-    result, number = _TIMES[name]
+    result, number = TIMES[name]
     image = images.datetime2(fsp) if name == "datetime" else images.timestamp2(fsp)
 
     def take(value: Any) -> str:
@@ -317,7 +317,7 @@ def make_type(
         return _bytes(name, arguments[0] if arguments else 1)
     if name in _BLOBS:
         return _bytes(name, _BLOBS[name])
-    if name in _TIMES:
+    if name in TIMES:
         return _time(name, arguments[0] if arguments else 0)
     if name == "date":
         return _date()

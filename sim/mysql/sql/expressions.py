@@ -64,6 +64,8 @@ class Scope:
     columns: dict[str, int]
     types: Sequence[Type | None] = ()
     inserted: Callable[[int], Any] | None = None
+    clause: str = "field list"
+    """Where the expression is, for errors."""
 
 
 def kind_of(value: Any) -> str:
@@ -112,7 +114,7 @@ def compile_expression(expression: Expression, scope: Scope) -> Compiled:
     if kind == "column":
         number = scope.columns.get(expression[1].lower())
         if number is None:
-            raise no_column(expression[1])
+            raise no_column(expression[1], scope.clause)
         return _column(scope, number)
     if kind == "system":
         return literal(scope.facts.system(expression[1], expression[2]))

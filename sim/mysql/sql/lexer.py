@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sim.mysql.collations import codec_of
@@ -31,6 +31,9 @@ class Token:
     kind: str
     value: Any
     text: str
+    begin: int = 0
+    end: int = 0
+    """Where it is in the statement."""
 
 
 def tokenize(sql: str) -> list[Token]:
@@ -40,15 +43,15 @@ def tokenize(sql: str) -> list[Token]:
         match = _TOKEN.match(sql, at)
         if match is None:
             raise unknown_statement(sql[at:])
-        kind, text, at = match.lastgroup or "", match.group(), match.end()
+        kind, text, begin, at = match.lastgroup or "", match.group(), at, match.end()
         if kind == "space":
             continue
         token = _token(kind, text)
         # a character set before a string says in what its bytes are
         if token.kind in ("bytes", "string") and found and found[-1].kind == "word" and found[-1].text[0] == "_":
-            charset = found.pop().text[1:].lower()
-            token = _introduced(charset, token)
-        found.append(token)
+            before = found.pop()
+            begin, token = before.begin, _introduced(before.text[1:].lower(), token)
+        found.append(replace(token, begin=begin, end=at))
     while found and found[-1].text == ";":
         found.pop()
     found.append(Token("end", None, ""))

@@ -287,7 +287,9 @@ class Reader:
         elif expression[0] == "column":
             name = str(expression[1])
         else:
-            name = _shown(self.tokens[begin : self.at])
+            name = self.sql[self.tokens[begin].begin : self.tokens[self.at - 1].end]
+            if expression[0] == "literal" and isinstance(expression[1], str):
+                name = expression[1]
         return Item(expression, name)
 
     def insert(self, *, replace: bool = False) -> Insert:
@@ -409,11 +411,6 @@ def _number(text: str) -> Any:
     if "e" in text.lower():
         return float(text)
     return int(text) if text.isdigit() else Decimal(text)
-
-
-def _shown(tokens: list[Token]) -> str:
-    """Returns the name of an expression without one."""
-    return "".join(f"{token.text} " if token.text == "," else token.text for token in tokens)
 
 
 _CONTROLS = (
