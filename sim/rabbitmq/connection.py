@@ -134,14 +134,14 @@ class Connection(asyncio.Protocol):
                 if len(buffer) - at < _FRAME.size:
                     break
                 kind, number, size = _FRAME.unpack_from(buffer, at)
-                if size + 8 > self.frame_max:
+                if size + 8 > self.frame_max and not self._closing:
                     raise Failure(
                         501, f"type {kind}, all octets = <<>>: {{frame_too_large,{size},{self.frame_max - 8}}}"
                     )
                 end = at + _FRAME.size + size
                 if len(buffer) <= end:
                     break
-                if buffer[end] != _END:
+                if buffer[end] != _END and not self._closing:
                     raise Failure(501, "bad frame end marker")
                 with memoryview(buffer) as view:
                     payload = bytes(view[at + _FRAME.size : end])

@@ -1,4 +1,4 @@
-"""The project's own tests of RabbitMQ's adapter, against the model: what they ask of a real broker, the model has too."""
+"""The project's own tests of RabbitMQ's adapter, against the model: the contract of sinks, and what brokers do."""
 
 from __future__ import annotations
 
