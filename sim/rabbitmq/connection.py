@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pamqp.frame
 from pamqp import commands
@@ -54,11 +54,10 @@ class Connection(asyncio.Protocol):
     # -- transport ----------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
         if not self.broker.up:
-            transport.abort()
+            cast(asyncio.Transport, transport).abort()
             return
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         self.broker.connections[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
