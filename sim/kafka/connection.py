@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from sim.kafka.faults import Fault, Kind
 from sim.kafka.wire import FLEXIBLE, HEADER, INT, SIZE
@@ -61,11 +61,10 @@ class Connection(asyncio.Protocol):
         self._muted = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
         if not self._broker.up:
-            transport.abort()
+            cast(asyncio.Transport, transport).abort()
             return
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         self._broker.connections[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:

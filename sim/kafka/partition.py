@@ -49,6 +49,8 @@ class Partition:
     def replicate(self) -> None:
         """Moves the high watermark to what all in-sync replicas have."""
         end = self.log.end
+        if self.behind and (self.leader == NOBODY or not self._cluster.brokers[self.leader].reachable):
+            return
         for broker, own in self.behind.items():
             if own < end and broker in self.isr:
                 end = own

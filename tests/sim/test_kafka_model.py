@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -112,12 +115,17 @@ async def test_a_consumer_waits_for_data_without_asking_again() -> None:
         await producer.stop()
 
 
-async def test_the_same_calls_give_the_same_cluster() -> None:
-    async with listening() as one, listening() as other:
-        assert (one.cluster_id, one.create_topic("shop").topic_id) == (
-            other.cluster_id,
-            other.create_topic("shop").topic_id,
-        )
+def test_the_same_conversation_gives_the_same_bytes_under_any_hash_seed() -> None:
+    digests = [
+        subprocess.run(
+            [sys.executable, "-m", "tests.sim.kafka_bytes"],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert digests[0] == digests[1] != b""
 
 
 async def test_a_request_that_the_model_does_not_know_is_recorded() -> None:
@@ -220,6 +228,18 @@ async def test_what_a_follower_does_not_fetch_is_not_confirmed_until_it_is_out_o
             assert follower in partition.isr
 
 
+async def test_too_few_replicas_after_the_append_are_an_error_though_the_record_is_there() -> None:
+    async with listening(3, QUICK) as cluster:
+        partition = cluster.create_topic("shop").partitions[0]
+        async with raw(leader_of(cluster)) as kafka:
+            for follower in partition.replicas:
+                if follower != partition.leader:
+                    cluster.brokers[follower].hold_replication()
+            assert (await kafka.produce("shop", batch(b"1")))[0] == codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        assert partition.isr == [partition.leader]
+        assert values(cluster) == [b"1"]
+
+
 async def test_an_answer_that_the_replicas_do_not_allow_in_time_is_an_error() -> None:
     async with listening(3) as cluster:
         partition = cluster.create_topic("shop").partitions[0]
@@ -301,6 +321,20 @@ async def test_a_broker_that_is_cut_off_reads_old_data_and_confirms_nothing() ->
                 assert (await waiting)[0] == codes.NOT_LEADER_OR_FOLLOWER
         assert values(cluster) == [b"1", b"2"]
         await becomes(lambda: old in partition.isr)
+
+
+async def test_a_leader_that_was_cut_off_for_a_moment_goes_on() -> None:
+    async with listening(3) as cluster:
+        partition = cluster.create_topic("shop").partitions[0]
+        broker = cluster.brokers[partition.leader]
+        async with raw(leader_of(cluster)) as kafka:
+            broker.isolate()
+            waiting = asyncio.create_task(kafka.produce("shop", batch(b"1")))
+            await becomes(lambda: partition.log.end == 1)
+            assert partition.log.high_watermark == 0, "nobody fetches it"
+            broker.rejoin()
+            assert await waiting == (0, 0)
+        assert (partition.leader, partition.epoch, len(partition.isr)) == (broker.number, 0, 3)
 
 
 async def test_right_after_an_election_the_end_is_unknown() -> None:
