@@ -128,5 +128,5 @@ def events_of(transaction: Transaction) -> list[Committed]:
     changes = list(transaction.changes)
     if not changes or changes[0].schema != "shop":
         return []
-    kinds = [kind for kind, _ in transaction.bodies if kind in _ROWS_EVENTS]
+    kinds = [part for part in transaction.parts if part[0] in _ROWS_EVENTS]
     return [Committed(f"{transaction.gtid}#{number}", 1) for number in range(1, len(kinds) + 1)]

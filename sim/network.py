@@ -26,7 +26,7 @@ class Network:
     """All connections. Hosts are names; a process listens at a host and port."""
 
     def __init__(self, loop: SimLoop, rng: random.Random) -> None:
-        self._loop, self._rng = loop, rng
+        self.loop, self.rng = loop, rng
         self._listeners = dict[tuple[str, int], tuple[Process, Callable[[], Any]]]()
         self._blocked = set[tuple[str, str]]()
         """Pairs of hosts, from the sender to the receiver, between which nothing arrives."""
@@ -55,6 +55,10 @@ class Network:
         """Returns whether nothing gets through from one host to another."""
         return (source, target) in self._blocked
 
+    def when_unblocked(self, pair: tuple[str, str], call: Callable[[], None]) -> None:
+        """Calls it once unblock() is called for a pair of hosts."""
+        self._waiting.append((pair, call))
+
     def unblock(self, source: str, target: str) -> None:
         """Lets through again what was held up, in order."""
         self._blocked.discard((source, target))
@@ -71,21 +75,17 @@ class Network:
             server.lose(_reset())
         return len(found)
 
-    def way(self, source: str, target: str, last: float, deliver: Callable[[], None]) -> float:
-        """Calls `deliver` after the time of a way, not before `last`, which the way before took; returns when."""
-        when = max(last, self._loop.time() + self._rng.random() * self.delays.get((source, target), self.delay))
-        self._loop.call_at(when, self._arrive, (source, target), deliver)
-        return when
+    def wire(self, source: str, target: str) -> Wire:
+        """Returns a new way from one host to another, on which everything arrives in order."""
+        return Wire(self, source, target)
 
-    def _arrive(self, pair: tuple[str, str], deliver: Callable[[], None]) -> None:
-        if pair in self._blocked:
-            self._waiting.append((pair, deliver))
-        else:
-            deliver()
+    def send(self, source: str, target: str, deliver: Callable[[], None]) -> None:
+        """Calls `deliver` after the time of a way, in no order with anything else."""
+        Wire(self, source, target).send(deliver)
 
     async def _connect(self, factory: Callable[[], Any], host: str, port: int, **more: Any) -> tuple[Any, Any]:
         ours = LANE.get().process
-        done = self._loop.create_future()
+        done = self.loop.create_future()
 
         def refuse(number: int) -> None:
             if not done.done():
@@ -94,7 +94,7 @@ class Network:
         def arrive() -> None:
             process, serve = self._listeners.get((host, port), (None, None))
             if process is None or serve is None or not process.alive:
-                self.way(host, ours.name, 0.0, lambda: refuse(errno.ECONNREFUSED))
+                self.send(host, ours.name, lambda: refuse(errno.ECONNREFUSED))
                 return
             self._clients += 1
             there = End(self, process, host, port, ours.name, 30_000 + self._clients)
@@ -102,9 +102,9 @@ class Network:
             here.peer, there.peer = there, here
             self.connections.append((here, there))
             there.begin(serve())
-            self.way(host, ours.name, 0.0, lambda: done.done() or done.set_result(here))
+            self.send(host, ours.name, lambda: None if done.done() else done.set_result(here))
 
-        self.way(ours.name, host, 0.0, arrive)
+        self.send(ours.name, host, arrive)
         try:
             async with asyncio.timeout(_CONNECT_LIMIT):
                 end = cast(End, await done)
@@ -119,6 +119,38 @@ class Network:
         return end, protocol
 
 
+class Wire:
+    """A way from one host to another. What is sent on it arrives in order, each after some time, and while the pair of
+    hosts is blocked not at all."""
+
+    __slots__ = ("_context", "_held", "_last", "_network", "_pair")
+
+    def __init__(self, network: Network, source: str, target: str) -> None:
+        self._network, self._pair = network, (source, target)
+        self._context = network.loop.world.context()
+        self._last = 0.0
+        self._held = deque[Callable[[], None]]()
+
+    def send(self, deliver: Callable[[], None]) -> None:
+        """Calls `deliver` at the other end."""
+        network = self._network
+        delay = network.rng.random() * network.delays.get(self._pair, network.delay)
+        self._last = max(self._last, network.loop.time() + delay)
+        network.loop.call_at(self._last, self._arrive, deliver, context=self._context)
+
+    def _arrive(self, deliver: Callable[[], None]) -> None:
+        if self._held or self._network.blocked(*self._pair):
+            if not self._held:
+                self._network.when_unblocked(self._pair, self._release)
+            self._held.append(deliver)
+        else:
+            deliver()
+
+    def _release(self) -> None:
+        while self._held:
+            self._held.popleft()()
+
+
 class End(asyncio.Transport):
     """One end of a connection."""
 
@@ -128,7 +160,8 @@ class End(asyncio.Transport):
         self.peer: End = self
         self._context = process.context()
         self._protocol: Any = None
-        self._arrived, self._last = deque[bytes](), 0.0
+        self._wire = network.wire(host, peer)
+        self._arrived = deque[bytes]()
         self._reading, self._delivering = True, False
         self._under_way = 0
         """Bytes that were written and that the other end's protocol has not got."""
@@ -157,7 +190,7 @@ class End(asyncio.Transport):
         piece = bytes(data)
         self._under_way += len(piece)
         peer = self.peer
-        self._last = self._network.way(self.host, peer.host, self._last, lambda: peer._arrive(piece))
+        self._wire.send(lambda: peer._arrive(piece))
         if not self._waits and self._under_way > self._high:
             self._waits = True
             self._protocol.pause_writing()
@@ -185,7 +218,7 @@ class End(asyncio.Transport):
     def _send_end(self) -> None:
         self._eof_sent = True
         peer = self.peer
-        self._last = self._network.way(self.host, peer.host, self._last, peer._arrive_end)
+        self._wire.send(peer._arrive_end)
 
     def _taken(self, size: int) -> None:
         self._under_way -= size
@@ -280,11 +313,11 @@ class End(asyncio.Transport):
             self._finish(error)
 
     def _reset_by(self, peer: End) -> None:
-        self._network.way(peer.host, self.host, 0.0, lambda: self.lose(_reset()))
+        peer._wire.send(lambda: self.lose(_reset()))
 
     def _send_reset(self) -> None:
         peer = self.peer
-        self._last = self._network.way(self.host, peer.host, self._last, lambda: peer.lose(_reset()))
+        self._wire.send(lambda: peer.lose(_reset()))
 
     def _finish(self, error: Exception | None) -> None:
         if self._lost:
@@ -305,7 +338,7 @@ class End(asyncio.Transport):
         self._closing = self._lost = True
 
     def _soon(self, call: Callable[..., Any], *given: Any) -> None:
-        self._network._loop.call_soon(call, *given, context=self._context)
+        self._network.loop.call_soon(call, *given, context=self._context)
 
 
 class _Socket:

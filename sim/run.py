@@ -65,7 +65,7 @@ def simulate(plan: Plan, show: Callable[[str], None] | None = None) -> Result:
         data = answer.read()
     _, status = os.waitpid(child, 0)
     if not data:
-        return Result(plan.seed, [f"the simulation itself ended with status {status}"])
+        raise SystemExit(f"sim: the simulation of seed {plan.seed} ended itself, with status {status}")
     made: Result = pickle.loads(data)
     return made
 

@@ -155,7 +155,8 @@ class World:
             if daemon.statuses[-1] != 0:
                 self.checker.violation(f"{daemon.name} stopped with status {daemon.statuses[-1]}")
             assert daemon.last is not None
-            left = [task.get_name() for task in daemon.last.tasks if not task.done() and task is not daemon.task]
+            pending = [task for task in daemon.last.tasks if not task.done() and task is not daemon.task]
+            left = [f"{task.get_name()}: {getattr(task.get_coro(), '__qualname__', '?')}" for task in pending]
             if left:
                 self.checker.violation(f"{daemon.name} left tasks: {left}")
 

@@ -20,7 +20,7 @@ from headrace.adapters.zookeeper.service import ZooKeeper
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.ports.lock_service import Check, ClusterAdapter, Create, Delete, LockService, Op, Set
 from sim.loop import LANE, Process, SimLoop
-from sim.network import Network
+from sim.network import Network, Wire
 from sim.world_of import world
 
 TICK = 1.0
@@ -103,7 +103,7 @@ class Server:
         clients, self.clients = self.clients, []
         self.watches.clear()
         for client in clients:
-            self.ensemble.network.way(self.name, client.process.name, 0.0, client.dropper())
+            self.ensemble.network.send(self.name, client.process.name, client.dropper())
 
 
 class Ensemble:
@@ -325,7 +325,11 @@ class SimKazoo:
         self._answered = 0.0
         self._epoch = 0
         """Counts connections: what belongs to a former one is dropped."""
-        self._there = self._back = 0.0
+        self._served = self._context
+        """Runs its requests at the server, in order."""
+        self._there: Wire | None = None
+        self._back: Wire | None = None
+        """Of the present connection."""
         self._closed = False
         self.last_zxid = 0
         self.client_state = KeeperState.CONNECTING
@@ -366,7 +370,9 @@ class SimKazoo:
         servers = list(self._ensemble.servers.values())
         server = servers[int(self._rng.random() * len(servers))]
         self._epoch += 1
-        self._there = self._back = 0.0
+        network, ours = self._ensemble.network, self.process.name
+        self._there, self._back = network.wire(ours, server.name), network.wire(server.name, ours)
+        self._served = server.process.context()
         epoch = self._epoch
         self._ask(server, lambda: self._welcome(server, epoch))
         self._later(min(self._timeout / 3, 2.0), self._give_up, epoch)
@@ -461,12 +467,13 @@ class SimKazoo:
 
     def _ask(self, server: Server, serve: Callable[[], Any]) -> None:
         """Runs `serve` at the server, after a way, in order."""
-        network, context = self._ensemble.network, server.process.context()
+        context = self._served
 
         def arrive() -> None:
             self._ensemble.loop.call_soon(serve, context=context)
 
-        self._there = network.way(self.process.name, server.name, self._there, arrive)
+        assert self._there is not None
+        self._there.send(arrive)
 
     def _answer(self, server: Server, take: Callable[[], Any]) -> None:
         """Runs `take` at the client, after the way back, in order."""
@@ -474,7 +481,8 @@ class SimKazoo:
         def arrive() -> None:
             self._ensemble.loop.call_soon(take, context=self._context)
 
-        self._back = self._ensemble.network.way(server.name, self.process.name, self._back, arrive)
+        assert self._back is not None
+        self._back.send(arrive)
 
     def _request(self, serve: Callable[[Server, Callable[..., None]], None]) -> _Result:
         """Sends a request. `serve` runs at the server, with what gives the answer."""
@@ -588,7 +596,7 @@ class SimKazoo:
         if server is leader:
             arrive()
         else:
-            ensemble.network.way(server.name, leader.name, 0.0, arrive)
+            ensemble.network.send(server.name, leader.name, arrive)
 
     def create_async(self, path: str, data: bytes) -> _Result:
         """Creates one node."""

@@ -30,6 +30,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
 from headrace.model import MessageBatch
+from headrace.tasks import cancel
 
 KNOWN_VERSIONS = {"aiokafka": ("0.14.0",)}
 """Versions that all of this was tested with, on real brokers. It relies on the producer's _sender,
@@ -245,6 +246,23 @@ class Producer(aiokafka.AIOKafkaProducer):  # type: ignore[misc]
         self.headrace_level, accumulator = level, self._message_accumulator
         if level:
             accumulator.create_builder = lambda **_: _LevelBuilder(self)
+
+
+class Consumer(aiokafka.AIOKafkaConsumer):  # type: ignore[misc]
+    """aiokafka's consumer, whose stop() always closes its connections."""
+
+    async def stop(self) -> None:
+        """Ends the requests that run before aiokafka does: it awaits each that it cancels, and one that has not begun
+        raises its cancellation, as if we were cancelled. The connections, and a task that asks for metadata, would be
+        left for ever."""
+        fetcher = self._fetcher
+        try:
+            if fetcher is not None and not self._closed:
+                await cancel(fetcher._fetch_task, *fetcher._pending_tasks)
+        finally:
+            if fetcher is not None:
+                fetcher._pending_tasks.clear()
+            await super().stop()
 
 
 def connect_by_ours(user: Any) -> Any:

@@ -14,7 +14,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from headrace import runtime
-from headrace.adapters.kafka.aiokafka_internals import connect_by_ours, describe_topic, try_connection
+from headrace.adapters.kafka.aiokafka_internals import Consumer, connect_by_ours, describe_topic, try_connection
 from headrace.adapters.kafka.oauth import NoToken, provider_of
 from headrace.adapters.kafka.options import for_client
 from headrace.adapters.kafka.settings import KafkaSinkSettings
@@ -61,7 +61,7 @@ def client_arguments(settings: KafkaSinkSettings, client: Any, more: dict[str, A
 
 def make_consumer(settings: KafkaSinkSettings, **more: Any) -> Any:
     """Returns a consumer, not started; `more` are further arguments for it. Raises SinkRejected."""
-    return connect_by_ours(AIOKafkaConsumer(**client_arguments(settings, AIOKafkaConsumer, more)))
+    return connect_by_ours(Consumer(**client_arguments(settings, AIOKafkaConsumer, more)))
 
 
 def make_admin(settings: KafkaSinkSettings) -> Any:
