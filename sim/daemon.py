@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli.run import Daemon
 from headrace.cli.wiring import ADAPTERS
+from headrace.errors import HeadraceError
 from headrace.ports.registry import Registry
 from headrace.settings.load import Loader
 from sim.loop import Process
@@ -26,8 +27,8 @@ class SimDaemon:
     def __init__(self, world: World, name: str, folder: Path) -> None:
         self._world, self.name, self.folder = world, name, folder
         self.process: Process | None = None
-        self.last: Process | None = None
-        """The process that ended last."""
+        self.ended = list[Process]()
+        """Its former processes: they are kept, because collecting their tasks would run the rest of them."""
         self.task: asyncio.Task[None] | None = None
         self.runtime: SimRuntime | None = None
         self.daemon: Daemon | None = None
@@ -60,16 +61,21 @@ class SimDaemon:
         self.task = loop.create_task(self._run(), name=f"{self.name} {self.starts}", context=process.context())
 
     async def _run(self) -> None:
-        settings = Loader(SIMULATED, {}).load(self.folder / "headrace.toml")
-        self.daemon = daemon = Daemon(settings, Loader(SIMULATED, {}), adapters=SIMULATED)
+        """Runs what `headrace run` does; a service manager starts it again when it ends by itself."""
         process, status = self.process, 1
         try:
-            await daemon.wiring.open()
-            status = await daemon.supervisor.run()
-        finally:
-            if process is self.process:
+            settings = Loader(SIMULATED, {}).load(self.folder / "headrace.toml")
+            daemon = Daemon(settings, Loader(SIMULATED, {}), adapters=SIMULATED)
+            try:
+                await daemon.wiring.open()
+                self.daemon = daemon
+                status = await daemon.supervisor.run()
+            finally:
                 await daemon.wiring.close()
-        self._ended(status)
+        except HeadraceError as error:
+            self._world.trace("process fails", process=self.name, error=error.operator_text())
+        if process is self.process:
+            self._ended(status)
 
     def stop(self) -> None:
         """Asks it to drain and stop, as SIGTERM does."""
@@ -87,7 +93,10 @@ class SimDaemon:
             self.statuses.append(status)
             self._world.trace("process ends", process=self.name, status=status)
             process.end()
-            self.last, self.daemon = process, None
+            if status not in (0, -9):
+                self._world.start_again(self)
+            self.ended.append(process)
+            self.daemon = None
 
 
 def _toml(value: object) -> str:

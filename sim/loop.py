@@ -1,6 +1,6 @@
 """The event loop of the simulator: virtual time, and an order of steps that a seed decides.
 
-asyncio runs callbacks in the order in which they were scheduled. Here that holds within a `Lane`: the steps of a task, or
+asyncio runs callbacks in the order in which they were scheduled. Here that holds within a `Lane`: the steps of a task or
 the events of one connection. Which lane is next is random, so that everything that may happen in another order on
 another machine does so under some seed. Time advances only when no lane has anything to do."""
 

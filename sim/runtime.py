@@ -33,7 +33,7 @@ class SimRuntime(Runtime):
         self._hanging = False
         self.monotonic = loop.time
         self.wall_ns = self._wall_ns
-        self.busy = self.cpu = self._work
+        self.busy, self.cpu = self._busy, self._cpu
         process.base.run(CURRENT.set, self)
 
     def _wall_ns(self) -> int:
@@ -50,10 +50,15 @@ class SimRuntime(Runtime):
         """Lets the watchdog's thread run although the process's loop does not."""
         self._hanging = hangs
 
-    def _work(self) -> float:
+    def _busy(self) -> float:
         """Returns a clock of work: each reading may find that little or much was done since."""
         self._used += self._rng.random() ** 8 * 0.02
         return self._loop.time() + self._used
+
+    def _cpu(self) -> float:
+        """Returns the same for CPU time, of which less is used: some of its limits are of a whole configuration."""
+        self._used += self._rng.random() ** 8 * 0.0005
+        return self._used
 
     async def in_thread(self, call: Callable[..., _T], *given: Any) -> _T:
         await asyncio.sleep(self._rng.random() * 0.002)

@@ -13,10 +13,10 @@ from sim.loop import LANE
 
 
 class Trace:
-    """Lines of text. `show` gets each at once."""
+    """Lines of text, in which `folder` has no name. `show` gets each at once."""
 
-    def __init__(self, now: Callable[[], float], show: Callable[[str], None] | None = None) -> None:
-        self._now, self._show = now, show
+    def __init__(self, now: Callable[[], float], folder: str, show: Callable[[str], None] | None = None) -> None:
+        self._now, self._folder, self._show = now, folder, show
         self._hash = hashlib.blake2b(digest_size=8)
         self.lines = 0
         self.on_log: Callable[[str, dict[str, Any]], None] = lambda event, facts: None
@@ -24,6 +24,7 @@ class Trace:
     def __call__(self, event: str, **facts: Any) -> None:
         """Records an event."""
         line = f"{self._now():12.6f} {event} " + " ".join(f"{key}={value!r}" for key, value in facts.items())
+        line = line.replace(self._folder, "")
         self._hash.update(line.encode())
         self.lines += 1
         if self._show is not None:

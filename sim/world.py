@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from sim.zookeeper import Ensemble
 
 USER, PASSWORD = "canal", "canal"
 _STOP_LIMIT = 60.0
+_RESTART = 2.0
+"""Seconds after which a service manager starts a daemon again."""
 
 
 class World:
@@ -41,7 +44,7 @@ class World:
         self._streams = dict[str, int]()
         self.loop = SimLoop(self.rng("order"))
         self.began = self.loop.time()
-        self.trace = Trace(self.loop.time, show)
+        self.trace = Trace(self.loop.time, str(folder), show)
         self.trace.take_logs()
         WORLD.set(self)
         self.loop.world.base.run(WORLD.set, self)
@@ -62,6 +65,7 @@ class World:
         self.active = dict[Fault, Callable[[], None]]()
         """The faults that last, and what ends them."""
         self.healed_at = self.began
+        self.stopping = False
         self.states, self.transitions, self.injected = Counter[str](), Counter[str](), Counter[str]()
         self._last = dict[tuple[str, str], str]()
         self.loop.on_error = self._on_error
@@ -127,6 +131,15 @@ class World:
             undo()
             self.healed_at = self.loop.time()
 
+    def start_again(self, daemon: SimDaemon) -> None:
+        """Starts a daemon that has ended by itself, as a service manager does."""
+
+        def start() -> None:
+            if not daemon.running and not self.stopping:
+                daemon.start()
+
+        self.loop.call_later(_RESTART, start, context=self.loop.world.context())
+
     def heal(self) -> None:
         """Ends all faults, and starts what does not run."""
         for fault in list(self.active):
@@ -142,6 +155,7 @@ class World:
 
     async def stop(self) -> None:
         """Stops all daemons in order."""
+        self.stopping = True
         for daemon in self.daemons.values():
             daemon.stop()
         began = self.loop.time()
@@ -154,8 +168,7 @@ class World:
         for daemon in self.daemons.values():
             if daemon.statuses[-1] != 0:
                 self.checker.violation(f"{daemon.name} stopped with status {daemon.statuses[-1]}")
-            assert daemon.last is not None
-            pending = [task for task in daemon.last.tasks if not task.done() and task is not daemon.task]
+            pending = [task for task in daemon.ended[-1].tasks if not task.done() and task is not daemon.task]
             left = [f"{task.get_name()}: {getattr(task.get_coro(), '__qualname__', '?')}" for task in pending]
             if left:
                 self.checker.violation(f"{daemon.name} left tasks: {left}")
@@ -197,9 +210,9 @@ class World:
         for name, daemon in self.daemons.items():
             for destination in self.plan.destinations:
                 state = "none"
-                if daemon.running and daemon.daemon is not None:
-                    if (handle := daemon.daemon.supervisor.handles.get(destination)) is not None:
-                        state = handle.status.state.value
+                running = daemon.daemon if daemon.running else None
+                if running is not None and (handle := running.supervisor.handles.get(destination)) is not None:
+                    state = handle.status.state.value
                 self.states[state] += 1
                 before = self._last.get((name, destination), state)
                 if before != state:
@@ -225,7 +238,5 @@ class World:
 
 
 async def _refusable(work: object) -> None:
-    try:
+    with suppress(HeadraceError):
         await work  # type: ignore[misc]
-    except HeadraceError:
-        pass
