@@ -73,7 +73,7 @@ class Checker:
             return
         for record in kafka.records(topic.name, 0, start=topic.taken):
             topic.taken = record.offset + 1
-            headers = dict(record.headers)
+            headers = {name: value or b"" for name, value in record.headers}
             topic.records.append(Record(0, record.offset, headers, record.value or b"", len(record.value or b"")))
             topic.ids[headers.get("headrace-id", b"").decode()] = None
         while topic.missing and topic.missing[0][1] in topic.ids:

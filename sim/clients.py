@@ -39,9 +39,6 @@ class Clients:
         """Runs transactions."""
         session: Session | None = None
         while not self.stop:
-            await asyncio.sleep(self._rng.expovariate(self._rate))
-            if self.stop:
-                break
             try:
                 if session is None or not session.alive:
                     session = self._world.mysql.session()
@@ -49,6 +46,7 @@ class Clients:
                 self._transaction(session)
             except (ServerDown, SqlError):
                 session = None
+            await asyncio.sleep(self._rng.expovariate(self._rate))
 
     def _transaction(self, session: Session) -> None:
         rng = self._rng

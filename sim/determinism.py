@@ -10,7 +10,7 @@ import aiokafka.cluster
 from aiokafka.structs import BrokerMetadata
 
 
-class _Broker(BrokerMetadata):
+class _Broker(BrokerMetadata):  # type: ignore[misc]
     """A broker whose place in a set does not depend on the address of None, by which Python 3.11 hashes it."""
 
     def __hash__(self) -> int:

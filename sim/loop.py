@@ -1,7 +1,7 @@
 """The event loop of the simulator: virtual time, and an order of steps that a seed decides.
 
-asyncio runs callbacks in the order in which they were scheduled. Here that holds within a `Lane`: the steps of a task or
-the events of one connection. Which lane is next is random, so that everything that may happen in another order on
+asyncio runs callbacks in the order in which they were scheduled. Here that holds within a `Lane`: the steps of a
+task, or the events of a connection. Which is next is random, so that everything that may happen in another order on
 another machine does so under some seed. Time advances only when no lane has anything to do."""
 
 from __future__ import annotations
@@ -132,10 +132,13 @@ class _Future(asyncio.Future[_T]):
         return self.number
 
 
+# What asyncio asks of a loop is typed more narrowly than it is written here.
+_Base: Any = asyncio.AbstractEventLoop
+
 LANE: ContextVar[Lane] = ContextVar("lane")
 
 
-class SimLoop(asyncio.AbstractEventLoop):
+class SimLoop(_Base):  # type: ignore[misc]
     """An event loop in virtual time. `rng` decides the order of lanes."""
 
     def __init__(self, rng: random.Random, start: float = 1000.0) -> None:

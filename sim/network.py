@@ -11,6 +11,7 @@ import random
 import socket
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from typing import Any, cast
 
 from sim.loop import LANE, Process, SimLoop
@@ -75,17 +76,13 @@ class Network:
             server.lose(_reset())
         return len(found)
 
-    def wire(self, source: str, target: str) -> Wire:
-        """Returns a new way from one host to another, on which everything arrives in order."""
-        return Wire(self, source, target)
-
-    def send(self, source: str, target: str, deliver: Callable[[], None]) -> None:
-        """Calls `deliver` after the time of a way, in no order with anything else."""
-        Wire(self, source, target).send(deliver)
+    def send(self, source: str, target: str, deliver: Callable[[], None], context: Context) -> None:
+        """Calls `deliver` in a context of the target after the time of a way, in no order with anything else."""
+        Wire(self, source, target, context).send(deliver)
 
     async def _connect(self, factory: Callable[[], Any], host: str, port: int, **more: Any) -> tuple[Any, Any]:
         ours = LANE.get().process
-        done = self.loop.create_future()
+        done, waiting = self.loop.create_future(), ours.context()
 
         def refuse(number: int) -> None:
             if not done.done():
@@ -94,17 +91,19 @@ class Network:
         def arrive() -> None:
             process, serve = self._listeners.get((host, port), (None, None))
             if process is None or serve is None or not process.alive:
-                self.send(host, ours.name, lambda: refuse(errno.ECONNREFUSED))
+                self.send(host, ours.name, lambda: refuse(errno.ECONNREFUSED), waiting)
                 return
             self._clients += 1
             there = End(self, process, host, port, ours.name, 30_000 + self._clients)
             here = End(self, ours, ours.name, 30_000 + self._clients, host, port)
-            here.peer, there.peer = there, here
+            here.join(there)
+            there.join(here)
             self.connections.append((here, there))
             there.begin(serve())
-            self.send(host, ours.name, lambda: None if done.done() else done.set_result(here))
+            self.send(host, ours.name, lambda: None if done.done() else done.set_result(here), waiting)
 
-        self.send(ours.name, host, arrive)
+        listener = self._listeners.get((host, port))
+        self.send(ours.name, host, arrive, (listener[0] if listener is not None else self.loop.world).context())
         try:
             async with asyncio.timeout(_CONNECT_LIMIT):
                 end = cast(End, await done)
@@ -121,34 +120,37 @@ class Network:
 
 class Wire:
     """A way from one host to another. What is sent on it arrives in order, each after some time, and while the pair of
-    hosts is blocked not at all."""
+    hosts is blocked not at all. It arrives as a step of the receiver, whose `context` it is."""
 
     __slots__ = ("_context", "_held", "_last", "_network", "_pair")
 
-    def __init__(self, network: Network, source: str, target: str) -> None:
-        self._network, self._pair = network, (source, target)
-        self._context = network.loop.world.context()
+    def __init__(self, network: Network, source: str, target: str, context: Context) -> None:
+        self._network, self._pair, self._context = network, (source, target), context
         self._last = 0.0
-        self._held = deque[Callable[[], None]]()
+        self._held = deque[tuple[Callable[..., None], Any]]()
 
-    def send(self, deliver: Callable[[], None]) -> None:
+    def send(self, deliver: Callable[..., None], *given: Any) -> None:
         """Calls `deliver` at the other end."""
         network = self._network
-        delay = network.rng.random() * network.delays.get(self._pair, network.delay)
+        delay = network.rng.random() * (network.delays.get(self._pair) or network.delay)
         self._last = max(self._last, network.loop.time() + delay)
-        network.loop.call_at(self._last, self._arrive, deliver, context=self._context)
+        network.loop.call_at(self._last, self._arrive, deliver, *given, context=self._context)
 
-    def _arrive(self, deliver: Callable[[], None]) -> None:
+    def _arrive(self, deliver: Callable[..., None], *given: Any) -> None:
         if self._held or self._network.blocked(*self._pair):
             if not self._held:
-                self._network.when_unblocked(self._pair, self._release)
-            self._held.append(deliver)
+                self._network.when_unblocked(self._pair, self._unblocked)
+            self._held.append((deliver, given))
         else:
-            deliver()
+            deliver(*given)
+
+    def _unblocked(self) -> None:
+        self._network.loop.call_soon(self._release, context=self._context)
 
     def _release(self) -> None:
-        while self._held:
-            self._held.popleft()()
+        held, self._held = self._held, deque()
+        for deliver, given in held:
+            deliver(*given)
 
 
 class End(asyncio.Transport):
@@ -160,7 +162,7 @@ class End(asyncio.Transport):
         self.peer: End = self
         self._context = process.context()
         self._protocol: Any = None
-        self._wire = network.wire(host, peer)
+        self._wire: Wire
         self._arrived = deque[bytes]()
         self._reading, self._delivering = True, False
         self._under_way = 0
@@ -172,6 +174,11 @@ class End(asyncio.Transport):
         """`_ends`: the other end writes no more."""
         self._eof_sent = False
         process.on_end.append(self._process_ended)
+
+    def join(self, peer: End) -> None:
+        """Sets the other end."""
+        self.peer = peer
+        self._wire = Wire(self._network, self.host, peer.host, peer._context)
 
     def begin(self, protocol: Any, *, at_once: bool = False) -> None:
         """Gives this end its protocol."""
@@ -190,7 +197,10 @@ class End(asyncio.Transport):
         piece = bytes(data)
         self._under_way += len(piece)
         peer = self.peer
-        self._wire.send(lambda: peer._arrive(piece))
+        if not peer.process.alive:
+            self._soon(self.lose, _reset())
+            return
+        self._wire.send(peer._arrive, piece)
         if not self._waits and self._under_way > self._high:
             self._waits = True
             self._protocol.pause_writing()
@@ -247,10 +257,11 @@ class End(asyncio.Transport):
 
     def _arrive(self, piece: bytes) -> None:
         if self._lost:
-            self.peer._reset_by(self)
+            self._wire.send(self.peer.lose, _reset())
             return
         self._arrived.append(piece)
-        self._deliver_soon()
+        if not self._delivering and self._protocol is not None:
+            self._deliver()
 
     def _arrive_end(self) -> None:
         self._ends = True
@@ -281,7 +292,7 @@ class End(asyncio.Transport):
             view = memoryview(piece)
             while view:
                 buffer = protocol.get_buffer(len(view))
-                size = min(len(buffer), len(view))
+                size = min(memoryview(buffer).nbytes, len(view))
                 buffer[:size] = view[:size]  # type: ignore[index]
                 view = view[size:]
                 protocol.buffer_updated(size)
@@ -312,12 +323,9 @@ class End(asyncio.Transport):
             self._closing = True
             self._finish(error)
 
-    def _reset_by(self, peer: End) -> None:
-        peer._wire.send(lambda: self.lose(_reset()))
-
     def _send_reset(self) -> None:
         peer = self.peer
-        self._wire.send(lambda: peer.lose(_reset()))
+        self._wire.send(peer.lose, _reset())
 
     def _finish(self, error: Exception | None) -> None:
         if self._lost:

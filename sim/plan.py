@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 HEAL_AT = 0.75
@@ -47,6 +47,10 @@ class Plan:
     """Transactions a second."""
     delay: float = 0.001
     """Maximum seconds of a way through the network."""
+
+    def with_faults(self, faults: list[Fault]) -> Plan:
+        """Returns the same with other faults."""
+        return replace(self, faults=faults)
 
 
 def make(seed: int, seconds: float) -> Plan:

@@ -34,12 +34,23 @@ class Result:
     virtual: float = 0.0
     real: float = 0.0
     steps: int = 0
-    committed: int = 0
     published: int = 0
     settled_after: float = 0.0
     states: Counter[str] = field(default_factory=Counter)
     transitions: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
+    seeds: int = 0
+
+    def add(self, other: Result) -> None:
+        """Adds the figures of another one."""
+        self.seeds += 1
+        self.virtual += other.virtual
+        self.steps += other.steps
+        self.published += other.published
+        self.settled_after = max(self.settled_after, other.settled_after)
+        self.states.update(other.states)
+        self.transitions.update(other.transitions)
+        self.faults.update(other.faults)
 
 
 def simulate(plan: Plan, show: Callable[[str], None] | None = None) -> Result:
@@ -107,7 +118,6 @@ async def _all(world: World, result: Result) -> None:
     await world.stop()
     world.checker.look()
     found = world.checker.finish()
-    result.committed = sum(one.committed for one in found.values())
     result.published = sum(one.messages for one in found.values())
 
 

@@ -155,9 +155,9 @@ class TopicChecker:
         for (table, key), (_, row) in self._by_pos.items():
             if row is not None:
                 replayed.setdefault(table, {})[key] = row
-        for name, table in tables.items():
-            self._compare(name, table, self._ordered.get(name, {}), "in order")
-            self._compare(name, table, replayed.get(name, {}), "by _pos")
+        for name, real in tables.items():
+            self._compare(name, real, self._ordered.get(name, {}), "in order")
+            self._compare(name, real, replayed.get(name, {}), "by _pos")
         return found
 
     # -- one record -----------------------------------------------------------------------------------------------

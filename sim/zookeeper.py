@@ -8,6 +8,7 @@ all sessions; an ephemeral node ends with its session."""
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -63,11 +64,19 @@ class Server:
         self.process = Process(ensemble.loop, name)
         self.nodes = dict[str, Stored]()
         self.applied = 0
+        self.due = deque[tuple[float, int]]()
+        """When transactions arrive that it has not applied: their numbers."""
         self.watches = dict[str, list[Callable[[], None]]]()
         self.touched = dict[int, None]()
         """Sessions of which it heard since its last report to the leader."""
         self.heard_leader = ensemble.loop.time()
         self.clients = list[SimKazoo]()
+
+    def catch_up(self) -> None:
+        """Applies what has arrived by now. Called before each read, because nobody else sees when that is done."""
+        now = self.ensemble.loop.time()
+        while self.due and self.due[0][0] <= now:
+            self.apply_to(self.due.popleft()[1])
 
     @property
     def serves(self) -> bool:
@@ -103,7 +112,7 @@ class Server:
         clients, self.clients = self.clients, []
         self.watches.clear()
         for client in clients:
-            self.ensemble.network.send(self.name, client.process.name, client.dropper())
+            self.ensemble.network.send(self.name, client.process.name, client.dropper(), client.context)
 
 
 class Ensemble:
@@ -194,14 +203,12 @@ class Ensemble:
         assert leader is not None
         leader.apply_to(number)
         for server in self.servers.values():
-            if server is not leader:
-                delay = self.rng.random() * self.lag
-                self.loop.call_later(delay, self._follow, server, number, context=server.process.context())
+            if server is not leader and self.reaches(leader, server):
+                due = self.loop.time() + self.rng.random() * self.lag
+                server.due.append((due, number))
+                if any(path in server.watches for path, _ in changes):
+                    self.loop.call_at(due, server.catch_up, context=server.process.context())
         return number
-
-    def _follow(self, server: Server, number: int) -> None:
-        if self.leader is not None and self.reaches(self.leader, server):
-            server.apply_to(max(number, len(self.log)))
 
     def execute(self, session: Session, operations: Sequence[Op]) -> list[Any]:
         """Executes a multi at the leader. Returns kazoo's results: of each operation, or errors for all."""
@@ -316,7 +323,7 @@ class SimKazoo:
     def __init__(self, ensemble: Ensemble, timeout: float, on_state: Callable[[str], None]) -> None:
         self._ensemble, self._timeout, self._on_state = ensemble, timeout, on_state
         self.process = LANE.get().process
-        self._context = self.process.context()
+        self.context = self.process.context()
         self._rng = random.Random(ensemble.rng.getrandbits(64))
         self._session: Session | None = None
         self._server: Server | None = None
@@ -325,8 +332,6 @@ class SimKazoo:
         self._answered = 0.0
         self._epoch = 0
         """Counts connections: what belongs to a former one is dropped."""
-        self._served = self._context
-        """Runs its requests at the server, in order."""
         self._there: Wire | None = None
         self._back: Wire | None = None
         """Of the present connection."""
@@ -353,8 +358,12 @@ class SimKazoo:
         self._closed = True
         server, session = self._server, self._session
         if server is not None and session is not None:
-            self._ask(server, lambda: self._ensemble.leader and self._ensemble.end_session(session))
+            self._ask(server, lambda: self._leave(session))
         self._drop(report=False)
+
+    def _leave(self, session: Session) -> None:
+        if self._ensemble.leader is not None and not session.over:
+            self._ensemble.end_session(session)
 
     def close(self) -> None:
         """Does nothing more."""
@@ -362,7 +371,7 @@ class SimKazoo:
     # -- the connection -------------------------------------------------------------------------------------------
 
     def _later(self, delay: float, call: Callable[..., None], *given: Any) -> None:
-        self._ensemble.loop.call_later(delay, call, *given, context=self._context)
+        self._ensemble.loop.call_later(delay, call, *given, context=self.context)
 
     def _connect(self) -> None:
         if self._closed or self._server is not None:
@@ -371,8 +380,8 @@ class SimKazoo:
         server = servers[int(self._rng.random() * len(servers))]
         self._epoch += 1
         network, ours = self._ensemble.network, self.process.name
-        self._there, self._back = network.wire(ours, server.name), network.wire(server.name, ours)
-        self._served = server.process.context()
+        self._there = Wire(network, ours, server.name, server.process.context())
+        self._back = Wire(network, server.name, ours, self.context)
         epoch = self._epoch
         self._ask(server, lambda: self._welcome(server, epoch))
         self._later(min(self._timeout / 3, 2.0), self._give_up, epoch)
@@ -467,22 +476,13 @@ class SimKazoo:
 
     def _ask(self, server: Server, serve: Callable[[], Any]) -> None:
         """Runs `serve` at the server, after a way, in order."""
-        context = self._served
-
-        def arrive() -> None:
-            self._ensemble.loop.call_soon(serve, context=context)
-
         assert self._there is not None
-        self._there.send(arrive)
+        self._there.send(serve)
 
     def _answer(self, server: Server, take: Callable[[], Any]) -> None:
         """Runs `take` at the client, after the way back, in order."""
-
-        def arrive() -> None:
-            self._ensemble.loop.call_soon(take, context=self._context)
-
         assert self._back is not None
-        self._back.send(arrive)
+        self._back.send(take)
 
     def _request(self, serve: Callable[[Server, Callable[..., None]], None]) -> _Result:
         """Sends a request. `serve` runs at the server, with what gives the answer."""
@@ -502,6 +502,7 @@ class SimKazoo:
 
         def run() -> None:
             if server.serves and self in server.clients:
+                server.catch_up()
                 serve(server, answer)
 
         self._ask(server, run)
@@ -561,7 +562,11 @@ class SimKazoo:
         """Answers once the server has applied what the leader had committed."""
 
         def serve(server: Server, answer: Callable[..., None]) -> None:
-            self._at_leader(server, lambda: (server.apply_to(len(self._ensemble.log)), answer(value=path)))
+            def caught_up() -> None:
+                server.apply_to(len(self._ensemble.log))
+                answer(value=path)
+
+            self._at_leader(server, caught_up)
 
         return self._request(serve)
 
@@ -596,7 +601,7 @@ class SimKazoo:
         if server is leader:
             arrive()
         else:
-            ensemble.network.send(server.name, leader.name, arrive)
+            ensemble.network.send(server.name, leader.name, arrive, leader.process.context())
 
     def create_async(self, path: str, data: bytes) -> _Result:
         """Creates one node."""
