@@ -202,7 +202,7 @@ class Broker:
                     if self.cluster.brokers[other].replicates:
                         partition.catch_up(other)
             else:
-                partition.fail_waiting(codes.NOT_LEADER_OR_FOLLOWER, NEVER - 1)
+                partition.fail_waiting(codes.NOT_LEADER_OR_FOLLOWER, NEVER - 1, NEVER)
                 partition.wake()
         self._joined = False
         self._rejoin()

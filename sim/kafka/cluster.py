@@ -21,7 +21,7 @@ from uuid import UUID
 from sim.kafka import codes
 from sim.kafka.broker import Broker
 from sim.kafka.faults import Faults
-from sim.kafka.partition import NOBODY, Partition
+from sim.kafka.partition import NEVER, NOBODY, Partition
 from sim.kafka.records import Record
 from sim.kafka.settings import ClusterSettings, topic_defaults
 from sim.kafka.transactions import STATE_TOPIC, Coordinators
@@ -166,7 +166,7 @@ class Cluster:
         topic.deleted = True
         self.deleted.append(topic)
         for partition in topic.partitions:
-            partition.fail_waiting(codes.UNKNOWN_TOPIC_OR_PARTITION)
+            partition.fail_waiting(codes.UNKNOWN_TOPIC_OR_PARTITION, most=NEVER)
             partition.wake()
         self.coordinators.resume()
 

@@ -38,8 +38,9 @@ class Partition:
         """The end of the log of each replica that does not fetch now; all others have the whole log."""
         self.readers: dict[Reader, None] = {}
         self._cluster = cluster
-        self._waiting: list[tuple[int, Callable[[int], None]]] = []
-        """What waits until all in-sync replicas have the records before an offset; called with an error code."""
+        self._waiting: list[tuple[int, Callable[[int], None], bool]] = []
+        """What waits until all in-sync replicas have the records before an offset; called with an error code. And
+        whether it is a client at the leader."""
 
     def append(self, batch: Batch) -> None:
         """Stores a batch on the leader, and on the replicas that follow."""
@@ -57,7 +58,7 @@ class Partition:
         if not self.log.advance(end):
             return
         if self._waiting:
-            ready = [done for offset, done in self._waiting if offset <= end]
+            ready = [one[1] for one in self._waiting if one[0] <= end]
             self._waiting = [one for one in self._waiting if one[0] > end]
             for done in ready:
                 done(self._after_append())
@@ -72,12 +73,13 @@ class Partition:
             for reader in list(self.readers):
                 reader.look()
 
-    def when_replicated(self, offset: int, done: Callable[[int], None]) -> None:
-        """Calls back once all in-sync replicas have the records before an offset, or with an error code."""
+    def when_replicated(self, offset: int, done: Callable[[int], None], *, client: bool = False) -> None:
+        """Calls back once all in-sync replicas have the records before an offset, or with an error code. `client`: for
+        a client, which hears nothing of an election while its broker is cut off."""
         if self.log.high_watermark >= offset:
             done(self._after_append())
         else:
-            self._waiting.append((offset, done))
+            self._waiting.append((offset, done, client))
 
     def give_up(self, done: Callable[[int], None]) -> bool:
         """Removes a callback; returns whether it still waited."""
@@ -85,13 +87,12 @@ class Partition:
         self._waiting = [one for one in self._waiting if one[1] is not done]
         return len(self._waiting) < count
 
-    def fail_waiting(self, code: int, beyond: int = -1) -> None:
-        """Calls back with an error code everyone who waits for offsets after `beyond`."""
-        waiting = self._waiting
-        self._waiting = [one for one in waiting if one[0] <= beyond]
-        for offset, done in waiting:
-            if offset > beyond:
-                done(code)
+    def fail_waiting(self, code: int, beyond: int = -1, most: int = NEVER - 1) -> None:
+        """Calls back with an error code everyone who waits for offsets after `beyond`, up to `most`."""
+        failed = [one[1] for one in self._waiting if beyond < one[0] <= most]
+        self._waiting = [one for one in self._waiting if not beyond < one[0] <= most]
+        for done in failed:
+            done(code)
 
     # -- replicas and elections ---------------------------------------------------------------------------------------
 
@@ -149,6 +150,8 @@ class Partition:
                 self.isr.append(broker)
             self.lose(self.log.end - self.behind.pop(broker, self.log.end), records=False)
             self.settled_at = self._cluster.time() + (self._cluster.settings.settle_time if former != NOBODY else 0.0)
+        if former != NOBODY and self._cluster.brokers[former].views is not None:
+            self._waiting = [(NEVER if one[2] else one[0], *one[1:]) for one in self._waiting]
         self.fail_waiting(codes.NOT_LEADER_OR_FOLLOWER)
         if broker != NOBODY:
             for other in self.replicas:

@@ -55,7 +55,7 @@ class _Produce:
         confirmation = _Confirmation(self, answer)
         self._missing += 1
         self._late.append((partition, confirmation))
-        partition.when_replicated(end, confirmation)
+        partition.when_replicated(end, confirmation, client=True)
 
     def confirmed(self, answer: list[int], code: int) -> None:
         """Takes the replicas' confirmation of one partition, or why there is none."""

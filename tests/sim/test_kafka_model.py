@@ -306,7 +306,10 @@ async def test_a_broker_that_is_cut_off_reads_old_data_and_confirms_nothing() ->
         async with raw(leader_of(cluster)) as stale:
             await stale.produce("shop", batch(b"1"))
             cluster.brokers[old].isolate()
+            unheard = asyncio.create_task(stale.produce("shop", batch(b"lost"), wait=300))
             await becomes(lambda: partition.leader != old)
+            assert not unheard.done(), "the old leader has not heard of the new one"
+            assert (await unheard)[0] == codes.REQUEST_TIMED_OUT
             async with raw(leader_of(cluster)) as present:
                 assert await present.produce("shop", batch(b"2")) == (0, 1)
                 assert await stale.values("shop") == [(0, b"1")]
