@@ -162,3 +162,42 @@ async def test_a_server_that_lost_what_its_replica_has_can_follow_it() -> None:
     replica.session().insert("shop.t", (2, "b", 0))
     await until(lambda: server.engine.executed == replica.engine.executed)
     assert truth(server.history) == truth(replica.history)
+
+
+async def test_a_server_that_got_another_uuid_goes_on_under_it() -> None:
+    server = model()
+    client = shop(server, T)
+    client.insert("t", (1, "a", 0))
+    async with serving(server) as port:
+        async with reading(source_of(port)) as read:
+            await read.to_end(server)
+            position = read.stream.position()
+        old, new = server.uuid, "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+        server.restart(uuid=new)
+        server.session().insert("shop.t", (2, "b", 0))
+        assert str(server.engine.executed) == ",\n".join(sorted([f"{new}:1", f"{old}:1-3"]))
+        async with reading(source_of(port), position) as read:
+            assert await read.to_end(server) == truth(server.history)[1:]
+
+
+async def test_a_binlog_that_a_dump_reads_is_not_purged() -> None:
+    server = model()
+    client = shop(server, T)
+    server.rotate()
+    async with serving(server) as port:
+        async with reading(source_of(port, start="binlog.000002:4")) as read:
+            await read.to_end(server)
+            for number in range(4):
+                client.insert("t", (number, "a", 0))
+            await read.to_end(server)
+            (connection,) = [one for one in server.connections if one.dump is not None]
+            connection.pause_writing()
+            server.rotate()
+            server.rotate()
+            server.purge_to("binlog.000004")
+            assert server.engine.binlog.names == ["binlog.000002", "binlog.000003", "binlog.000004"]
+            connection.resume_writing()
+            await read.to_end(server)
+            server.purge_to("binlog.000004")
+        assert server.engine.binlog.names == ["binlog.000004"]
+        assert str(server.engine.purged) == f"{server.uuid}:1-6"
