@@ -58,7 +58,7 @@ class Connection(asyncio.Protocol):
         self.host = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) and len(peer) > 1 else "localhost"
         server.connections.append(self)
         if server.refuse is not None:
-            self._send(wire.error(server.refuse))
+            self._send(wire.error(server.refuse, early=True))
             self.close()
             return
         self.thread = server.next_thread()

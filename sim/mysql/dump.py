@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sim.mysql import events, wire
-from sim.mysql.binlog import BinlogFile
+from sim.mysql.binlog import MAGIC, BinlogFile
 from sim.mysql.errors import SqlError
 from sim.mysql.gtids import Gtids
 
@@ -55,6 +55,8 @@ class Dump:
         self.paused = self.closed = False
         self._at = 0
         """The number of the next event."""
+        self._read = 0
+        """Where the last event ends that was read from the file."""
         self._sequence = 1
         self._first = ("", 4)
         self._skipping = False
@@ -115,6 +117,7 @@ class Dump:
         description = events.changed(file.events[0], flags=0)
         if offset > 4:
             description = events.changed(description, end=0, created=0)
+        self._read = MAGIC + len(description)
         self._send([rotate, description])
 
     # -- events -------------------------------------------------------------------------------------------------------
@@ -152,6 +155,8 @@ class Dump:
                 continue
             found.append(event)
             size += len(event)
+        if at > self._at:
+            self._read = file.offsets[at] if at < end else file.size
         self._at = at
         if at == end and self._skipping and self._skipped_end:
             found.append(self._heartbeat(file, self._skipped_end))
@@ -239,10 +244,9 @@ class Dump:
 
     def _with_positions(self, what: str, file: BinlogFile, position: int) -> str:
         first, at = self._first
-        read = file.offsets[self._at - 1] + len(file.events[self._at - 1]) if self._at else 4
         return (
-            f"{what}; the first event '{first}' at {at}, the last event read from './{file.name}' at {read}, the last "
-            f"byte read from './{file.name}' at {position}."
+            f"{what}; the first event '{first}' at {at}, the last event read from './{file.name}' at {self._read}, the "
+            f"last byte read from './{file.name}' at {position}."
         )
 
     def _fail_inside(self, file: BinlogFile, offset: int) -> None:
@@ -258,7 +262,6 @@ class Dump:
             what = "log event entry exceeded max_allowed_packet; Increase max_allowed_packet on source"
         else:
             what, end = "event read from binlog did not pass crc check", offset + size
-        self._at = 1
         self.fail(self._with_positions(what, file, end))
 
     def end(self) -> None:

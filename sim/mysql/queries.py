@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sim.mysql.engine import View
@@ -162,9 +162,7 @@ def select(session: Session, statement: Select) -> Result:
 
 def _select(session: Session, statement: Select) -> Result:
     if statement.table is None:
-        scope = Scope(session, {})
-        compiled = [(item, compile_expression(item.expression, scope)) for item in statement.items]
-        return Result([_column(session, item, one) for item, one in compiled], [[one.value for _, one in compiled]])
+        return _select_values(session, statement)
     schema, name = statement.table[0] or session.schema, statement.table[1]
     if schema.lower() in ("information_schema", "performance_schema"):
         names, rows = session.virtual(schema.lower(), name.lower())
@@ -190,6 +188,17 @@ def _select(session: Session, statement: Select) -> Result:
     if statement.where is not None:
         _where(statement.where, scope)  # names are checked also if no row is read
     return _shaped(session, statement, scope, [column.name for column in definition.columns], found)
+
+
+def _select_values(session: Session, statement: Select) -> Result:
+    scope = Scope(session, {})
+    compiled = [compile_expression(item.expression, scope) for item in statement.items]
+    form = (*(one.kind for one in compiled), *(one.decimals for one in compiled), session.raw_results)
+    columns = session.server.columns.get((statement.items, form))
+    if columns is None:
+        columns = [_column(session, item, one) for item, one in zip(statement.items, compiled, strict=True)]
+        session.server.columns[statement.items, form] = columns
+    return Result(columns, [[one.value for one in compiled]])
 
 
 def _of_virtual(statement: Select, scope: Scope, rows: Sequence[Row]) -> Iterator[Row]:
@@ -341,6 +350,51 @@ def update(session: Session, statement: Update, transaction: Transaction) -> Res
     view = _own_view(transaction, table)
     found = list(matching(view, statement.where, statement.order, statement.limit, session))
     return Result(affected=sum(_change(transaction, table, old, assignments) for old in found))
+
+
+@dataclass(slots=True)
+class PointUpdate:
+    """A template of an UPDATE of one row, compiled. `params` has the literals of the present run; `key` are, for each
+    part of the key, the number of its literal and its type."""
+
+    params: list[Any]
+    assignments: Assignments
+    test: Callable[[Row], Any]
+    key: list[tuple[int, Type]]
+
+
+def _point_plan(session: Session, statement: Update, definition: Definition) -> PointUpdate | None:
+    """Returns the plan of a template; None if its condition does not name one row by its key."""
+    given = {
+        definition.numbers.get(part[2][1].lower()): part[3][1]
+        for part in conditions(statement.where)
+        if part[:2] == ("op", "=") and part[2][0] == "column" and part[3][0] == "param"
+    }
+    if not definition.primary or statement.where is None or any(one not in given for one in definition.primary):
+        return None
+    params: list[Any] = []
+    scope = replace(_scope(definition, session), params=params)
+    key = [(given[number], definition.columns[number].type) for number in definition.primary]
+    return PointUpdate(params, _assignments(statement.values, scope), _where(statement.where, scope), key)
+
+
+def point_update(session: Session, statement: Update, literals: list[Any], transaction: Transaction) -> Result | None:
+    """Runs a template of an UPDATE; None if it is no update of one row, and nothing was done."""
+    schema, name = statement.table[0] or session.schema, statement.table[1]
+    table = session.table(schema, name, "UPDATE")
+    definition = table.definition
+    if definition not in statement.plans:
+        statement.plans.clear()
+        statement.plans[definition] = _point_plan(session, statement, definition)
+    plan: PointUpdate | None = statement.plans[definition]
+    if plan is None:
+        return None
+    plan.params[:] = literals
+    key = tuple(kind.order(kind.take(literals[at])) for at, kind in plan.key)
+    row = transaction.get(table, key)
+    if row is None or not plan.test(row):
+        return Result()
+    return Result(affected=_change(transaction, table, (key, row), plan.assignments))
 
 
 def delete(session: Session, statement: Delete, transaction: Transaction) -> Result:

@@ -75,8 +75,8 @@ class Following:
         one, lag = self._next(), self.lag()
         if one is None or lag is None:
             return
-        wait = one.commit_us / 1e6 + lag - self.server.now() / 1e6
-        self._due = asyncio.get_running_loop().call_later(max(0.0, wait), self._on_due)
+        wait = lag - (self.source.now() - one.commit_us) / 1e6
+        self._due = asyncio.get_running_loop().call_later(min(max(0.0, wait), lag), self._on_due)
 
     def _on_due(self) -> None:
         self._due = None

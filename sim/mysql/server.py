@@ -17,10 +17,12 @@ from sim.mysql.errors import ServerDown, SqlError, denied
 from sim.mysql.gtids import Gtids, uuid_text
 from sim.mysql.history import Committed, Kind
 from sim.mysql.replication import Following, rebuilt
+from sim.mysql.result import Column
 from sim.mysql.schema import Catalog
 from sim.mysql.session import Session
 from sim.mysql.sql.parser import parse
-from sim.mysql.sql.tree import Statement
+from sim.mysql.sql.templates import parse_template, split
+from sim.mysql.sql.tree import Statement, Update
 
 _CACHED = 4096
 """Statements whose syntax trees are kept."""
@@ -79,6 +81,9 @@ class Server:
         self._registered: dict[int, tuple[str, int, str, int]] = {}
         self._threads = 7
         self._parsed: dict[str, Statement | None] = {}
+        self._templates: dict[str, Update | None] = {}
+        self.columns: dict[Any, list[Column]] = {}
+        """Columns of SELECTs without a table, by what makes them."""
         self._floor = 0
         """How many transactions a crash can't lose."""
         number = sum(int(part) * 100 ** (2 - at) for at, part in enumerate(version.split("-")[0].split(".")))
@@ -123,8 +128,22 @@ class Server:
             return self._parsed[sql]
         if len(self._parsed) >= _CACHED:
             self._parsed.clear()
+            self.columns.clear()
         made = self._parsed[sql] = parse(sql)
         return made
+
+    def template(self, sql: str) -> tuple[Update, list[Any]] | None:
+        """Returns an UPDATE without its literals, and these; None for another statement. Raises SqlError."""
+        parts = split(sql)
+        if parts is None:
+            return None
+        text, literals = parts
+        if text not in self._templates:
+            if len(self._templates) >= _CACHED:
+                self._templates.clear()
+            self._templates[text] = parse_template(text)
+        made = self._templates[text]
+        return None if made is None else (made, literals)
 
     def _on_commit(self, one: Committed) -> None:
         for follower in self._followers:

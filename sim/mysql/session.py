@@ -144,8 +144,7 @@ class Session:
         try:
             if sql in shows.FIXED:
                 return shows.fixed(self, sql)
-            statement = self.server.parsed(sql)
-            result = self._run_ddl(sql) if statement is None else self._run(statement, sql)
+            result = self._run_template(sql) or self._run_any(sql)
         except SqlError as error:
             self.row_count = -1
             if error.errno in (1064, 1109, 1193, 1305):
@@ -157,6 +156,17 @@ class Session:
     def query(self, sql: str) -> list[dict[str, Any]]:
         """Returns the rows of a statement by the names of columns."""
         return self.execute(sql).dicts()
+
+    def _run_any(self, sql: str) -> Result:
+        statement = self.server.parsed(sql)
+        return self._run_ddl(sql) if statement is None else self._run(statement, sql)
+
+    def _run_template(self, sql: str) -> Result | None:
+        template = self.server.template(sql)
+        if template is None:
+            return None
+        with self._changing(sql) as transaction:
+            return queries.point_update(self, *template, transaction)
 
     def _run(self, statement: Any, sql: str) -> Result:
         if isinstance(statement, Select):

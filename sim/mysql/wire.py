@@ -56,9 +56,11 @@ def ok(affected: int = 0, insert_id: int = 0, status: int = AUTOCOMMIT, warnings
     return b"\0" + number(affected) + number(insert_id) + struct.pack("<HH", status, warnings)
 
 
-def error(refusal: SqlError) -> bytes:
-    """Returns an ERR packet; the server cuts its text at 511 bytes."""
-    return b"\xff" + struct.pack("<H", refusal.errno) + b"#" + refusal.state.encode() + refusal.text.encode()[:511]
+def error(refusal: SqlError, *, early: bool = False) -> bytes:
+    """Returns an ERR packet; the server cuts its text at 511 bytes. `early`: it comes instead of the greeting, before
+    the client's capabilities are known, and has no SQLSTATE."""
+    state = b"" if early else b"#" + refusal.state.encode()
+    return b"\xff" + struct.pack("<H", refusal.errno) + state + refusal.text.encode()[:511]
 
 
 def eof(status: int = AUTOCOMMIT) -> bytes:

@@ -9,13 +9,17 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pymysql
+
 from headrace.model import Operation, Position, RowsChange, SchemaChange
 from headrace.mysql.source import MysqlSource
+from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.ports.source import ChangeStream, Heartbeat, LogPosition, OpenSource, Receiver
 from headrace.settings.daemon import DaemonSettings
 from sim.mysql.accounts import Account
 from sim.mysql.history import Committed
 from sim.mysql.server import Server
+from sim.mysql.session import Session
 from tests.configured import destination_of
 
 Seen = tuple[str, str, str, tuple[Any, ...] | None, tuple[Any, ...] | None]
@@ -135,3 +139,38 @@ async def until(reached: Callable[[], bool], pause: float = 0.002) -> None:
     async with asyncio.timeout(60):
         while not reached():  # noqa: ASYNC110
             await asyncio.sleep(pause)
+
+
+T = "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(100), n INT NOT NULL DEFAULT 0)"
+
+
+def shop(server: Server, *statements: str) -> Session:
+    """A client with a database, after some statements."""
+    client = server.session()
+    client.ddl("CREATE DATABASE shop")
+    client.use("shop")
+    for statement in statements:
+        client.execute(statement)
+    return client
+
+
+async def dump(port: int, file: str = "", offset: int = 4, *, gtids: bytes | None = None, server_id: int = 99) -> bytes:
+    """What a dump gives up to its error or its end, without any check by the daemon."""
+    connection = await SourceConnection.open(address_of(source_of(port).settings))
+    await connection.load_variables()
+    await connection.register(server_id, 1.0)
+    stream = await connection.dump(server_id, file=file, offset=offset, gtids=gtids, buffer=1 << 20)
+    data, at = b"", 0
+    try:
+        while True:
+            data = await stream.read(data, len(data) + 1, 5)
+            while len(data) >= at + 4 and len(data) >= at + 4 + int.from_bytes(data[at : at + 3], "little"):
+                payload = data[at + 4 : at + 4 + int.from_bytes(data[at : at + 3], "little")]
+                if payload[0] == 0xFF:
+                    pymysql.err.raise_mysql_exception(payload)
+                if payload[0] == 0xFE or payload[5] == 27:
+                    return data[:at]
+                at += 4 + len(payload)
+    finally:
+        await stream.close()
+        await connection.close()

@@ -19,9 +19,9 @@ from sim.mysql.errors import SqlError
 from sim.mysql.gtids import Gtids
 from sim.mysql.server import Server
 from sim.mysql.session import Session
-from tests.sim.reading import CANAL, model, reading, seen, serving, source_of, truth
+from tests.sim.reading import CANAL, dump, model, reading, seen, serving, source_of, truth
 from tests.sim.test_mysql_bytes import plain
-from tests.sim.test_mysql_model import TYPES, dump
+from tests.sim.test_mysql_model import TYPES
 
 pytestmark = pytest.mark.server
 

@@ -27,25 +27,14 @@ from headrace.ports.state import Stored
 from headrace.ports.tables import NOWHERE, ChunkRequest
 from headrace.supervisor.supervisor import Supervisor
 from sim.mysql.accounts import Account
-from sim.mysql.server import Server
-from sim.mysql.session import Session
 from tests.configured import load
 from tests.parked import batch, new_parking, unit
-from tests.sim.reading import CANAL, Clock, model, reading, serving, source_of, truth, until
+from tests.sim.reading import CANAL, Clock, model, reading, serving, shop, source_of, truth, until
 from tests.snapshots import slowly
 from tests.support import destination_toml, read_jsonl
 from tests.table_reads import chunks_of, reader_of
 
 ROOT = Account("root", "root")
-
-
-def shop(server: Server, *statements: str) -> Session:
-    client = server.session()
-    client.ddl("CREATE DATABASE shop")
-    client.use("shop")
-    for statement in statements:
-        client.execute(statement)
-    return client
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,13 @@ import aiomysql
 import pymysql
 import pytest
 
-from headrace.errors import PositionLost, SourceChanged, SourceUnreachable
+from headrace.errors import PositionLost, SourceUnreachable
 from headrace.model import Position
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from sim.mysql.accounts import NATIVE, Account
 from sim.mysql.errors import ServerDown, SqlError
 from sim.mysql.history import Kind
-from sim.mysql.server import Server
-from sim.mysql.session import Session
-from tests.sim.reading import Clock, model, reading, seen, serving, source_of, truth, until
+from tests.sim.reading import Clock, T, dump, model, reading, seen, serving, shop, source_of, truth, until
 
 TYPES = (
     "CREATE TABLE kinds (id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, t TINYINT, s SMALLINT UNSIGNED,"
@@ -49,19 +47,6 @@ ROWS: list[tuple[Any, ...]] = [
     (18446744073709551615, *[None] * 20),
     (7, 127, 0, 8388607, 2147483647, 1.0, "0.0000", "", "", "", "", "", "", b"", bytes(4), b"", *[None] * 5),
 ]
-
-
-def shop(server: Server, *statements: str) -> Session:
-    """A client with a database, after some statements."""
-    client = server.session()
-    client.ddl("CREATE DATABASE shop")
-    client.use("shop")
-    for statement in statements:
-        client.execute(statement)
-    return client
-
-
-T = "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(100), n INT NOT NULL DEFAULT 0)"
 
 
 @pytest.mark.parametrize(
@@ -244,28 +229,6 @@ async def test_purged_binlogs_are_refused() -> None:
             await dump(port, gtids=bytes(8))
 
 
-async def dump(port: int, file: str = "", offset: int = 4, *, gtids: bytes | None = None, server_id: int = 99) -> bytes:
-    """What a dump gives up to its error or its end, without any check by the daemon."""
-    connection = await SourceConnection.open(address_of(source_of(port).settings))
-    await connection.load_variables()
-    await connection.register(server_id, 1.0)
-    stream = await connection.dump(server_id, file=file, offset=offset, gtids=gtids, buffer=1 << 20)
-    data, at = b"", 0
-    try:
-        while True:
-            data = await stream.read(data, len(data) + 1, 5)
-            while len(data) >= at + 4 and len(data) >= at + 4 + int.from_bytes(data[at : at + 3], "little"):
-                payload = data[at + 4 : at + 4 + int.from_bytes(data[at : at + 3], "little")]
-                if payload[0] == 0xFF:
-                    pymysql.err.raise_mysql_exception(payload)
-                if payload[0] == 0xFE or payload[5] == 27:
-                    return data[:at]
-                at += 4 + len(payload)
-    finally:
-        await stream.close()
-        await connection.close()
-
-
 @pytest.mark.parametrize(
     ("file", "offset", "text"),
     [
@@ -317,165 +280,6 @@ async def test_an_idle_dump_gets_heartbeats_and_a_commit_wakes_it() -> None:
             await read.to_end(server)
             client.insert("t", (1, "a", 0))
             assert await read.to_end(server) == truth(server.history)
-
-
-# -- servers that lose and change what they had -----------------------------------------------------------------------
-
-
-async def test_a_crash_loses_the_tail_and_the_numbers_of_lost_transactions_are_given_again() -> None:
-    server = model()
-    client = shop(server, T, "CREATE TABLE plain (a INT)")
-    for number in range(5):
-        client.insert("t", (number, "before", 0))
-    async with serving(server) as port:
-        async with reading(source_of(port)) as read:
-            await read.to_end(server)
-            position = read.stream.position()
-        client.insert("plain", (1,))
-        client.update("t", 3, {"v": "lost"})
-        client.ddl("ALTER TABLE t ADD lost INT")
-        client.delete("t", 4)
-        assert server.crash(lose=6) == 6
-        with pytest.raises(SourceUnreachable):
-            await source_of(port).open(position)
-        server.start()
-        client = server.session()
-        assert client.query("SELECT * FROM shop.t") == [{"id": n, "v": "before", "n": 0} for n in range(3)]
-        assert client.query("SELECT COUNT(*) AS n FROM shop.plain") == [{"n": 0}]
-        with pytest.raises(SourceChanged):
-            await source_of(port).open(position)
-        client.insert("shop.t", (3, "again", 0))
-        assert server.history[-1].gtid == f"{server.uuid}:{len(server.history)}"
-        with pytest.raises(SourceChanged):
-            await source_of(port).open(position)
-        async with reading(source_of(port, on_diverged="continue"), position) as read:
-            assert read.opened.gap is not None
-            assert await read.to_end(server) == truth(server.history)[-1:]
-
-
-async def test_a_prepared_xa_transaction_survives_a_crash_unless_it_was_in_the_lost_tail() -> None:
-    server = model()
-    client = shop(server, T)
-    for number, name in enumerate("ab"):
-        client.xa_start(name)
-        client.insert("t", (number, name, 0))
-        client.xa_end(name)
-        client.xa_prepare(name)
-    client.xa_commit("a")
-    assert server.crash(lose=2) == 2
-    server.start()
-    client = server.session()
-    assert [one["data"] for one in client.query("XA RECOVER")] == [b"a"]
-    client.xa_commit("a")
-    async with serving(server) as port, reading(source_of(port)) as read:
-        assert await read.to_end(server) == truth(server.history)
-        assert [one[4] for one in seen(read.changes)] == [(0, "a", 0)]
-
-
-async def test_an_old_copy_that_is_restored_is_another_history_of_the_same_server() -> None:
-    server = model()
-    client = shop(server, T)
-    client.insert("t", (1, "a", 0))
-    backup = server.backup()
-    client.insert("t", (2, "b", 0))
-    async with serving(server) as port:
-        async with reading(source_of(port)) as read:
-            await read.to_end(server)
-            position = read.stream.position()
-        server.restore(backup)
-        server.start()
-        client = server.session()
-        assert client.get("shop.t", 2) is None
-        client.insert("shop.t", (3, "another", 0))
-        with pytest.raises(SourceChanged):
-            await source_of(port).open(position)
-        async with reading(source_of(port)) as read:
-            assert await read.to_end(server) == truth(server.history)
-
-
-async def test_a_reset_removes_binlogs_and_gtids_and_ends_a_stream() -> None:
-    server = model()
-    client = shop(server, T)
-    client.insert("t", (1, "a", 0))
-    async with serving(server) as port:
-        async with reading(source_of(port)) as read:
-            await read.to_end(server)
-            position = read.stream.position()
-            client.execute("RESET BINARY LOGS AND GTIDS")
-            with pytest.raises(Exception, match="could not find next log"):
-                await read.until(lambda: False)
-        with pytest.raises(SourceChanged):
-            await source_of(port).open(position)
-        client.insert("t", (2, "b", 0))
-        assert server.history[-1].gtid == f"{server.uuid}:1"
-        assert server.engine.binlog.names == ["binlog.000001"]
-
-
-async def test_a_replica_has_the_same_transactions_in_binlogs_of_its_own() -> None:
-    server = model(binlog_row_metadata="FULL")
-    client = shop(server, T, "CREATE TABLE plain (a INT)")
-    client.insert("t", (1, "a", 0))
-    replica = server.replica(prefix="other", first=40)
-    client.insert("t", (2, "b", 0))
-    client.insert("plain", (1,), (1,))
-    client.ddl("ALTER TABLE t ADD more INT")
-    client.update("t", 1, {"more": 3})
-    client.delete("plain", {"a": 1})
-    client.xa_start("x")
-    client.insert("t", (3, "x", 0, 1))
-    client.xa_end("x")
-    client.xa_prepare("x")
-    client.xa_commit("x")
-    assert replica.following is not None
-    await until(lambda: replica.following is not None and not replica.following.behind)
-    assert truth(replica.history) == truth(server.history)
-    assert replica.engine.executed == server.engine.executed
-    assert replica.engine.binlog.names == ["other.000040"]
-    assert replica.session().query("SELECT * FROM shop.t") == client.query("SELECT * FROM shop.t")
-    async with serving(replica) as port, reading(source_of(port)) as read:
-        assert await read.to_end(replica) == truth(server.history)[1:]
-
-
-async def test_a_failover_goes_on_by_gtid_on_a_replica_and_a_shorter_history_is_refused() -> None:
-    server = model()
-    client = shop(server, T)
-    replica = server.replica(lag=lambda: None)
-    following = replica.following
-    assert following is not None
-    for number in range(6):
-        client.insert("t", (number, "a", 0))
-    following.apply_next(4)
-    assert following.behind == 2
-    async with serving(server) as port, serving(replica) as other:
-        async with reading(source_of(port)) as read:
-            await read.to_end(server)
-            position = read.stream.position()
-        with pytest.raises(SourceChanged, match="has not executed 2 transactions"):
-            await source_of(other, read_only="accept").open(position)
-        following.catch_up()
-        replica.promote()
-        replica.set_variable("read_only", False)
-        replica.session().insert("shop.t", (10, "on the other", 0))
-        assert replica.history[-1].uuid == replica.uuid
-        async with reading(source_of(other), position) as read:
-            assert await read.to_end(replica) == truth(replica.history)[-1:]
-            assert read.opened.gap is None
-
-
-async def test_a_server_that_lost_what_its_replica_has_can_follow_it() -> None:
-    server = model()
-    client = shop(server, T)
-    replica = server.replica()
-    client.insert("t", (1, "a", 0))
-    await until(lambda: not replica.following or not replica.following.behind)
-    assert server.crash(lose=1) == 1
-    replica.promote()
-    replica.set_variable("read_only", False)
-    server.start()
-    server.follow(replica)
-    replica.session().insert("shop.t", (2, "b", 0))
-    await until(lambda: server.engine.executed == replica.engine.executed)
-    assert truth(server.history) == truth(replica.history)
 
 
 # -- what readers of tables see ---------------------------------------------------------------------------------------

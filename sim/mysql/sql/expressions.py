@@ -48,6 +48,8 @@ class Compiled:
     type: Type | None = None
     constant: bool = False
     decimals: int = 0
+    varies: bool = False
+    """Whether it is a literal of a template."""
 
     @property
     def value(self) -> Any:
@@ -64,6 +66,8 @@ class Scope:
     columns: dict[str, int]
     types: Sequence[Type | None] = ()
     inserted: Callable[[int], Any] | None = None
+    params: Sequence[Any] = ()
+    """The literals of a template, which change from one run to the next."""
     clause: str = "field list"
     """Where the expression is, for errors."""
 
@@ -111,6 +115,9 @@ def compile_expression(expression: Expression, scope: Scope) -> Compiled:
     kind = expression[0]
     if kind == "literal":
         return literal(expression[1])
+    if kind == "param":
+        params, at = scope.params, expression[1]
+        return Compiled(lambda row: params[at], "any", varies=True)
     if kind == "column":
         number = scope.columns.get(expression[1].lower())
         if number is None:
@@ -173,6 +180,15 @@ def _comparison(sign: str, left: Compiled, right: Compiled) -> Function:
     compare, a, b = _COMPARE[sign], left.function, right.function
     if left.type is not None and right.constant:
         return _with_constant(compare, left.type, a, right.value)
+    if left.type is not None and right.varies:
+        kind, param = left.type, right.function
+
+        def against(row: Row) -> Any:
+            one = a(row)
+            wanted = param(row)
+            return None if one is None else int(compare(kind.order(one), kind.order(kind.take(wanted))))
+
+        return against
     if left.type is not None and right.type is not None and left.kind == right.kind:
         order, other = left.type.order, right.type.order
 

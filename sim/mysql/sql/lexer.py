@@ -11,6 +11,7 @@ from sim.mysql.errors import unknown_statement
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|--[ \t][^\n]*|\#[^\n]*|/\*.*?\*/)
+    |(?P<param>\x00)
     |(?P<hex>[xX]'[0-9a-fA-F]*'|0x[0-9a-fA-F]+)
     |(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)
     |(?P<variable>@@(?:(?:global|session|local)\.)?\w+|@[\w.$]+)
@@ -26,7 +27,7 @@ _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token: its kind, its value (of a word in capitals), and its text."""
+    """A token: its kind, its value (of a word in capitals, of the mark of a literal its number), and its text."""
 
     kind: str
     value: Any
@@ -38,7 +39,7 @@ class Token:
 
 def tokenize(sql: str) -> list[Token]:
     """Returns the tokens of a statement, and one of kind "end". Raises SqlError 1064."""
-    found, at = list[Token](), 0
+    found, at, params = list[Token](), 0, 0
     while at < len(sql):
         match = _TOKEN.match(sql, at)
         if match is None:
@@ -46,7 +47,8 @@ def tokenize(sql: str) -> list[Token]:
         kind, text, begin, at = match.lastgroup or "", match.group(), at, match.end()
         if kind == "space":
             continue
-        token = _token(kind, text)
+        token = _token(kind, text) if kind != "param" else Token(kind, params, "?")
+        params += kind == "param"
         # a character set before a string says in what its bytes are
         if token.kind in ("bytes", "string") and found and found[-1].kind == "word" and found[-1].text[0] == "_":
             before = found.pop()

@@ -190,6 +190,9 @@ class Reader:
         if token.kind in ("string", "bytes"):
             self.take()
             return ("literal", token.value)
+        if token.kind == "param":
+            self.take()
+            return ("param", token.value)
         if token.kind == "number":
             self.take()
             return ("literal", _number(token.text))

@@ -52,6 +52,8 @@ class Update:
     where: Expression | None = None
     order: tuple[tuple[Expression, bool], ...] = ()
     limit: int | None = None
+    plans: dict[Any, Any] = field(default_factory=dict, compare=False)
+    """Of a template: how it is run, by the table's definition."""
 
 
 @dataclass(frozen=True, slots=True)
