@@ -114,10 +114,11 @@ def shrunk(plan: Plan) -> list[plans.Fault]:
 
 def summary(totals: Result, failed: list[int], took: float) -> str:
     """Returns figures, and how often each state, transition and fault was reached."""
+    which = f": {failed[:20]}" if failed else ""
     lines = [
-        f"{totals.seeds} seeds, {len(failed)} failed{f': {failed[:20]}' if failed else ''}; {totals.virtual:.0f} virtual "
-        f"seconds in {took:.0f} s, {totals.virtual / max(took, 0.001):.0f} a second; {totals.published} messages, "
-        f"{totals.steps} steps; settled within {totals.settled_after:.0f} s"
+        f"{totals.seeds} seeds, {len(failed)} failed{which}; {totals.virtual:.0f} virtual seconds in {took:.0f} s, "
+        f"{totals.virtual / max(took, 0.001):.0f} a second; {totals.published} messages, {totals.steps} steps; "
+        f"settled within {totals.settled_after:.0f} s"
     ]
     named: list[tuple[str, Counter[str]]] = [
         ("states", totals.states),

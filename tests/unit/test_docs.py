@@ -23,6 +23,7 @@ from headrace_consume import settings as consume_settings
 from headrace_consume import status as consume_status
 from headrace_spark import settings as spark_settings
 from headrace_spark.cli import main as spark_cli
+from sim import __main__ as simulation
 from tests.chaos import __main__ as chaos
 from tests.collected import collected
 from tests.configured import load
@@ -131,6 +132,9 @@ def test_commands_exist_with_their_flags(page: Path) -> None:
                 continue
             if program == "bench":
                 bench.parse(words[1:])
+                continue
+            if program == "sim":
+                simulation.parse(words[1:])
                 continue
             for word in words[1:]:
                 # Read out of the script: running one would install things.

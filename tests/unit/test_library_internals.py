@@ -16,6 +16,7 @@ from unittest.mock import Mock
 
 import aiokafka
 import pytest
+from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.errors import KafkaError
 from aiokafka.producer.message_accumulator import MessageAccumulator
 
@@ -218,3 +219,21 @@ async def test_a_batch_that_fails_while_it_waits_to_be_sent_again_is_no_error_of
         await done
     await asyncio.sleep(0)
     assert raised == []
+
+
+async def test_a_consumer_closes_its_connections_although_a_request_had_not_begun() -> None:
+    """aiokafka awaits what it has cancelled: a task without a first step raises that."""
+    consumer: Any = aiokafka_internals.Consumer(bootstrap_servers="127.0.0.1:1")
+    closed = asyncio.Event()
+
+    async def close() -> None:
+        closed.set()
+
+    consumer._client.close = close
+    request = asyncio.create_task(asyncio.sleep(60))
+    consumer._fetcher = Fetcher.__new__(Fetcher)
+    consumer._fetcher._fetch_task, consumer._fetcher._pending_tasks = asyncio.create_task(asyncio.sleep(60)), {request}
+    consumer._fetcher._fetch_waiters = set()
+    await consumer.stop()
+    assert closed.is_set()
+    assert request.cancelled()
