@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 
 from sim import plan as plans
+from sim import planted
 from sim.determinism import fixed_hashes
 from sim.plan import Plan
 from sim.run import Result, simulate
@@ -34,6 +35,13 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--trace", action="store_true", help="prints what happens, in virtual time")
     add("--workers", type=int, default=os.cpu_count() or 1, help="simulations at the same time (default %(default)s)")
     add("--keep-going", action="store_true", help="goes on after a failure")
+    add(
+        "--mutants",
+        nargs="*",
+        metavar="NAME",
+        help="plants defects, all or these, and looks for a seed that finds each",
+    )
+    add("--most", type=int, default=200, help="seeds for each of them (default %(default)s)")
     add("--no-shrink", action="store_true", help="does not look for the shortest plan that still fails")
     return parser.parse_args(words)
 
@@ -42,6 +50,8 @@ def main() -> int:
     """Runs the command; returns 1 if a seed failed."""
     fixed_hashes()
     options = parse(sys.argv[1:])
+    if options.mutants is not None:
+        return _hunt(options)
     show = (lambda line: print(line, flush=True)) if options.trace else None
     totals, failed, began = Result(0), list[int](), time.monotonic()
     seeds = _seeds(options)
@@ -60,6 +70,15 @@ def main() -> int:
         pass
     print(summary(totals, failed, time.monotonic() - began))
     return int(bool(failed))
+
+
+def _hunt(options: argparse.Namespace) -> int:
+    missed = 0
+    for name, seed, text in planted.hunt(options.mutants or planted.names(), options.most, options.seconds):
+        missed += not seed
+        what = f"seed {seed}: {text[:160]}" if seed else f"NOT FOUND by {options.most} seeds"
+        print(f"{name.replace('_', ' ')}: {what}", flush=True)
+    return int(missed > 0)
 
 
 def _seeds(options: argparse.Namespace) -> Iterator[int]:
