@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 class Following:
     """Replication of one server from another. `lag` returns the seconds after which a transaction is applied, or None
-    while the caller applies them (apply_next)."""
+    while the caller applies them (apply_next). What a replica has not applied it does not have: what its source loses
+    in a crash, it never gets."""
 
     def __init__(self, server: Server, source: Server, lag: Callable[[], float | None]) -> None:
         self.server, self.source, self.lag = server, source, lag
