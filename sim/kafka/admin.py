@@ -19,7 +19,7 @@ from aiokafka.protocol.admin import (
 
 from sim.kafka import codes
 from sim.kafka.connection import Exchange
-from sim.kafka.metadata import is_valid_name
+from sim.kafka.metadata import fault_of_name
 from sim.kafka.settings import topic_defaults
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def create_topics(broker: Broker, exchange: Exchange, frame: bytes, at: int) -> 
         if code := exchange.refusal(topic):
             refused: _Refused = code, None
         elif names.count(topic) > 1:
-            refused = codes.INVALID_REQUEST, f"Duplicate topic name: {topic}"
+            refused = codes.INVALID_REQUEST, "Duplicate topic name."
         else:
             refused = _refusal(broker, topic, partitions, replication, assignment, settings)
         if not refused[0] and not request.validate_only:
@@ -74,10 +74,13 @@ def _refusal(
     cluster = broker.cluster
     if not cluster.allows("Cluster", "kafka-cluster", "Create") or not cluster.allows("Topic", topic, "Create"):
         return codes.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."
-    if not is_valid_name(topic):
-        return codes.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: '{topic}'"
+    if fault := fault_of_name(topic):
+        return codes.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {fault}"
     if topic in cluster.topics:
         return codes.TOPIC_ALREADY_EXISTS, f"Topic '{topic}' already exists."
+    alike = topic.replace(".", "_")
+    if other := next((name for name in cluster.topics if name.replace(".", "_") == alike), ""):
+        return codes.INVALID_TOPIC_EXCEPTION, f"Topic '{topic}' collides with existing topic: {other}"
     known = topic_defaults(cluster.settings, len(cluster.brokers))
     if strange := [name for name in config if name not in known]:
         return codes.INVALID_CONFIG, f"Unknown topic config name: {strange[0]}"
@@ -152,7 +155,7 @@ def describe_configs(broker: Broker, exchange: Exchange, frame: bytes, at: int) 
     request = DescribeConfigsRequest_v2.decode(BytesIO(frame[at:]))
     results = []
     for kind, name, keys in request.resources:
-        code, text, entries = exchange.refusal(), None, dict[str, tuple[str, int]]()
+        code, text, entries = exchange.refusal(), "", dict[str, tuple[str, int]]()
         if not code:
             code, text, entries = _settings(broker, kind, name)
         read_only = kind == _BROKER
@@ -165,7 +168,7 @@ def describe_configs(broker: Broker, exchange: Exchange, frame: bytes, at: int) 
     exchange.answer(DescribeConfigsResponse_v2(broker.cluster.throttle_ms(exchange.client), results).encode())
 
 
-def _settings(broker: Broker, kind: int, name: str) -> tuple[int, str | None, dict[str, tuple[str, int]]]:
+def _settings(broker: Broker, kind: int, name: str) -> tuple[int, str, dict[str, tuple[str, int]]]:
     """Returns error code, text, and each setting with its source."""
     cluster = broker.cluster
     if kind == _BROKER:
@@ -185,16 +188,16 @@ def _settings(broker: Broker, kind: int, name: str) -> tuple[int, str | None, di
             "num.partitions": str(settings.partitions),
             "transaction.max.timeout.ms": str(int(settings.max_transaction_timeout * 1000)),
         }
-        return codes.NONE, None, {key: (value, _FROM_BROKER) for key, value in values.items()}
+        return codes.NONE, "", {key: (value, _FROM_BROKER) for key, value in values.items()}
     if kind != _TOPIC:
         return codes.INVALID_REQUEST, f"Unsupported resource type: {kind}", {}
     if not cluster.allows("Topic", name, "DescribeConfigs"):
         return codes.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.", {}
     topic = cluster.topics.get(name)
     if topic is None:
-        return codes.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.", {}
+        return codes.UNKNOWN_TOPIC_OR_PARTITION, "", {}
     return (
         codes.NONE,
-        None,
+        "",
         {key: (value, _FROM_TOPIC if key in topic.config else _DEFAULT) for key, value in topic.settings().items()},
     )

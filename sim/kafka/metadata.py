@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from sim.kafka.broker import Broker
     from sim.kafka.cluster import Topic
 
-_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_NAME = re.compile(r"[a-zA-Z0-9._-]*")
+_LONGEST = 249
 _TOPIC_OPERATIONS = {
     "Read": 3,
     "Write": 4,
@@ -34,9 +35,17 @@ _TOPIC_OPERATIONS = {
 _NOT_ASKED = -(2**31)
 
 
-def is_valid_name(topic: str) -> bool:
-    """Returns whether a topic may have this name."""
-    return _NAME.fullmatch(topic) is not None and topic not in (".", "..")
+def fault_of_name(topic: str) -> str:
+    """Returns why a topic can't have this name; "" if it can."""
+    if not topic:
+        return "the empty string is not allowed"
+    if topic in (".", ".."):
+        return f"'{topic}' is not allowed"
+    if len(topic) > _LONGEST:
+        return f"the length of '{topic}' is longer than the max allowed length {_LONGEST}"
+    if not _NAME.fullmatch(topic):
+        return f"'{topic}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    return ""
 
 
 def api_versions(broker: Broker, exchange: Exchange, frame: bytes, at: int) -> None:
@@ -101,7 +110,7 @@ def _topic(broker: Broker, exchange: Exchange, name: str, *, create: bool) -> tu
     topic = cluster.topics.get(name)
     if topic is not None and (broker.views is None or name in broker.views):
         return codes.NONE, topic
-    if not is_valid_name(name):
+    if fault_of_name(name):
         return codes.INVALID_TOPIC_EXCEPTION, None
     if create and cluster.settings.auto_create_topics and topic is None and broker.views is None:
         if not cluster.allows("Topic", name, "Create"):

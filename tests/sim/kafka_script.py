@@ -57,6 +57,7 @@ async def _topics(kafka: Raw, name: str, notes: Notes) -> None:
     notes.append(("created with a bad name", await kafka.create("not/a/topic")))
     notes.append(("created without a name", await kafka.create("")))
     notes.append(("created with a long name", (await kafka.create("x" * 250))[0]))
+    notes.append(("created with a name that is too much alike", await kafka.create(name.replace("_", "."))))
     notes.append(("created with two dots", await kafka.create("..")))
     notes.append(("no partitions", await kafka.create(f"{name}-none", 0)))
     notes.append(("no copies", await kafka.create(f"{name}-none", 1, 0)))
