@@ -45,6 +45,7 @@ def apply(engine: Engine, ddl: Ddl, current: str, sql: str) -> tuple[Logged, Cal
     text, schema = runs[ddl.kind](engine, ddl, current, undo)
     timestamps = any(action[0] in ("add", "change") and _kind_of(action) == "timestamp" for action in ddl.actions)
     logged = Logged(current, text or sql, schema, timestamps=timestamps, last=_LAST.get(ddl.kind, b""))
+    logged = replace(logged, effect=bool(undo.steps))
     if ddl.kind.endswith("database"):
         return replace(logged, schema=schema, flags=events.NO_USE), undo
     if ddl.kind == "drop table":

@@ -31,6 +31,8 @@ class Logged:
     flags: int = 0
     timestamps: bool = False
     last: bytes = b""
+    effect: bool = True
+    """Whether the data dictionary has changed: else the statement has no transaction in it."""
 
 
 class View:
@@ -222,7 +224,7 @@ class Engine:
     ) -> Committed:
         """Writes a statement about tables, which has taken effect."""
         self.number += 1
-        self._xids += 1
+        self._xids += statement.effect
         schema, sql = statement.schema, statement.sql
         part = events.query(
             schema,
@@ -231,7 +233,7 @@ class Engine:
             flags=statement.flags,
             updated=statement.updated,
             timestamps=statement.timestamps,
-            xid=self._xids,
+            xid=self._xids if statement.effect else None,
             last=statement.last,
         )
         made = self._made(Kind.DDL, origin, schema=schema, sql=sql, undo=undo)

@@ -13,25 +13,33 @@ if TYPE_CHECKING:
     from sim.mysql.session import Session
 
 Rows = Sequence[tuple[Any, ...]]
-_TABLES = (
-    "TABLE_CATALOG", "TABLE_SCHEMA", "TABLE_NAME", "TABLE_TYPE", "ENGINE", "TABLE_ROWS", "DATA_LENGTH",
-    "TABLE_COLLATION", "TABLE_COMMENT",
-)  # fmt: skip
-_COLUMNS = (
-    "TABLE_SCHEMA", "TABLE_NAME", "COLUMN_NAME", "ORDINAL_POSITION", "COLUMN_DEFAULT", "IS_NULLABLE", "DATA_TYPE",
-    "CHARACTER_SET_NAME", "COLLATION_NAME", "COLUMN_TYPE", "COLUMN_KEY", "EXTRA", "COLUMN_COMMENT",
-)  # fmt: skip
-_STATISTICS = (
-    "TABLE_SCHEMA", "TABLE_NAME", "NON_UNIQUE", "INDEX_NAME", "SEQ_IN_INDEX", "COLUMN_NAME", "SUB_PART", "NULLABLE",
-)  # fmt: skip
-_SCHEMATA = ("CATALOG_NAME", "SCHEMA_NAME", "DEFAULT_CHARACTER_SET_NAME", "DEFAULT_COLLATION_NAME")
-_PROCESSLIST = ("ID", "USER", "HOST", "DB", "COMMAND", "TIME", "STATE", "INFO")
+
+
+def _kinds(columns: str) -> dict[str, str]:
+    """Returns the kinds of values by the names of columns; those without one are texts."""
+    return {name: kind or "text" for name, _, kind in (column.partition(":") for column in columns.split())}
+
+
+_TABLES = _kinds(
+    "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME TABLE_TYPE:label ENGINE TABLE_ROWS:uint DATA_LENGTH:uint TABLE_COLLATION"
+    " TABLE_COMMENT"
+)
+_COLUMNS = _kinds(
+    "TABLE_SCHEMA TABLE_NAME COLUMN_NAME ORDINAL_POSITION:long COLUMN_DEFAULT:blob IS_NULLABLE DATA_TYPE:blob"
+    " CHARACTER_SET_NAME COLLATION_NAME COLUMN_TYPE:blob COLUMN_KEY:label EXTRA COLUMN_COMMENT:blob"
+)
+_STATISTICS = _kinds(
+    "TABLE_SCHEMA TABLE_NAME NON_UNIQUE:long INDEX_NAME SEQ_IN_INDEX:long COLUMN_NAME SUB_PART:int NULLABLE"
+)
+_SCHEMATA = _kinds("CATALOG_NAME SCHEMA_NAME DEFAULT_CHARACTER_SET_NAME DEFAULT_COLLATION_NAME")
+_PROCESSLIST = _kinds("ID:uint USER HOST DB COMMAND TIME:int STATE INFO:blob")
 _SYSTEM = ("information_schema", "mysql", "performance_schema", "sys")
 _ROW_BYTES = 100
 
 
-def table(session: Session, schema: str, name: str) -> tuple[Sequence[str], Rows]:
-    """Returns the columns and rows of a table. Raises SqlError for one that the model does not have."""
+def table(session: Session, schema: str, name: str) -> tuple[dict[str, str], Rows]:
+    """Returns the columns with the kinds of their values, and the rows, of a table. Raises SqlError for one that the
+    model does not have."""
     if schema == "information_schema":
         if name == "tables":
             return _TABLES, [_of_table(one) for one in _seen(session)]

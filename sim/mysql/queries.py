@@ -165,9 +165,10 @@ def _select(session: Session, statement: Select) -> Result:
         return _select_values(session, statement)
     schema, name = statement.table[0] or session.schema, statement.table[1]
     if schema.lower() in ("information_schema", "performance_schema"):
-        names, rows = session.virtual(schema.lower(), name.lower())
-        scope = Scope(session, {one.lower(): at for at, one in enumerate(names)}, [None] * len(names))
-        return _shaped(session, statement, scope, names, _of_virtual(statement, scope, rows))
+        kinds, rows = session.virtual(schema.lower(), name.lower())
+        numbers = {one.lower(): at for at, one in enumerate(kinds)}
+        scope = Scope(session, numbers, [None] * len(kinds), kinds=tuple(kinds.values()))
+        return _shaped(session, statement, scope, list(kinds), _of_virtual(statement, scope, rows))
     table = session.table(schema, name, "SELECT")
     definition = table.definition
     locking = session.locking() if statement.locks else None
@@ -287,26 +288,30 @@ def _insert_row(session: Session, statement: Insert, transaction: Transaction, t
             raise
     if statement.ignore:
         return 0
-    old = _conflicting(transaction, table, key, row)
+    old, last = _conflicting(transaction, table, key, row)
     if statement.replace:
+        if last:  # the server changes the row
+            if old[1] != row:
+                transaction.add(table, old, (key, row))
+            return 1 + (old[1] != row)
         transaction.add(table, old, None)
         return 1 + _insert_row(session, statement, transaction, table, row)
     scope = _scope(definition, session, lambda number: row[number])
     return 2 * _change(transaction, table, old, _assignments(statement.update, scope))
 
 
-def _conflicting(transaction: Transaction, table: Table, key: Key, row: Row) -> tuple[Key, Row]:
-    """Returns the row that has the key, or a value of a unique index, of another."""
+def _conflicting(transaction: Transaction, table: Table, key: Key, row: Row) -> tuple[tuple[Key, Row], bool]:
+    """Returns the row that has the key, or a value of a unique index, of another, and whether that is the last one."""
+    definition = table.definition
     present = transaction.get(table, key)
     if present is not None:
-        return key, present
-    definition = table.definition
+        return (key, present), not definition.uniques
     others = {**table.rows, **transaction.overlay.get(table, {})}
-    for _, numbers in definition.uniques:
+    for at, (_, numbers) in enumerate(definition.uniques, 1):
         value = definition.unique_value(numbers, row)
         for other, one in others.items():
             if one is not None and value is not None and definition.unique_value(numbers, one) == value:
-                return other, one
+                return (other, one), at == len(definition.uniques)
     raise AssertionError("a duplicate has a row")
 
 

@@ -10,12 +10,12 @@ from typing import Any
 from sim.mysql import wire
 from sim.mysql.collations import NUMBERS
 from sim.mysql.sql.expressions import Compiled, kind_of
-from sim.mysql.types import DOUBLE, JSON, LONGLONG, NEWDECIMAL, VAR_STRING, double_text
+from sim.mysql.types import BLOB, DOUBLE, JSON, LONGLONG, NEWDECIMAL, STRING, VAR_STRING, double_text
 
-_NULL_TYPE = 6
+_LONG, _NULL_TYPE = 3, 6
 _UTF8 = NUMBERS["utf8mb4_0900_ai_ci"]
 _BINARY = NUMBERS["binary"]
-_UNSIGNED, _BINARY_FLAG = 32, 128
+_BLOB_FLAG, _UNSIGNED, _BINARY_FLAG, _ENUM_FLAG = 16, 32, 128, 256
 Printer = Callable[[Any], bytes]
 
 
@@ -67,7 +67,10 @@ _KINDS = {
     "uint": (LONGLONG, _UNSIGNED | _BINARY_FLAG, 0, _BINARY),
     "decimal": (NEWDECIMAL, _BINARY_FLAG, 0, _BINARY),
     "double": (DOUBLE, _BINARY_FLAG, 31, _BINARY),
+    "long": (_LONG, _BINARY_FLAG, 0, _BINARY),
     "text": (VAR_STRING, 0, 31, _UTF8),
+    "blob": (BLOB, _BLOB_FLAG, 31, _UTF8),
+    "label": (STRING, _ENUM_FLAG, 0, _UTF8),
     "bytes": (VAR_STRING, _BINARY_FLAG, 31, _BINARY),
     "null": (_NULL_TYPE, _BINARY_FLAG, 0, _BINARY),
 }
@@ -91,10 +94,11 @@ def column_of(name: str, compiled: Compiled, *, raw: bool, schema: str = "", tab
 
 
 def plain(names: Sequence[str], rows: Sequence[Sequence[Any]], kinds: str = "") -> Result:
-    """Returns a result of values as they are; `kinds` has an `i` for each column of integers, if any."""
+    """Returns a result of values as they are; `kinds` has an `i` for each column of integers, and an `l`
+    for those of four bytes, if any."""
     columns = []
     for at, name in enumerate(names):
-        kind = "int" if kinds[at : at + 1] == "i" else "text"
+        kind = {"i": "int", "l": "long"}.get(kinds[at : at + 1], "text")
         if not kinds and rows:
             kind = kind_of(rows[0][at])
         columns.append(column_of(name, Compiled(tuple, "text" if kind == "null" else kind), raw=False))

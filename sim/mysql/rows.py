@@ -106,16 +106,16 @@ class RowWriter:
         """Returns the bodies of the events for these images, each of at most `most` bytes unless one row is larger.
         `two`: an image before and one after form a row. `last`: the statement ends with them."""
         groups: list[list[bytes]] = [[]]
-        size, fixed = 0, 10 + len(self._count) + 2 * len(self._bitmap)
+        bitmaps = self._bitmap * (2 if two else 1)
+        size, fixed = 0, 10 + len(number(self._null_bytes)) + len(bitmaps)
         for image in images:
             if groups[-1] and fixed + size + len(image) > most:
                 groups.append([])
                 size = 0
             groups[-1].append(image)
             size += len(image)
-        bitmaps = self._count + self._bitmap * (2 if two else 1)
         numbered, bodies = table_id.to_bytes(6, "little"), []
         for at, group in enumerate(groups, 1):
             flags = self._flags | (_END_OF_STATEMENT if last and at == len(groups) else 0)
-            bodies.append(numbered + bytes([flags, 0, 2, 0]) + bitmaps + b"".join(group))
+            bodies.append(numbered + bytes([flags, 0, 2, 0]) + self._count + bitmaps + b"".join(group))
         return bodies

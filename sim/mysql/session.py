@@ -27,6 +27,10 @@ KeyValue = Any
 """One value or a tuple of values of the primary key, or a dict of columns and the values that rows have there."""
 
 
+_NO_XA = "NON-EXISTING"
+"""The state of an XA transaction in a session that has none."""
+
+
 class Session:
     """One client. `account` is None for the test itself, which may do everything. All methods raise SqlError for a
     refusal, and ServerDown once the server has ended the session."""
@@ -121,7 +125,7 @@ class Session:
             raise no_table(schema, name)
         return found
 
-    def virtual(self, schema: str, name: str) -> tuple[Sequence[str], Sequence[Row]]:
+    def virtual(self, schema: str, name: str) -> tuple[dict[str, str], Sequence[Row]]:
         return information.table(self, schema, name)
 
     def read_view(self, table: Table) -> int | None:
@@ -134,7 +138,12 @@ class Session:
 
     def locking(self) -> Transaction | None:
         """Returns the transaction in which a SELECT locks rows; None if it would end with the statement."""
-        return self._own() if self._explicit or not self.setting("autocommit") else None
+        return self._own() if self._several else None
+
+    @property
+    def _several(self) -> bool:
+        """Returns whether a transaction goes on after the present statement."""
+        return self._explicit or self._xa_state != _NO_XA or not self.setting("autocommit")
 
     # -- statements ---------------------------------------------------------------------------------------------------
 
@@ -165,11 +174,13 @@ class Session:
         template = self.server.template(sql)
         if template is None:
             return None
-        with self._changing(sql) as transaction:
+        with self._changing(sql, update=True) as transaction:
             return queries.point_update(self, *template, transaction)
 
     def _run(self, statement: Any, sql: str) -> Result:
         if isinstance(statement, Select):
+            if statement.table is not None:
+                self._require_xa(_NO_XA, "ACTIVE")
             return queries.select(self, statement)
         if isinstance(statement, Insert | Update | Delete):
             return self._run_change(statement, sql)
@@ -183,7 +194,7 @@ class Session:
         return self._run_control(statement)
 
     def _run_change(self, statement: Insert | Update | Delete, sql: str) -> Result:
-        with self._changing(sql) as transaction:
+        with self._changing(sql, update=isinstance(statement, Update)) as transaction:
             if isinstance(statement, Insert):
                 result = queries.insert(self, statement, transaction)
                 self.insert_id = result.insert_id or self.insert_id
@@ -213,9 +224,10 @@ class Session:
             elif default:
                 self.settings.pop(name, None)
             else:
-                self.settings[name] = None if value is None else variables.as_set(before, value)
-                if name == "autocommit" and self.settings[name] and not self._explicit:
+                wanted = None if value is None else variables.as_set(before, value)
+                if name == "autocommit" and wanted and not self.setting(name) and not self._explicit:
                     self.commit()
+                self.settings[name] = wanted
         return Result()
 
     def _run_control(self, statement: Control) -> Result:
@@ -234,7 +246,7 @@ class Session:
         elif words == "ROLLBACK TO":
             self.rollback_to(statement.name)
         elif words == "RELEASE":
-            self._own().release(statement.name)
+            self._with_savepoint(statement.name).release(statement.name)
         elif words == "SET TRANSACTION":
             pass
         elif words == "USE":
@@ -319,35 +331,30 @@ class Session:
         return self.transaction
 
     @contextmanager
-    def _changing(self, text: str = "") -> Iterator[Transaction]:
-        """Yields the transaction that a statement changes rows in; undoes the statement if it fails."""
+    def _changing(self, text: str = "", *, update: bool = False) -> Iterator[Transaction]:
+        """Yields the transaction that a statement changes rows in; undoes the statement if it fails. `update`: it is an
+        UPDATE, and not an INSERT that changes a row."""
         self._require()
         self._require_writable()
+        self._require_xa(_NO_XA, "ACTIVE")
         transaction = self._own()
-        if transaction.xa_ended:
-            raise SqlError(
-                1399, "XAER_RMFAIL: The command cannot be executed when global transaction is in the IDLE state"
-            )
         mark = transaction.mark()
         try:
             yield transaction
         except BaseException:
             transaction.back(mark)
-            if not self._explicit and transaction.xid is None and self.setting("autocommit"):
+            if not self._several:
                 self._end()
             raise
-        transaction.write(mark[0], text)
-        if not self._explicit and transaction.xid is None and self.setting("autocommit"):
+        transaction.write(mark[0], text, update=update)
+        if not self._several:
             self.commit()
 
     def commit(self) -> Committed | None:
         """Commits; returns None if nothing was changed."""
         self._require()
+        self._require_xa(_NO_XA)
         transaction, made = self.transaction, None
-        if transaction is not None and transaction.xid is not None:
-            raise SqlError(
-                1399, "XAER_RMFAIL: The command cannot be executed when global transaction is in the ACTIVE state"
-            )
         if transaction is not None and transaction.changes:
             made = self.engine.commit_rows(transaction)
         self._end()
@@ -356,6 +363,7 @@ class Session:
     def rollback(self) -> None:
         """Undoes the transaction."""
         self._require()
+        self._require_xa(_NO_XA)
         self._end()
 
     def _end(self) -> None:
@@ -369,44 +377,65 @@ class Session:
     def savepoint(self, name: str) -> None:
         """Sets a savepoint in the transaction."""
         self._require()
-        self._own().savepoint(name)
+        self._require_xa(_NO_XA, "ACTIVE")
+        if self._several:
+            self._own().savepoint(name)
 
     def rollback_to(self, name: str) -> None:
         """Undoes what came after a savepoint."""
         self._require()
-        self._own().rollback_to(name)
+        transaction = self._with_savepoint(name)
+        self._require_xa(_NO_XA, "ACTIVE")
+        transaction.rollback_to(name)
+
+    def _with_savepoint(self, name: str) -> Transaction:
+        if self.transaction is None or not self.transaction.has_savepoint(name):
+            raise SqlError(1305, f"SAVEPOINT {name} does not exist")
+        return self.transaction
 
     # -- XA -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _xa_state(self) -> str:
+        """Returns the state of the session's XA transaction, as errors name it."""
+        if self.transaction is None or self.transaction.xid is None:
+            return _NO_XA
+        return "IDLE" if self.transaction.xa_ended else "ACTIVE"
+
+    def _require_xa(self, *states: str, alone: bool = False) -> None:
+        """Raises SqlError 1399 unless the session's XA transaction is in one of these states. `alone`: also if another
+        transaction is open."""
+        if self._xa_state not in states or (alone and (self._explicit or self.transaction is not None)):
+            text = f"The command cannot be executed when global transaction is in the  {self._xa_state} state"
+            raise SqlError(1399, f"XAER_RMFAIL: {text}")
 
     def xa_start(self, xid: Xid | str) -> None:
         """Begins an XA transaction."""
         self._require()
-        self.commit()
+        self._require_xa(_NO_XA)
+        if self._explicit or self.transaction is not None:
+            raise SqlError(1400, "XAER_OUTSIDE: Some work is done outside global transaction")
         name = as_xid(xid)
         if name in self.engine.prepared:
             raise SqlError(1440, "XAER_DUPID: The XID already exists")
         self._own().xid = name
 
-    def _of(self, xid: Xid | str, *, ended: bool) -> Transaction:
-        transaction = self.transaction
-        if transaction is None or transaction.xid != as_xid(xid):
+    def _of(self, xid: Xid | str, state: str) -> Transaction:
+        self._require_xa(state)
+        assert self.transaction is not None
+        if self.transaction.xid != as_xid(xid):
             raise SqlError(1397, "XAER_NOTA: Unknown XID")
-        if transaction.xa_ended != ended:
-            state = "IDLE" if transaction.xa_ended else "ACTIVE"
-            raise SqlError(
-                1399, f"XAER_RMFAIL: The command cannot be executed when global transaction is in the {state} state"
-            )
-        return transaction
+        return self.transaction
 
     def xa_end(self, xid: Xid | str) -> None:
         """Ends the changes of an XA transaction."""
         self._require()
-        self._of(xid, ended=False).xa_ended = True
+        self._of(xid, "ACTIVE").xa_ended = True
 
     def xa_prepare(self, xid: Xid | str) -> Committed | None:
         """Prepares an XA transaction; from then on it belongs to no session."""
         self._require()
-        transaction = self._of(xid, ended=True)
+        transaction = self._of(xid, "IDLE")
         self.transaction = None
         if not transaction.changes:
             self.engine.prepared[as_xid(xid)] = transaction
@@ -416,19 +445,21 @@ class Session:
     def xa_commit(self, xid: Xid | str, *, one_phase: bool = False) -> Committed | None:
         """Commits a prepared XA transaction, or with `one_phase` the one that has ended."""
         self._require()
-        if one_phase:
-            transaction = self._of(xid, ended=True)
+        transaction = self.transaction
+        if self._xa_state == "IDLE" and transaction is not None and transaction.xid == as_xid(xid) and one_phase:
             made = self.engine.prepare_xa(transaction, one_phase=True) if transaction.changes else None
             self._end()
             return made
+        self._require_xa(_NO_XA, alone=True)
         return self._decide(as_xid(xid), commit=True)
 
     def xa_rollback(self, xid: Xid | str) -> Committed | None:
-        """Rolls an XA transaction back, prepared or not."""
+        """Rolls an XA transaction back that has ended or is prepared."""
         self._require()
-        if self.transaction is not None and self.transaction.xid == as_xid(xid):
+        if self._xa_state == "IDLE" and self.transaction is not None and self.transaction.xid == as_xid(xid):
             self._end()
             return None
+        self._require_xa(_NO_XA, alone=True)
         return self._decide(as_xid(xid), commit=False)
 
     def _decide(self, xid: Xid, *, commit: bool) -> Committed | None:
@@ -461,7 +492,7 @@ class Session:
         known = self._named(table)
         definition, given = known.definition, _given(known.definition, values)
         count = 0
-        with self._changing(f"UPDATE {table}") as transaction:
+        with self._changing(f"UPDATE {table}", update=True) as transaction:
             for old, row in self._found(transaction, known, key):
                 made = list(row)
                 for number, value in given.items():

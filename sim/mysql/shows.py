@@ -57,7 +57,7 @@ def show(session: Session, statement: Show) -> Result:
     if what == "REPLICAS":
         _require(session, "REPLICATION SLAVE", "REPLICATION SLAVE")
         columns = ("Server_Id", "Host", "Port", "Source_Id", "Replica_UUID")
-        return plain(columns, server.replica_rows(), "i ii ")
+        return plain(columns, server.replica_rows(), "l ll ")
     if what == "REPLICA STATUS":
         _require(session, "REPLICATION CLIENT", "SUPER, REPLICATION CLIENT")
         return _replica_status(session)
@@ -72,10 +72,10 @@ def show(session: Session, statement: Show) -> Result:
         lines = account.grants() if account else [f"GRANT {ALL} ON *.* TO `root`@`%`"]
         return plain((f"Grants for {account.name if account else 'root'}@%",), [(line,) for line in lines], " ")
     if what == "WARNINGS":
-        return plain(("Level", "Code", "Message"), (), " i ")
+        return plain(("Level", "Code", "Message"), (), " l ")
     if what.endswith("PROCESSLIST"):
         process = ("Id", "User", "Host", "db", "Command", "Time", "State", "Info")
-        return plain(process, server.processes(session), "i    i  ")
+        return plain(process, server.processes(session), "i    l  ")
     if what == "DATABASES":
         listed_schemas = [(row[1],) for row in session.virtual("information_schema", "schemata")[1]]
         return plain(("Database",), listed_schemas, " ")
@@ -87,7 +87,7 @@ def show(session: Session, statement: Show) -> Result:
     table = session.table(statement.table[0] or session.schema, statement.table[1], "SELECT")
     if what == "INDEX":
         names, indexes = information.show_index(table)
-        return plain(names, indexes, " i i i ")
+        return plain(names, indexes, " l l i ")
     return plain(("Table", "Create Table"), [(table.definition.name, declaration(table.definition))], "  ")
 
 

@@ -103,14 +103,15 @@ class Transaction:
         """Returns the event that begins it."""
         return events.query(self.schema, text, self.thread, zone=self._zone, update=self._update)
 
-    def write(self, first: int, text: str = "") -> None:
-        """Writes the changes from number `first` on as those of one statement, and its text if texts are wanted."""
+    def write(self, first: int, text: str = "", *, update: bool = False) -> None:
+        """Writes the changes from number `first` on as those of one statement, and its text if texts are wanted.
+        `update`: the statement is an UPDATE."""
         changes = self.changes[first:]
         if not changes:
             return
         if not self.cache:
             self._zone = self.zone if _with_times(changes) else ""
-            self._update = changes[0].operation == "UPDATE"
+            self._update = update
         if self._texts and text:
             self.cache.append((events.ROWS_QUERY, events.rows_query(text.encode()), events.IGNORABLE))
         described: list[Definition] = []
@@ -162,20 +163,20 @@ class Transaction:
         self._savepoints = [one for one in self._savepoints if one[0] != name]
         self._savepoints.append((name, *self.mark()))
 
+    def has_savepoint(self, name: str) -> bool:
+        return any(one[0] == name for one in self._savepoints)
+
     def rollback_to(self, name: str) -> None:
-        """Undoes what came after a savepoint. Raises SqlError 1305."""
-        names = [one[0] for one in self._savepoints]
-        if name not in names:
-            raise SqlError(1305, f"SAVEPOINT {name} does not exist")
-        del self._savepoints[names.index(name) + 1 :]
+        """Undoes what came after a savepoint, which it has."""
+        del self._savepoints[self._number_of(name) + 1 :]
         self.back(self._savepoints[-1][1:])
 
     def release(self, name: str) -> None:
-        """Forgets a savepoint. Raises SqlError 1305."""
-        names = [one[0] for one in self._savepoints]
-        if name not in names:
-            raise SqlError(1305, f"SAVEPOINT {name} does not exist")
-        del self._savepoints[names.index(name) :]
+        """Forgets a savepoint, which it has, and those after it."""
+        del self._savepoints[self._number_of(name) :]
+
+    def _number_of(self, name: str) -> int:
+        return next(at for at, one in enumerate(self._savepoints) if one[0] == name)
 
     def unlock(self) -> None:
         """Releases the locks, at its end."""

@@ -32,7 +32,7 @@ def plain(event: bytes) -> tuple[Any, ...]:
     elif kind == events.QUERY:
         body[:8] = bytes(8)
         text = 13 + int.from_bytes(body[11:13], "little")
-        number = body.find(b"\x11", 40, text)  # of the DDL's transaction
+        number = body.find(b"\x11", 39, text)  # of the DDL's transaction
         if number >= 0 and body[number + 9 : number + 10] == b"\x12":
             body[number + 1 : number + 9] = bytes(8)
     elif kind == events.GTID:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Protocol
 
-from sim.mysql.collations import codec_of
+from sim.mysql.collations import codec_of, order_of
 from sim.mysql.errors import SqlError, no_column, unknown_statement
 from sim.mysql.gtids import Gtids
 from sim.mysql.images import seconds_of
@@ -26,6 +26,11 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "%": operator.mod
 }  # fmt: skip
+_LITERALS = "utf8mb4_0900_ai_ci"
+"""The collation of texts that are in no column."""
+_DIVISION_DIGITS = 4
+"""How many digits a division adds (div_precision_increment)."""
+_EXACT = frozenset({"int", "uint", "long", "decimal", "null"})
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
@@ -40,8 +45,9 @@ class Facts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """An expression as a function of a row. `kind` is int, uint, decimal, double, text, bytes or null, or any if only
-    the value shows it; `type` is that of the column, if it is one; `constant`: the row does not matter."""
+    """An expression as a function of a row. `kind` is int, uint, long (an INT of the server's own tables), decimal,
+    double, text, blob (a TEXT of them), label (an ENUM of them), bytes or null, or any if only the value shows it; `type`
+    is that of the column, if it is one; `constant`: the row does not matter."""
 
     function: Function
     kind: str
@@ -68,6 +74,8 @@ class Scope:
     inserted: Callable[[int], Any] | None = None
     params: Sequence[Any] = ()
     """The literals of a template, which change from one run to the next."""
+    kinds: Sequence[str] = ()
+    """Of columns without a type: what kind of values they have."""
     clause: str = "field list"
     """Where the expression is, for errors."""
 
@@ -137,7 +145,7 @@ def _column(scope: Scope, number: int) -> Compiled:
     one = scope.types[number]
     get: Function = operator.itemgetter(number)
     if one is None:
-        return Compiled(get, "any")
+        return Compiled(get, scope.kinds[number] if scope.kinds else "any")
     return Compiled(get, _type_kind(one), one, decimals=one.decimals)
 
 
@@ -198,12 +206,16 @@ def _comparison(sign: str, left: Compiled, right: Compiled) -> Function:
 
         return columns
 
+    order = order_of(_LITERALS) if left.constant and right.constant else str
+
     def values(row: Row) -> Any:
         one, two = a(row), b(row)
         if one is None or two is None:
             return None
         if type(one) is not type(two):
             one, two = as_number(one), as_number(two)
+        elif isinstance(one, str):
+            one, two = order(one), order(two)
         return int(compare(one, two))
 
     return values
@@ -227,8 +239,12 @@ def _with_constant(compare: Callable[[Any, Any], bool], kind: Type, get: Functio
 
 def _arithmetic(sign: str, left: Compiled, right: Compiled, constant: bool) -> Compiled:
     kinds = {left.kind: 0, right.kind: 0}
-    exact = all(kind in ("int", "uint", "decimal", "null") for kind in kinds)
+    exact = all(kind in _EXACT for kind in kinds)
     a, b, apply = left.function, right.function, _ARITHMETIC.get(sign)
+    decimals = max(left.decimals, right.decimals)
+    if sign in "*/":
+        decimals = left.decimals + (right.decimals if sign == "*" else _DIVISION_DIGITS)
+    quantum = Decimal(1).scaleb(-decimals)
 
     def run(row: Row) -> Any:
         one, two = a(row), b(row)
@@ -238,11 +254,15 @@ def _arithmetic(sign: str, left: Compiled, right: Compiled, constant: bool) -> C
         if not exact or isinstance(one, float) or isinstance(two, float):
             one, two = float(one), float(two)
         if apply is None:
-            return None if not two else one / two if isinstance(one, float) else Decimal(one) / Decimal(two)
+            if not two:
+                return None
+            return (
+                one / two if isinstance(one, float) else (Decimal(one) / Decimal(two)).quantize(quantum, ROUND_HALF_UP)
+            )
         return apply(one, two)
 
     kind = "double" if not exact else "decimal" if "decimal" in kinds or sign == "/" else "int"
-    return Compiled(run, kind, constant=constant, decimals=max(left.decimals, right.decimals))
+    return Compiled(run, kind, constant=constant, decimals=decimals)
 
 
 def _not(expression: Expression, scope: Scope) -> Compiled:
@@ -373,11 +393,20 @@ def _call(expression: Expression, scope: Scope) -> Compiled:
         kind, apply = _FUNCTIONS[function]
         gets = [one.function for one in compiled]
         constant = all(one.constant for one in compiled)
-        kind = kind or (compiled[0].kind if compiled else "null")
+        kind = kind or _common([one.kind for one in compiled])
         return Compiled(lambda row: apply([get(row) for get in gets]), kind, constant=constant)
     if compiled:
         raise SqlError(1305, f"FUNCTION {function} does not exist")
-    return literal(facts.call(function))
+    value = facts.call(function)
+    return literal(value, "text" if value is None else "")
+
+
+def _common(kinds: Sequence[str]) -> str:
+    """Returns the kind of what may have each of these kinds."""
+    for kind in ("any", "text", "blob", "label", "bytes", "double", "decimal", "int", "long", "uint"):
+        if kind in kinds:
+            return kind
+    return "null"
 
 
 def _unix_time(arguments: list[Compiled], facts: Facts) -> Compiled:

@@ -291,7 +291,7 @@ class Reader:
             name = str(expression[1])
         else:
             name = self.sql[self.tokens[begin].begin : self.tokens[self.at - 1].end]
-            if expression[0] == "literal" and isinstance(expression[1], str):
+            if expression[0] == "literal" and isinstance(expression[1], str) and self.tokens[begin].text[0] in "'\"":
                 name = expression[1]
         return Item(expression, name)
 
