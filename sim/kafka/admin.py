@@ -20,7 +20,7 @@ from aiokafka.protocol.admin import (
 from sim.kafka import codes
 from sim.kafka.connection import Exchange
 from sim.kafka.metadata import fault_of_name
-from sim.kafka.settings import topic_defaults
+from sim.kafka.settings import settings_of_brokers, topic_defaults
 
 if TYPE_CHECKING:
     from sim.kafka.broker import Broker
@@ -29,6 +29,8 @@ _TOPIC, _BROKER = 2, 4
 """Types of resources, by the numbers of ConfigResource."""
 _FROM_TOPIC, _FROM_BROKER, _DEFAULT = 1, 4, 5
 """Sources of a setting, by the numbers of ConfigSource."""
+_DEFAULTS = {"message.max.bytes": "1048588", "transaction.max.timeout.ms": "900000"}
+"""Settings that the brokers' file has only if they differ from these."""
 _TO_THE_END = -1
 _Refused = tuple[int, str | None]
 
@@ -188,7 +190,8 @@ def _settings(broker: Broker, kind: int, name: str) -> tuple[int, str, dict[str,
             "num.partitions": str(settings.partitions),
             "transaction.max.timeout.ms": str(int(settings.max_transaction_timeout * 1000)),
         }
-        return codes.NONE, "", {key: (value, _FROM_BROKER) for key, value in values.items()}
+        defaults = _DEFAULTS.items()
+        return codes.NONE, "", {k: (v, _DEFAULT if (k, v) in defaults else _FROM_BROKER) for k, v in values.items()}
     if kind != _TOPIC:
         return codes.INVALID_REQUEST, f"Unsupported resource type: {kind}", {}
     if not cluster.allows("Topic", name, "DescribeConfigs"):
@@ -199,5 +202,12 @@ def _settings(broker: Broker, kind: int, name: str) -> tuple[int, str, dict[str,
     return (
         codes.NONE,
         "",
-        {key: (value, _FROM_TOPIC if key in topic.config else _DEFAULT) for key, value in topic.settings().items()},
+        {key: (value, _source(broker, topic.config, key)) for key, value in topic.settings().items()},
     )
+
+
+def _source(broker: Broker, config: dict[str, str], key: str) -> int:
+    """Returns where a setting of a topic comes from."""
+    if key in config:
+        return _FROM_TOPIC
+    return _FROM_BROKER if key in settings_of_brokers(broker.cluster.settings) else _DEFAULT

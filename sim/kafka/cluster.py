@@ -67,6 +67,7 @@ class Topic:
         self.config = {**self.config, **config}
         self.min_isr = int(self.setting("min.insync.replicas"))
         self.max_message = int(self.setting("max.message.bytes"))
+        self.segment_bytes, self.segment_ms = int(self.setting("segment.bytes")), int(self.setting("segment.ms"))
 
 
 class Cluster:

@@ -113,7 +113,9 @@ class _Fetch:
         partition, code = self._broker.find(topic, number)
         code = refusal or code or _epoch_refusal(partition, epoch)
         if code or partition is None:
-            return code, _FOUND.pack(number, code, -1, -1, -1) + struct.pack(">iii", -1, -1, 0), []
+            # Where a broker looks at a topic before it reads, its answer has an empty list of aborted transactions.
+            aborted = 0 if code in (codes.UNKNOWN_TOPIC_OR_PARTITION, codes.TOPIC_AUTHORIZATION_FAILED) else -1
+            return code, _FOUND.pack(number, code, -1, -1, -1) + struct.pack(">iii", aborted, -1, 0), []
         log = partition.log
         high, stable = offsets_at(self._broker, partition)
         if not log.start <= offset <= log.end:

@@ -23,6 +23,10 @@ class Log:
         """The offset of the next record."""
         self.high_watermark = 0
         """The end of what all in-sync replicas have: consumers see nothing after it."""
+        self._segments: list[int] = []
+        """The first offset of each segment."""
+        self._segment_bytes, self._segment_began = 0, 0
+        """Of the last one: its size, and the timestamp of its first batch."""
         self.producers: dict[int, ProducerState] = {}
         self.aborted: list[tuple[int, int, int]] = []
         """Producer id, first offset and offset of the marker of each aborted transaction, as in the aborted index."""
@@ -47,9 +51,15 @@ class Log:
         state = self.producers.get(producer_id)
         return state is not None and state.transaction >= 0 and state.epoch == epoch
 
-    def append(self, batch: Batch, leader_epoch: int) -> None:
-        """Stores a batch at the end."""
+    def append(self, batch: Batch, leader_epoch: int, most_bytes: int, most_ms: int) -> None:
+        """Stores a batch at the end. The last segment holds `most_bytes`, and timestamps that are at most `most_ms` later
+        than that of its first batch; else another one begins."""
         batch.place(self.end, leader_epoch)
+        size = self._segment_bytes + len(batch.data)
+        if not self._segment_bytes or size > most_bytes or batch.max_timestamp - self._segment_began > most_ms:
+            self._segments.append(self.end)
+            size, self._segment_began = len(batch.data), batch.max_timestamp
+        self._segment_bytes = size
         self.batches.append(batch)
         self._take(batch)
 
@@ -94,6 +104,11 @@ class Log:
         for batch in kept:
             self._take(batch)
         self._ended = [one for one in self._ended if one[1] >= self.high_watermark]
+        while self._segments and self._segments[-1] >= self.end:
+            self._segments.pop()
+        last = [one for one in kept if self._segments and one.base >= self._segments[-1]]
+        self._segment_bytes = sum(len(one.data) for one in last)
+        self._segment_began = last[0].max_timestamp if last else 0
 
     def forget(self, offset: int) -> None:
         """Moves the start of the log up to an offset, as retention and DeleteRecords do; batches before it go."""
@@ -110,10 +125,14 @@ class Log:
         return found - 1 if found and self.batches[found - 1].next > offset else found
 
     def read(self, offset: int, limit: int, most: int, *, first: bool = True) -> list[bytes]:
-        """Returns whole batches from an offset on that begin before `limit`, of `most` bytes; `first`: one at least,
-        however large (KIP-74). A broker may add a part of the next batch, which clients ignore."""
+        """Returns whole batches from an offset on that begin before `limit`, of `most` bytes, and of one segment; `first`:
+        one at least, however large (KIP-74). A broker may add a part of the next batch, which clients ignore."""
         found, size, batches = list[bytes](), 0, self.batches
-        for number in range(self.index(offset), len(batches)):
+        begin = self.index(offset)
+        if begin < len(batches):
+            segment = bisect_right(self._segments, batches[begin].base)
+            limit = min(limit, self._segments[segment]) if segment < len(self._segments) else limit
+        for number in range(begin, len(batches)):
             batch = batches[number]
             size += len(batch.data)
             if batch.base >= limit or (size > most and not (first and not found)):

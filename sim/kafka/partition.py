@@ -44,7 +44,7 @@ class Partition:
 
     def append(self, batch: Batch) -> None:
         """Stores a batch on the leader, and on the replicas that follow."""
-        self.log.append(batch, self.epoch)
+        self.log.append(batch, self.epoch, self.topic.segment_bytes, self.topic.segment_ms)
         self.replicate()
 
     def replicate(self) -> None:

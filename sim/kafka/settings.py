@@ -42,6 +42,14 @@ class ClusterSettings:
     """transaction.state.log.num.partitions."""
 
 
+def settings_of_brokers(settings: ClusterSettings) -> list[str]:
+    """Returns the settings of topics that the brokers' file has."""
+    default = ClusterSettings()
+    found = ["min.insync.replicas", "retention.ms"]
+    found += ["max.message.bytes"] if settings.max_message != default.max_message else []
+    return found + (["unclean.leader.election.enable"] if settings.unclean_elections else [])
+
+
 def topic_defaults(settings: ClusterSettings, brokers: int) -> dict[str, str]:
     """Returns the settings of a topic that has none of its own; those that matter to clients."""
     return {

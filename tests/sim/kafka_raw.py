@@ -133,12 +133,13 @@ class Raw:
         return answer.error_code, (answer.producer_id, answer.producer_epoch)
 
     async def add(self, name: str, producer: Producer, *partitions: tuple[str, int]) -> list[int]:
-        """The error code of each partition."""
+        """The error code of each partition, in the order of the request: a client finds them by their topics."""
         topics: dict[str, list[int]] = {}
         for topic, number in partitions:
             topics.setdefault(topic, []).append(number)
         answer = await self.send(AddPartitionsToTxnRequest(name, *producer, list(topics.items())))
-        return [code for _, numbers in answer.errors for _, code in numbers]
+        found = {(topic, number): code for topic, numbers in answer.errors for number, code in numbers}
+        return [found[one] for one in partitions]
 
     async def end(self, name: str, producer: Producer, commit: bool) -> int:
         """The error code."""
@@ -162,11 +163,13 @@ class Raw:
         return await until(lambda: self.end(name, producer, commit), lambda code: code not in RETRIED)
 
     async def exists(self, topic: str) -> None:
-        """Until each partition of a topic has a leader."""
-        await until(
+        """Until each partition of a topic has a leader, and that knows it."""
+        _, partitions = await until(
             lambda: self.metadata(topic),
             lambda found: not found[0] and all(leader >= 0 for _, leader, _ in found[1]),
         )
+        for number in range(len(partitions)):
+            await until(lambda number=number: self.offset(topic, -1, number), lambda found: not found[0])  # type: ignore[misc]
 
     async def settled(self, topic: str) -> None:
         """Until no transaction is open in a topic: a marker comes a moment after the answer."""

@@ -12,7 +12,7 @@ from aiokafka.protocol.admin import (
 )
 
 from headrace.adapters.kafka.aiokafka_internals import _OperationsRequest
-from tests.sim.kafka_raw import NOBODY, Producer, Raw, batch, until
+from tests.sim.kafka_raw import NOBODY, RETRIED, Producer, Raw, batch, until
 
 Notes = list[tuple[str, Any]]
 _SETTINGS = (
@@ -20,8 +20,19 @@ _SETTINGS = (
     "max.message.bytes",
     "min.cleanable.dirty.ratio",
     "min.insync.replicas",
+    "retention.bytes",
+    "retention.ms",
     "segment.bytes",
+    "segment.ms",
     "unclean.leader.election.enable",
+)
+
+_OF_BROKERS = (
+    "auto.create.topics.enable",
+    "default.replication.factor",
+    "message.max.bytes",
+    "num.partitions",
+    "transaction.max.timeout.ms",
 )
 
 
@@ -82,7 +93,7 @@ async def _settings(kafka: Raw, name: str, notes: Notes) -> None:
     notes.append(("of a topic", await ask(2, name, list(_SETTINGS))))
     notes.append(("one that is not there", await ask(2, name, ["no.such.thing"])))
     notes.append(("of a missing topic", await ask(2, f"{name}-none", ["cleanup.policy"])))
-    notes.append(("of a broker", await ask(4, "1", ["auto.create.topics.enable"])))
+    notes.append(("of a broker", await ask(4, "1", list(_OF_BROKERS))))
     notes.append(("of another broker", await ask(4, "7", ["auto.create.topics.enable"])))
 
 
@@ -106,7 +117,7 @@ async def _batches(kafka: Raw, name: str, notes: Notes) -> None:
 async def _sequences(kafka: Raw, name: str, notes: Notes) -> None:
     await kafka.create(name)
     await kafka.exists(name)
-    code, producer = await kafka.init(None)
+    code, producer = await until(lambda: kafka.init(None), lambda found: found[0] not in RETRIED)
     notes.append(("an id", (code, producer[1])))
 
     async def send(sequence: int, *values: bytes, of: Producer = producer) -> tuple[int, int]:
@@ -172,6 +183,9 @@ async def _transactions(kafka: Raw, name: str, notes: Notes) -> None:
     notes.append(("fetched", (code, high, stable)))
     notes.append(("aborted transactions", [first for _, first in aborted or ()]))
     notes.append(("control batches", [(one.base_offset, one.is_control_batch) for one in batches]))
+    _, _, _, aborted, batches = await kafka.fetch(name, batches[-1].base_offset + 1, committed=True)
+    notes.append(("aborted transactions of the next segment", [first for _, first in aborted or ()]))
+    notes.append(("its batches", [(one.base_offset, one.is_control_batch) for one in batches]))
     notes.append(("aborted ones later", (await kafka.fetch(name, 4, committed=True))[3]))
     notes.append(("uncommitted has no list", (await kafka.fetch(name, 0))[3]))
     await kafka.added(name, producer, here)
