@@ -114,8 +114,8 @@ class _Fetch:
         code = refusal or code or _epoch_refusal(partition, epoch)
         if code or partition is None:
             # Where a broker looks at a topic before it reads, its answer has an empty list of aborted transactions.
-            aborted = 0 if code in (codes.UNKNOWN_TOPIC_OR_PARTITION, codes.TOPIC_AUTHORIZATION_FAILED) else -1
-            return code, _FOUND.pack(number, code, -1, -1, -1) + struct.pack(">iii", aborted, -1, 0), []
+            listed = 0 if code in (codes.UNKNOWN_TOPIC_OR_PARTITION, codes.TOPIC_AUTHORIZATION_FAILED) else -1
+            return code, _FOUND.pack(number, code, -1, -1, -1) + struct.pack(">iii", listed, -1, 0), []
         log = partition.log
         high, stable = offsets_at(self._broker, partition)
         if not log.start <= offset <= log.end:

@@ -52,8 +52,8 @@ class Log:
         return state is not None and state.transaction >= 0 and state.epoch == epoch
 
     def append(self, batch: Batch, leader_epoch: int, most_bytes: int, most_ms: int) -> None:
-        """Stores a batch at the end. The last segment holds `most_bytes`, and timestamps that are at most `most_ms` later
-        than that of its first batch; else another one begins."""
+        """Stores a batch at the end. A segment holds `most_bytes`, and timestamps that are at most `most_ms` later than
+        that of its first batch; else another one begins."""
         batch.place(self.end, leader_epoch)
         size = self._segment_bytes + len(batch.data)
         if not self._segment_bytes or size > most_bytes or batch.max_timestamp - self._segment_began > most_ms:
@@ -125,8 +125,9 @@ class Log:
         return found - 1 if found and self.batches[found - 1].next > offset else found
 
     def read(self, offset: int, limit: int, most: int, *, first: bool = True) -> list[bytes]:
-        """Returns whole batches from an offset on that begin before `limit`, of `most` bytes, and of one segment; `first`:
-        one at least, however large (KIP-74). A broker may add a part of the next batch, which clients ignore."""
+        """Returns whole batches from an offset on that begin before `limit`, of `most` bytes, and of one segment;
+        `first`: one at least, however large (KIP-74). A broker may add a part of the next batch, which clients
+        ignore."""
         found, size, batches = list[bytes](), 0, self.batches
         begin = self.index(offset)
         if begin < len(batches):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pamqp import commands
 from pamqp.base import Frame
 
+from sim.rabbitmq.arguments import name_in, require_same, require_valid, same, same_argument
 from sim.rabbitmq.messages import Queue
 from sim.rabbitmq.refusals import Failure, Refusal
 from sim.rabbitmq.routing import TYPES, Exchange
@@ -56,26 +57,37 @@ class Declaring:
             self._answer(method, commands.Exchange.DeclareOk())
             return
         if method.exchange_type not in TYPES:
-            raise Failure(503, f"unknown exchange type '{method.exchange_type}'")
+            raise Failure(503, f"invalid exchange type '{method.exchange_type}'")
+        self._require_named(name)
         channel.check("configure", "exchange", name)
-        arguments = dict(method.arguments or {})
+        arguments, key = dict(method.arguments or {}), "alternate-exchange"
         where = f"exchange '{name}' in vhost '{host.name}'"
-        if (other := _name_in(arguments, "alternate-exchange", where)) is not None:
-            channel.check("read", "exchange", name)
-            channel.check("write", "exchange", other)
         found = host.exchanges.get(name)
         if found is None:
+            if (other := name_in(arguments, key, where)) is not None:
+                channel.check("read", "exchange", name)
+                channel.check("write", "exchange", other)
             if name.startswith("amq."):
                 raise Refusal(403, f"exchange name '{name}' contains reserved prefix 'amq.*'")
             host.exchanges[name] = Exchange(name, method.exchange_type, method.durable, method.auto_delete, arguments)
         else:
-            _same(where, "type", found.kind, method.exchange_type)
-            _same(where, "durable", found.durable, method.durable)
-            _same(where, "auto_delete", found.auto_delete, method.auto_delete)
+            same(where, "type", found.kind, method.exchange_type)
+            same(where, "durable", found.durable, method.durable)
+            same(where, "auto_delete", found.auto_delete, method.auto_delete)
+            same(where, "internal", False, method.internal)
+            same_argument(where, key, found.arguments.get(key), arguments.get(key))
         self._answer(method, commands.Exchange.DeclareOk())
+
+    def _require_named(self, exchange: str) -> None:
+        if not exchange:
+            raise Refusal(403, "operation not permitted on the default exchange")
 
     def _delete_exchange(self, method: commands.Exchange.Delete) -> None:
         channel, host = self._channel, self._channel.host
+        self._require_named(method.exchange)
+        if method.exchange.startswith("amq."):
+            where = f"system exchange '{method.exchange}' in vhost '{host.name}'"
+            raise Refusal(403, f"deletion of {where} not allowed")
         channel.check("configure", "exchange", method.exchange)
         found = host.exchanges.get(method.exchange)
         if found is not None:
@@ -96,25 +108,33 @@ class Declaring:
             channel.check("configure", "queue", name)
             arguments = dict(method.arguments or {})
             where = f"queue '{name}' in vhost '{host.name}'"
-            if (other := _name_in(arguments, "x-dead-letter-exchange", where)) is not None:
-                channel.check("read", "queue", name)
-                channel.check("write", "exchange", other)
-            queue = host.queues.get(name) or self._make_queue(name, method, arguments)
-            self._check_owner(queue)
-            _same(where, "durable", queue.durable, method.durable)
-            for key in (*queue.arguments, *(key for key in arguments if key not in queue.arguments)):
-                _same_argument(where, key, queue.arguments.get(key), arguments.get(key))
+            found = host.queues.get(name)
+            if found is None:
+                if (other := name_in(arguments, "x-dead-letter-exchange", where)) is not None:
+                    channel.check("read", "queue", name)
+                    channel.check("write", "exchange", other)
+                if method.queue.startswith("amq."):
+                    raise Refusal(403, f"queue name '{name}' contains reserved prefix 'amq.*'")
+                require_valid(arguments, where, durable=method.durable)
+                queue = self._make_queue(name, method, arguments)
+            else:
+                queue = found
+                self._check_owner(queue, exclusive=method.exclusive)
+                same(where, "durable", queue.durable, method.durable)
+                same(where, "auto_delete", queue.auto_delete, method.auto_delete)
+                require_same(queue.arguments, arguments, where)
         self._answer(method, commands.Queue.DeclareOk(name, len(queue.messages), len(queue.consumers)))
 
     def _make_queue(self, name: str, method: commands.Queue.Declare, arguments: dict[str, Any]) -> Queue:
         connection = self._channel.connection
         owner = connection if method.exclusive else None
         queue = self._channel.host.queues[name] = Queue(name, method.durable, arguments, owner)
+        queue.auto_delete = method.auto_delete
         queue.confirm_time = connection.broker.confirm_time
         return queue
 
-    def _check_owner(self, queue: Queue) -> None:
-        if queue.owner not in (None, self._channel.connection):
+    def _check_owner(self, queue: Queue, *, exclusive: bool = False) -> None:
+        if queue.owner not in (None, self._channel.connection) or (exclusive and queue.owner is None):
             locked = f"locked queue '{queue.name}' in vhost '{self._channel.host.name}'"
             raise Refusal(
                 405,
@@ -128,10 +148,10 @@ class Declaring:
         channel.check("read", "exchange", method.exchange)
         if (found := host.exchanges.get(method.exchange)) is not None:
             channel.check_topic("read", found, method.routing_key)
-        host.queue(method.queue)
+        if isinstance(method, commands.Queue.Bind):
+            host.queue(method.queue)
         exchange, key = host.exchange(method.exchange), (method.queue, method.routing_key)
-        if not exchange.name:
-            raise Refusal(403, "operation not permitted on the default exchange")
+        self._require_named(exchange.name)
         if isinstance(method, commands.Queue.Bind):
             exchange.bindings.setdefault(key, dict(method.arguments or {}))
             self._answer(method, commands.Queue.BindOk())
@@ -152,35 +172,3 @@ class Declaring:
                 raise Refusal(406, f"queue '{queue.name}' in vhost '{host.name}' not empty")
             host.remove_queue(queue.name)
         self._answer(method, commands.Queue.DeleteOk(count))
-
-
-def _name_in(arguments: dict[str, Any], key: str, where: str) -> str | None:
-    """Returns the name of an exchange among the arguments. Raises Refusal if it is none."""
-    value = arguments.get(key)
-    if value is not None and not isinstance(value, str):
-        raise Refusal(406, f"invalid type '{_kind(value)}' for arg '{key}' in {where}")
-    return value
-
-
-def _kind(value: Any) -> str:
-    """Returns the name that the broker has for the type of a value in a table."""
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "byte" if -128 <= value < 128 else "long"
-    return "longstr" if isinstance(value, str) else "table"
-
-
-def _same(where: str, key: str, present: Any, wanted: Any) -> None:
-    """Raises Refusal for a declaration that differs from what is there."""
-    if present != wanted:
-        received, current = (str(one).lower() if isinstance(one, bool) else one for one in (wanted, present))
-        raise Refusal(406, f"inequivalent arg '{key}' for {where}: received '{received}' but current is '{current}'")
-
-
-def _same_argument(where: str, key: str, present: Any, wanted: Any) -> None:
-    if present != wanted:
-        received, current = (
-            "none" if one is None else f"the value '{one}' of type '{_kind(one)}'" for one in (wanted, present)
-        )
-        raise Refusal(406, f"inequivalent arg '{key}' for {where}: received {received} but current is {current}")

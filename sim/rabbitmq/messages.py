@@ -65,6 +65,8 @@ class Queue:
     def __init__(self, name: str, durable: bool, arguments: dict[str, Any], owner: object | None) -> None:
         self.name, self.durable, self.arguments, self.owner = name, durable, arguments, owner
         self.messages: deque[Message] = deque()
+        self.auto_delete = False
+        """How it was declared: the model deletes no queue by itself."""
         self.confirm_time = 0.0
         self.stalled = False
         """Whether it confirms nothing: a quorum queue without a majority of its members."""

@@ -163,12 +163,16 @@ class Raw:
         return await until(lambda: self.end(name, producer, commit), lambda code: code not in RETRIED)
 
     async def exists(self, topic: str) -> None:
-        """Until each partition of a topic has a leader, and that knows it."""
-        _, partitions = await until(
+        """Until each partition of a topic has a leader."""
+        await until(
             lambda: self.metadata(topic),
             lambda found: not found[0] and all(leader >= 0 for _, leader, _ in found[1]),
         )
-        for number in range(len(partitions)):
+
+    async def leads(self, topic: str) -> None:
+        """Until this broker knows that it leads each partition of a topic."""
+        await self.exists(topic)
+        for number in range(len((await self.metadata(topic))[1])):
             await until(lambda number=number: self.offset(topic, -1, number), lambda found: not found[0])  # type: ignore[misc]
 
     async def settled(self, topic: str) -> None:

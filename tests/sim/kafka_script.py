@@ -59,10 +59,10 @@ async def _topics(kafka: Raw, name: str, notes: Notes) -> None:
     notes.append(("a bad name", await kafka.metadata("not/a/topic")))
     notes.append(("a bad name that may be created", await kafka.metadata("not/a/topic", create=True)))
     notes.append(("a missing topic is created", await kafka.metadata(f"{name}-auto", create=True)))
-    await kafka.exists(f"{name}-auto")
+    await kafka.leads(f"{name}-auto")
     notes.append(("and is there", await kafka.metadata(f"{name}-auto")))
     notes.append(("created", await kafka.create(name, 3)))
-    await kafka.exists(name)
+    await kafka.leads(name)
     notes.append(("its partitions", await kafka.metadata(name)))
     notes.append(("created again", await kafka.create(name, 3)))
     notes.append(("created with a bad name", await kafka.create("not/a/topic")))
@@ -84,7 +84,7 @@ async def _topics(kafka: Raw, name: str, notes: Notes) -> None:
 
 async def _settings(kafka: Raw, name: str, notes: Notes) -> None:
     await kafka.create(name, cleanup_policy="compact", max_message_bytes="5000")
-    await kafka.exists(name)
+    await kafka.leads(name)
 
     async def ask(kind: int, resource: str, keys: list[str]) -> Any:
         ((code, text, *_, entries),) = (await kafka.send(DescribeConfigsRequest([(kind, resource, keys)]))).resources
@@ -99,7 +99,7 @@ async def _settings(kafka: Raw, name: str, notes: Notes) -> None:
 
 async def _batches(kafka: Raw, name: str, notes: Notes) -> None:
     await kafka.create(name, max_message_bytes="5000")
-    await kafka.exists(name)
+    await kafka.leads(name)
     notes.append(("first", await kafka.produce(name, batch(b"1", b"2"))))
     notes.append(("second", await kafka.produce(name, batch(b"3"))))
     notes.append(("by the leader alone", await kafka.produce(name, batch(b"4"), acks=1)))
@@ -116,7 +116,7 @@ async def _batches(kafka: Raw, name: str, notes: Notes) -> None:
 
 async def _sequences(kafka: Raw, name: str, notes: Notes) -> None:
     await kafka.create(name)
-    await kafka.exists(name)
+    await kafka.leads(name)
     code, producer = await until(lambda: kafka.init(None), lambda found: found[0] not in RETRIED)
     notes.append(("an id", (code, producer[1])))
 
@@ -145,7 +145,7 @@ async def _sequences(kafka: Raw, name: str, notes: Notes) -> None:
 
 async def _transactions(kafka: Raw, name: str, notes: Notes) -> None:
     await kafka.create(name, 2)
-    await kafka.exists(name)
+    await kafka.leads(name)
     here = (name, 0)
     producer = await kafka.started(name)
     notes.append(("first epoch", producer[1]))
@@ -200,7 +200,7 @@ async def _transactions(kafka: Raw, name: str, notes: Notes) -> None:
 
 async def _fencing(kafka: Raw, name: str, notes: Notes) -> None:
     await kafka.create(name)
-    await kafka.exists(name)
+    await kafka.leads(name)
     here, old = (name, 0), await kafka.started(name)
 
     async def send(producer: Producer, sequence: int, value: bytes) -> tuple[int, int]:
@@ -229,7 +229,7 @@ async def _fencing(kafka: Raw, name: str, notes: Notes) -> None:
 
 async def _reading(kafka: Raw, name: str, notes: Notes) -> None:
     await kafka.create(name)
-    await kafka.exists(name)
+    await kafka.leads(name)
     for number in range(4):
         await kafka.produce(name, batch(b"a%d" % number, b"b%d" % number, timestamp=1000 * (number + 1)))
     for what, offset in (("begin", 0), ("middle of a batch", 3), ("end", 8), ("beyond", 9), ("before", -5)):
@@ -248,7 +248,7 @@ async def _reading(kafka: Raw, name: str, notes: Notes) -> None:
 
 async def _deleting(kafka: Raw, name: str, notes: Notes) -> None:
     await kafka.create(name)
-    await kafka.exists(name)
+    await kafka.leads(name)
     for number in range(6):
         await kafka.produce(name, batch(b"a%d" % number, b"b%d" % number))
 
@@ -274,5 +274,5 @@ async def _deleting(kafka: Raw, name: str, notes: Notes) -> None:
     notes.append(("sent to it", await kafka.produce(name, batch(b"x"))))
     notes.append(("offset of it", await kafka.offset(name, -1)))
     await kafka.create(name)
-    await kafka.exists(name)
+    await kafka.leads(name)
     notes.append(("created again", await kafka.produce(name, batch(b"x", producer=NOBODY))))

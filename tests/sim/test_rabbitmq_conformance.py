@@ -70,7 +70,7 @@ async def _answers(client: Client) -> list[tuple[Any, ...]]:
 
 
 async def _publishing(client: Client, name: str, kind: str, notes: Notes) -> None:
-    arguments = {"x-queue-type": kind, "x-max-length": 3, "x-overflow": "reject-publish"}
+    arguments: dict[str, Any] = {"x-queue-type": kind, "x-max-length": 3, "x-overflow": "reject-publish"}
     client.send(commands.Queue.Declare(queue=name, durable=True, arguments=arguments))
     declared = await client.expect(commands.Queue.DeclareOk)
     notes.append((f"{kind}: declared", (declared.message_count, declared.consumer_count)))
@@ -80,8 +80,31 @@ async def _publishing(client: Client, name: str, kind: str, notes: Notes) -> Non
     notes.append((f"{kind}: to no queue", await _answers(client)))
 
 
+NEW: tuple[tuple[bool, dict[str, Any]], ...] = (
+    (False, {"x-queue-type": "quorum"}),
+    (True, {"x-queue-type": 5}),
+    (True, {"x-queue-type": "none"}),
+    (True, {"x-max-length": "a"}),
+    (True, {"x-max-length": -1}),
+    (True, {"x-overflow": "none"}),
+    (True, {"x-dead-letter-exchange": 5}),
+)
+_LIMITED: dict[str, Any] = {"x-max-length": 3, "x-overflow": "reject-publish"}
+CHANGED: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("classic", {}),
+    ("classic", {"x-max-length": 300, "x-overflow": "drop-head"}),
+    ("classic", {"x-overflow": "drop-head", "x-max-length": 3}),
+    ("classic", {**_LIMITED, "x-message-ttl": 70_000, "x-dead-letter-exchange": "amq.topic"}),
+    ("classic", {**_LIMITED, "x-single-active-consumer": True}),
+    ("quorum", {"x-max-length": 3, "x-message-ttl": 5}),
+    ("quorum", {**_LIMITED, "x-message-ttl": 5}),
+    ("quorum", {**_LIMITED, "x-delivery-limit": 1 << 20}),
+)
+"""Of the queues that _publishing() declares."""
+
+
 def refused(name: str) -> dict[str, Any]:
-    quorum = {"x-queue-type": "quorum", "x-max-length": 3, "x-overflow": "reject-publish"}
+    quorum: dict[str, Any] = {"x-queue-type": "quorum", "x-max-length": 3, "x-overflow": "reject-publish"}
     return {
         "a missing exchange": commands.Exchange.Declare(exchange=f"{name}-none", passive=True),
         "a missing queue": commands.Queue.Declare(queue=f"{name}-none", passive=True),
@@ -93,6 +116,28 @@ def refused(name: str) -> dict[str, Any]:
         "a binding of a missing queue": commands.Queue.Bind(queue=f"{name}-none", exchange="amq.topic"),
         "a transaction with confirms": commands.Tx.Select(),
         "an exchange of the broker's own": commands.Exchange.Declare(exchange="amq.ours", exchange_type="fanout"),
+        "a queue of the broker's own": commands.Queue.Declare(queue="amq.ours"),
+        "a deletion of the broker's own": commands.Exchange.Delete(exchange="amq.topic"),
+        "a deletion of the default exchange": commands.Exchange.Delete(exchange=""),
+        "an exchange that is internal now": commands.Exchange.Declare(
+            exchange="amq.topic", exchange_type="topic", durable=True, internal=True
+        ),
+        "a queue that is not durable now": commands.Queue.Declare(queue=f"{name}-classic"),
+        "a queue that is exclusive now": commands.Queue.Declare(
+            queue=f"{name}-classic", durable=True, exclusive=True, arguments={"x-queue-type": "classic"}
+        ),
+        **{
+            f"a new queue with {arguments}": commands.Queue.Declare(
+                queue=f"{name}-new", durable=durable, arguments=arguments
+            )
+            for durable, arguments in NEW
+        },
+        **{
+            f"the queue with {arguments}": commands.Queue.Declare(
+                queue=f"{name}-{kind}", durable=True, arguments={"x-queue-type": kind, **arguments}
+            )
+            for kind, arguments in CHANGED
+        },
         "a right that nobody has": commands.Queue.Bind(queue=f"{name}-classic", exchange="", routing_key="x"),
     }
 

@@ -46,8 +46,8 @@ class Facts(Protocol):
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """An expression as a function of a row. `kind` is int, uint, long (an INT of the server's own tables), decimal,
-    double, text, blob (a TEXT of them), label (an ENUM of them), bytes or null, or any if only the value shows it; `type`
-    is that of the column, if it is one; `constant`: the row does not matter."""
+    double, text, blob (a TEXT of them), label (an ENUM of them), bytes or null, or any if only the value shows it;
+    `type` is that of the column, if it is one; `constant`: the row does not matter."""
 
     function: Function
     kind: str
