@@ -7,6 +7,7 @@ all sessions; an ephemeral node ends with its session."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 from headrace.adapters.zookeeper.service import ZooKeeper
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.ports.lock_service import Check, ClusterAdapter, Create, Delete, LockService, Op, Set
+from headrace.tasks import set_within
 from sim.loop import LANE, Process, SimLoop
 from sim.network import Network, Wire
 from sim.world_of import world
@@ -27,6 +29,9 @@ from sim.world_of import world
 TICK = 1.0
 _SYNC_TICKS = 5
 """Ticks after which a follower that does not hear of the leader gives up."""
+_STOP_LIMIT = 5.0
+"""Maximum seconds that the adapter waits for the end of the session, as with kazoo."""
+_ROOT = "/"
 _ELECTION = (0.3, 2.0)
 """Seconds that an election takes."""
 
@@ -62,7 +67,7 @@ class Server:
     def __init__(self, ensemble: Ensemble, name: str) -> None:
         self.ensemble, self.name = ensemble, name
         self.process = Process(ensemble.loop, name)
-        self.nodes = dict[str, Stored]()
+        self.nodes = {_ROOT: Stored(b"", 0, 0, 0)}
         self.applied = 0
         self.due = deque[tuple[float, int]]()
         """When transactions arrive that it has not applied: their numbers."""
@@ -221,15 +226,21 @@ class Ensemble:
         def there(path: str) -> Stored | None:
             return after[path] if path in after else nodes.get(path)
 
+        def has_children(path: str) -> bool:
+            start = f"{path}/"
+            return any(one.startswith(start) and there(one) is not None for one in (*nodes, *after))
+
         for index, one in enumerate(operations):
             known = there(one.path)
             error: Exception | None = None
             if isinstance(one, Create):
-                parent = one.path.rpartition("/")[0]
-                if known is not None:
-                    error = exceptions.NodeExistsError()
-                elif parent and there(parent) is None:
+                parent = there(one.path.rpartition("/")[0] or _ROOT)
+                if parent is None:
                     error = exceptions.NoNodeError()
+                elif known is not None:
+                    error = exceptions.NodeExistsError()
+                elif parent.owner:
+                    error = exceptions.NoChildrenForEphemeralsError()
                 else:
                     made = Stored(one.data, 0, session.number if one.ephemeral else 0, number)
                     after[one.path] = made
@@ -244,6 +255,8 @@ class Ensemble:
                 after[one.path] = made
                 changes.append((one.path, made))
                 results.append(SimpleNamespace(version=made.version))
+            elif isinstance(one, Delete) and has_children(one.path):
+                error = exceptions.NotEmptyError()
             elif isinstance(one, Delete):
                 after[one.path] = None
                 changes.append((one.path, None))
@@ -328,7 +341,8 @@ class SimKazoo:
         self._session: Session | None = None
         self._server: Server | None = None
         self._pending = dict[_Result, None]()
-        self._watches = dict[Callable[[], None], None]()
+        self._watches = dict[Callable[[], None], Callable[[Any], None]]()
+        """What each event of the present connection calls."""
         self._answered = 0.0
         self._epoch = 0
         """Counts connections: what belongs to a former one is dropped."""
@@ -338,6 +352,8 @@ class SimKazoo:
         self._closed = False
         self.last_zxid = 0
         self.client_state = KeeperState.CONNECTING
+        self._state: str = KazooState.LOST
+        """What was reported last, or what kazoo begins with."""
 
     @property
     def connected(self) -> bool:
@@ -347,26 +363,41 @@ class SimKazoo:
     def client_id(self) -> tuple[int, bytes] | None:
         return (self._session.number, b"") if self._session is not None else None
 
+    def _report(self, state: str) -> None:
+        if state != self._state:
+            self._state = state
+            self._on_state(state)
+
     def start_async(self) -> None:
         """Begins to connect."""
         self._later(0.0, self._connect)
 
-    def stop(self) -> None:
-        """Ends the session, if a server can be reached."""
+    def stop(self) -> _Result:
+        """Ends the session, if a server can be reached; the result comes once it is over."""
+        done, server, session = _Result(), self._server, self._session
         if self._closed:
-            return
+            done.settle()
+            return done
         self._closed = True
-        server, session = self._server, self._session
-        if server is not None and session is not None:
-            self._ask(server, lambda: self._leave(session))
-        self._drop(report=False)
 
-    def _leave(self, session: Session) -> None:
-        if self._ensemble.leader is not None and not session.over:
-            self._ensemble.end_session(session)
+        def over() -> None:
+            self._drop(report=False)
+            self.client_state = KeeperState.CLOSED
+            self._report(KazooState.LOST)
+            done.settle()
 
-    def close(self) -> None:
-        """Does nothing more."""
+        if server is None or session is None:
+            over()
+            return done
+
+        def leave() -> None:
+            if not session.over:
+                self._ensemble.end_session(session)
+            server.apply_to(len(self._ensemble.log))
+            self._answer(server, over)
+
+        self._ask(server, lambda: self._at_leader(server, leave))
+        return done
 
     # -- the connection -------------------------------------------------------------------------------------------
 
@@ -411,7 +442,7 @@ class SimKazoo:
         self._session, self._server, self._answered = session, server, self._ensemble.loop.time()
         server.clients.append(self)
         self.client_state = KeeperState.CONNECTED
-        self._on_state(KazooState.CONNECTED)
+        self._report(KazooState.CONNECTED)
         self._later(self._timeout / 3, self._ping, epoch)
 
     def _expired(self, epoch: int) -> None:
@@ -419,11 +450,11 @@ class SimKazoo:
             return
         self._session = None
         self.client_state = KeeperState.EXPIRED_SESSION
-        self._on_state(KazooState.LOST)
+        self._report(KazooState.LOST)
         self._later(0.0, self._connect)
 
     def _ping(self, epoch: int) -> None:
-        if epoch != self._epoch or self._server is None:
+        if epoch != self._epoch or self._server is None or self._closed:
             return
         ensemble, server, session = self._ensemble, self._server, self._session
         assert session is not None
@@ -468,9 +499,9 @@ class SimKazoo:
         watches, self._watches = self._watches, {}
         if report and server is not None:
             self.client_state = KeeperState.CONNECTING
-            self._on_state(KazooState.SUSPENDED)
-        for watch in watches:
-            watch()
+            self._report(KazooState.SUSPENDED)
+            for watch in watches.values():  # as kazoo does: not at the end of the session
+                watch(None)
 
     # -- requests -------------------------------------------------------------------------------------------------
 
@@ -514,10 +545,10 @@ class SimKazoo:
         epoch = self._epoch
 
         def fire() -> None:
-            if epoch == self._epoch and self._watches.pop(fire, 1) is None:
+            if epoch == self._epoch and self._watches.pop(fire, None) is not None:
                 watch(None)
 
-        self._watches[fire] = None
+        self._watches[fire] = watch
         server.watches.setdefault(path, []).append(lambda: self._answer(server, fire))
 
     def get_async(self, path: str, watch: Callable[[Any], None] | None = None) -> _Result:
@@ -549,12 +580,9 @@ class SimKazoo:
             if path not in server.nodes:
                 answer(exception=exceptions.NoNodeError())
                 return
-            start = f"{path}/"
-            answer(
-                value=[
-                    one[len(start) :] for one in server.nodes if one.startswith(start) and "/" not in one[len(start) :]
-                ]
-            )
+            start = path if path == _ROOT else f"{path}/"
+            names = [one[len(start) :] for one in server.nodes if one.startswith(start)]
+            answer(value=[name for name in names if name and "/" not in name])
 
         return self._request(serve)
 
@@ -648,7 +676,9 @@ class SimZooKeeper(ZooKeeper):
         return made
 
     async def _stop(self, client: Any) -> None:
-        client.stop()
+        ended = asyncio.Event()
+        client.stop().rawlink(lambda _: ended.set())
+        await set_within(ended, _STOP_LIMIT)
 
 
 class SimZooKeeperAdapter(ClusterAdapter):
