@@ -88,7 +88,7 @@ class Network:
             if not done.done():
                 done.set_exception(OSError(number, f"connect to {host}:{port} failed"))
 
-        def arrive() -> None:
+        def arrive() -> None:  # at the operating system, whatever its process does
             process, serve = self._listeners.get((host, port), (None, None))
             if process is None or serve is None or not process.alive:
                 self.send(host, ours.name, lambda: refuse(errno.ECONNREFUSED), waiting)
@@ -99,11 +99,16 @@ class Network:
             here.join(there)
             there.join(here)
             self.connections.append((here, there))
-            there.begin(serve())
-            self.send(host, ours.name, lambda: None if done.done() else done.set_result(here), waiting)
+            self.send(host, ours.name, lambda: answered(here, serve), waiting)
 
-        listener = self._listeners.get((host, port))
-        self.send(ours.name, host, arrive, (listener[0] if listener is not None else self.loop.world).context())
+        def answered(here: End, serve: Callable[[], Any]) -> None:
+            if done.done():
+                here.abort()  # nobody waits for it any more
+            else:
+                here.acknowledge(serve)
+                done.set_result(here)
+
+        self.send(ours.name, host, arrive, self.loop.world.context())
         try:
             async with asyncio.timeout(_CONNECT_LIMIT):
                 end = cast(End, await done)
@@ -114,7 +119,7 @@ class Network:
                 done.result().lose(_reset())
             raise
         protocol = factory()
-        end.begin(protocol, at_once=True)
+        end.begin(protocol)
         return end, protocol
 
 
@@ -160,7 +165,7 @@ class End(asyncio.Transport):
         super().__init__({"peername": (peer, peer_port), "sockname": (host, port), "socket": _Socket(peer, peer_port)})
         self._network, self.process, self.host = network, process, host
         self.peer: End = self
-        self._context = process.context()
+        self.context = process.context()
         self._protocol: Any = None
         self._wire: Wire
         self._arrived = deque[bytes]()
@@ -178,15 +183,21 @@ class End(asyncio.Transport):
     def join(self, peer: End) -> None:
         """Sets the other end."""
         self.peer = peer
-        self._wire = Wire(self._network, self.host, peer.host, peer._context)
+        self._wire = Wire(self._network, self.host, peer.host, peer.context)
 
-    def begin(self, protocol: Any, *, at_once: bool = False) -> None:
+    def acknowledge(self, serve: Callable[[], Any]) -> None:
+        """Lets the other end's process accept the connection."""
+        self._wire.send(self.peer.accept, serve)
+
+    def accept(self, serve: Callable[[], Any]) -> None:
+        """Gives this end the protocol that its process makes, unless the connection is over by then."""
+        if not self._lost:
+            self.begin(serve())
+
+    def begin(self, protocol: Any) -> None:
         """Gives this end its protocol."""
         self._protocol = protocol
-        if at_once:
-            protocol.connection_made(self)
-        else:
-            self._soon(protocol.connection_made, self)
+        protocol.connection_made(self)
         self._deliver_soon()
 
     # -- writing --------------------------------------------------------------------------------------------------
@@ -346,7 +357,7 @@ class End(asyncio.Transport):
         self._closing = self._lost = True
 
     def _soon(self, call: Callable[..., Any], *given: Any) -> None:
-        self._network.loop.call_soon(call, *given, context=self._context)
+        self._network.loop.call_soon(call, *given, context=self.context)
 
 
 class _Socket:

@@ -17,7 +17,7 @@ from tests.contracts.test_state_stores import *  # noqa: F403
 from tests.integration.test_kafka_replay import *  # noqa: F403
 from tests.sim.kafka_models import ProxiedModel, proxied
 
-pytestmark: list[pytest.MarkDecorator] = []
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ import pytest
 import sim.loop
 from sim.loop import Failure, Process, SimLoop, Spinning, Stuck, Worker
 
-
 _MADE = list[SimLoop]()
 
 
@@ -254,11 +253,11 @@ def test_tasks_that_wake_each_other_for_ever_are_an_error(monkeypatch: pytest.Mo
     loop = new()
 
     async def spin() -> None:
-        while True:
+        while True:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
     async def slow() -> None:
-        while True:
+        while True:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
     started(loop, loop.world, slow())
@@ -332,11 +331,9 @@ def test_the_order_in_sets_of_tasks_and_futures_is_that_of_their_making() -> Non
             pass
 
         tasks = [started(loop, loop.world, nothing()) for _ in range(50)]
-        order = [tasks.index(one) for one in set(tasks)]  # type: ignore[arg-type]
+        order = [tasks.index(one) for one in set(tasks)]
         run_for(loop, 1)
         assert hash(loop.create_future()) == 51
         return order
 
     assert play() == play()
-
-

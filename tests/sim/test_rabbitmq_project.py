@@ -15,7 +15,7 @@ from tests.contracts.test_sinks import *  # noqa: F403
 from tests.integration.test_rabbitmq import *  # noqa: F403
 from tests.sim.rabbit_models import Listening, listening
 
-pytestmark: list[pytest.MarkDecorator] = []
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture

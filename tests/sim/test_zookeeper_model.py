@@ -12,7 +12,7 @@ import pytest
 
 from headrace.cluster.cluster import Cluster, Member
 from headrace.ports.lock import Lock
-from headrace.ports.lock_service import Create, Disconnected, OutcomeUnknown, ServiceError, Set
+from headrace.ports.lock_service import Create, Disconnected, Node, OutcomeUnknown, ServiceError, Set
 from sim.zookeeper import Server
 from tests.contracts import test_clusters, test_locks
 from tests.sim.zookeeper_models import Partition, ZooKeeperWorld, simulated
@@ -93,6 +93,11 @@ def _others(world: ZooKeeperWorld, *but: Server | None) -> list[Server]:
     return [one for one in world.ensemble.servers.values() if one not in but]
 
 
+def _data(node: Node | None) -> bytes:
+    assert node is not None
+    return node.data
+
+
 def _split(world: ZooKeeperWorld, server: Server) -> None:
     """Cuts a server off from the others; clients reach it."""
     for other in _others(world, server):
@@ -113,8 +118,7 @@ async def test_a_follower_is_behind_until_a_sync(world: ZooKeeperWorld) -> None:
     before = await two.get("/x")
     await two.sync()
     after = await two.get("/x")
-    assert before is not None and before.data == b"1"
-    assert after is not None and after.data == b"2"
+    assert (_data(before), _data(after)) == (b"1", b"2")
 
 
 @simulated
@@ -126,16 +130,14 @@ async def test_a_follower_that_is_cut_off_answers_reads_at_first_and_no_writes(w
     await two.sync()
     _split(world, follower)
     await one.do(Set("/x", b"2"))
-    node = await two.get("/x")
-    assert node is not None and node.data == b"1"
+    assert _data(await two.get("/x")) == b"1"
     with pytest.raises(OutcomeUnknown):
         await two.service.multi([Set("/x", b"3")], 1.0)
     with pytest.raises(OutcomeUnknown):
         await two.service.sync(1.0)
     await two.until(lambda: two.links[-1] == "suspended")
     await two.until(lambda: two.links[-1] == "connected")
-    node = await two.get("/x")
-    assert node is not None and node.data == b"2"
+    assert _data(await two.get("/x")) == b"2"
     assert two.service._kazoo not in follower.clients
 
 
@@ -148,7 +150,7 @@ async def test_another_leader_is_elected_and_sessions_go_on(world: ZooKeeperWorl
     leader.kill()
     with pytest.raises(ServiceError):
         await one.service.multi([Set("/x", b"2")], 1.0)
-    while world.ensemble.leader in (None, leader) or not one.service.connected:
+    while world.ensemble.leader in (None, leader) or not one.service.connected:  # noqa: ASYNC110 - virtual time
         await asyncio.sleep(0.5)
     assert (await one.do(Set("/x", b"3")))[0] in (1, 2)
     leader.restart()
@@ -173,7 +175,8 @@ async def test_without_a_majority_nothing_is_written_and_no_session_ends(world: 
     await one.until(lambda: one.links[-1] == "connected")
     assert one.links == ["connected", "suspended", "connected"]
     node = await one.get("/x")
-    assert node is not None and (node.data, node.owner) == (b"1", one.session)
+    assert node is not None
+    assert (node.data, node.owner) == (b"1", one.session)
 
 
 @simulated
@@ -217,5 +220,7 @@ async def test_a_multi_is_executed_as_a_whole_or_not_at_all_whatever_breaks(worl
             await one.until(lambda: one.service.connected)
         await watcher.sync()
         x, y = await watcher.get("/x"), await watcher.get("/y")
-        assert x is not None and y is not None and (x.data, x.version) == (y.data, y.version)
+        assert x is not None
+        assert y is not None
+        assert (x.data, x.version) == (y.data, y.version)
     assert unknown

@@ -112,5 +112,5 @@ def simulated(test: Callable[..., Coroutine[Any, Any, None]], seeds: int = 1) ->
         made = ZooKeeperWorld(seed)
         made.run(test(made))
 
-    del in_virtual_time.__wrapped__  # type: ignore[attr-defined]  # for pytest it is no coroutine function
+    del in_virtual_time.__wrapped__  # for pytest it is no coroutine function
     return cast(Callable[[int], None], pytest.mark.parametrize("seed", range(seeds))(in_virtual_time))

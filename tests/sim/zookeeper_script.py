@@ -240,7 +240,9 @@ async def _watches(one: Client, two: Client, at: str, notes: Notes) -> None:
     await step("changed after it", Set(f"{at}/b", b""))
     await one.get(f"{at}/b", note("b"))
     await one.get(f"{at}/a", note("a"))
-    await step("several in a multi", Delete(f"{at}/b"), Create(f"{at}/b", b""), Set(f"{at}/a", b""), Set(f"{at}/b", b""))
+    await step(
+        "several in a multi", Delete(f"{at}/b"), Create(f"{at}/b", b""), Set(f"{at}/a", b""), Set(f"{at}/b", b"")
+    )
     await one.get(f"{at}/a", note("a"))
     await step("changed by its own session", Set(f"{at}/a", b""), by=one)
     await one.get(f"{at}/a", note("a"))
@@ -303,7 +305,9 @@ async def lost_script(one: Client, two: Client, faults: Faults, at: str) -> Note
     faults.heal()
     await one.until(lambda: one.links[-2:] == ["lost", "connected"])
     await one.sync()
-    notes.append(("a new session", [one.session != first, one.links[:], _seen(await one.get(f"{at}/mine"), two.session)]))
+    notes.append(
+        ("a new session", [one.session != first, one.links[:], _seen(await one.get(f"{at}/mine"), two.session)])
+    )
     notes.append(("it works", await one.do(Create(f"{at}/again", b"", ephemeral=True), Set(f"{at}/kept", b"z"))))
     notes.append(("granted", [one.granted, two.granted]))
     return [(what, _plain(said, at)) for what, said in notes]
