@@ -94,16 +94,19 @@ def test_everything_declared_is_imported_or_has_a_reason() -> None:
     assert declared(*extras) - used == set(NOT_IMPORTED)
 
 
+OURS = ("tests", "devstack", "demo", "benchmarks", "sim")
+
+
 def test_what_tests_and_tools_import_is_declared_for_development() -> None:
     extras = [name for name in PROJECT["optional-dependencies"] if name != "dev"]
     known = declared("dev", *extras) | {"headrace"}
     missing = []
-    for folder in ("tests", "devstack", "demo", "benchmarks"):
+    for folder in OURS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             missing += [
                 f"{path.relative_to(ROOT)}:{line} imports {name}"
                 for line, name in imports(path)
-                if name not in known and name not in ("tests", "devstack", "demo", "benchmarks")
+                if name not in known and name not in OURS
             ]
     assert missing == []
 
