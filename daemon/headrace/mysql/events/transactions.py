@@ -122,8 +122,8 @@ class Transactions:
             self._reread()
         elif self._resume is not None:
             self._resume_inside()
-        # Numbers are left free before the group. Not, if the stream resumes within the group, or is still before the
-        # start position.
+        # Leaves numbers free before the group, unless this is already done, the stream resumes within the group, or it
+        # is still before the start position.
         if not self.skip_events and not self.skip_rows and not self._awaited and self.last_pos != self._roomed:
             self._roomed = self.last_pos = self.last_pos + POS_ROOM
 
