@@ -294,7 +294,7 @@ def test_what_is_installed_for_tests_package_and_container_is_checked_by_its_has
     assert [line for line in others if not re.search(r"--no-deps|--no-index|--require-hashes", line)] == []
 
 
-def test_the_images_that_the_container_is_made_from_are_given_by_whoever_builds_it() -> None:
+def test_the_base_images_of_the_container_are_arguments_of_its_build() -> None:
     lines = (ROOT / "packaging/Containerfile").read_text().splitlines()
     assert [line for line in lines if line.startswith(("ARG", "FROM"))] == [
         "ARG BASE",
