@@ -230,8 +230,6 @@ class World:
 
     def _on_error(self, context: dict[str, object]) -> None:
         error = context.get("exception")
-        if str(context.get("message")).startswith("Unclosed AIOKafkaConnection"):
-            return  # aiokafka's client opens one after its close(), which is collected, and closes itself then
         self.checker.violation(f"the loop was given an error: {context.get('message')}: {error!r}")
 
     def _on_log(self, event: str, facts: dict[str, object]) -> None:

@@ -1,9 +1,9 @@
-"""The daemon's only access to what differs from run to run: clocks, random numbers, threads, the end of the process and
-what is on the disk.
+"""Gives the daemon everything that differs from run to run: clocks, random numbers, threads, the end of the process,
+and the sync of files to the disk. No other module gets these from Python's libraries.
 
-Each process has one `Runtime`, usually the operating system's. The simulator gives each simulated process its own: it
-is in the context of the process's first task, and every task that is started there inherits it. Ruff forbids the calls
-that this module replaces in all others."""
+Each process has one `Runtime`. A real process has one that uses the operating system. The simulator gives each
+simulated process its own: it puts it into the context of the first task, and each further task inherits the context. In
+all other modules, Ruff forbids the calls that this module replaces."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 _LAST_WORDS = 0.5
-"""Maximum seconds to print the reason of an end."""
+"""Maximum time in seconds to print why the process ends."""
 
 
 class Runtime:
-    """The operating system: what a simulated process replaces."""
+    """Uses the operating system. The simulator has a subclass that replaces it."""
 
     monotonic: Callable[[], float] = staticmethod(time.monotonic)
-    """The monotonic clock, in seconds. Deadlines of asyncio's own timers are on the loop's clock instead."""
+    """The monotonic clock, in seconds. asyncio's own timers use the clock of the event loop instead."""
     wall_ns: Callable[[], int] = staticmethod(time.time_ns)
-    """The wall clock: nanoseconds since 1970."""
+    """The wall clock, in nanoseconds since 1970."""
     cpu: Callable[[], float] = staticmethod(time.thread_time)
     """CPU time of the present thread, in seconds."""
     busy: Callable[[], float] = staticmethod(time.monotonic)
-    """The clock by which work without an await is limited, in seconds. It advances while code runs; in the simulator by
-    random amounts, while `monotonic` does not."""
+    """The clock that limits work without an await, in seconds. It advances while code runs. In the simulator it
+    advances by random amounts, and `monotonic` does not advance while code runs."""
 
     def __init__(self) -> None:
         self.random: _random.Random = _random.SystemRandom()
         self.number = self.random.getrandbits(64)
-        """A random number of this process."""
+        """A random number of 64 bits that identifies this process."""
         self._only = dict[type, Any]()
 
     def only(self, kind: type[_T]) -> _T:
@@ -57,8 +57,8 @@ class Runtime:
         return ThreadPoolExecutor(1, name)
 
     def watch(self, interval: float, look: Callable[[float], None], name: str) -> None:
-        """Calls `look` every `interval` seconds until the process ends, with the seconds since the call before; in a
-        thread, so that a loop that hangs does not stop it."""
+        """Calls `look` every `interval` seconds until the process ends. The argument is the time in seconds since the
+        previous call. The calls are made in a thread, so they continue if the event loop hangs."""
 
         def run() -> None:
             before = time.monotonic()
@@ -71,15 +71,17 @@ class Runtime:
         threading.Thread(target=run, name=name, daemon=True).start()
 
     def end(self, status: int, last_words: Callable[[], None]) -> None:
-        """Ends the process at once, after `last_words`, which may take half a second."""
-        # In another thread, which may hang: standard error may be the pipe on which the loop hangs.
+        """Calls `last_words`, waits for it for at most half a second, and ends the process."""
+        # In another thread, because the call may hang: perhaps the event loop hangs because nobody reads standard
+        # error.
         telling = threading.Thread(target=last_words, daemon=True)
         telling.start()
         telling.join(_LAST_WORDS)
         os._exit(status)
 
     def sync(self, descriptor: int, *, metadata: bool = True) -> None:
-        """Returns once a file's data is on the disk; `metadata`: also what is not needed to read it. Raises OSError."""
+        """Returns once a file's data is on the disk. With `metadata`, the file's metadata is on the disk too, even what
+        is not needed to read the data. Raises OSError."""
         (os.fsync if metadata else os.fdatasync)(descriptor)
 
 
@@ -87,7 +89,7 @@ CURRENT: ContextVar[Runtime] = ContextVar("runtime", default=Runtime())  # noqa:
 
 
 def current() -> Runtime:
-    """Returns the process's runtime. A hot path keeps its clocks."""
+    """Returns the process's runtime. Code that needs a clock very often calls this once and keeps the clock."""
     return CURRENT.get()
 
 
@@ -97,8 +99,8 @@ def monotonic() -> float:
 
 
 def timeout_at(deadline: float | None) -> asyncio.Timeout:
-    """Returns a time limit that ends at a moment of the monotonic clock; None: no limit. asyncio.timeout_at() takes the
-    loop's clock, which may be another."""
+    """Returns a time limit that ends at `deadline`, a time of the monotonic clock in seconds; None means no limit.
+    asyncio.timeout_at() is not used, because it takes a time of the event loop's clock, which may differ."""
     return asyncio.timeout(None if deadline is None else max(0.0, deadline - monotonic()))
 
 
@@ -108,17 +110,17 @@ def cpu() -> float:
 
 
 def now() -> float:
-    """Returns the wall clock: seconds since 1970."""
+    """Returns the wall clock, in seconds since 1970."""
     return CURRENT.get().wall_ns() / 1e9
 
 
 def now_us() -> int:
-    """Returns the wall clock: microseconds since 1970."""
+    """Returns the wall clock, in microseconds since 1970."""
     return CURRENT.get().wall_ns() // 1000
 
 
 def random() -> _random.Random:
-    """Returns the source of random numbers; the operating system's unless it is simulated."""
+    """Returns the source of random numbers: that of the operating system, or that of the simulator."""
     return CURRENT.get().random
 
 
@@ -128,7 +130,7 @@ def new_id(digits: int = 12) -> str:
 
 
 def process_number() -> int:
-    """Returns a random number of 64 bits that this process keeps until its end."""
+    """Returns a random number of 64 bits, which is the same until the process ends."""
     return CURRENT.get().number
 
 
@@ -143,7 +145,8 @@ async def in_thread(call: Callable[..., _T], *given: Any) -> _T:
 
 
 def sync(descriptor: int, *, metadata: bool = True) -> None:
-    """Returns once a file's data is on the disk; `metadata`: also what is not needed to read it. Raises OSError."""
+    """Returns once a file's data is on the disk. With `metadata`, the file's metadata is on the disk too, even what is
+    not needed to read the data. Raises OSError."""
     CURRENT.get().sync(descriptor, metadata=metadata)
 
 

@@ -384,7 +384,7 @@ def test_members_of_classes_that_docstrings_name_exist() -> None:
     assert not wrong
 
 
-def test_files_and_rooms_that_the_architecture_names_exist() -> None:
+def test_files_and_packages_that_the_architecture_names_exist() -> None:
     page = read("docs/architecture.md")
     folders = [ROOT / "daemon/headrace", *CONSUMER_ROOMS.values(), ROOT / "rabbitmq_consumer/headrace_consume"]
     for file in re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)`", page + read("docs/internals.md")):

@@ -21,8 +21,13 @@ from aiokafka.errors import KafkaError
 from aiokafka.producer.message_accumulator import MessageAccumulator
 
 from headrace.adapters.kafka import aiokafka_internals
+from headrace.adapters.kafka.aiokafka_internals import connect_by_ours
+from headrace.tasks import cancel
 from headrace_spark.errors import SessionError
 from headrace_spark.session import pyspark_internals
+from sim.kafka.wire import Api
+from tests.sim.kafka_models import listening
+from tests.streams import until
 
 ROOT = Path(__file__).parents[2]
 INTERNALS = {
@@ -237,3 +242,27 @@ async def test_a_consumer_closes_its_connections_although_a_request_had_not_begu
     await consumer.stop()
     assert closed.is_set()
     assert request.cancelled()
+
+
+async def test_a_connection_that_is_opened_while_its_client_is_closed_is_closed_too() -> None:
+    async with listening() as cluster:
+        consumer: Any = connect_by_ours(aiokafka_internals.Consumer(bootstrap_servers=cluster.bootstrap_servers))
+        client = consumer._client
+        await client.bootstrap()
+        cluster.faults.delay_answers(0.1, Api.API_VERSIONS)
+        opening = asyncio.create_task(client._get_conn(1, group=1))
+        await until(lambda: not cluster.faults.rules)
+        await consumer.stop()
+        assert await opening is None
+        await until(lambda: not any(broker.connections for broker in cluster.brokers.values()))
+
+
+async def test_a_client_that_is_cancelled_at_its_start_leaves_no_connection() -> None:
+    async with listening() as cluster:
+        consumer: Any = connect_by_ours(aiokafka_internals.Consumer(bootstrap_servers=cluster.bootstrap_servers))
+        cluster.faults.delay_answers(60, Api.METADATA)
+        starting = asyncio.create_task(consumer.start())
+        await until(lambda: not cluster.faults.rules)
+        await cancel(starting)
+        await consumer.stop()
+        await until(lambda: not any(broker.connections for broker in cluster.brokers.values()))

@@ -55,7 +55,7 @@ def test_the_queue_is_kept_and_each_turn_waits_a_step_longer(monkeypatch: pytest
     assert not second._may_take(free("a", "b"), waiting=True), "counted from when it was missing last"
 
 
-def test_who_does_not_stand_in_line_takes_only_at_a_first_try() -> None:
+def test_a_daemon_outside_the_queue_takes_the_lock_only_at_its_first_attempt() -> None:
     assert not lock()._may_take(free("a"), waiting=True)
     assert lock()._may_take(free("a"), waiting=False)
 

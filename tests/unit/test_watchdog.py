@@ -61,7 +61,7 @@ def test_a_lapsed_lease_that_nobody_honours_ends_the_process(watchdog: Watchdog,
     assert ended == [EXIT_STATUS]
 
 
-def test_a_cut_transport_needs_no_end(watchdog: Watchdog, ended: list[int]) -> None:
+def test_an_aborted_transport_does_not_end_the_process(watchdog: Watchdog, ended: list[int]) -> None:
     cover = watchdog.cover(lapsed())
     ticks(watchdog, 4)
     watchdog.uncover(cover)
@@ -132,7 +132,7 @@ def test_a_lock_that_can_not_be_lost_is_not_watched(watchdog: Watchdog, ended: l
     assert watchdog._covers == ()
 
 
-async def test_at_the_end_of_a_run_what_is_not_confirmed_is_cut_and_an_idle_sink_may_take_its_time(
+async def test_at_the_end_of_a_run_unconfirmed_messages_are_aborted_and_an_idle_sink_may_end_slowly(
     watchdog: Watchdog, ended: list[int]
 ) -> None:
     for idle in (True, False):
@@ -175,7 +175,7 @@ def test_ticks_that_are_late_on_a_busy_machine_count_in_full(watchdog: Watchdog,
 
 
 @pytest.mark.parametrize("fault", ["the note raises", "standard error takes nothing"])
-def test_nothing_that_is_told_on_the_way_keeps_the_process_from_its_end(
+def test_a_failing_report_does_not_stop_the_watchdog_from_ending_the_process(
     watchdog: Watchdog, ended: list[int], monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     def note() -> str:

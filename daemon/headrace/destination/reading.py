@@ -142,8 +142,8 @@ class Reading:
         self.stream.wake()
 
     async def _take(self, at: float = 0.0) -> None:
-        """Moves what the stream gave, or a snapshot gave at a time on the loop's clock, into the queue; waits when that
-        is full."""
+        """Moves what the stream gave, or a snapshot gave at a time on the monotonic clock, into the queue. Waits when
+        that is full."""
         source, before, status = self.stream, self._reported, self._status
         now = source.progress()
         received = max(now.received, at)

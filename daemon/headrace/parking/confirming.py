@@ -44,7 +44,7 @@ class ConfirmingSink(Sink):
         """Set while the client library takes messages."""
         self._tasks: list[asyncio.Task[None]] = []
         self._heard_at = 0.0
-        """When the broker last answered, on the loop's clock."""
+        """When the broker last answered, on the monotonic clock."""
 
     # -- what an adapter has to do ----------------------------------------------------------------------------------
 

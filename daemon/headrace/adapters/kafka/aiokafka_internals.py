@@ -232,8 +232,36 @@ _create_conn = _with(conn.create_conn, AIOKafkaConnection=Connection)
 class _Client(AIOKafkaClient):  # type: ignore[misc]
     """A client that opens our own connections: aiokafka's client takes no class for them."""
 
-    bootstrap = _with(AIOKafkaClient.bootstrap, create_conn=_create_conn)
-    _get_conn = _with(AIOKafkaClient._get_conn, create_conn=_create_conn)
+    _connected = _with(AIOKafkaClient._get_conn, create_conn=_create_conn)
+    _ended = False
+
+    async def bootstrap(self) -> None:
+        """Also closes its connection if it is cancelled while the broker has not answered."""
+        opened = list[Connection]()
+
+        async def create(*of: Any, **which: Any) -> Connection:
+            made: Connection = await _create_conn(*of, **which)
+            opened.append(made)
+            return made
+
+        try:
+            await _with(AIOKafkaClient.bootstrap, create_conn=create)(self)
+        except BaseException:
+            for connection in opened:
+                connection.close()
+            raise
+
+    async def _get_conn(self, *of: Any, **which: Any) -> Any:
+        """Also closes a connection that was opened while the client was closed: nobody else would."""
+        found = await self._connected(*of, **which)
+        if self._ended and found is not None:
+            found.close()
+            return None
+        return found
+
+    async def close(self) -> None:
+        self._ended = True
+        await super().close()
 
 
 class Producer(aiokafka.AIOKafkaProducer):  # type: ignore[misc]

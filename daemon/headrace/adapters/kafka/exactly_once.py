@@ -76,7 +76,7 @@ class ExactlyOnceKafkaSink(Sink):
         """Whether the last batch had a position: a batch without one is part of what follows."""
         self._size = 0
         self._since = self._committed_at = 0.0
-        """On the loop's clock: when the first message since the last commit came, 0 for none; and that commit."""
+        """On the monotonic clock: when the first message since the last commit came, 0 for none; and that commit."""
         self._hurried = self._flushed = False
         self._changed = asyncio.Event()
         self._clock: asyncio.Task[None] | None = None

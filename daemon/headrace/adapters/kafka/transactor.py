@@ -58,7 +58,7 @@ class Transactor:
         self._diagnosis = Diagnosis(settings)
         self._open = False
         self._deadline = 0.0
-        """On the loop's clock: when the brokers abort the open transaction."""
+        """On the monotonic clock: when the brokers abort the open transaction."""
         self._deliveries: dict[asyncio.Future[Any], str] = {}
         """What is not confirmed, with its topic."""
         self._settled = asyncio.Event()
