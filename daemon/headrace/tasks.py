@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace import runtime
 from headrace.errors import HeadraceError
@@ -51,6 +51,20 @@ async def ended(tasks: Iterable[asyncio.Task[_T]], *, all_unless_error: bool = F
     awaited = list(tasks)
     await asyncio.wait(awaited, return_when=asyncio.FIRST_EXCEPTION if all_unless_error else asyncio.FIRST_COMPLETED)
     return [task for task in awaited if task.done()]
+
+
+if TYPE_CHECKING:  # it has the types of the results
+    all_of = asyncio.gather
+else:
+
+    async def all_of(*works):
+        """Runs works concurrently and returns their results in order. Raises the first error, once the other works are
+        cancelled and have ended: asyncio.gather() leaves them running."""
+        tasks = [asyncio.create_task(work) for work in works]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            await cancel(*tasks)
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.tasks import TaskBroken, beside, cancel, finish, first, result_of
+from headrace.tasks import TaskBroken, all_of, beside, cancel, finish, first, result_of
 
 
 class Work:
@@ -160,3 +160,21 @@ async def _fail_beside(work: Work) -> None:
 def _let_go(work: Work) -> Work:
     work.go.set()
     return work
+
+
+async def test_works_that_are_gathered_end_with_the_first_error() -> None:
+    ended = asyncio.Event()
+
+    async def long() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def wrong() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await all_of(long(), wrong())
+    assert ended.is_set()
+    assert await all_of(asyncio.sleep(0.01, "a"), asyncio.sleep(0, "b")) == ["a", "b"]

@@ -33,7 +33,7 @@ from headrace.ports.lock_service import (
     read_json,
 )
 from headrace.ports.nodes import LockedNodes
-from headrace.tasks import set_within
+from headrace.tasks import all_of, set_within
 
 _log = structlog.get_logger(__name__)
 _STEP = 1.0
@@ -301,9 +301,7 @@ class SharedLock(Lock):
         """Returns the versions of `running` and `epoch` if a transaction whose answer was lost was carried out;
         otherwise None."""
         await self._session.sync()  # after this, the lost request can't be carried out any more
-        running, stored = await asyncio.gather(
-            self._session.get(self._paths.running), self._session.get(self._paths.epoch)
-        )
+        running, stored = await all_of(self._session.get(self._paths.running), self._session.get(self._paths.epoch))
         if self._session.generation != generation or running is None or stored is None:
             return None
         return (running.version, stored.version) if (running.data, self._read_epoch(stored)) == (data, epoch) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ import orjson
 from headrace import runtime
 from headrace.cluster.session import NodeNameTaken, Session
 from headrace.ports.lock_service import Delete, Node, Op, Set, read_json
+from headrace.tasks import all_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class LockQueue:
         """Returns who holds the lock and who waits. Only the first in the queue watches the holder, so that a release
         wakes one daemon; the others watch the one before them, whose node changes when it takes the lock or leaves."""
         get_move = self.watch(self._paths.move) if watch else self._session.get(self._paths.move)
-        running, move, nodes = await asyncio.gather(
+        running, move, nodes = await all_of(
             self._session.get(self._paths.running), get_move, self._session.read_children(self._paths.candidates)
         )
         candidates = sorted(

@@ -30,7 +30,7 @@ from headrace.ports.lock_service import (
     Set,
     read_json,
 )
-from headrace.tasks import set_within
+from headrace.tasks import all_of, set_within
 
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
@@ -170,7 +170,7 @@ class Session:
     async def read_children(self, path: str) -> dict[str, Node]:
         """Returns the nodes below a node, by name. Waits for the connection. Raises LockServiceError."""
         names = await self.children(path)
-        nodes = await asyncio.gather(*(self.get(f"{path}/{name}") for name in names))
+        nodes = await all_of(*(self.get(f"{path}/{name}") for name in names))
         found = zip(names, nodes, strict=True)  # one may have been deleted since
         return {node_name(name): node for name, node in found if node is not None}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from headrace.ports.lock_service import (
 )
 from headrace.ports.state import NO_TERM, Guard, HistoryEntry, StateChange, StateStore, Stored
 from headrace.ports.state_records import BrokenRecord, Head, join, read_entry, split
+from headrace.tasks import all_of
 
 _log = structlog.get_logger(__name__)
 _REQUEST = 900_000
@@ -185,7 +185,7 @@ class ClusterStore(StateStore):
     async def _get_all(self, paths: list[str]) -> list[Node | None]:
         nodes: list[Node | None] = []
         for start in range(0, len(paths), _AT_ONCE):
-            nodes += await asyncio.gather(*(self._session.get(path) for path in paths[start : start + _AT_ONCE]))
+            nodes += await all_of(*(self._session.get(path) for path in paths[start : start + _AT_ONCE]))
         return nodes
 
     def _known_for(self, destination: str, guard: Guard) -> _Known:

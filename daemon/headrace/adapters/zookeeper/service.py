@@ -198,6 +198,8 @@ class ZooKeeper(LockService):
                     raise
 
     async def _multi(self, operations: Sequence[Op], limit: float) -> list[int]:
+        if not self.connected:
+            raise _disconnected()
         transaction = self._kazoo.transaction()
         for one in operations:
             match one:
@@ -221,7 +223,7 @@ class ZooKeeper(LockService):
 
     async def _call(self, start: Callable[[], Any], path: str, limit: float) -> Any:
         if not self.connected:  # kazoo would keep it and send it later, when nobody waits for it any more
-            raise Disconnected("there is no connection to ZooKeeper")
+            raise _disconnected()
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def settle(result: Any) -> None:
@@ -305,3 +307,7 @@ class ZooKeeper(LockService):
         if not message.startswith("Transition"):
             self.last_problem = message
         return False
+
+
+def _disconnected() -> Disconnected:
+    return Disconnected("there is no connection to ZooKeeper")
