@@ -75,7 +75,8 @@ class Coverage:
         ):
             never = [one for one in known if not counts[one]]
             found.append(f"{name}: {len(known) - len(never)} of {len(known)}")
-            found += [f"  {_listed([f'{what} {many}' for what, many in counts.most_common()])}"]
+            reached = [f"{what} {many}" for what, many in counts.most_common()]
+            found += [f"  {_listed(reached)}"] if reached else []
             found += [f"  never: {_listed(never)}"] if never else []
         return found
 

@@ -50,6 +50,8 @@ class Plan:
     delay: float = 0.001
     """Maximum seconds of a way through the network."""
 
+    gtids: bool = True
+    """Whether the source gives GTIDs to transactions."""
     answer: str = ""
     """Where the operator lets a destination go on whose position is lost."""
 
@@ -71,6 +73,7 @@ def make(seed: int, seconds: float) -> Plan:
     plan.delay = rng.choice((0.0005, 0.002, 0.02))
     plan.rows = rng.choice((0, 30, 80, 200))
     lost = rng.choice(LOST) if rng.random() < 0.35 else ""
+    plan.gtids = lost == "fail over" or rng.random() < 0.65
     plan.daemon = {
         "daemon": {
             "native": "off",
@@ -169,7 +172,7 @@ def _lost(kind: str, rng: random.Random, end: float) -> Fault:
         number = rng.choice((1, 3, 20))
     elif kind == "fail over":
         number = rng.choice((0, 1.0, 5.0))
-    target = f"d{rng.randrange(3) + 1}" if kind in ("purge", "lose state") else ""
+    target = {"purge": f"d{rng.randrange(3) + 1}", "lose state": rng.choice(("d1", "d3", "d3"))}.get(kind, "")
     return Fault(kind, at, seconds, target, "", number)
 
 

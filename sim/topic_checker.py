@@ -188,7 +188,8 @@ class TopicChecker:
         self._note_rows(message, pos, id_)
 
     def _feed_snapshot(self, id_: str, record: Record, message: dict[str, Any], pos: int, *, current: bool) -> None:
-        """Takes a row that a snapshot has read."""
+        """Takes a row that a snapshot has read. Its id counts together with its `_pos`, as in docs/consume.md."""
+        id_ = f"{id_}@{pos}"
         content = hash(orjson.dumps(message["data"]))
         first = self._snapshot_ids.get(id_)
         if first is None:

@@ -25,13 +25,16 @@ class Event:
     """On the server that first committed it."""
     file: str
     offset: int
+    gtid: bool = True
+    """Whether the transaction has one; else `transaction` is a number that no server knows."""
     lost: bool = False
     """Whether the source lacks it now."""
 
     @property
     def headrace_id(self) -> str:
-        """Returns headrace-id, which is unique unless a server gives the number of a lost transaction to another."""
-        return f"{self.uuid}:{self.transaction}#{self.number}"
+        """Returns headrace-id, which is unique unless a server gives a number or place of a lost transaction again."""
+        begin = f"{self.uuid}:{self.transaction}" if self.gtid else f"{self.uuid}/{self.file}:{self.offset}"
+        return f"{begin}#{self.number}"
 
     @property
     def id(self) -> str:
@@ -55,7 +58,7 @@ class Truth:
         """Reads what a server has committed since; returns the new events."""
         new = list[Event]()
         for one in server.history[self._known :]:
-            for event in events_of(one):
+            for event in events_of(one, gtid=server.engine.gtids):
                 new.append(event)
                 self._names[event.headrace_id, one.commit_us // 1000] = event.id
         self._known = len(server.history)
@@ -105,11 +108,11 @@ def _before(event: Event, position: Position, done: Gtids) -> bool:
     return here and event.number <= position.events_done
 
 
-def events_of(transaction: Transaction) -> list[Event]:
+def events_of(transaction: Transaction, *, gtid: bool) -> list[Event]:
     """Returns the rows events of a transaction on the tables of the clients, named as headrace-id names them."""
     one = transaction
     if not one.changes or one.changes[0].schema != "shop":
         return []
     kinds = [part for part in one.parts if part[0] in _ROWS_EVENTS]
     numbers = range(1, len(kinds) + 1)
-    return [Event(one.uuid, one.number, number, one.original_us, one.file, one.offset) for number in numbers]
+    return [Event(one.uuid, one.number, number, one.original_us, one.file, one.offset, gtid) for number in numbers]

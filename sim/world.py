@@ -56,7 +56,8 @@ class World:
         for number, broker in self.kafka.brokers.items():
             broker.address = f"kafka{number}", self.kafka_port
             self.listen_broker(number)
-        self.mysql = Server(self.now_us, self.rng("mysql"), accounts=[Account(USER, PASSWORD)])
+        mode = "ON" if plan.gtids else "OFF"
+        self.mysql = Server(self.now_us, self.rng("mysql"), accounts=[Account(USER, PASSWORD)], gtid_mode=mode)
         self.replica: Server | None = None
         self.source_process = Process(self.loop, SOURCE)
         self.listen_source()
