@@ -68,7 +68,8 @@ class Checker:
         self.topics = dict[str, Topic]()
         for name, sections in world.plan.destinations.items():
             delivery = sections["sink"].get("delivery", "at_least_once")
-            begins = [Begin(0, 0)] if delivery == "exactly_once" else []
+            known = delivery == "exactly_once" and sections["source"].get("start") == "earliest"
+            begins = [Begin(0, 0)] if known else []
             self.topics[name] = Topic(name, delivery, begins)
         world.ensemble.on_commit = self._on_state
 
@@ -114,6 +115,14 @@ class Checker:
             whole = any(one.kind == "initial" and not one.rows for one in position.snapshots)
             self.begin(topic, Begin(topic.taken, index, bool(skipped) or lost, whole))
             self._world.trace("a position was moved", to=str(position), index=index, before=before, lost=lost)
+
+    def first_start(self, destination: str, position: str) -> None:
+        """Takes where a destination begins whose position is not in ZooKeeper, as it logs it."""
+        topic = self.topics[destination]
+        if not topic.seen and not topic.begins:
+            self.look()
+            file, _, offset = position.rpartition(":")
+            self.begin(topic, Begin(0, self.truth.index(Position("", file, int(offset)))))
 
     def begin(self, topic: Topic, begin: Begin) -> None:
         """Notes that a destination begins somewhere."""
@@ -175,7 +184,7 @@ class Checker:
     @property
     def complete(self) -> bool:
         """Returns whether every change is in every topic."""
-        return not any(topic.missing or not topic.begins for topic in self.topics.values())
+        return not any(topic.missing for topic in self.topics.values())
 
     # -- the end --------------------------------------------------------------------------------------------------
 
@@ -183,11 +192,13 @@ class Checker:
         """Judges all topics."""
         found, tables = dict[str, Findings](), self._tables()
         for topic in self.topics.values():
-            if not topic.begins:
-                self.violation(f"{topic.name} has no position")
-                continue
-            first, *later = topic.begins
-            events, replica = self.truth.since(first.index), self._world.replica is not None
+            if not topic.begins:  # it was killed before it logged its first start
+                first = min(
+                    (number for number, event in enumerate(self.truth.events) if event.id in topic.ids), default=0
+                )
+                topic.begins.append(Begin(0, first))
+            begun, *later = topic.begins
+            events, replica = self.truth.since(begun.index), self._world.replica is not None
             checker = TopicChecker(events, 0, topic.delivery, ESCAPED, renumbered=replica)
             for begin in later:
                 checker.moved(Part(begin.offset, self.truth.since(begin.index), begin.gap, begin.whole, begin.certain))

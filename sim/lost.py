@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -18,21 +19,18 @@ def purge(world: World, fault: Fault) -> Undo:
     operator = world.operator
     operator.begin(operator.pause(fault.target))
 
-    def undo() -> None:
+    async def end() -> None:
+        if world.mysql.running:
+            world.at_source(world.mysql.rotate)
+            await asyncio.sleep(0.5)  # readers that keep up go to the new file
         server = world.mysql
         if server.running:
-            world.at_source(server.rotate)
             world.checker.look()
             world.checker.unsafe = True
-            world.loop.call_later(0.5, purge_now, context=world.source_process.context())
-        operator.begin(operator.resume(fault.target))
-
-    def purge_now() -> None:
-        server = world.mysql
-        if server.running:
             server.purge_to(server.engine.binlog.last.name)
+        await operator.resume(fault.target)
 
-    return undo
+    return lambda: operator.begin(end())
 
 
 def reset(world: World, fault: Fault) -> Undo:

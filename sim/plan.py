@@ -97,12 +97,12 @@ def make(seed: int, seconds: float) -> Plan:
         source: dict[str, Any] = {
             "connect_timeout": rng.choice((2.0, 10.0)),
             "stall_after": rng.choice((10.0, 30.0)),
-            "snapshot": "never" if number < 2 or once else "initial",
+            "snapshot": "initial" if number == 2 and rng.random() < 0.7 else "never",
         }
         if lost:
             source["on_position_lost"] = rng.choice(("fail", "fail", "earliest", "latest", "resnapshot"))
             source["on_diverged"] = rng.choice(("fail", "fail", "continue"))
-            if number == 2 and rng.random() < 0.3:
+            if source["snapshot"] == "initial" and rng.random() < 0.3:
                 source["snapshot"] = "when_needed"
         if source["snapshot"] == "never":
             source["start"] = "earliest"

@@ -144,6 +144,8 @@ class TopicChecker:
         self._key_pos: dict[tuple[int, str, str], int] = {}
         """By partition, table and key the `_pos` of the last message that counts."""
         self._snapshot_ids: dict[str, _First] = {}
+        self._initial: dict[tuple[str, str], int] = {}
+        """By table and key where the initial snapshot's row is."""
         self._judged: dict[tuple[str, str], None] | None = None
         """The keys that are compared with the tables at the end; None for all."""
         self._whole = False
@@ -199,7 +201,18 @@ class TopicChecker:
         if current and not first.current:
             first.current = True
             self._apply(message, record, pos)
+            if self._exactly_once and record.headers["headrace-snapshot"] == b"initial":
+                self._judge_rows(message, record)
         self._note_rows(message, pos, id_)
+
+    def _judge_rows(self, message: dict[str, Any], record: Record) -> None:
+        """Judges that each row is published once, also if reading goes on after a kill."""
+        for row, _ in _rows(message):
+            place = message["table"], row["id"]
+            if place in self._initial:
+                text = f"offsets {self._initial[place]} and {record.offset}: the row {place} of the initial snapshot"
+                self.findings.violation("duplicate", text)
+            self._initial[place] = record.offset
 
     # -- positions that are moved ---------------------------------------------------------------------------------
 
