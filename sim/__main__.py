@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -132,22 +131,14 @@ def shrunk(plan: Plan) -> list[plans.Fault]:
 
 
 def summary(totals: Result, failed: list[int], took: float) -> str:
-    """Returns figures, and how often each state, transition and fault was reached."""
+    """Returns figures, and what was reached how often, or never."""
     which = f": {failed[:20]}" if failed else ""
     lines = [
         f"{totals.seeds} seeds, {len(failed)} failed{which}; {totals.virtual:.0f} virtual seconds in {took:.0f} s, "
         f"{totals.virtual / max(took, 0.001):.0f} a second; {totals.published} messages, {totals.steps} steps; "
         f"settled within {totals.settled_after:.0f} s"
     ]
-    named: list[tuple[str, Counter[str]]] = [
-        ("states", totals.states),
-        ("transitions", totals.transitions),
-        ("faults", totals.faults),
-    ]
-    return "\n".join(
-        lines
-        + [f"{name}: {', '.join(f'{what} {many}' for what, many in counts.most_common())}" for name, counts in named]
-    )
+    return "\n".join(lines + totals.coverage.lines())
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 TABLES = ("t1", "t2", "t3")
 _KEYS = 20
-"""Keys of a table that clients change."""
+"""Keys of a table that clients change, or more if it has more rows at the begin."""
+_FILL = 50
+"""Rows of a transaction that fills a table."""
 
 
 class Clients:
@@ -23,7 +25,7 @@ class Clients:
     def __init__(self, world: World, rate: float) -> None:
         self._world, self._rate, self._rng = world, rate, world.rng("clients")
         self.stop = False
-        self._next = _KEYS
+        self._keys = self._next = max(_KEYS, world.plan.rows)
 
     def create(self) -> None:
         """Creates the tables and what the daemons need."""
@@ -33,6 +35,11 @@ class Clients:
         session.use("shop")
         for table in TABLES:
             session.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, name VARCHAR(40), n BIGINT)")
+            for first in range(0, self._world.plan.rows, _FILL):
+                keys = range(first, min(first + _FILL, self._world.plan.rows))
+                session.begin()
+                session.insert(table, *({"id": key, "name": "before", "n": key} for key in keys))
+                session.commit()
         session.close()
 
     async def run(self) -> None:
@@ -63,7 +70,7 @@ class Clients:
             session.commit()
 
     def _change(self, session: Session, rng: random.Random) -> None:
-        table, key = rng.choice(TABLES), rng.randrange(_KEYS)
+        table, key = rng.choice(TABLES), rng.randrange(self._keys)
         values = {"name": f"n{rng.randrange(1000)}", "n": rng.getrandbits(40)}
         if session.get(table, key) is None:
             session.insert(table, {"id": key, **values})

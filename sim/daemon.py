@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,9 @@ class SimDaemon:
         for section, values in sections.items():
             lines.append(f"[{section}]")
             lines += [f"{key} = {_toml(value)}" for key, value in values.items()]
-        (self.folder / file).write_text("\n".join([*lines, ""]))
+        path, now = self.folder / file, self._world.now_us() * 1000
+        path.write_text("\n".join([*lines, ""]))
+        os.utime(path, ns=(now, now))  # daemons compare it
 
     @property
     def running(self) -> bool:

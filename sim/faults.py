@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
+from sim import lost
 from sim.kafka.wire import Api
 from sim.loop import Process
 from sim.plan import HOSTS, Fault
@@ -152,40 +154,44 @@ def _move_leader(world: World, fault: Fault) -> Undo:
 
 
 def _restart_source(world: World, fault: Fault) -> Undo:
-    if not world.mysql.running:
+    server = world.mysql
+    if not server.running:
         return None
-    world.source_process.context().run(world.mysql.stop)
+    world.at_source(server.stop)
     world.network.close("mysql1", world.mysql_port)
 
     def undo() -> None:
-        world.source_process.context().run(world.mysql.start)
-        world.listen_source()
+        if server is world.mysql and not server.running:
+            world.at_source(server.start)
+            world.listen_source()
 
     return undo
 
 
 def _crash_source(world: World, fault: Fault) -> Undo:
-    if not world.mysql.running:
+    server = world.mysql
+    if not server.running:
         return None
-    world.source_process.context().run(world.mysql.crash)
+    world.at_source(server.crash)
     world.network.close("mysql1", world.mysql_port)
 
     def undo() -> None:
-        world.source_process.context().run(world.mysql.start)
-        world.listen_source()
+        if server is world.mysql and not server.running:
+            world.at_source(server.start)
+            world.listen_source()
 
     return undo
 
 
 def _kill_connections(world: World, fault: Fault) -> Undo:
     for session in [one for one in world.mysql.sessions.values() if one.account is not None]:
-        world.source_process.context().run(world.mysql.kill, session.thread)
+        world.at_source(partial(world.mysql.kill, session.thread))
     return None
 
 
 def _rotate(world: World, fault: Fault) -> Undo:
     if world.mysql.running:
-        world.source_process.context().run(world.mysql.rotate)
+        world.at_source(world.mysql.rotate)
     return None
 
 
@@ -195,8 +201,47 @@ def _large_transaction(world: World, fault: Fault) -> Undo:
 
 
 def _pause(world: World, fault: Fault) -> Undo:
-    world.operator(fault.target, "pause")
-    return lambda: world.operator(fault.target, "resume")
+    operator = world.operator
+    operator.begin(operator.pause(fault.target))
+    return lambda: operator.begin(operator.resume(fault.target))
+
+
+def _resync(world: World, fault: Fault) -> Undo:
+    world.operator.begin(world.operator.resync(fault.target, fault.other))
+    return None
+
+
+def _move_back(world: World, fault: Fault) -> Undo:
+    world.operator.begin(world.operator.move_back(fault.target, fault.number))
+    return None
+
+
+def _restart(world: World, fault: Fault) -> Undo:
+    world.operator.begin(world.operator.restart(fault.target))
+    return None
+
+
+def _drain(world: World, fault: Fault) -> Undo:
+    operator = world.operator
+    operator.begin(operator.drain(fault.target))
+    return lambda: operator.begin(operator.undrain(fault.target))
+
+
+def _hand_over(world: World, fault: Fault) -> Undo:
+    world.operator.begin(world.operator.hand_over(fault.target, fault.other))
+    return None
+
+
+def _reload(world: World, fault: Fault) -> Undo:
+    """A file that all daemons have is changed, and changed back."""
+    for daemon in world.daemons.values():
+        world.write_destination(daemon, fault.target, heartbeat={"interval": 2.5})
+
+    def undo() -> None:
+        for daemon in world.daemons.values():
+            world.write_destination(daemon, fault.target)
+
+    return undo
 
 
 def _freeze_server(world: World, fault: Fault) -> Undo:
@@ -227,6 +272,13 @@ _KINDS: dict[str, Callable[[World, Fault], Undo]] = {
     "rotate": _rotate,
     "large transaction": _large_transaction,
     "pause": _pause,
+    "resync": _resync,
+    "move back": _move_back,
+    "restart": _restart,
+    "drain": _drain,
+    "hand over": _hand_over,
+    "reload": _reload,
+    **lost.KINDS,
 }
 
 

@@ -43,10 +43,22 @@ class Plan:
     daemon: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Sections of headrace.toml."""
     destinations: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    rows: int = 0
+    """Rows of each table before the daemons start."""
     rate: float = 1.0
     """Transactions a second."""
     delay: float = 0.001
     """Maximum seconds of a way through the network."""
+
+    gtids: bool = True
+    """Whether the source gives GTIDs to transactions."""
+    answer: str = ""
+    """Where the operator lets a destination go on whose position is lost."""
+
+    @property
+    def lost(self) -> Fault | None:
+        """Returns the fault after which positions may be lost; there is one at most."""
+        return next((fault for fault in self.faults if fault.kind in LOST), None)
 
     def with_faults(self, faults: list[Fault]) -> Plan:
         """Returns the same with other faults."""
@@ -59,6 +71,9 @@ def make(seed: int, seconds: float) -> Plan:
     plan = Plan(seed, seconds)
     plan.rate = rng.choice((0.2, 1.0, 5.0))
     plan.delay = rng.choice((0.0005, 0.002, 0.02))
+    plan.rows = rng.choice((0, 30, 80, 200))
+    lost = rng.choice(LOST) if rng.random() < 0.35 else ""
+    plan.gtids = lost == "fail over" or rng.random() < 0.65
     plan.daemon = {
         "daemon": {
             "native": "off",
@@ -71,7 +86,7 @@ def make(seed: int, seconds: float) -> Plan:
         "http": {"listen": ""},
     }
     for number in range(3):
-        once = number == 2 and rng.random() < 0.7
+        once = number == 2 and not lost and rng.random() < 0.5
         sink: dict[str, Any] = {
             "type": "kafka",
             "create_topics": True,
@@ -82,10 +97,18 @@ def make(seed: int, seconds: float) -> Plan:
         source: dict[str, Any] = {
             "connect_timeout": rng.choice((2.0, 10.0)),
             "stall_after": rng.choice((10.0, 30.0)),
-            "snapshot": "never" if number < 2 or once else "initial",
+            "snapshot": "initial" if number == 2 and rng.random() < 0.7 else "never",
         }
+        if lost:
+            source["on_position_lost"] = rng.choice(("fail", "fail", "earliest", "latest", "resnapshot"))
+            source["on_diverged"] = rng.choice(("fail", "fail", "continue"))
+            if source["snapshot"] == "initial" and rng.random() < 0.3:
+                source["snapshot"] = "when_needed"
         if source["snapshot"] == "never":
             source["start"] = "earliest"
+        else:
+            source["snapshot_max_rows_per_second"] = rng.choice((0, 10, 30, 100))
+            source["snapshot_parallelism"] = rng.choice((1, 2))
         plan.destinations[f"d{number + 1}"] = {
             "source": source,
             "filter": {"include": r"shop\..*"},
@@ -97,6 +120,9 @@ def make(seed: int, seconds: float) -> Plan:
     end = seconds * HEAL_AT
     for _ in range(int(rng.expovariate(1 / 6))):
         plan.faults.append(_fault(rng, end))
+    if lost:
+        plan.answer = rng.choice(("earliest", "latest"))
+        plan.faults.append(_lost(lost, rng, end))
     plan.faults.sort(key=lambda fault: fault.at)
     return plan
 
@@ -126,11 +152,34 @@ def _fault(rng: random.Random, end: float) -> Fault:
         number = rng.randrange(3)
     elif kind == "large transaction":
         number = rng.choice((50, 500))
-    elif kind in ("pause", "resync"):
+    elif kind == "drain":
+        target = rng.choice(DAEMONS)
+    elif kind in COMMANDS:
         target = f"d{rng.randrange(3) + 1}"
+        if kind == "resync":
+            other = rng.choice(("", "shop.t1", r"shop\.t[23]"))
+        elif kind == "hand over":
+            other = rng.choice(DAEMONS)
+        elif kind == "move back":
+            number = rng.random()
     return Fault(kind, at, seconds, target, other, number)
 
 
+def _lost(kind: str, rng: random.Random, end: float) -> Fault:
+    at, number = end * (0.2 + 0.6 * rng.random()), 0.0
+    seconds = min(rng.choice((0.5, 5.0, 15.0)), end - at)
+    if kind == "lose tail":
+        number = rng.choice((1, 3, 20))
+    elif kind == "fail over":
+        number = rng.choice((0, 1.0, 5.0))
+    target = {"purge": f"d{rng.randrange(3) + 1}", "lose state": rng.choice(("d1", "d3", "d3"))}.get(kind, "")
+    return Fault(kind, at, seconds, target, "", number)
+
+
+LOST = ("purge", "reset source", "restore source", "lose tail", "fail over", "lose state")
+"""Faults after which positions may be lost."""
+COMMANDS = ("pause", "resync", "move back", "restart", "hand over", "reload")
+"""Commands of the operator to one destination."""
 KINDS = (
     "kill",
     "stop",
@@ -154,5 +203,6 @@ KINDS = (
     "kill connections",
     "rotate",
     "large transaction",
-    "pause",
+    "drain",
+    *COMMANDS,
 )

@@ -10,11 +10,11 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sim.coverage import Coverage
 from sim.determinism import seed_libraries
 from sim.loop import Spinning, Stuck
 from sim.plan import Plan
@@ -36,9 +36,7 @@ class Result:
     steps: int = 0
     published: int = 0
     settled_after: float = 0.0
-    states: Counter[str] = field(default_factory=Counter)
-    transitions: Counter[str] = field(default_factory=Counter)
-    faults: Counter[str] = field(default_factory=Counter)
+    coverage: Coverage = field(default_factory=Coverage)
     seeds: int = 0
 
     def add(self, other: Result) -> None:
@@ -48,9 +46,7 @@ class Result:
         self.steps += other.steps
         self.published += other.published
         self.settled_after = max(self.settled_after, other.settled_after)
-        self.states.update(other.states)
-        self.transitions.update(other.transitions)
-        self.faults.update(other.faults)
+        self.coverage.add(other.coverage)
 
 
 def simulate(plan: Plan, show: Callable[[str], None] | None = None) -> Result:
@@ -96,7 +92,7 @@ def run(plan: Plan, show: Callable[[str], None] | None = None) -> Result:
         result.violations = world.checker.violations
         result.digest, result.steps = world.trace.digest, world.loop.steps
         result.virtual, result.real = world.loop.time() - world.began, time.monotonic() - began
-        result.states, result.transitions, result.faults = world.states, world.transitions, world.injected
+        result.coverage = world.coverage
     return result
 
 
@@ -125,4 +121,3 @@ async def _look(world: World) -> None:
     while True:
         await asyncio.sleep(1.0)
         world.checker.look()
-        world.note_states()

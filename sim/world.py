@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from headrace.destination.status import DestinationStatus
-from headrace.errors import HeadraceError
 from headrace.native import find
 from sim import faults
 from sim.checker import Checker
 from sim.clients import Clients
+from sim.coverage import Coverage
 from sim.daemon import SimDaemon
 from sim.kafka.cluster import Cluster
 from sim.loop import Process, SimLoop
 from sim.mysql.accounts import Account
 from sim.mysql.server import Server
 from sim.network import Network
+from sim.operator import Operator
 from sim.plan import BROKERS, DAEMONS, SOURCE, ZOOKEEPERS, Fault, Plan
 from sim.runtime import EPOCH_NS
 from sim.trace import Trace
@@ -56,18 +56,21 @@ class World:
         for number, broker in self.kafka.brokers.items():
             broker.address = f"kafka{number}", self.kafka_port
             self.listen_broker(number)
-        self.mysql = Server(self.now_us, self.rng("mysql"), accounts=[Account(USER, PASSWORD)])
+        mode = "ON" if plan.gtids else "OFF"
+        self.mysql = Server(self.now_us, self.rng("mysql"), accounts=[Account(USER, PASSWORD)], gtid_mode=mode)
+        self.replica: Server | None = None
         self.source_process = Process(self.loop, SOURCE)
         self.listen_source()
         self.daemons = {name: SimDaemon(self, name, folder / name) for name in DAEMONS}
         self.clients = Clients(self, plan.rate)
         self.checker = Checker(self)
+        self.operator = Operator(self)
         self.active = dict[Fault, Callable[[], None]]()
         """The faults that last, and what ends them."""
         self.healed_at = self.began
         self.stopping = False
-        self.states, self.transitions, self.injected = Counter[str](), Counter[str](), Counter[str]()
-        self._last = dict[tuple[str, str], str]()
+        self.coverage = Coverage()
+        self.coverage.watch()
         self.loop.on_error = self._on_error
         self.trace.on_log = self._on_log
         find("off")
@@ -90,6 +93,10 @@ class World:
         """Lets the source accept connections."""
         self.network.listen(self.source_process, SOURCE, self.mysql_port, self.mysql.protocol)
 
+    def at_source(self, call: Callable[[], object]) -> None:
+        """Calls something as a step of the source."""
+        self.source_process.context().run(call)
+
     def process(self, host: str) -> Process | None:
         """Returns a host's process."""
         if host in self.daemons:
@@ -102,23 +109,37 @@ class World:
 
     def start(self) -> None:
         """Starts everything, and sets the faults' timers."""
-        self.source_process.context().run(self.clients.create)
+        self.at_source(self.clients.create)
+        if self.plan.lost is not None:
+            if self.plan.lost.kind == "fail over":
+                self.at_source(self._make_replica)
+            self.operator.watch(self.plan.answer)
         for name, daemon in self.daemons.items():
             daemon.write("headrace.toml", {**self.plan.daemon, "daemon": {**self.plan.daemon["daemon"], "node": name}})
-            for destination, sections in self.plan.destinations.items():
-                source = {"host": SOURCE, "port": self.mysql_port, "user": USER, "password": PASSWORD}
-                source |= {"tls": "disabled", **sections["source"]}
-                sink = {**sections["sink"], "bootstrap_servers": self.kafka.bootstrap_servers}
-                daemon.write(f"destinations/{destination}.toml", {**sections, "source": source, "sink": sink})
+            for destination in self.plan.destinations:
+                self.write_destination(daemon, destination)
             daemon.start()
         context = self.source_process.context()
         self.loop.create_task(self.clients.run(), context=context)
         for fault in self.plan.faults:
             self.loop.call_later(fault.at, self._begin, fault, context=self.loop.world.context())
 
+    def _make_replica(self) -> None:
+        assert self.plan.lost is not None
+        behind = self.plan.lost.number
+        self.replica = self.mysql.replica(lag=lambda: behind)
+
+    def write_destination(self, daemon: SimDaemon, destination: str, **changed: dict[str, Any]) -> None:
+        """Writes the file of a destination, with some sections changed."""
+        sections = self.plan.destinations[destination] | changed
+        source = {"host": SOURCE, "port": self.mysql_port, "user": USER, "password": PASSWORD}
+        source |= {"tls": "disabled", **sections["source"]}
+        sink = {**sections["sink"], "bootstrap_servers": self.kafka.bootstrap_servers}
+        daemon.write(f"destinations/{destination}.toml", {**sections, "source": source, "sink": sink})
+
     def _begin(self, fault: Fault) -> None:
+        self.coverage.fault(fault.kind, [other.kind for other in self.active])
         undo = faults.inject(self, fault)
-        self.injected[fault.kind] += 1
         self.trace("FAULT", fault=str(fault), lasts=undo is not None)
         self.healed_at = self.loop.time()
         if undo is not None:
@@ -187,7 +208,9 @@ class World:
 
     @property
     def settled(self) -> bool:
-        """Returns whether each destination streams on one daemon, and stands by on the others."""
+        """Returns whether each destination streams on one daemon, and stands by on the others, and no command waits."""
+        if self.operator.busy:
+            return False
         for destination in self.plan.destinations:
             states = sorted(status.state.value for status in self.statuses(destination))
             if states != ["STANDBY", "STANDBY", "STREAMING"]:
@@ -205,29 +228,6 @@ class World:
             missing = f", {len(topic.missing)} changes are missing" if topic is not None and topic.missing else ""
             self.checker.violation(f"{destination} is not well {limit:.0f} s after the last fault: {states}{missing}")
 
-    def note_states(self) -> None:
-        """Counts states and transitions, as they are each second."""
-        for name, daemon in self.daemons.items():
-            for destination in self.plan.destinations:
-                state = "none"
-                running = daemon.daemon if daemon.running else None
-                if running is not None and (handle := running.supervisor.handles.get(destination)) is not None:
-                    state = handle.status.state.value
-                self.states[state] += 1
-                before = self._last.get((name, destination), state)
-                if before != state:
-                    self.transitions[f"{before} -> {state}"] += 1
-                self._last[name, destination] = state
-
-    def operator(self, destination: str, command: str) -> None:
-        """Runs a command of an operator on each daemon that has the destination."""
-        for daemon in self.daemons.values():
-            if daemon.running and daemon.daemon is not None and daemon.process is not None:
-                handle = daemon.daemon.supervisor.handles.get(destination)
-                if handle is not None:
-                    work = handle.pause("sim") if command == "pause" else handle.resume("sim")
-                    self.loop.create_task(_refusable(work), context=daemon.process.context())
-
     def _on_error(self, context: dict[str, object]) -> None:
         error = context.get("exception")
         self.checker.violation(f"the loop was given an error: {context.get('message')}: {error!r}")
@@ -235,8 +235,7 @@ class World:
     def _on_log(self, event: str, facts: dict[str, object]) -> None:
         if "unexpected" in event or "unexpected error" in str(facts.get("error", "")):
             self.checker.violation(f"logged: {event} {facts}")
-
-
-async def _refusable(work: object) -> None:
-    with suppress(HeadraceError):
-        await work  # type: ignore[misc]
+        if event.startswith("first start"):
+            self.checker.first_start(str(facts["destination"]), str(facts["position"]))
+        if event == "the position was moved by a policy":
+            self.coverage.lost[str(facts["reason"])] += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -132,6 +132,8 @@ class Ensemble:
         self.sessions = dict[int, Session]()
         self.lag = 0.05
         """Maximum seconds by which a follower applies later than the leader."""
+        self.on_commit: Callable[[list[Change]], None] = lambda changes: None
+        """Called with each transaction."""
         self._numbers = 0
         self._electing = False
         loop.call_later(TICK, self._tick, context=loop.world.context())
@@ -153,6 +155,11 @@ class Ensemble:
         self._numbers += 1
         made = self.sessions[self._numbers] = Session(self._numbers, timeout, self.loop.time())
         return made
+
+    @property
+    def nodes(self) -> dict[str, Stored]:
+        """Returns the nodes as the leader has them."""
+        return self.leader.nodes if self.leader is not None else {}
 
     # -- time -----------------------------------------------------------------------------------------------------
 
@@ -204,6 +211,7 @@ class Ensemble:
     def commit(self, changes: list[Change]) -> int:
         """Commits changes at the leader; the others apply them a little later. Returns the transaction's number."""
         self.log.append(changes)
+        self.on_commit(changes)
         number, leader = len(self.log), self.leader
         assert leader is not None
         leader.apply_to(number)
@@ -686,3 +694,8 @@ class SimZooKeeperAdapter(ClusterAdapter):
 
     def service(self, settings: ZooKeeperSettings) -> LockService:
         return SimZooKeeper(settings)
+
+
+def settings_of(sections: Mapping[str, Mapping[str, Any]]) -> ZooKeeperSettings:
+    """Returns the settings in the sections of headrace.toml."""
+    return ZooKeeperSettings.model_validate(sections["zookeeper"])

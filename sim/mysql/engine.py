@@ -91,6 +91,9 @@ class Engine:
         self._undo: list[tuple[int, Table, Key, Row | None]] = []
         """What rows were before a commit, as far as a reader may need it."""
         self._unseen: deque[tuple[int, str, int]] = deque()
+        self.gtids = True
+        """Whether transactions get GTIDs (gtid_mode). Without, they are numbered for `history` alone."""
+        self._anonymous = 0
         self._xids = 10
         self._table_ids: dict[Definition, tuple[int, bytes, bool, RowWriter]] = {}
         self._next_table_id = 100
@@ -246,7 +249,8 @@ class Engine:
             facts["server_id"] = origin.server_id
             return Committed(origin.uuid, origin.number, kind, origin.original_us, now, **facts)  # type: ignore[arg-type]
         facts["server_id"] = self.server_id
-        number = self.executed.next_number(self.uuid)
+        self._anonymous += not self.gtids
+        number = self.executed.next_number(self.uuid) if self.gtids else self._anonymous
         return Committed(self.uuid, number, kind, now, now, **facts)  # type: ignore[arg-type]
 
     def _write(self, made: Committed, parts: Parts, compressed: bool, alone: bool = False) -> Committed:
@@ -255,20 +259,22 @@ class Engine:
             inner = [events.bare(kind, body, when, server_id, flags) for kind, body, flags in parts]
             parts = [(events.PAYLOAD, events.payload(inner), 0)]
         rest = sum(len(body) for _, body, _ in parts) + len(parts) * (events.HEADER_BYTES + events.CRC_BYTES)
-        sid = bytes.fromhex(made.uuid.replace("-", ""))
+        kind, sid, number = events.ANONYMOUS_GTID, bytes(16), 0
+        if self.gtids:
+            kind, sid, number = events.GTID, bytes.fromhex(made.uuid.replace("-", "")), made.number
+            self.executed.add(made.uuid, number)
         gtid = events.gtid(
-            sid, made.number, binlog.sequence, made.original_us, made.commit_us, rest, self.version, alone=alone
+            sid, number, binlog.sequence, made.original_us, made.commit_us, rest, self.version, alone=alone
         )
-        self.executed.add(made.uuid, made.number)
         self.history.append(made)
-        binlog.write([(events.GTID, gtid, 0), *parts], when, server_id)
+        binlog.write([(kind, gtid, 0), *parts], when, server_id)
         delay = self.visible_after()
         if delay > 0 or self._unseen:
             self._unseen.append((self.number, made.uuid, made.number))
             asyncio.get_running_loop().call_later(delay, self._show, self.number)
         else:
             self.visible = self.number
-            self.visible_gtids.add(made.uuid, made.number)
+            self._see(made.uuid, made.number)
             self._trim()
         if binlog.last.size >= self.max_binlog_size:
             binlog.rotate(self.executed, self.server_id)
@@ -279,8 +285,12 @@ class Engine:
         """Makes commits visible, in the order of the binlog."""
         while self._unseen and self._unseen[0][0] <= upto:
             self.visible, uuid, number = self._unseen.popleft()
-            self.visible_gtids.add(uuid, number)
+            self._see(uuid, number)
         self._trim()
+
+    def _see(self, uuid: str, number: int) -> None:
+        if self.gtids:
+            self.visible_gtids.add(uuid, number)
 
     def show_all(self) -> None:
         """Makes everything visible, as when no client is left."""

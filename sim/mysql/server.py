@@ -186,6 +186,8 @@ class Server:
         if name not in self._globals:
             raise variables.unknown_variable(name)
         self._globals[name] = value
+        if name == "gtid_mode":
+            self.engine.gtids = value == "ON"
         if name == "max_binlog_size":
             self.engine.max_binlog_size = int(value)
         if name == "super_read_only" and value:
