@@ -203,7 +203,7 @@ class _Serving:
         os.environ.update(request["env"])
         time.tzset()
         # What a process makes up for itself at its import: two daemons forked from us would take each other for one.
-        importlib.import_module("headrace.mysql.replicas").RUN = random.SystemRandom().randint(1, 0xFFFF)
+        importlib.import_module("headrace.runtime").current().number = random.SystemRandom().getrandbits(64)
         if text := os.environ.pop("TEST_HANGS_ON", ""):
             _hang_on(text)
         self._channel.send(str(os.getpid()).encode())

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
+from contextvars import copy_context
 from functools import wraps
 from typing import Any, TypeVar
+
+from headrace.runtime import CURRENT, Runtime
 
 T = TypeVar("T")
 
@@ -34,10 +37,21 @@ class _Loop(asyncio.SelectorEventLoop):
         return self.virtual.now
 
 
+class _Runtime(Runtime):
+    """Its monotonic clock runs with the loop's, and is another, as it may be with a real loop."""
+
+    def __init__(self, loop: _Loop) -> None:
+        super().__init__()
+        self.monotonic = lambda: 1000 + loop.time()
+
+
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Like asyncio.run(), in virtual time. A deadlock is an error."""
     with asyncio.Runner(loop_factory=_Loop) as runner:
-        return runner.run(main)
+        context, loop = copy_context(), runner.get_loop()
+        assert isinstance(loop, _Loop)
+        context.run(CURRENT.set, _Runtime(loop))
+        return runner.run(main, context=context)
 
 
 def timeless(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:

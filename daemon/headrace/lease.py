@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from headrace import runtime
 from headrace.errors import Fenced, LeaseLapsed
 
 KnownEpoch = Callable[[], Awaitable[int]]
@@ -53,8 +53,8 @@ class Lease:
         holds: float = math.inf,
         *,
         margin: float = 2.0,
-        monotonic: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = runtime.monotonic,
+        wall: Callable[[], float] = runtime.now,
     ) -> None:
         self._holds, self._monotonic, self._wall = holds, monotonic, wall
         self.margin = margin

@@ -488,7 +488,7 @@ class MessageBatch:
     schema_entries: tuple[dict[str, Any], ...] = ()
     """New versions of tables for the schema history, stored together with `position`."""
     received: float = 0.0
-    """When the first of its bytes came in, on the loop's clock."""
+    """When the first of its bytes came in, on the monotonic clock."""
     keys: list[bytes | None] | None = None
     """None if no message of the batch has a key."""
     units: list[Unit] | None = None

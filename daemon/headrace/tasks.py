@@ -7,10 +7,11 @@ with `cancel`."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from headrace import runtime
 from headrace.errors import HeadraceError
 
 _T = TypeVar("_T")
@@ -42,6 +43,28 @@ async def first(works: Mapping[str, Work], *, limit: float | None = None) -> dic
     async with beside(works) as tasks:
         await asyncio.wait(tasks.values(), timeout=limit, return_when=asyncio.FIRST_COMPLETED)
         return {name: result_of(task) for name, task in tasks.items() if task.done()}
+
+
+async def ended(tasks: Iterable[asyncio.Task[_T]], *, all_unless_error: bool = False) -> list[asyncio.Task[_T]]:
+    """Waits until one of the tasks has ended, or with `all_unless_error` until all have, or one with an error. Returns
+    those that have, in their order here: asyncio.wait() returns them in the order of their addresses."""
+    awaited = list(tasks)
+    await asyncio.wait(awaited, return_when=asyncio.FIRST_EXCEPTION if all_unless_error else asyncio.FIRST_COMPLETED)
+    return [task for task in awaited if task.done()]
+
+
+if TYPE_CHECKING:  # it has the types of the results
+    all_of = asyncio.gather
+else:
+
+    async def all_of(*works):
+        """Runs works concurrently and returns their results in order. Raises the first error, once the other works are
+        cancelled and have ended: asyncio.gather() leaves them running."""
+        tasks = [asyncio.create_task(work) for work in works]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            await cancel(*tasks)
 
 
 @asynccontextmanager
@@ -106,11 +129,11 @@ async def _wait(futures: list[asyncio.Future[Any]], limit: float | None) -> None
     """Waits until all have ended or the limit has passed, whatever happens to the caller; raises CancelledError
     then."""
     cancelled: asyncio.CancelledError | None = None
-    pending, loop = set(futures), asyncio.get_running_loop()
-    deadline = None if limit is None else loop.time() + limit
-    while pending and (deadline is None or loop.time() < deadline):
+    pending = set(futures)
+    deadline = None if limit is None else runtime.monotonic() + limit
+    while pending and (deadline is None or runtime.monotonic() < deadline):
         try:
-            rest = None if deadline is None else deadline - loop.time()
+            rest = None if deadline is None else deadline - runtime.monotonic()
             _, pending = await asyncio.wait(pending, timeout=rest)
         except asyncio.CancelledError as error:
             cancelled = error

@@ -12,8 +12,8 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from sim.topic_checker import Findings, Record, TopicChecker
 from tests.chaos import truth
-from tests.chaos.checker import Findings, Record, TopicChecker
 from tests.chaos.faults import KINDS, Engine, Fault, plan
 from tests.chaos.fleet import Fleet, Wanted
 from tests.chaos.servers import Servers

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from devstack import Stack
+from sim.topic_checker import Findings
 from tests.chaos.__main__ import DELIVERIES, report
-from tests.chaos.checker import Findings
 from tests.chaos.faults import KINDS
 from tests.chaos.fleet import Fleet, Wanted
 from tests.chaos.run import judge, length, run_seed

@@ -10,7 +10,7 @@ from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.event import GtidEvent
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
-from tests.chaos.checker import Committed, Table
+from sim.topic_checker import Committed, Table
 from tests.chaos.writer import TABLES
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from headrace.cluster.rebalance import choose, rebalance
 from headrace.cluster.view import BALANCE
-from headrace.errors import Fenced
+from headrace.errors import Fenced, LockServiceError
+from headrace.ports.lock_service import Check
 from headrace.ports.state import VOID, StateChange
 from headrace.tasks import beside, cancel
 from tests.positions import POSITION
@@ -161,3 +162,17 @@ async def test_rebalancing_outlives_a_service_that_does_not_answer(make_cluster:
     await asyncio.sleep(0.2)
     assert not running.done()
     await cancel(running)
+
+
+async def test_a_closed_service_refuses_reads_and_writes(make_cluster: Any) -> None:
+    one = await make_cluster("one")
+    service = one.lock("shop")._session.service
+    await one.close()
+    for call in (
+        lambda: service.get("/x", 1),
+        lambda: service.children("/x", 1),
+        lambda: service.multi([Check("/x", 0)], 1),
+        lambda: service.prove([Check("/x", 0)], 1),
+    ):
+        with pytest.raises(LockServiceError):
+            await call()

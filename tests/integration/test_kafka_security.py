@@ -241,7 +241,7 @@ async def test_a_token_lets_us_in_and_is_used_more_than_once(broker: Secured, se
 
 async def test_a_token_is_renewed_before_it_ends(broker: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr(oauth.time, "monotonic", lambda: now)
+    monkeypatch.setattr(oauth.runtime, "monotonic", lambda: now)
     async with token_server() as server:
         provider = oauth.TokenProvider(by_token(broker, server))
         first = await provider.token()

@@ -16,11 +16,11 @@ from typing import Any
 import pymysql
 import pytest
 
+from headrace import runtime
 from headrace.errors import HeadraceError, ServerIdTaken, SourceMisconfigured
-from headrace.mysql import replicas as readers
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.splitter import EventSplitter
-from headrace.mysql.replicas import RUN, Reader, choose_server_id, replica_name, replicas
+from headrace.mysql.replicas import Reader, choose_server_id, replica_name, replicas
 from headrace.mysql.wire.connection import ReplicaName, SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 from headrace.settings.load import derive_server_id
@@ -203,7 +203,7 @@ async def test_an_earlier_connection_of_ours_is_no_clash(
 ) -> None:
     async with Dump.begun(server, 7003, replica_name(NODE, DESTINATION, 7003)):
         assert await choose(connection, server, 7003) == 7003
-        monkeypatch.setattr(readers, "RUN", RUN % 60000 + 1)  # as after a restart
+        monkeypatch.setattr(runtime.current(), "number", 7)  # as after a restart
         assert await choose(connection, server, 7003) == 7003
 
 
@@ -236,7 +236,7 @@ async def test_of_two_with_our_name_the_server_ends_the_older_which_then_stays_a
         ours = replica_name(NODE, DESTINATION, configured)
         async with Dump.begun(server, 7006, ours) as older:
             assert await older.end_within(0.2) is None
-            twin = ReplicaName(ours.host, RUN % 60000 + 1, ours.uuid)
+            twin = ReplicaName(ours.host, ours.port % 60000 + 1, ours.uuid)
             async with Dump.begun(server, 7006, twin) as newer:
                 ended = await older.end_within(5)
                 assert isinstance(ended, ServerIdTaken)

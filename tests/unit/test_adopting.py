@@ -82,7 +82,7 @@ def test_a_change_that_was_sent_twice_is_left_over() -> None:
     assert made.left_over() == 1
 
 
-def test_one_that_was_sent_twice_before_the_cursor_and_looks_like_a_later_one_is_noticed() -> None:
+def test_a_change_sent_twice_that_resembles_a_later_one_is_noticed() -> None:
     first, second = change(1, "a", at=5_000), change(1, "b", at=5_000)
     later = change(1, "a", at=9_000)
     events = [event(90, first), event(100, second, transaction=95), event(200, later, transaction=150)]

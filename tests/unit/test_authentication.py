@@ -135,7 +135,7 @@ async def test_a_server_of_another_version_lets_us_in(server: Server) -> None:
 
 
 @pytest.mark.parametrize("switch", ["mysql_native_password", "caching_sha2_password"])
-async def test_a_wrong_password_behind_a_switch_is_refused_with_its_remedy(switch: str) -> None:
+async def test_a_wrong_password_after_a_switch_of_the_plugin_is_refused_with_its_remedy(switch: str) -> None:
     async with listening(Server("8.0.36", "caching_sha2_password", switch)) as address:
         wrong = Address(address.host, address.port, "u", "wrong", tls="disabled", connect_timeout=5)
         with pytest.raises(SourceMisconfigured, match="refuses user 'u'"):

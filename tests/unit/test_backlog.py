@@ -35,7 +35,7 @@ def status(clock: Clock) -> DestinationStatus:
 
 @pytest.fixture
 def backlog(status: DestinationStatus, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Backlog:
-    monkeypatch.setattr(module.time, "monotonic", clock)
+    monkeypatch.setattr(module.runtime, "monotonic", clock)
     return Backlog(Context(settings(), daemon_settings(), status))
 
 
@@ -44,7 +44,7 @@ def behind(status: DestinationStatus, clock: Clock, seconds: float) -> None:
     status.lag.confirmed(int((1_700_000_000 + clock.now - seconds) * 1e6))
 
 
-def test_catching_up_is_told_at_once_then_every_ten_seconds_and_at_its_end(
+def test_catching_up_is_logged_at_once_then_every_ten_seconds_and_at_its_end(
     backlog: Backlog, status: DestinationStatus, clock: Clock
 ) -> None:
     lines: list[Any] = []

@@ -163,7 +163,9 @@ def test_a_file_of_tls_that_can_not_be_used_is_named(tmp_path: Path) -> None:
         elastic.check(settings)
 
 
-def test_no_password_is_told_of_an_account_that_is_not_ascii(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_password_is_printed_for_an_account_that_is_not_ascii(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "consume.toml"
     account = 'user = "elastic"\npassword = "geheim密码"'
     path.write_text(CONSUMER.format(rabbitmq="timeout = 1", elasticsearch=account, more=""))

@@ -59,7 +59,7 @@ async def test_a_put_that_is_given_up_leaves_nothing_behind() -> None:
     assert (queue.used, len(queue)) == (100, 1)
 
 
-async def test_who_gathers_is_told_that_nothing_more_comes() -> None:
+async def test_the_sink_is_notified_when_no_further_batch_can_come() -> None:
     reported = list[int]()
     queue = ByteQueue(100, starved=lambda: reported.append(queue.used))
     await queue.put(batch(60))

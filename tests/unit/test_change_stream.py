@@ -68,7 +68,7 @@ def again(data: bytes, **start: Any) -> MysqlDump:
     return opened(Dump(data), replace(START, **start), SOURCE)
 
 
-async def test_a_read_gives_what_came_and_the_position_behind_it() -> None:
+async def test_a_read_returns_the_received_changes_and_the_position_after_them() -> None:
     log, starts, _ = three()
     site = Site(bytes(log.packets))
     await site.read(starts[3])
@@ -195,7 +195,7 @@ async def test_that_somebody_took_our_server_id_is_remembered_when_it_is_met() -
     assert site.disconnected == 1
 
 
-async def test_silence_is_told_only_while_a_read_waits() -> None:
+async def test_silence_is_reported_only_while_a_read_waits() -> None:
     log, starts, _ = three()
     site = Site(bytes(log.packets))
     await site.read(starts[3])

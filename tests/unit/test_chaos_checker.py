@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.chaos.checker import Committed, Findings, Record, TopicChecker
+from sim.topic_checker import Committed, Findings, Record, TopicChecker
 
 EVENTS = [Committed(f"s:{number}#1", 1) for number in range(1, 7)]
 TABLE = {"t": {"1": {"id": "1", "n": "2"}, "2": {"id": "2", "n": "6"}}}
@@ -74,7 +74,7 @@ def test_a_stretch_that_is_sent_again_is_sound_at_least_once_and_a_duplicate_exa
 
 
 @pytest.mark.parametrize("number", range(1, 7))
-def test_a_missing_row_is_found_also_where_the_table_does_not_tell(number: int) -> None:
+def test_a_missing_row_is_found_even_if_the_table_does_not_show_it(number: int) -> None:
     found = check(*(one for i, one in enumerate(ALL, 1) if i != number))
     assert found.counts["missing"] == 1
     assert f"s:{number}#1" in found.texts[0]

@@ -34,13 +34,13 @@ def look(folder: Path, spool: str = "spool", max_spool: str = "1MiB", count: int
     return {one.name: (one.level, one.sentence) for one in found}
 
 
-def test_folders_with_room_are_well_and_each_is_told_once(tmp_path: Path) -> None:
+def test_folders_with_free_space_are_ok_and_each_is_listed_once(tmp_path: Path) -> None:
     found = look(tmp_path)
     assert {name: level for name, (level, _) in found.items()} == {"state folder": Level.OK, "spool": Level.OK}
     assert f"{tmp_path}/state has " in found["state folder"][1]
 
 
-def test_less_room_than_max_spool_lets_all_destinations_take_is_a_warning(tmp_path: Path) -> None:
+def test_less_space_than_max_spool_of_all_destinations_is_a_warning(tmp_path: Path) -> None:
     count = shutil.disk_usage(tmp_path).total // (1 << 40) + 2
     level, sentence = look(tmp_path, max_spool="1024GiB", count=count)["spool"]
     assert level is Level.WARNING

@@ -110,7 +110,7 @@ def test_a_table_may_be_read_whole_only_by_a_right_on_all_of_it(grant: str, lack
     assert lacks_of(parse(grant.splitlines()), "'u'@'%'", fold=False)("sh_p", "users") == wanted
 
 
-def test_rights_alone_that_are_missing_are_told_apart() -> None:
+def test_if_only_rights_are_missing_the_error_is_grant_missing() -> None:
     right = wrong("REPLICATION SLAVE", "u lacks REPLICATION SLAVE", sql=("GRANT REPLICATION SLAVE ON *.* TO u;",))
     with pytest.raises(GrantMissing, match="GRANT REPLICATION SLAVE"):
         refuse_incomplete([right])

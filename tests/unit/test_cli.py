@@ -324,7 +324,7 @@ def test_names_and_words_of_others_can_not_command_the_terminal_that_shows_the_l
     assert r"ValueError: \u001b[2J" in text
 
 
-def test_the_version_is_told_without_the_daemons_libraries() -> None:
+def test_the_version_command_works_without_the_daemons_libraries() -> None:
     code = "import sys; from headrace.cli.main import main\ntry: main(['--version'])\nfinally: print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     version, modules = done.stdout.splitlines()

@@ -108,7 +108,7 @@ def test_accounts(keys: dict[str, str], header: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["geheim\n", "ge heim", "geheim密"])
-def test_an_api_key_that_no_header_can_carry_is_told_and_not_shown(key: str) -> None:
+def test_an_api_key_that_no_header_can_carry_is_reported_and_not_shown(key: str) -> None:
     with pytest.raises(ValueError, match="api_key should have no blanks") as caught:
         ElasticsearchSettings.model_validate({"hosts": ["http://h:1"], "api_key": key})
     assert "geheim" not in str(caught.value)
@@ -153,7 +153,7 @@ def silent() -> tuple[socket.socket, str]:
     return listening, f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
-def test_no_answer_is_told_with_the_host_and_a_short_reason() -> None:
+def test_a_missing_answer_is_reported_with_the_host_and_a_short_reason() -> None:
     listening, address = silent()
     with listening, cluster(address, request_timeout=0.2, user="u", password="geheim") as made:
         with pytest.raises(TransportError) as caught:
@@ -304,7 +304,9 @@ def test_an_id_in_an_index_that_is_not_there_is_an_error_and_not_an_absent_docum
         ((200, "text/html", b"<p>Log in"), "does not answer: the answer is no JSON"),
     ],
 )
-def test_a_wrong_password_and_a_wrong_server_are_told_at_the_start(answer: tuple[int, str, bytes], said: str) -> None:
+def test_a_wrong_password_and_a_wrong_server_are_reported_at_the_start(
+    answer: tuple[int, str, bytes], said: str
+) -> None:
     """The body of the second is that of OpenSearch's security plugin."""
     with Server(answer).running() as server:
         account = {"user": "u", "password": "geheim", "hosts": [f"http://{server.host}"]}

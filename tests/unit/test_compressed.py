@@ -74,7 +74,7 @@ def compressed(log: Binlog, **how: Any) -> None:
 
 
 @pytest.mark.parametrize("how", [{}, {"algorithm": 255}, {"frames": 3}])
-def test_a_compressed_transaction_is_read_and_its_place_is_behind_it(how: dict[str, int]) -> None:
+def test_a_compressed_transaction_is_read_and_the_position_is_after_it(how: dict[str, int]) -> None:
     log, changes = Binlog().begin_file(), list[RowsChange]()
     compressed(log, **how)
     d = decoder(changes)

@@ -68,7 +68,7 @@ async def test_a_batch_is_confirmed_once_all_of_it_and_of_those_before_it_is() -
 
 
 @timeless
-async def test_a_batch_without_messages_is_confirmed_behind_those_before_it() -> None:
+async def test_a_batch_without_messages_is_confirmed_after_the_earlier_batches() -> None:
     sink = await started()
     first, empty = await sink.publish(batch_of("1")), await sink.publish(batch_of())
     assert not empty.done()
@@ -186,7 +186,7 @@ async def test_answers_to_one_message_after_the_other_are_no_dead_connection_and
 
 
 @timeless
-async def test_whoever_waits_for_room_to_send_again_is_told_that_the_sink_was_ended() -> None:
+async def test_a_resend_that_waits_for_space_fails_when_the_sink_ends() -> None:
     sink = await started(max_in_flight=1)
     await sink.publish(batch_of("1"))
     resending = asyncio.create_task(sink.resend(batch_of("2")))

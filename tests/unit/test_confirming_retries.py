@@ -59,7 +59,7 @@ async def test_messages_about_other_rows_go_on_while_one_waits() -> None:
 
 
 @timeless
-async def test_what_stands_behind_a_refused_message_is_sent_again_after_it() -> None:
+async def test_messages_after_a_refused_message_are_sent_again_after_it() -> None:
     sink = await started()
     sink.refuses = no("1")
     batches = [await sink.publish(batch_of(name, units=[unit])) for name, unit in (("1", A), ("2", TABLE), ("3", B))]
@@ -82,7 +82,7 @@ async def test_what_stands_behind_a_refused_message_is_sent_again_after_it() -> 
 
 
 @timeless
-async def test_a_refusal_behind_a_refused_message_does_not_count() -> None:
+async def test_a_refusal_of_a_message_after_a_refused_one_does_not_count() -> None:
     sink = await started(retries=1)
     sink.refuses = no("1", "2", "3")
     done = await sink.publish(batch_of("1", "2", "3"))
@@ -98,7 +98,7 @@ async def test_a_refusal_behind_a_refused_message_does_not_count() -> None:
 
 
 @timeless
-async def test_many_that_stand_behind_a_refused_message_follow_it_a_few_at_first() -> None:
+async def test_many_messages_after_a_refused_one_are_sent_again_a_few_at_first() -> None:
     sink = await started()
     sink.refuses = no("0")
     done = await sink.publish(batch_of(*(str(i) for i in range(100))))
@@ -156,7 +156,7 @@ async def test_publishing_waits_while_too_much_is_held_back() -> None:
 
 
 @timeless
-async def test_messages_that_are_not_told_apart_wait_in_publish() -> None:
+async def test_messages_without_units_wait_in_publish_after_a_refusal() -> None:
     sink = await started()
     sink.refuses = no("1")
     await sink.publish(batch_of("1"))
@@ -178,7 +178,7 @@ async def test_messages_that_are_not_told_apart_wait_in_publish() -> None:
 
 
 @timeless
-async def test_after_the_last_retry_a_message_is_parked_with_those_behind_it() -> None:
+async def test_after_the_last_retry_a_message_and_those_after_it_are_parked() -> None:
     parking = FakeParking()
     sink = await started(parking=parking, retries=1)
     sink.refuses = no("1")
@@ -197,7 +197,7 @@ async def test_after_the_last_retry_a_message_is_parked_with_those_behind_it() -
 
 
 @timeless
-async def test_new_messages_behind_one_that_is_parked_are_too_and_others_go_on() -> None:
+async def test_new_messages_after_a_parked_one_are_parked_and_others_continue() -> None:
     parking = FakeParking()
     parking.park("x", batch_of("0", units=[A]), 0, "full", 4)
     sink = await started(parking=parking)

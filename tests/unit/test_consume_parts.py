@@ -125,7 +125,7 @@ def test_each_message_of_a_batch_ends_in_one_place() -> None:
     ]
 
 
-def test_an_older_change_behind_a_newer_one_is_done_with_it() -> None:
+def test_an_older_change_after_a_newer_one_is_done_together_with_it() -> None:
     writer = FakeWriter()
     batch = [
         message(change("t", START + 30, "DELETE", row(1))),
@@ -142,7 +142,7 @@ def test_no_message_is_to_blame_when_elasticsearch_is_away() -> None:
     assert (worker.rows, worker.ignored) == (0, 0)
 
 
-def test_behind_a_refused_change_comes_the_next_older_one() -> None:
+def test_after_a_refused_change_the_next_older_one_is_written() -> None:
     newest: Newest[str] = Newest()
     for version, body, message in ((5, {}, "a"), (4, {}, "b"), (6, None, "d"), (6, {}, "e"), (3, {}, "f")):
         newest.add(Action("i", "1", START + version, body, 0), message)

@@ -138,7 +138,7 @@ def test_no_retries_are_possible() -> None:
     assert RetrySettings.model_validate({"attempts": 0}).delays() == []
 
 
-def test_check_tells_of_each_thing_that_is_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reports_everything_that_is_unreachable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = GOOD.format(rabbit=closed_port(), elastic=closed_port())
     text += f'[duplicates]\nstore = "redis"\ntimeout = 1\nurl = "redis://127.0.0.1:{closed_port()}/0"\n'
     assert cli.main(["check", "--config", str(write(tmp_path, text))]) == 1
@@ -150,7 +150,7 @@ def test_check_tells_of_each_thing_that_is_away(tmp_path: Path, capsys: pytest.C
     assert "s3cret" not in "".join(lines)
 
 
-def test_no_index_is_filled_anew(tmp_path: Path) -> None:
+def test_no_index_is_filled_again(tmp_path: Path) -> None:
     text = GOOD.format(rabbit=1, elastic=1) + 'on_mapping_conflict = "reindex"\n'
     assert problems(write(tmp_path, text)) == {
         "elasticsearch": 'on_mapping_conflict = "reindex" is for headrace-spark: headrace-consume reads no tables, so '

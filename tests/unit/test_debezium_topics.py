@@ -27,7 +27,7 @@ def only(messages: list[Messages]) -> tuple[str, Any, Any]:
 
 
 @pytest.mark.parametrize(("gtid", "id_"), [("u:10", "u:10"), ("", "file=mysql-bin.000003,pos=570")])
-def test_a_transaction_is_told_with_its_counts(gtid: str, id_: str) -> None:
+def test_the_end_of_a_transaction_has_its_counts(gtid: str, id_: str) -> None:
     fmt = debezium(transaction_topic="tx")
     other = TableSchema("inventory", "orders", CUSTOMERS.columns, (0,))
     for _ in range(2):  # the second counts anew
@@ -62,7 +62,7 @@ def test_a_transaction_is_told_with_its_counts(gtid: str, id_: str) -> None:
         }
 
 
-def test_transactions_are_not_told_without_a_topic() -> None:
+def test_transactions_are_not_published_without_a_topic() -> None:
     assert debezium().mark(mark(True), 5) == []
 
 

@@ -94,16 +94,19 @@ def test_everything_declared_is_imported_or_has_a_reason() -> None:
     assert declared(*extras) - used == set(NOT_IMPORTED)
 
 
+OURS = ("tests", "devstack", "demo", "benchmarks", "sim")
+
+
 def test_what_tests_and_tools_import_is_declared_for_development() -> None:
     extras = [name for name in PROJECT["optional-dependencies"] if name != "dev"]
     known = declared("dev", *extras) | {"headrace"}
     missing = []
-    for folder in ("tests", "devstack", "demo", "benchmarks"):
+    for folder in OURS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             missing += [
                 f"{path.relative_to(ROOT)}:{line} imports {name}"
                 for line, name in imports(path)
-                if name not in known and name not in ("tests", "devstack", "demo", "benchmarks")
+                if name not in known and name not in OURS
             ]
     assert missing == []
 
@@ -291,7 +294,7 @@ def test_what_is_installed_for_tests_package_and_container_is_checked_by_its_has
     assert [line for line in others if not re.search(r"--no-deps|--no-index|--require-hashes", line)] == []
 
 
-def test_the_images_that_the_container_is_made_from_are_given_by_whoever_builds_it() -> None:
+def test_the_base_images_of_the_container_are_arguments_of_its_build() -> None:
     lines = (ROOT / "packaging/Containerfile").read_text().splitlines()
     assert [line for line in lines if line.startswith(("ARG", "FROM"))] == [
         "ARG BASE",

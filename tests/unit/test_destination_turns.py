@@ -85,7 +85,7 @@ async def test_a_source_that_does_not_say_its_row_holds_up_no_take_over(
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_whoever_was_fenced_stays_away_while_another_shows_signs_of_life(
+async def test_a_fenced_destination_waits_while_another_daemon_is_alive(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = DestinationSite(store, monkeypatch)
@@ -152,7 +152,7 @@ async def test_a_standby_shows_nothing_of_the_stream_that_it_ran_before(
     assert (status.holding.role, status.holding.lease, status.holding.takeovers) == ("STANDBY", None, 2)
 
 
-async def test_what_is_not_confirmed_is_cut_before_the_last_checkpoint(
+async def test_unconfirmed_messages_are_aborted_before_the_last_checkpoint(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may take long when the store is away, and nobody looks at the lease meanwhile."""
@@ -180,7 +180,7 @@ async def test_what_is_not_confirmed_is_cut_before_the_last_checkpoint(
     assert cut == {starts[1]: True}
 
 
-async def test_under_a_lock_that_all_share_whoever_was_fenced_stands_in_line_again_at_once(
+async def test_with_a_shared_lock_a_fenced_destination_waits_for_the_lock_again_at_once(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = DestinationSite(store, monkeypatch)
@@ -210,7 +210,7 @@ async def test_a_paused_destination_whose_lock_is_lost_waits_for_it_again(
     assert (site.lock.released, site.status.holding.role) == (1, "STANDBY")
 
 
-async def test_a_run_that_fails_cuts_its_sink_and_gives_the_lock_back(
+async def test_a_run_that_fails_aborts_its_sink_and_releases_the_lock(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = DestinationSite(store, monkeypatch)
@@ -246,7 +246,7 @@ async def test_what_is_asked_of_a_destination_that_can_not_begin_is_refused_and_
         await asyncio.wait_for(site.actor.changed(), 0.2)
 
 
-async def test_what_was_stored_before_an_attempt_failed_does_not_end_the_wait_behind_it(
+async def test_a_position_stored_before_an_attempt_failed_does_not_end_the_wait_after_it(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = DestinationSite(store, monkeypatch)

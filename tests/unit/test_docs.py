@@ -23,6 +23,7 @@ from headrace_consume import settings as consume_settings
 from headrace_consume import status as consume_status
 from headrace_spark import settings as spark_settings
 from headrace_spark.cli import main as spark_cli
+from sim import __main__ as simulation
 from tests.chaos import __main__ as chaos
 from tests.collected import collected
 from tests.configured import load
@@ -131,6 +132,9 @@ def test_commands_exist_with_their_flags(page: Path) -> None:
                 continue
             if program == "bench":
                 bench.parse(words[1:])
+                continue
+            if program == "sim":
+                simulation.parse(words[1:])
                 continue
             for word in words[1:]:
                 # Read out of the script: running one would install things.
@@ -380,7 +384,7 @@ def test_members_of_classes_that_docstrings_name_exist() -> None:
     assert not wrong
 
 
-def test_files_and_rooms_that_the_architecture_names_exist() -> None:
+def test_files_and_packages_that_the_architecture_names_exist() -> None:
     page = read("docs/architecture.md")
     folders = [ROOT / "daemon/headrace", *CONSUMER_ROOMS.values(), ROOT / "rabbitmq_consumer/headrace_consume"]
     for file in re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)`", page + read("docs/internals.md")):

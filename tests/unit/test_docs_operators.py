@@ -181,7 +181,9 @@ def test_each_state_and_each_reason_has_its_entry_which_the_texts_of_the_code_na
 
 
 def texts_of_servers() -> list[tuple[str, str]]:
-    listed = read(ENTRIES).partition("Texts of MySQL and MariaDB")[2].partition("\n\nTexts of")[0]
+    listed = (
+        read(ENTRIES).partition("MySQL and MariaDB send these texts")[2].partition("\n\nCanal and Debezium print")[0]
+    )
     return re.findall(r"^- `(.+?)`:\s+\[.+?\]\([\w-]+\.md#(\w+)\)", listed, re.MULTILINE)
 
 

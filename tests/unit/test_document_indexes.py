@@ -135,9 +135,7 @@ def test_a_row_without_columns_that_its_document_needs_is_refused_as_a_whole() -
         ({"soft_delete": {"column": "gone"}}, "names column 'gone'"),
     ],
 )
-def test_a_column_that_the_table_has_not_is_told_before_a_document_is_made(
-    settings: dict[str, Any], words: str
-) -> None:
+def test_a_missing_column_is_reported_before_a_document_is_made(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(UnfitTable, match=words):
         Indexes([index(**settings)]).plans(message(ROW))
 

@@ -126,7 +126,7 @@ LOST = [
 
 
 @pytest.mark.parametrize(("errno", "text", "kind", "position"), LOST)
-def test_a_position_that_the_source_can_t_serve_is_told_by_kind(
+def test_a_position_that_the_source_can_t_serve_is_reported_with_its_kind(
     errno: int, text: str, kind: LostKind, position: str
 ) -> None:
     error = answer(errno, text)
@@ -148,7 +148,7 @@ DAMAGED_HEADS = [
 
 
 @pytest.mark.parametrize("head", DAMAGED_HEADS)
-def test_damage_behind_good_events_is_damage(head: str) -> None:
+def test_damage_after_valid_events_is_reported_as_damage(head: str) -> None:
     for first in ("'mysql-bin.000012' at 4", "'mysql-bin.000012' at 900", "'mysql-bin.000011' at 2000", "'' at 4"):
         error = answer(1236, f"{head}; the first event {first}, {FAILED_AT}")
         assert isinstance(error, BinlogCorrupt)
@@ -267,7 +267,7 @@ def test_purged_transactions_are_named() -> None:
     assert "purged transactions (a:2-32) that were not read yet" in str(answer(1236, text))
 
 
-def test_a_file_that_was_removed_from_the_disk_is_told_from_a_purged_one() -> None:
+def test_a_file_removed_from_the_disk_is_distinguished_from_a_purged_one() -> None:
     mysql = answer(1236, "Could not open log file", "mysql-bin.000028:4")
     mariadb = answer(29, "File './mysql-bin.000028' not found (Errcode: 2 \"No such file or directory\")", ":4")
     for error in (mysql, mariadb):

@@ -90,7 +90,7 @@ def test_a_position_beyond_what_the_dump_command_can_say_is_reached_from_the_fil
     assert dump_position(Position("s", "b.000007", 5000, open_xa=(held,)), 0) == ("b.000003", 700)
 
 
-def test_events_without_a_position_stand_behind_the_one_before() -> None:
+def test_events_without_a_position_come_after_the_event_before() -> None:
     """MariaDB since 11.4 within transactions."""
     log, changes = Binlog().begin_file(), list[RowsChange]()
     log.gtid(1, 1_700_000_000_000_000)
@@ -284,7 +284,7 @@ def test_a_tagged_gtid_that_ends_too_early_is_refused() -> None:
             parse_tagged(body[:size], 0, size)
 
 
-def test_statement_texts_are_told_before_their_rows() -> None:
+def test_statement_texts_are_reported_before_their_rows() -> None:
     log, reported = Binlog().begin_file(), list[Any]()
     log.gtid(1, 1_700_000_000_000_000)
     log.query("BEGIN")
@@ -298,7 +298,7 @@ def test_statement_texts_are_told_before_their_rows() -> None:
     assert reported[0].pos < reported[1].pos
 
 
-def test_a_restart_behind_the_first_rows_of_a_statement_does_not_tell_its_text_again() -> None:
+def test_a_restart_after_the_first_rows_of_a_statement_does_not_publish_its_text_again() -> None:
     log, whole, rest = Binlog().begin_file(), list[Any](), list[Any]()
     begin = log.at
     log.gtid(1, 1_700_000_000_000_000)
@@ -314,7 +314,7 @@ def test_a_restart_behind_the_first_rows_of_a_statement_does_not_tell_its_text_a
     assert [(one.rows, one.pos) for one in rest] == [(whole[2].rows, whole[2].pos)]
 
 
-def test_the_server_and_session_of_a_transaction_are_kept_when_a_format_tells_them() -> None:
+def test_server_and_session_of_a_transaction_are_kept_if_a_format_publishes_them() -> None:
     log = Binlog().begin_file()
     log.transaction(1, 1_700_000_000_000_000, [(1, "a")])
     for wanted, expected in ((False, (0, 0)), (True, (1, 1))):
@@ -362,7 +362,7 @@ def test_dml_as_text_stops_inside_of_a_transaction_and_alone(known: bool) -> Non
             feed(decoder([], history=history if known else None), bytes(log.packets))
 
 
-def test_a_restart_within_create_select_does_not_tell_the_statement_again() -> None:
+def test_a_restart_within_create_select_does_not_publish_the_statement_again() -> None:
     def stream() -> Binlog:
         log = Binlog().begin_file()
         log.gtid(1, 1_700_000_000_000_000)

@@ -23,7 +23,7 @@ def _closed() -> Iterator[None]:
     close_all()
 
 
-def test_each_number_stands_there_once() -> None:
+def test_each_event_number_is_in_the_table_once() -> None:
     assert len(ev.BY_NUMBER) == len(ev.TABLE)
 
 

@@ -67,7 +67,7 @@ def test_what_is_joined_is_not_changed_itself() -> None:
     assert batches == before
 
 
-def test_keys_stand_beside_their_values_where_only_some_batches_have_any() -> None:
+def test_joined_batches_keep_each_key_with_its_value_if_only_some_have_keys() -> None:
     (made,) = joined([one(1), one(2, keys=[b"k"]), one(3)])
     assert made.keys == [None, b"k", None]
 

@@ -162,7 +162,7 @@ async def test_metrics_are_prometheus_text(url: str, statuses: dict[str, Destina
     assert ("headrace_loop_delay_seconds",) in samples
 
 
-async def test_what_zookeeper_refused_is_counted_by_destination_and_told_only_where_there_is_one(
+async def test_refusals_of_zookeeper_are_counted_by_destination_and_shown_only_with_zookeeper(
     url: str, statuses: dict[str, DestinationStatus]
 ) -> None:
     assert "headrace_fenced_writes_total{" not in str((await get(url + "/metrics"))[2])
@@ -221,7 +221,7 @@ async def test_each_trouble_is_a_metric_from_0_on(url: str, statuses: dict[str, 
     assert (len(shop), sum(line.endswith(" 0.0") for line in shop)) == (13, 12)
 
 
-async def test_whether_a_standby_could_take_over_is_a_metric_only_while_it_stands_by(
+async def test_readiness_of_a_standby_is_a_metric_only_while_it_is_a_standby(
     url: str, statuses: dict[str, DestinationStatus]
 ) -> None:
     statuses["shop"].enter(State.STANDBY, "lock", "run by relay-2")
@@ -315,7 +315,7 @@ async def test_a_page_of_another_site_reads_nothing_by_a_name_of_its_own(url: st
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "127.0.0.1:9180", "[::1]:9180", "10.0.0.7:1", "localhost", "LocalHost.:1", "shop.localhost"]
 )
-async def test_whoever_asks_by_an_address_is_answered(url: str, host: str) -> None:
+async def test_requests_by_ip_address_are_answered(url: str, host: str) -> None:
     assert (await asked(url, host, path="/livez"))[0] == 200
 
 
@@ -360,7 +360,7 @@ async def test_a_resolver_that_does_not_answer_delays_the_start_by_little(
     assert await machine_names() == {socket.gethostname()}
 
 
-def test_a_name_that_is_refused_is_told_once_and_only_some_names_are() -> None:
+def test_a_refused_host_name_is_logged_once_and_only_for_the_first_names() -> None:
     hosts = Hosts("", [])
     with capture_logs() as reported:
         for host in [b"shop.example", b"shop.example", *(b"h%d.example" % i for i in range(1000))]:

@@ -220,7 +220,7 @@ def test_a_row_that_counts_as_deleted_does_not_belong() -> None:
     ] == [8]
 
 
-def test_names_get_prefixes_where_rows_stand_beside_those_of_their_parent() -> None:
+def test_fields_of_joined_rows_get_a_prefix_if_they_are_on_the_level_of_the_parent() -> None:
     assert consumed(SERVE, ITEM, **joined(0, prefix="i_"))["1"]["i_title"] == "日常保洁"
     assert consumed(SERVE, ITEM, **joined(0, shape="object"))["1"]["item"] == {"title": "日常保洁", "type": None}
 

@@ -19,7 +19,7 @@ def batch(*values: bytes) -> MessageBatch:
     return MessageBatch("t", 0, list(values), [[] for _ in values])
 
 
-async def test_a_write_that_hangs_keeps_its_file_and_nobody_writes_beside_it(
+async def test_a_write_that_hangs_keeps_its_file_and_no_other_sink_writes_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jsonl, "_CLOSE_LIMIT", 0.1)

@@ -46,7 +46,7 @@ def test_nothing_is_known_before_the_first_run() -> None:
     assert (Lag().seconds, Lag().reading, Lag().publishing) == (0.0, 0.0, 0.0)
 
 
-def test_what_was_stored_by_an_earlier_process_tells_how_far_behind_it_is() -> None:
+def test_the_position_that_an_earlier_process_stored_shows_the_lag() -> None:
     wall = Wall()
     lag = Lag(wall)
     lag.stored(wall.us(3600))

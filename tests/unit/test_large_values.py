@@ -286,7 +286,7 @@ def _wide(charset: str) -> bytes:
     return ("a中é漢" + ("" if charset == "ucs2" else "😀")).encode(python) * 7
 
 
-def test_bytes_of_a_compressed_column_are_printed_whole_however_they_are_cut() -> None:
+def test_bytes_of_a_compressed_column_are_printed_whole_however_they_are_split() -> None:
     raw = random.Random(1).randbytes(300_000)
     packed = b"\x84" + len(raw).to_bytes(4, "big") + zlib.compress(raw)
     with mock.patch.object(large, "PIECE", 1000):
@@ -331,7 +331,7 @@ def test_rows_of_the_next_event_are_not_passed_over_when_the_table_of_the_first_
     assert ids == [str(i) for i in range(60)]
 
 
-def test_a_position_within_an_event_holds_behind_another_event_that_is_passed_over() -> None:
+def test_a_position_within_an_event_is_exact_after_a_skipped_event() -> None:
     table, _, images = two_tables()
     log = Binlog().begin_file()
     head = log.at
@@ -353,7 +353,7 @@ def test_a_position_within_an_event_holds_behind_another_event_that_is_passed_ov
     assert without_counters(again.messages) == without_counters(rest)
 
 
-def test_the_text_of_a_large_event_is_told_once_also_over_a_restart_within_it() -> None:
+def test_the_statement_of_a_large_event_is_published_once_even_after_a_restart_within_it() -> None:
     table, _, images = two_tables()
     log = Binlog().begin_file()
     head = log.at
@@ -432,7 +432,7 @@ def test_the_loop_has_its_turns_while_a_value_of_forty_megabytes_is_read(message
         {"mask": [{"tables": ".*", "columns": ["c2"], "mask": "null"}]},
     ],
 )
-def test_a_document_that_no_rule_looks_at_is_printed_in_slices_whatever_rules_there_are(rules: dict[str, Any]) -> None:
+def test_a_document_that_no_rule_reads_is_printed_in_slices(rules: dict[str, Any]) -> None:
     table = table_of(number(), json_column())
     log = Binlog().begin_file()
     transaction(log, table, 30, b"\0" + struct.pack("<i", 1) * 2 + cell(numbers_and_a_text(700_000)))

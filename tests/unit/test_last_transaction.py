@@ -114,7 +114,7 @@ def beyond_4_gib(log: Binlog) -> None:
 
 
 @pytest.mark.parametrize("write", [with_gtids, several_files, statements, xa, without_gtids, mariadb])
-def test_wherever_a_stream_is_cut_the_position_and_the_commit_time_belong_together(write: Write) -> None:
+def test_position_and_commit_time_match_wherever_the_stream_ends(write: Write) -> None:
     log = Binlog().begin_file()
     write(log)
     changes = list[RowsChange]()
@@ -131,7 +131,7 @@ def test_wherever_a_stream_is_cut_the_position_and_the_commit_time_belong_togeth
     assert decoder([], position).position() == position
 
 
-def test_a_position_beyond_4_gib_is_told_whole() -> None:
+def test_a_position_beyond_4_gib_is_not_truncated() -> None:
     log = Binlog().begin_file()
     beyond_4_gib(log)
     d = decoder([])
@@ -166,7 +166,7 @@ def test_a_restart_that_breaks_off_before_new_rows_loses_nothing_of_what_was_don
     assert [row[0] for change in changes for row in change.rows] == [2, 3]
 
 
-def test_rows_of_a_prepared_transaction_that_are_read_again_do_not_move_the_position_behind_the_start() -> None:
+def test_reading_rows_of_a_prepared_transaction_again_does_not_move_the_position_past_the_start() -> None:
     log = Binlog().begin_file()
     xa(log)
     d = decoder([])

@@ -16,12 +16,18 @@ from unittest.mock import Mock
 
 import aiokafka
 import pytest
+from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.errors import KafkaError
 from aiokafka.producer.message_accumulator import MessageAccumulator
 
 from headrace.adapters.kafka import aiokafka_internals
+from headrace.adapters.kafka.aiokafka_internals import connect_by_ours
+from headrace.tasks import cancel
 from headrace_spark.errors import SessionError
 from headrace_spark.session import pyspark_internals
+from sim.kafka.wire import Api
+from tests.sim.kafka_models import listening
+from tests.streams import until
 
 ROOT = Path(__file__).parents[2]
 INTERNALS = {
@@ -218,3 +224,45 @@ async def test_a_batch_that_fails_while_it_waits_to_be_sent_again_is_no_error_of
         await done
     await asyncio.sleep(0)
     assert raised == []
+
+
+async def test_a_consumer_closes_its_connections_although_a_request_had_not_begun() -> None:
+    """aiokafka awaits what it has cancelled: a task without a first step raises that."""
+    consumer: Any = aiokafka_internals.Consumer(bootstrap_servers="127.0.0.1:1")
+    closed = asyncio.Event()
+
+    async def close() -> None:
+        closed.set()
+
+    consumer._client.close = close
+    request = asyncio.create_task(asyncio.sleep(60))
+    consumer._fetcher = Fetcher.__new__(Fetcher)
+    consumer._fetcher._fetch_task, consumer._fetcher._pending_tasks = asyncio.create_task(asyncio.sleep(60)), {request}
+    consumer._fetcher._fetch_waiters = set()
+    await consumer.stop()
+    assert closed.is_set()
+    assert request.cancelled()
+
+
+async def test_a_connection_that_is_opened_while_its_client_is_closed_is_closed_too() -> None:
+    async with listening() as cluster:
+        consumer: Any = connect_by_ours(aiokafka_internals.Consumer(bootstrap_servers=cluster.bootstrap_servers))
+        client = consumer._client
+        await client.bootstrap()
+        cluster.faults.delay_answers(0.1, Api.API_VERSIONS)
+        opening = asyncio.create_task(client._get_conn(1, group=1))
+        await until(lambda: not cluster.faults.rules)
+        await consumer.stop()
+        assert await opening is None
+        await until(lambda: not any(broker.connections for broker in cluster.brokers.values()))
+
+
+async def test_a_client_that_is_cancelled_at_its_start_leaves_no_connection() -> None:
+    async with listening() as cluster:
+        consumer: Any = connect_by_ours(aiokafka_internals.Consumer(bootstrap_servers=cluster.bootstrap_servers))
+        cluster.faults.delay_answers(60, Api.METADATA)
+        starting = asyncio.create_task(consumer.start())
+        await until(lambda: not cluster.faults.rules)
+        await cancel(starting)
+        await consumer.stop()
+        await until(lambda: not any(broker.connections for broker in cluster.brokers.values()))

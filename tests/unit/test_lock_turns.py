@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from headrace import runtime
 from headrace.cluster import lock as module
 from headrace.cluster.lock import SharedLock
 from headrace.cluster.lock_queue import View
@@ -43,7 +43,7 @@ def test_what_another_session_holds_is_not_free_and_a_leftover_of_our_own_is() -
 
 def test_the_queue_is_kept_and_each_turn_waits_a_step_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(runtime.current(), "monotonic", lambda: now)
     second = lock()
     assert lock()._may_take(free("b", "a"), waiting=True)
     assert not second._may_take(free("a", "b"), waiting=True)
@@ -55,14 +55,14 @@ def test_the_queue_is_kept_and_each_turn_waits_a_step_longer(monkeypatch: pytest
     assert not second._may_take(free("a", "b"), waiting=True), "counted from when it was missing last"
 
 
-def test_who_does_not_stand_in_line_takes_only_at_a_first_try() -> None:
+def test_a_daemon_outside_the_queue_takes_the_lock_only_at_its_first_attempt() -> None:
     assert not lock()._may_take(free("a"), waiting=True)
     assert lock()._may_take(free("a"), waiting=False)
 
 
 def test_a_preferred_daemon_is_left_its_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(runtime.current(), "monotonic", lambda: now)
     assert lock()._may_take(free("b", "a", preferred="b"), waiting=False)
     other = lock()
     for _ in range(2):

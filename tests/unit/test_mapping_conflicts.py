@@ -19,7 +19,7 @@ def wanted(**index: Any) -> Wanted:
     return Wanted(ELASTIC, IndexSettings.model_validate({"name": "a", "tables": "t", **index}))
 
 
-def test_a_conflict_is_a_field_of_another_type_in_any_index_behind_the_name() -> None:
+def test_a_conflict_is_a_field_of_another_type_in_any_index_of_the_alias() -> None:
     columns = [{"amount": TEXT, "new": TEXT}, {"list": {"type": "nested", "properties": {"stock": TEXT}}}]
     there = {"amount": TEXT, "list": {"type": "nested", "properties": {"stock": LONG}}, "guessed": LONG}
     found = wanted().conflicts("a", columns, [{"properties": there}, {"properties": {"amount": LONG}}, {}])
@@ -32,7 +32,7 @@ def test_the_first_of_several_tables_says_the_type_as_in_an_index_that_is_made()
     assert not wanted().conflicts("a", [{"amount": LONG}, {"amount": TEXT}], [{"properties": {"amount": LONG}}])
 
 
-def test_what_the_configuration_says_wins_and_is_told_apart() -> None:
+def test_mappings_in_the_configuration_take_precedence_and_are_marked_as_chosen() -> None:
     own = wanted(mappings={"properties": {"amount": LONG}}, fields={"kind": {"type": "keyword"}, "free": {}})
     assert own.chosen == {"amount", "kind"}
     assert not own.conflicts("a", [{"amount": TEXT}], [{"properties": {"amount": LONG}}])

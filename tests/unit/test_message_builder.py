@@ -87,7 +87,7 @@ def test_nothing_gives_one_batch_that_only_moves_the_position() -> None:
     assert (batch.values, batch.position, batch.received) == ([], END, 1.5)
 
 
-def test_a_statement_stands_between_the_rows_around_it() -> None:
+def test_a_statement_comes_between_the_rows_before_and_after_it() -> None:
     made = builder(CanalFormat())
     made.emit(rows((1, "a")))
     made.emit_schema(statement())
@@ -115,7 +115,7 @@ def test_rows_that_lack_columns_say_so_in_a_header(size: int) -> None:
     assert images == [b"partial"] * (len(images) - 1) + [None]
 
 
-def test_keys_tombstones_and_headers_run_beside_the_values() -> None:
+def test_each_value_has_its_key_tombstone_and_headers() -> None:
     made = builder(TwoTopics())
     made.emit(rows((1, "a"), (2, "b")))
     (batch,) = made.take(END, 0)
@@ -135,7 +135,7 @@ def emit_two_transactions(made: MessageBuilder) -> None:
         made.emit_mark(mark(False))
 
 
-def test_topics_of_a_broker_fill_beside_each_other() -> None:
+def test_batches_of_several_topics_fill_in_parallel() -> None:
     made = builder(TwoTopics())
     emit_two_transactions(made)
     made.emit_schema(statement())

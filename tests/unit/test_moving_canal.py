@@ -264,7 +264,7 @@ def test_all_faults_come_at_once_with_file_and_line_and_nothing_is_written(
     assert len(problems) == 6
 
 
-def test_a_value_that_headrace_refuses_is_told_with_canals_file_and_line(
+def test_a_refused_value_is_reported_with_canals_file_and_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     instance = INSTANCE.replace("shop\\\\..*", "sh(op").replace("canal.mq.topic=shop", "canal.mq.topic=a b")

@@ -211,7 +211,7 @@ def test_all_faults_come_at_once_with_file_and_line(tmp_path: Path, capsys: pyte
         ('{"name": "a",\n"topic.prefix": []}', "line 2: topic.prefix: should be a text or a number"),
     ],
 )
-def test_a_file_that_is_no_connector_is_told(
+def test_a_file_that_is_no_connector_is_reported(
     text: str, reported: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "c.json"
@@ -255,7 +255,7 @@ def test_an_offset_that_was_taken_away_is_none(tmp_path: Path) -> None:
         ([], "an offset should be a JSON object"),
     ],
 )
-def test_an_offset_that_can_not_be_gone_on_from_is_told(value: Any, reported: str, tmp_path: Path) -> None:
+def test_an_offset_from_which_headrace_cannot_continue_is_reported(value: Any, reported: str, tmp_path: Path) -> None:
     found, problems = carried(tmp_path, record(value))
     assert found == {}
     assert reported in problems[0]
@@ -275,7 +275,7 @@ def test_a_position_becomes_an_offset_that_import_reads() -> None:
     assert json.loads(offsets_file("p", made)) == {"offsets": [{"partition": {"server": "p"}, "offset": made}]}
 
 
-def test_what_an_offset_can_not_say_is_told() -> None:
+def test_what_an_offset_does_not_contain_is_reported() -> None:
     position = Position("uuid", "b.1", 484, events_done=3, open_xa=(OpenXa("1:aa:bb", "b.1", 4),))
     inside, prepared = not_in_cursor(position)
     assert "the cursor is its beginning, so 3 rows events that were published come again" in inside

@@ -125,7 +125,7 @@ class Columns:
 
 
 @needs_native
-def test_columns_are_lists_to_whoever_reads_them() -> None:
+def test_columns_can_be_read_as_lists() -> None:
     made = Columns(200, 4)
     columns = (made.batch.values, made.batch.keys, made.batch.headers)
     for column, values in zip(columns, (made.values, made.keys, made.headers), strict=True):
@@ -653,7 +653,7 @@ def is_batch(one: object) -> bool:
 
 
 @needs_native
-def test_the_statement_behind_rows_is_in_their_source_when_asked_for() -> None:
+def test_the_statement_of_rows_is_in_their_source_if_configured() -> None:
     binlog = Binlog().begin_file()
     for gno in range(1, 6):
         binlog.gtid(gno, 1_700_000_000_000_000)

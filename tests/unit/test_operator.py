@@ -62,7 +62,7 @@ async def streaming(site: DestinationSite) -> asyncio.Task[None]:
     return task
 
 
-async def test_the_stream_goes_on_while_a_position_is_looked_for_and_ends_when_it_is_found(
+async def test_the_stream_continues_during_the_search_of_a_position_and_ends_when_it_is_found(
     store: Any, monkeypatch: pytest.MonkeyPatch, searches: Searches
 ) -> None:
     site = DestinationSite(store, monkeypatch)
@@ -81,7 +81,7 @@ async def test_the_stream_goes_on_while_a_position_is_looked_for_and_ends_when_i
     await task
 
 
-async def test_a_destination_that_does_what_was_asked_for_does_not_look_well(
+async def test_a_destination_that_executes_a_command_is_not_healthy(
     store: Any, monkeypatch: pytest.MonkeyPatch, searches: Searches
 ) -> None:
     site = DestinationSite(store, monkeypatch)
@@ -112,7 +112,7 @@ async def test_a_stop_does_not_wait_for_what_was_asked_for(
             await asked
 
 
-async def test_one_position_is_looked_for_at_a_time_and_whoever_is_gone_ends_its_search_alone(
+async def test_one_position_is_searched_at_a_time_and_a_closed_connection_ends_only_its_own_search(
     store: Any, monkeypatch: pytest.MonkeyPatch, searches: Searches
 ) -> None:
     site = DestinationSite(store, monkeypatch)

@@ -24,7 +24,7 @@ def history() -> SchemaHistory:
     return SchemaHistory(lambda s, t: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
 
 
-def test_rows_statements_and_marks_of_a_transaction_stand_in_their_events() -> None:
+def test_rows_statements_and_marks_have_the_position_of_their_event() -> None:
     log, reported = Binlog().begin_file(), list[Any]()
     first = log.at
     log.gtid(1, 1_700_000_000_000_000)
@@ -77,7 +77,7 @@ def test_a_restart_within_a_transaction_gives_the_rest_the_same_origins() -> Non
     assert [change.origin for change in again] == [changes[2].origin]
 
 
-def test_rows_of_an_xa_transaction_stand_where_it_is_committed() -> None:
+def test_rows_of_an_xa_transaction_have_the_position_of_its_commit() -> None:
     log, changes = Binlog().begin_file(), list[RowsChange]()
     log.gtid(1, 1_700_000_000_000_000)
     log.query("XA START X'61',X'',1")
@@ -103,7 +103,7 @@ def test_the_parts_of_a_change_keep_its_origin() -> None:
     assert (change.origin.server_id, change.origin.thread) == (1, 1)
 
 
-def test_rows_behind_a_gtid_that_was_passed_over_are_passed_over_too() -> None:
+def test_rows_after_a_skipped_gtid_are_skipped_too() -> None:
     """They would look like those of the transaction before: MariaDB begins one with nothing else."""
     log, changes = Binlog().begin_file(), list[RowsChange]()
     places = []

@@ -45,7 +45,7 @@ WHOLE = unit()
         (unit("1"), NOTHING, False),
     ],
 )
-def test_what_waits_behind_what(before: Unit, message: Unit, waits: bool) -> None:
+def test_which_messages_wait_for_which(before: Unit, message: Unit, waits: bool) -> None:
     blocks = Blocks()
     assert not blocks.blocks("shop", message)
     blocks.add("shop", before)
@@ -156,7 +156,7 @@ async def test_a_message_that_holds_more_rows_by_now_replaces_the_stored_one(
 
 
 @pytest.mark.parametrize("seen", [False, True])
-async def test_a_reading_anew_forgets_nothing_that_is_stored_meanwhile(
+async def test_reading_again_keeps_messages_that_are_stored_meanwhile(
     parked: SqliteParkingStore, guard: Guard, seen: bool
 ) -> None:
     """Exactly once the sink stores messages by itself, while an operator's change is being read."""
@@ -182,7 +182,7 @@ async def test_a_reading_anew_forgets_nothing_that_is_stored_meanwhile(
     assert not parking.blocked("ex", unit("1"))
 
 
-async def test_a_reading_anew_forgets_nothing_that_is_parked_and_stored_meanwhile(
+async def test_reading_again_keeps_messages_that_are_parked_and_stored_meanwhile(
     parked: SqliteParkingStore, guard: Guard
 ) -> None:
     parking = new_parking(parked)

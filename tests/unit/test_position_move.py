@@ -115,14 +115,14 @@ async def test_gtids_say_what_is_given_up_and_what_comes_again() -> None:
     assert move.position.gtid_set == f"{UUID}:1-12"  # with less the server would refuse the dump
 
 
-async def test_a_server_whose_numbers_of_files_began_anew_is_not_taken_for_an_earlier_position() -> None:
+async def test_a_server_with_restarted_file_numbers_is_not_an_earlier_position() -> None:
     stored = replace(STORED, file="b.000050")
     move = await mover(stored, 1).move(TransactionBoundary("b.000003", 4), [], [])
     assert (move.gap.backward, move.position.last_pos) == (False, stored.last_pos)
     assert [entry["kind"] for entry in move.entries] == ["doubt"]
 
 
-async def test_another_server_gets_numbers_behind_all_that_were_given_out() -> None:
+async def test_another_server_gets_numbers_above_all_earlier_ones() -> None:
     stored = replace(STORED, server_uuid="other", gtid_set=f"{UUID}:1-10")
     move = await mover(stored, 1).move(TransactionBoundary("b.000003", 4, GtidSet(f"{UUID}:1-7")), [], [])
     assert (move.gap.backward, move.position.last_pos, move.position.server_uuid) == (True, stored.last_pos, "u")
@@ -195,7 +195,7 @@ def test_after_a_move_back_only_what_lay_before_it_and_what_came_since_counts() 
     assert isinstance(states.get(("s", "old")), str)
 
 
-def test_behind_a_move_to_before_the_place_where_the_history_was_compacted_nothing_is_known() -> None:
+def test_after_a_move_to_before_a_compaction_no_schema_is_known() -> None:
     begin = replace(STORED, file="b.000003", offset=50, last_pos=100)
     again = [entry(40, "a", "void"), back_entry(-1, "b.000004:260"), entry(300, "b.000004:260")]
     later = [entry(310, "b.000005:10", "u")]

@@ -113,7 +113,7 @@ async def test_the_end_of_a_run_gives_back_what_nobody_has_confirmed() -> None:
         await waiting
 
 
-async def test_a_put_that_is_given_up_is_told_nothing_any_more() -> None:
+async def test_a_cancelled_put_takes_no_memory() -> None:
     hog, other = queues(2, 500)
     await fill(hog)
     held = await fill(other)

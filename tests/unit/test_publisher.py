@@ -77,7 +77,7 @@ async def test_without_a_proof_no_sink_is_started(sinks: list[Sink]) -> None:
     assert [sink.started for sink in sinks] == [False, False]
 
 
-async def test_a_sink_whose_start_fails_is_cut(sinks: list[Sink], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_sink_whose_start_fails_is_aborted(sinks: list[Sink], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sink, "fails", True)
     with pytest.raises(SinkError):
         await publisher(Lease()).start()

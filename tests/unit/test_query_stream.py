@@ -113,7 +113,7 @@ async def test_a_statement_is_sent_as_one_command_and_small_results_come_whole(
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 7, 1000])
-async def test_rows_come_whole_however_the_bytes_are_cut(
+async def test_rows_are_complete_however_the_bytes_are_split(
     asked: tuple[QueryStream, asyncio.StreamReader, asyncio.StreamWriter], piece: int
 ) -> None:
     stream, _, writer = asked

@@ -121,7 +121,7 @@ def test_a_large_message_is_written_in_pieces_of_whole_frames() -> None:
 
 
 @pytest.mark.parametrize("size", [10, 5 << 20])
-async def test_nothing_is_written_behind_a_part_of_a_message(size: int) -> None:
+async def test_nothing_is_written_after_an_incomplete_message(size: int) -> None:
     settings: Any = destination(sink={"type": "rabbitmq", "hosts": "h:5672", "user": "u", "password": "p"}).sink
     sink = RabbitMqSink(settings, Lease())
     sink._connection = mock.Mock(write=lambda _: asyncio.Event().wait())

@@ -67,7 +67,7 @@ def test_one_goes_at_a_time() -> None:
     assert choose(view, "a", NOW) is None
 
 
-def test_no_more_give_at_once_than_the_newcomer_has_room_for() -> None:
+def test_only_as_many_daemons_hand_over_as_a_new_daemon_can_take() -> None:
     view = cluster({**{f"n{number}": 4 for number in range(9)}, "new": 0})
     givers = [node for node in view.members if choose(view, node, NOW)]
     assert givers == ["n0", "n1", "n2"], "36 over 10 daemons: three of them come now, and nobody has less than it then"

@@ -91,7 +91,7 @@ class CancellingSink(RefusingSink):
 
 
 @pytest.mark.parametrize("make", [CancellingSink, FakeSink])
-async def test_what_was_under_way_when_the_sink_was_cut_goes_through_the_next_one(
+async def test_messages_in_flight_when_the_sink_was_aborted_go_through_the_next_one(
     rig: Rig, make: Callable[[], Any]
 ) -> None:
     first = make()

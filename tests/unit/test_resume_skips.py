@@ -47,7 +47,7 @@ def test_rows_that_would_stop_the_decoder_do_not_when_they_were_confirmed_before
     assert d.splitter.events > 2 * DONE  # they were read and counted, and nothing else
 
 
-def test_a_row_behind_them_that_cannot_be_decoded_stops_it() -> None:
+def test_an_undecodable_row_after_the_skipped_events_stops_the_stream() -> None:
     log, begin, packet = one_transaction(DONE + 1)
     changes: list[RowsChange] = []
     d = decoder(changes, Position("server", "b.000001", begin, events_done=DONE))

@@ -81,11 +81,11 @@ async def test_the_warning_comes_below_the_share_and_goes_at_it(looks: Looks) ->
     assert looks.closed == 3
 
 
-async def test_without_a_time_the_bytes_are_told(looks: Looks) -> None:
+async def test_without_a_time_the_warning_has_the_bytes(looks: Looks) -> None:
     assert "only 1,234 bytes of binlog" in await looks.look(Retention(1234, None, 0.01))
 
 
-async def test_a_look_that_fails_takes_the_numbers_away_and_not_the_warning(looks: Looks) -> None:
+async def test_a_failed_check_clears_the_numbers_and_keeps_the_warning(looks: Looks) -> None:
     text = await looks.look(Retention(100, 10.0, 0.01))
     assert await looks.look(SourceUnreachable("away")) == text
     assert (looks.status.retention.bytes, looks.status.retention.seconds) == (None, None)

@@ -37,7 +37,7 @@ def test_a_table_has_its_columns(rules: str, table: str, columns: set[str] | Non
     assert (found.columns if found else None) == columns
 
 
-def test_the_rule_is_told_and_all_can_be_listed() -> None:
+def test_the_matching_column_rule_is_returned_and_all_rules_are_listed() -> None:
     rules = parse_columns("a.b:ID, c.*:x")
     assert rules.rules == ("a.b:ID", "c.*:x")
     assert rules.first("A.B") == ColumnRule(frozenset({"id"}), "a.b:ID")

@@ -161,7 +161,7 @@ def test_a_savepoint_that_the_transaction_does_not_have_stops() -> None:
         feed(decoder([]), bytes(log.packets))
 
 
-def test_what_waits_behind_a_savepoint_is_bounded() -> None:
+def test_events_held_after_a_savepoint_are_bounded() -> None:
     log = Binlog().begin_file()
     transaction(log, 1, [("savepoint", "a"), *[("insert", n) for n in range(40)]])
     with pytest.raises(NotUnderstood, match="of those after a SAVEPOINT, take more than 2000 bytes"):

@@ -78,7 +78,7 @@ def test_an_alter_that_does_not_fit_makes_the_table_unknown(story: Story) -> Non
     assert [(change.kind, change.after) for change in effect.tables] == [(DdlKind.ALTER, None)]
 
 
-def test_create_if_not_exists_of_a_table_that_may_be_there_tells_nothing() -> None:
+def test_create_if_not_exists_of_a_table_that_may_exist_changes_no_schema() -> None:
     story = Story()
     story.report("CREATE TABLE IF NOT EXISTS t (a int)")
     assert story.names() is None
@@ -399,7 +399,7 @@ def late_reading(since: int) -> Reading:
     return reading
 
 
-def test_what_holds_from_a_place_on_is_what_a_statement_behind_it_changes() -> None:
+def test_a_schema_valid_from_a_later_position_is_changed_by_statements_after_it() -> None:
     story = Story()
     story.history.adopt(late_reading(115))
     story.report("ALTER TABLE t DROP COLUMN c")
@@ -448,7 +448,7 @@ def test_what_was_read_once_holds_before_the_first_statement_that_a_later_readin
         assert (story.history.likely("shop", "t") is None) == (names is None)
 
 
-def test_a_doubt_behind_the_place_that_a_reading_holds_from_is_not_ended_by_it() -> None:
+def test_a_doubt_after_the_position_of_a_schema_read_remains() -> None:
     story = Story()
     story.history.adopt(late_reading(115))
     story.history.doubt("a statement was passed over", "bin.000001", 120, 7)

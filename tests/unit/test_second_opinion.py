@@ -57,7 +57,7 @@ def test_both_readers_agree_on_recorded_files(name: str, tmp_path: Path) -> None
     assert opinion.values > opinion.events
 
 
-def test_a_value_that_differs_is_told_with_position_table_column_and_both_values(tmp_path: Path) -> None:
+def test_a_different_value_is_reported_with_position_table_column_and_both_values(tmp_path: Path) -> None:
     newest = samples("mysql-full.bin", 1).kept
 
     def spoil(change: RowsChange) -> RowsChange:

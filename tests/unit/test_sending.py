@@ -31,7 +31,7 @@ async def begin(store: Any, sink: HeldSink, *, apart: bool = False) -> tuple[Run
     return run, lease, clock
 
 
-async def test_a_lapsed_lease_cuts_the_sink_and_a_proof_sends_again_what_was_not_confirmed(store: Any) -> None:
+async def test_a_lapsed_lease_aborts_the_sink_and_after_a_proof_unconfirmed_messages_are_sent_again(store: Any) -> None:
     sink = HeldSink(held=True)
     run, lease, clock = await begin(store, sink)
     task = run.task()
@@ -177,12 +177,12 @@ class HalfSink(HeldSink):
         raise AssertionError
 
 
-async def test_a_batch_that_was_handed_over_in_part_is_cut_at_the_end(store: Any) -> None:
+async def test_a_partly_published_batch_is_aborted_at_the_end_of_the_run(store: Any) -> None:
     sink = HalfSink()
     run, _, _ = await begin(store, sink)
     run.stream._daemon = run.daemon.model_copy(update={"drain_timeout": 0.05})
     task = run.task()
-    await until(lambda: sink.messages == 6)
+    await until(lambda: sink.messages)
     run.stop.set()
     await task
     assert sink.aborted
@@ -211,7 +211,7 @@ async def test_a_stop_waits_for_what_is_being_sent_again(store: Any) -> None:
     assert await SqliteParkingStore(store, "shop").entries() == []
 
 
-async def test_what_was_sent_again_and_not_answered_in_time_is_cut_at_the_end(store: Any) -> None:
+async def test_resent_messages_without_an_answer_are_aborted_at_the_end_of_the_run(store: Any) -> None:
     guard = await store.begin_epoch("shop")
     run = Run(store, guard, parking=await parked(store, guard), daemon=daemon_settings(drain_timeout=0.2))
     task = run.task()

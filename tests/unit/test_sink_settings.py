@@ -51,7 +51,7 @@ def test_two_destinations_can_t_write_one_file_under_whatever_name(write: Write,
     assert "is also the file of the destination a; each needs its own" in caught.value.problems[0]
 
 
-def test_standard_output_may_be_shared_and_files_beside_each_other_are_fine(write: Write, tmp_path: Path) -> None:
+def test_standard_output_may_be_shared_and_files_of_one_folder_are_accepted(write: Write, tmp_path: Path) -> None:
     settings = load(write(a="-", b="-", c=f"{tmp_path}/c", d=f"{tmp_path}/d"), {})
     assert len(settings.destinations) == 4
 
@@ -117,7 +117,7 @@ def test_the_example_is_right(tmp_path: Path) -> None:
         ("[message]\nformat = 'debezium'\ndebezium.query = true\n[filter]", "message.debezium.query"),
     ],
 )
-def test_texts_of_statements_can_t_go_out_beside_what_is_hidden(
+def test_texts_of_statements_are_refused_together_with_hidden_columns(
     write: Write, hiding: str, key: str, asking: str, texts: str
 ) -> None:
     path = write(a="-")
@@ -177,7 +177,7 @@ def destination(**more: Any) -> DestinationSettings:
     return destination_of(raw)
 
 
-def test_a_sink_is_told_its_topics_and_their_partitions() -> None:
+def test_a_sink_gets_its_topics_and_their_partitions() -> None:
     route = {
         "topic": "shop",
         "partition": 2,
@@ -274,7 +274,7 @@ def test_a_level_that_the_compression_has_not_is_refused(compression: str, level
         ({}, {"bytes": "32MiB"}, 32 << 20),
     ],
 )
-def test_a_queue_has_room_for_what_the_sink_gathers_unless_it_is_told_its_size(
+def test_a_queue_is_large_enough_for_the_batches_of_the_sink_unless_its_size_is_set(
     sink: dict[str, Any], queue: dict[str, Any], budget: int
 ) -> None:
     source = {"host": "h", "user": "u", "password": "p"}

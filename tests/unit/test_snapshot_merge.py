@@ -395,7 +395,7 @@ def test_tables_follow_each_other_by_name() -> None:
     assert begun == Snapshot.from_dict(begun.to_dict())
 
 
-async def test_the_key_of_a_masked_table_is_stored_so_that_only_who_knows_the_salt_goes_on_behind_it() -> None:
+async def test_the_stored_key_of_a_masked_table_can_be_used_only_with_the_salt() -> None:
     secret = StoredKeys(b"salt")
 
     def merge_of(keys: StoredKeys, *snapshots: Snapshot) -> SnapshotMerge:

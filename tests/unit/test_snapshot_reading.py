@@ -199,7 +199,7 @@ async def test_a_table_without_a_key_is_read_on_in_one_statement_and_from_the_st
     assert asked == [True, *[False] * (len(asked) - 1)]
 
 
-async def test_a_key_that_is_none_any_more_begins_the_table_anew() -> None:
+async def test_a_table_whose_key_was_removed_is_read_again_from_the_start() -> None:
     site = Site(parallel=1)
     site.merge.snapshots = (Snapshot.from_dict({**_STORED, "open": [{**_OPEN, "key": ["4000"]}]}),)
     site.errors.append(KeyOutdated())
@@ -207,7 +207,7 @@ async def test_a_key_that_is_none_any_more_begins_the_table_anew() -> None:
     assert site.out["a"] == list(range(5_000))
 
 
-async def test_a_stored_snapshot_goes_on_behind_its_last_row() -> None:
+async def test_a_stored_snapshot_continues_after_its_last_row() -> None:
     site = Site(parallel=1)
     site.merge.snapshots = (Snapshot.from_dict({**_STORED, "open": [{**_OPEN, "key": ["4000"]}]}),)
     done = await site.run()
@@ -256,7 +256,7 @@ async def test_a_table_that_stays_another_one_is_an_error_and_one_that_is_gone_i
         (Snapshot("r", "resync", columns=("colour", "id")), r"shop\.a has no column colour"),
     ],
 )
-async def test_a_resync_of_what_is_not_there_is_an_error_that_no_waiting_mends(resync: Snapshot, words: str) -> None:
+async def test_a_resync_of_a_missing_table_is_an_error_that_is_not_retried(resync: Snapshot, words: str) -> None:
     site = Site(parallel=1)
     site.merge.snapshots = (resync,)
     with pytest.raises(SourceError, match=words) as caught:

@@ -68,14 +68,14 @@ def looks(answers: list[list[Difference]], *, repair: bool = False, keeps_up: bo
     return report, len(answers) - len(left), consumer.asked
 
 
-def test_what_is_the_same_in_two_looks_differs_and_what_arrives_meanwhile_does_not() -> None:
+def test_a_difference_in_two_comparisons_counts_and_one_that_disappears_does_not() -> None:
     first = [difference("stays"), difference("arrives"), difference("gone", kind=EXTRA)]
     report, looked, _ = looks([first, [difference("stays"), difference("new")]])
     assert (report.differences, report.unsettled, looked) == ([difference("stays")], 0, 2)
     assert not report.equal
 
 
-def test_what_changes_between_all_looks_is_unsettled() -> None:
+def test_a_difference_that_changes_in_every_comparison_is_unsettled() -> None:
     report, looked, _ = looks([[difference("hot", number, number)] for number in range(9)])
     assert (report.differences, report.unsettled, looked) == ([], 1, 6)
     assert report.equal
@@ -92,7 +92,7 @@ def test_a_consumer_that_does_not_catch_up_is_waited_for_once() -> None:
     assert (report.behind, waited) == (True, 1)
 
 
-def test_what_can_not_be_put_right_ends_the_looks() -> None:
+def test_a_difference_that_can_not_be_repaired_ends_the_comparisons() -> None:
     report, looked, _ = looks([[difference("a", kind=MISSING)]] * 9, repair=True)
     assert (report.count(MISSING), looked) == (1, 3)
 

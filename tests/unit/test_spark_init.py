@@ -121,7 +121,7 @@ def test_a_table_without_a_key_is_left_to_people(tmp_path: Path) -> None:
     assert '# id = "{id}"' in text
 
 
-def test_what_is_not_understood_is_told() -> None:
+def test_messages_that_are_not_understood_are_reported() -> None:
     seen = sample(b"garbage\x1b", b"garbage\x1b", change("t", START, "INSERT", {"id": "1"}))
     text, _ = propose(TARGET, seen, 3)
     assert "#   2 are not understood and become dead letters: not JSON" in text
@@ -175,7 +175,7 @@ def test_whatever_tables_and_columns_are_called_the_file_loads_and_takes_them(
         assert len(indexes.plans(rows(message))) >= 1
 
 
-def test_what_is_given_wrong_is_told_before_anything_is_read(
+def test_wrong_arguments_are_reported_before_anything_is_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "there.toml").touch()

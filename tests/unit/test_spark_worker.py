@@ -134,7 +134,7 @@ def test_the_index_is_made_once_with_gc_deletes() -> None:
     assert settings().elasticsearch.index_body()["settings"]["index.gc_deletes"] == "1h"
 
 
-def test_rights_that_are_missing_for_a_look_put_no_document_aside() -> None:
+def test_missing_rights_for_a_read_send_no_document_to_the_dead_letter_topic() -> None:
     fake = FakeCluster(seen=False)
     assert writer(fake, create_index=False).write([index("1")]) == []
     with pytest.raises(BulkError, match="refuses access to index i: security_exception"):
@@ -256,7 +256,7 @@ def test_a_writer_of_what_is_to_end_gives_up() -> None:
         patient(fake, counted, [], 0.0).write([index("1")])
 
 
-def test_a_task_waits_with_its_first_look_at_an_index_too() -> None:
+def test_a_task_waits_if_its_first_read_of_an_index_fails() -> None:
     class Away(FakeCluster):
         tries = 0
 

@@ -50,7 +50,7 @@ class Wait:
         self.task = asyncio.create_task(made.wait(None, self.stop))
 
 
-async def test_a_look_that_fails_in_an_unexpected_way_is_a_problem_and_the_wait_goes_on(
+async def test_a_check_that_fails_unexpectedly_is_reported_and_the_wait_continues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wait = Wait(monkeypatch, ValueError("odd"))
@@ -61,7 +61,9 @@ async def test_a_look_that_fails_in_an_unexpected_way_is_a_problem_and_the_wait_
     assert await asyncio.wait_for(wait.task, 2)
 
 
-async def test_who_runs_it_is_told_and_why_we_could_not(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_standby_reports_who_runs_the_destination_and_why_it_could_not_take_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     wait = Wait(monkeypatch, ["the sink is away"])
     await until(lambda: wait.lock.reported == [False])
     await until(lambda: "the sink is away" in wait.status.message)
@@ -85,7 +87,7 @@ async def test_a_lock_that_can_not_be_waited_for_ends_the_wait(monkeypatch: pyte
         await asyncio.wait_for(wait.task, 2)
 
 
-async def test_source_sink_and_store_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_standby_checks_source_sink_and_store(monkeypatch: pytest.MonkeyPatch) -> None:
     class Away:
         async def load(self, name: str) -> Any:
             raise StateStoreError("the store is away")

@@ -72,7 +72,7 @@ def test_a_position_within_a_transaction_is_refused(stop: bool, rotate: bool) ->
             assert f"b.000001:{start};" in str(reported.value)
 
 
-def test_behind_the_stop_event_is_a_good_start_too() -> None:
+def test_a_position_after_the_stop_event_is_a_valid_start() -> None:
     places = Places(stop=True, rotate=False)
     assert places.rows(places.ends[2] + 23) == [4]
 

@@ -76,7 +76,7 @@ def test_pieces_are_joined_again(writes: list[list[dict[str, int]]]) -> None:
     assert join((str(number), piece) for number, piece in enumerate(pieces)) == [e for write in writes for e in write]
 
 
-def test_large_entries_are_cut_and_a_missing_or_strange_piece_is_named() -> None:
+def test_large_entries_are_split_and_a_missing_or_unknown_piece_is_named() -> None:
     entry = {"t": "".join(random.Random(1).choices(string.printable, k=1_500_000))}
     pieces = [(f"/schema/{number}", piece) for number, piece in enumerate(split([entry], PIECE))]
     assert len(pieces) > 3

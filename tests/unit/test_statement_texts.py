@@ -111,7 +111,7 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_statement_of_any_kind_is_told_in_time_and_memory_that_its_length_says(what: str) -> None:
+def test_time_and_memory_to_parse_a_statement_are_proportional_to_its_length(what: str) -> None:
     """Of 300 kB: what it replaced took 33 s for the one, 117 bytes a character for the other, and had no end."""
     text = HOSTILE[what](300_000).encode()
     began = time.process_time()
@@ -128,7 +128,7 @@ def test_a_statement_of_any_kind_is_told_in_time_and_memory_that_its_length_says
 
 
 @pytest.mark.parametrize("before", ["/**/" * 27, "/* a */ " * 1000, "#\n" * 30])
-def test_formats_do_not_look_at_the_text_again(before: str) -> None:
+def test_formats_do_not_read_the_text_again(before: str) -> None:
     reported = list[SchemaChange]()
     history = SchemaHistory(lambda *_: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
     log = Binlog().begin_file()
@@ -295,7 +295,7 @@ def test_the_account_of_a_table_elsewhere_is_in_no_message_and_no_history(rest: 
     assert "hunter2" not in str(history.take_entries(0))
 
 
-def test_the_text_behind_rows_that_makes_a_table_elsewhere_is_in_no_message() -> None:
+def test_the_statement_of_rows_that_creates_a_table_on_another_server_is_in_no_message() -> None:
     reported, changes = list[SchemaChange](), list[Any]()
     history = SchemaHistory(lambda *_: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
     wanted = ["CREATE TABLE t SELECT 1", "INSERT INTO t SET name = 'password=x'"]

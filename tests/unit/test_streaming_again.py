@@ -87,7 +87,7 @@ async def test_when_it_can_not_be_begun_again_the_end_of_the_dump_is_the_failure
     assert run.status.source.reconnects == 0
 
 
-async def test_another_server_at_the_address_begins_everything_anew(steady: None, store: Any) -> None:
+async def test_another_server_at_the_address_restarts_the_destination(steady: None, store: Any) -> None:
     log, _, _ = three()
     config = settings()
     other = Dump(bytes(log.packets))
@@ -100,7 +100,7 @@ async def test_another_server_at_the_address_begins_everything_anew(steady: None
     assert run.sink.batches == []
 
 
-async def test_a_transaction_whose_begin_was_told_is_not_begun_again_in_place(steady: None, store: Any) -> None:
+async def test_a_transaction_whose_begin_was_published_is_not_resumed_in_place(steady: None, store: Any) -> None:
     log, _, packets = three()
     data = bytes(log.packets)
     config = settings(filter={"transactions": True})

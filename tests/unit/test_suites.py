@@ -137,7 +137,7 @@ def test_rows_of_a_table_that_is_gone_without_a_statement_are_a_difference() -> 
     assert len(replay.differences) == 1
 
 
-def test_behind_ddl_rows_are_taken_from_select() -> None:
+def test_after_ddl_rows_are_taken_from_select() -> None:
     replay = Replay()
     replay.compare({T: Selected([row("1", "a")])})
     replay.message(statement("ALTER", "ALTER TABLE t MODIFY v INT"))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from headrace import runtime
 from headrace.destination.requests import RequestRefused
 from headrace.destination.status import DestinationStatus
 from headrace.errors import (
@@ -177,7 +178,7 @@ async def test_a_signal_drains(number: signal.Signals) -> None:
     assert drained == ["one"]
 
 
-async def test_what_does_not_drain_is_cut_at_the_limit() -> None:
+async def test_a_drain_that_takes_too_long_is_aborted_at_the_limit() -> None:
     cancelled = asyncio.Event()
 
     async def run(status: DestinationStatus, stop: asyncio.Event) -> None:
@@ -282,7 +283,7 @@ def test_the_waits_grow_with_full_jitter_up_to_a_minute() -> None:
 
 def test_failures_are_counted_by_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long outage of the sink does not make the first wait for the source long, nor the other way round."""
-    monkeypatch.setattr("random.uniform", lambda _, longest: longest)
+    monkeypatch.setattr(runtime.current().random, "uniform", lambda _, longest: longest)
     one = boss_of_one(RestartPolicy())
     sink, source = SinkError("the broker is away"), SourceUnreachable("MySQL is away")
     assert [one._note(sink) for _ in range(7)] == [1, 2, 4, 8, 16, 32, 60]
@@ -294,7 +295,7 @@ def test_failures_are_counted_by_reason(monkeypatch: pytest.MonkeyPatch) -> None
     assert [one._note(error) for error in (sink, source)] == [1, 1]
 
 
-def test_a_taken_server_id_that_was_only_seen_is_looked_at_every_minute() -> None:
+def test_a_server_id_that_was_only_seen_elsewhere_is_checked_every_minute() -> None:
     policy = RestartPolicy()
     assert [policy.delay(n, ServerIdTaken("another has 7")) for n in (1, 5, 40)] == [60.0] * 3
 
@@ -365,7 +366,7 @@ async def test_a_sighup_while_a_failed_run_still_drains_begins_the_next_at_once(
 
 
 @pytest.mark.parametrize("by", ["an operator's change in the store", "a SIGHUP"])
-async def test_a_wait_ends_as_soon_as_something_was_mended(by: str) -> None:
+async def test_a_wait_ends_as_soon_as_somebody_has_fixed_something(by: str) -> None:
     actors: list[FakeActor] = []
     starts: list[State] = []
 

@@ -67,7 +67,7 @@ async def test_a_secret_that_changes_is_a_change() -> None:
     assert one == settings("shop").destinations["shop"]
 
 
-async def test_what_does_not_drain_at_a_reload_is_cut_at_the_limit() -> None:
+async def test_a_drain_at_a_reload_is_aborted_at_the_limit() -> None:
     stuck = asyncio.Event()
 
     async def run(status: DestinationStatus, stop: asyncio.Event) -> None:

@@ -15,12 +15,12 @@ LINE = json.dumps(
 ).encode()
 
 
-def test_a_line_is_cut_wherever_it_is_cut_and_not_when_it_is_whole() -> None:
+def test_an_incomplete_line_is_recognized_at_any_length() -> None:
     assert [size for size in range(len(LINE)) if not is_cut(LINE[:size])] == []
     assert not is_cut(LINE)
 
 
-def test_the_rest_of_a_cut_line_is_left_out_and_everything_else_counts(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_ignored_and_all_others_are_read(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.write_bytes(LINE + b"\n" + LINE[:40] + b"\n" + LINE + b"\n" + LINE[:7])
     assert read_messages(path) == [json.loads(LINE)] * 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.tasks import TaskBroken, beside, cancel, finish, first, result_of
+from headrace.tasks import TaskBroken, all_of, beside, cancel, finish, first, result_of
 
 
 class Work:
@@ -53,7 +53,7 @@ async def test_nothing_that_ends_in_time_is_no_result() -> None:
     assert work.ended == "cancelled"
 
 
-async def test_a_work_that_a_library_cancels_from_within_looks_like_no_cancellation_of_ours() -> None:
+async def test_a_cancellation_from_within_a_library_is_not_taken_for_ours() -> None:
     async def broken() -> None:
         raise asyncio.CancelledError
 
@@ -85,7 +85,7 @@ async def test_a_cancellation_before_anything_ran_leaves_nothing_behind() -> Non
     assert work.begun.is_set() == (work.ended == "cancelled")
 
 
-async def test_a_second_cancellation_does_not_cut_the_end_short() -> None:
+async def test_a_second_cancellation_does_not_shorten_the_cleanup() -> None:
     work = Work(slow_end=0.05)
     racing = asyncio.create_task(first({"work": work.run()}))
     await work.begun.wait()
@@ -97,7 +97,7 @@ async def test_a_second_cancellation_does_not_cut_the_end_short() -> None:
     assert work.ended == "cancelled"
 
 
-async def test_work_beside_ends_with_what_it_is_beside_of_also_after_an_error() -> None:
+async def test_parallel_work_ends_with_its_block_even_after_an_error() -> None:
     work = Work(slow_end=0.02)
     with pytest.raises(ValueError, match="inside"):
         await _fail_beside(work)
@@ -160,3 +160,21 @@ async def _fail_beside(work: Work) -> None:
 def _let_go(work: Work) -> Work:
     work.go.set()
     return work
+
+
+async def test_works_that_are_gathered_end_with_the_first_error() -> None:
+    ended = asyncio.Event()
+
+    async def long() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def wrong() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await all_of(long(), wrong())
+    assert ended.is_set()
+    assert await all_of(asyncio.sleep(0.01, "a"), asyncio.sleep(0, "b")) == ["a", "b"]

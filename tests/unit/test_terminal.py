@@ -28,9 +28,7 @@ with terminal.progress("counting", counts=True) as work:
 
 
 @pytest.mark.parametrize(("terminal", "shows"), [("error", True), ("both", False), ("none", False)])
-def test_progress_is_shown_where_somebody_sees_it_and_stands_in_nobody_s_way(
-    tmp_path: Path, terminal: str, shows: bool
-) -> None:
+def test_progress_is_shown_only_on_a_terminal(tmp_path: Path, terminal: str, shows: bool) -> None:
     said = shown(SHOW, terminal=terminal, output=tmp_path / "out")
     assert ("decoding" in said) == shows
     if shows:

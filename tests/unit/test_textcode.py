@@ -120,6 +120,6 @@ def test_a_row_that_does_not_fit_is_an_error(kind: Column, content: bytes) -> No
         decoded([kind], content)
 
 
-def test_a_type_that_is_not_known_is_told() -> None:
+def test_an_unknown_type_is_reported() -> None:
     with pytest.raises(UnknownType, match="thing"):
         make_text_decoder([column("thing")], [0], ValueOptions())

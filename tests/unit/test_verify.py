@@ -250,7 +250,7 @@ async def test_a_row_that_changes_all_the_time_agrees_once_the_topic_passes_thro
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
-async def test_a_topic_that_is_behind_is_waited_for_longer_than_a_quiet_one(fmt: str) -> None:
+async def test_verify_waits_longer_for_a_lagging_topic_than_for_an_idle_one(fmt: str) -> None:
     other = TableSchema("shop", "u", TABLE.columns, (0,))
     log = Log()
     log.later = [messages(fmt, Operation.INSERT, [(n, "x")], n, table=other) for n in range(1, 10)]
@@ -259,7 +259,7 @@ async def test_a_topic_that_is_behind_is_waited_for_longer_than_a_quiet_one(fmt:
     assert found.equal, found
 
 
-async def test_a_row_that_was_deleted_and_inserted_again_beside_the_reading_is_none_too_many() -> None:
+async def test_a_row_deleted_and_inserted_again_during_the_read_is_no_extra_row() -> None:
     log, table = Log(*messages("canal", Operation.INSERT, [(1, "a")], 0)), Table([])
     table.behind_read = lambda: table.put((1, "again"))
     log.later = [[], messages("canal", Operation.UPDATE, [(1, "again")], 10, before=[(1, "a")])]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -15,9 +17,18 @@ from headrace.destination.publisher import Publisher
 from headrace.destination.status import DestinationStatus
 from headrace.lease import Lease
 from headrace.model import MessageBatch
+from headrace.runtime import Runtime
 from headrace.tasks import cancel
 from tests.configured import parts_of
+from tests.runtimes import of_process
 from tests.streams import HeldSink, daemon_settings, settings, until
+
+
+class Process(Runtime):
+    """Its watchdog's ticks are the test's."""
+
+    def watch(self, interval: float, look: Callable[[float], None], name: str) -> None:
+        pass
 
 
 @pytest.fixture
@@ -27,8 +38,8 @@ def ended() -> list[int]:
 
 @pytest.fixture
 def watchdog(ended: list[int], monkeypatch: pytest.MonkeyPatch) -> Watchdog:
-    monkeypatch.setattr(Watchdog, "_watch", lambda self: None)  # the ticks are the test's
-    return Watchdog(ended.append)
+    monkeypatch.setattr(os, "_exit", ended.append)
+    return of_process(Process(), Watchdog)
 
 
 def lapsed() -> Lease:
@@ -50,7 +61,7 @@ def test_a_lapsed_lease_that_nobody_honours_ends_the_process(watchdog: Watchdog,
     assert ended == [EXIT_STATUS]
 
 
-def test_a_cut_transport_needs_no_end(watchdog: Watchdog, ended: list[int]) -> None:
+def test_an_aborted_transport_does_not_end_the_process(watchdog: Watchdog, ended: list[int]) -> None:
     cover = watchdog.cover(lapsed())
     ticks(watchdog, 4)
     watchdog.uncover(cover)
@@ -118,10 +129,10 @@ def test_a_frozen_process_gets_its_time_when_it_wakes(watchdog: Watchdog, ended:
 
 def test_a_lock_that_can_not_be_lost_is_not_watched(watchdog: Watchdog, ended: list[int]) -> None:
     watchdog.cover(Lease())
-    assert watchdog._covers == set()
+    assert watchdog._covers == ()
 
 
-async def test_at_the_end_of_a_run_what_is_not_confirmed_is_cut_and_an_idle_sink_may_take_its_time(
+async def test_at_the_end_of_a_run_unconfirmed_messages_are_aborted_and_an_idle_sink_may_end_slowly(
     watchdog: Watchdog, ended: list[int]
 ) -> None:
     for idle in (True, False):
@@ -164,7 +175,7 @@ def test_ticks_that_are_late_on_a_busy_machine_count_in_full(watchdog: Watchdog,
 
 
 @pytest.mark.parametrize("fault", ["the note raises", "standard error takes nothing"])
-def test_nothing_that_is_told_on_the_way_keeps_the_process_from_its_end(
+def test_a_failing_report_does_not_stop_the_watchdog_from_ending_the_process(
     watchdog: Watchdog, ended: list[int], monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     def note() -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from headrace import runtime
 from headrace.cli.check_folders import look_at_folders
 from headrace.cli.check_native import native_use
 from headrace.cli.check_report import JsonReport, Report, SqlReport
@@ -119,7 +120,7 @@ async def _check_stores(settings: Settings, shared: Wiring, stored: dict[str, _K
     with the content of each existing store, by destination. Returns the destinations whose store can't be read."""
     unread: set[str] = set()
     try:
-        folders = await asyncio.to_thread(look_at_folders, settings)
+        folders = await runtime.in_thread(look_at_folders, settings)
         report.add("", "daemon", folders)
         try:
             await shared.open()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from headrace import runtime
 from headrace.cli.common import CommandRefused, add_config, aligned, coordinated, operator, print_json, time_text
 from headrace.cli.wiring import ADAPTERS
 from headrace.cluster.cluster import Cluster
@@ -88,9 +88,9 @@ async def move(settings: Settings, given: argparse.Namespace) -> int:
                 f"{node} does not wait for {destination}: it lacks its file, runs as many as it may, or has just failed"
             )
         await cluster.ask_to_move(destination, node, operator())
-        deadline = time.monotonic() + limit
+        deadline = runtime.monotonic() + limit
         while (assignment := (await cluster.look()).assignments[destination]).holder != node:
-            if time.monotonic() > deadline:
+            if runtime.monotonic() > deadline:
                 raise CommandRefused(
                     f"{destination} is still run by {assignment.holder or 'nobody'} after {limit:g} s; the "
                     "request remains",
@@ -112,12 +112,12 @@ async def drain(settings: Settings, given: argparse.Namespace) -> int:
             return 0
         _ensure_alive(view, node)
         await cluster.drain(node, operator())
-        deadline = time.monotonic() + limit
+        deadline = runtime.monotonic() + limit
         while left := [
             assignment for assignment in (await cluster.look()).assignments.values() if assignment.holder == node
         ]:
             alone = [assignment.name for assignment in left if not assignment.ready]
-            if time.monotonic() > deadline or len(alone) == len(left):
+            if runtime.monotonic() > deadline or len(alone) == len(left):
                 why = "nobody else could run" if len(alone) == len(left) else f"after {limit:g} s it still runs"
                 names = ", ".join(assignment.name for assignment in left)
                 print(f"{node}: {why} {names}; it keeps them until somebody can")

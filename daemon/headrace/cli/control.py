@@ -101,7 +101,7 @@ async def _exchanged(
         with contextlib.suppress(RuntimeError):  # nobody waits any more
             loop.call_soon_threadsafe(note, answer, failure)
 
-    threading.Thread(target=run, name="http", daemon=True).start()
+    threading.Thread(target=run, name="http", daemon=True).start()  # noqa: TID251 - a command
     try:
         return await answered
     finally:

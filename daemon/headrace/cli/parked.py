@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from headrace import runtime
 from headrace.cli.common import (
     CommandRefused,
     add_command,
@@ -107,7 +107,7 @@ async def _retry(settings: Settings, given: argparse.Namespace) -> int:
     _require_choice(given)
     async with _opened(settings, given.name) as store:
         entries = _picked(await store.entries(), given)
-        now = time.time_ns() // 1000
+        now = runtime.now_us()
         fresh = [replace(entry, attempts=0, state=ParkingState.PENDING, due_us=now) for entry in entries]
         count = await store.update(None, fresh) if fresh else 0
     return _reported(given, count, "are sent again as soon as a daemon runs the destination")

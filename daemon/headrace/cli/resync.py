@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headrace import runtime
 from headrace.cli import control
 from headrace.cli.common import CommandRefused, add_command, add_config, aligned, print_json
 from headrace.cli.terminal import progress
@@ -123,17 +123,17 @@ async def _ends(
 ) -> dict[str, str]:
     """Returns how these snapshots have ended, once all have; the callback receives each at once. Raises CommandRefused
     if it is unknown how one has ended."""
-    ends, heard = dict[str, str](), time.monotonic()
+    ends, heard = dict[str, str](), runtime.monotonic()
     with progress("reading tables", counts=True) as work:
         while waited:
             try:
                 page = await control.look_at(settings, name)
             except CommandRefused:  # a restarted daemon still knows them
-                if time.monotonic() - heard > control.ANSWER:
+                if runtime.monotonic() - heard > control.ANSWER:
                     raise
                 await asyncio.sleep(_LOOK)
                 continue
-            heard, there = time.monotonic(), _there(page)
+            heard, there = runtime.monotonic(), _there(page)
             outcomes = {one["id"]: one["outcome"] for one in page["snapshots_ended"]}
             for id in sorted(waited - there):
                 if id in outcomes:

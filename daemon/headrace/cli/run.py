@@ -18,6 +18,7 @@ from headrace.destination.destination import Destination
 from headrace.destination.status import DestinationStatus
 from headrace.http.facts import Facts, Options
 from headrace.native import find
+from headrace.ports.registry import Registry
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.load import Loader
 from headrace.supervisor.reload import Reloader
@@ -51,22 +52,35 @@ async def command(settings: Settings, env: Mapping[str, str]) -> int:
         node=settings.daemon.node,
         destinations=[*settings.destinations],
     )
-    reloader = Reloader(settings, Loader(ADAPTERS, env))
-    wiring = Wiring(settings)
-
-    def actor(destination: DestinationSettings, status: DestinationStatus) -> Destination:
-        return Destination(destination, settings.daemon, wiring.dependencies(destination), status)
-
-    supervisor = Supervisor(settings, actor, notifier=Notifier.from_env(os.environ), reloading=reloader)
+    daemon = Daemon(settings, Loader(ADAPTERS, env), notifier=Notifier.from_env(os.environ))
     spare_collector()
     try:
-        with supervisor.handling_signals():
-            await wiring.open()
-            facts = Facts(supervisor.handles, settings.daemon.node, reloader.errors, wiring.cluster, native=native)
-            async with _serving(settings, facts):
-                return await supervisor.run()
+        with daemon.supervisor.handling_signals():
+            await daemon.wiring.open()
+            async with _serving(settings, daemon.facts(native)):
+                return await daemon.supervisor.run()
     finally:
-        await wiring.close()
+        await daemon.wiring.close()
+
+
+class Daemon:
+    """The parts of a daemon: all but what the operating system and HTTP give it."""
+
+    def __init__(
+        self, settings: Settings, loader: Loader, *, adapters: Registry = ADAPTERS, notifier: Notifier | None = None
+    ) -> None:
+        self._node = settings.daemon.node
+        self.reloader = Reloader(settings, loader)
+        self.wiring = wiring = Wiring(settings, adapters)
+
+        def actor(destination: DestinationSettings, status: DestinationStatus) -> Destination:
+            return Destination(destination, settings.daemon, wiring.dependencies(destination), status)
+
+        self.supervisor = Supervisor(settings, actor, notifier=notifier, reloading=self.reloader)
+
+    def facts(self, native: str) -> Facts:
+        """Returns what HTTP shows; `native`: whether native code is used, as a sentence."""
+        return Facts(self.supervisor.handles, self._node, self.reloader.errors, self.wiring.cluster, native=native)
 
 
 def spare_collector() -> None:

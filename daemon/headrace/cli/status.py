@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
+from headrace import runtime
 from headrace.cli import control
 from headrace.cli.common import CommandRefused, add_config, print_json
 from headrace.times import duration_text
@@ -61,7 +61,7 @@ async def _watch(settings: Settings, given: argparse.Namespace) -> int:
     before, at = dict[str, Any](), 0.0
     with Live(screen=True, auto_refresh=False) as live:
         while True:
-            now = time.monotonic()
+            now = runtime.monotonic()
             try:
                 page = await _look(settings, given)
                 head = Text(f"headrace {page.get('node', '')} {page.get('version', '')}: {page.get('status', '')}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -23,6 +22,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from headrace import runtime
 from headrace.cli.common import aligned
 from headrace_common.printable import printable_lines
 
@@ -56,7 +56,7 @@ class Work:
     def __init__(self, shown: Progress | None, about: str) -> None:
         self._shown, self._about = shown, about
         self._task: TaskID | None = None
-        self._began = time.monotonic()
+        self._began = runtime.monotonic()
 
     @property
     def shows(self) -> bool:
@@ -66,7 +66,7 @@ class Work:
     def at(self, done: int, total: int | None, about: str = "") -> None:
         """Shows `done` of `total`, if that is known. A new `about` replaces the line, with its own rate."""
         about = about or self._about
-        if self._shown is None or (self._task is None and time.monotonic() - self._began < _SOON):
+        if self._shown is None or (self._task is None and runtime.monotonic() - self._began < _SOON):
             return
         if self._task is None:
             self._shown.start()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import time
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from headrace import runtime
 from headrace.cluster.lock import SharedLock
 from headrace.cluster.paths import node_name
 from headrace.cluster.session import Session
@@ -17,6 +16,7 @@ from headrace.cluster.state import ClusterStore
 from headrace.cluster.view import BALANCE, Assignment, View, number_of
 from headrace.ports.lock import Lock
 from headrace.ports.lock_service import Create, Delete, LockService, Refused, ServiceError, Set, read_json
+from headrace.tasks import all_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +59,17 @@ class Cluster:
     async def look(self) -> View:
         """Reads the members, and the node of each destination."""
         session, paths = self.session, self.session.paths
-        members, drains, names = await asyncio.gather(
+        members, drains, names = await all_of(
             session.members(), session.children(paths.drains), session.children(paths.destinations)
         )
-        assignments = await asyncio.gather(*(self._assignment(name) for name in sorted(names)))
+        assignments = await all_of(*(self._assignment(name) for name in sorted(names)))
         return View(
             members, frozenset(map(node_name, drains)), {assignment.name: assignment for assignment in assignments}
         )
 
     async def _assignment(self, name: str) -> Assignment:
         session, paths = self.session, self.session.paths.destination(name)
-        running, move, nodes = await asyncio.gather(
+        running, move, nodes = await all_of(
             session.get(paths.running), session.get(paths.move), session.read_children(paths.candidates)
         )
         info = read_json(running.data) if running is not None else {}
@@ -124,4 +124,4 @@ def _unless(*whys: str) -> Any:
 
 
 def _note(**what: Any) -> bytes:
-    return orjson.dumps({**what, "at": time.time_ns() // 1000})
+    return orjson.dumps({**what, "at": runtime.now_us()})

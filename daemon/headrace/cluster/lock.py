@@ -1,15 +1,16 @@
-"""The shared lock: an ephemeral node says who runs a destination; the version of its epoch node guards every write."""
+"""Implements the shared lock of a destination. An ephemeral node, `running`, shows which daemon runs the destination.
+Every write of position or schema history checks the version of the persistent node `epoch`."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import asdict
 from typing import Any
 
 import orjson
 import structlog
 
+from headrace import runtime
 from headrace.cluster.held_lock import HeldLock
 from headrace.cluster.held_nodes import HeldNodes
 from headrace.cluster.lock_queue import LockQueue, View, holder_of
@@ -32,22 +33,23 @@ from headrace.ports.lock_service import (
     read_json,
 )
 from headrace.ports.nodes import LockedNodes
-from headrace.tasks import set_within
+from headrace.tasks import all_of, set_within
 
 _log = structlog.get_logger(__name__)
 _STEP = 1.0
-"""Seconds that each position in the queue waits longer for those before it, and between two checks of a waiting
-daemon."""
+"""Seconds between two checks of a waiting daemon. Also the additional seconds that a daemon waits for each daemon
+before it in the queue."""
 _PREFERENCE = 10.0
-"""Seconds that the others wait for the daemon that an operator, or the balance, prefers."""
+"""Seconds for which the other daemons leave the lock to the daemon that an operator or the rebalancing has chosen."""
 _FULL_LOOK = 10
-"""After this many checks of the holder alone, the whole queue is checked."""
+"""After this many checks of the node `running` alone, the daemon checks the whole queue."""
 _RELEASE_LIMIT = 2.0
 _NOT_HELD = "the lock is not held"
 
 
 class SharedLock(Lock):
-    """The lock of one destination. `address` is where people find this daemon (its HTTP address, or its host)."""
+    """Takes, holds and releases the lock of one destination. `address` is shown to operators: the HTTP address of this
+    daemon, or its host."""
 
     shared = True
 
@@ -62,21 +64,23 @@ class SharedLock(Lock):
         self.lease.lose(_NOT_HELD)
         self._holding: Holding | None = None
         self._standing = -1
-        """The session's generation in which a `running` of ours may exist; -1: there is none."""
+        """The generation of the session in which a node `running` of ours may exist; -1 if there is none."""
         self._tried: set[int] = set()
-        """The epochs that it may have: another lock of this process may have created its own in the same session."""
+        """The epochs that this node may have. They distinguish it from a node that another lock of this process has
+        created in the same session."""
         self._seen: tuple[int, int] = (0, 0)
-        """The holder's node as last seen, and how many times it was checked alone since."""
+        """The creation number of `running` when it was last read, and how many times `running` alone was checked since
+        then."""
         self._noticed: tuple[tuple[int, int], float] = (0, 0), 0.0
-        """The last request to move that was seen, and when."""
+        """The last request for a move that this daemon has seen, and when it saw it."""
         self._missing_since = 0.0
         self._clearing: asyncio.Task[None] | None = None
         self.holder_info: dict[str, Any] = {}
-        """node, address, epoch and since (microseconds since 1970) of the holder when it was last seen."""
+        """The holder when `running` was last read: node, address, epoch, and since (microseconds since 1970)."""
 
     @property
     def holder(self) -> str:
-        """Returns "node (address)" as last seen; empty if nobody held it."""
+        """Returns the holder when `running` was last read, as "node (address)"; empty if nobody held the lock."""
         info = self.holder_info
         return f"{info.get('node') or 'another daemon'} ({info.get('address') or '?'})" if info else ""
 
@@ -93,7 +97,7 @@ class SharedLock(Lock):
         self._seen = 0, 0
         try:
             while not await self._attempt(known_epoch, waiting=True):
-                await set_within(self._wake, _STEP)  # a watched node changes, or the next check is due
+                await set_within(self._wake, _STEP)  # until a watched node changes or the next check is due
         except BaseException:
             await self._clear()
             raise
@@ -115,8 +119,8 @@ class SharedLock(Lock):
         return self.holder
 
     async def set_ready(self, ready: bool) -> None:
-        """Publishes whether this daemon is ready; in the queue, those that are not come after those that are. If it
-        can't be published now, the next call does it."""
+        """Publishes whether this daemon is ready. In the queue, daemons that are not ready come after those that are.
+        If this can't be published now, the next call publishes it."""
         self._queue.ready = ready
         if self._queue.joined and self._queue.reported is not ready and self._session.connected:
             try:
@@ -142,7 +146,7 @@ class SharedLock(Lock):
         try:
             raw = read_json(node.data)
             return Hang(str(raw["place"]), str(raw["position"]), str(raw["program"]), int(raw["times"]))
-        except (KeyError, TypeError, ValueError):  # another program's
+        except (KeyError, TypeError, ValueError):  # another program has written it
             return None
 
     async def recovered(self) -> None:
@@ -152,7 +156,7 @@ class SharedLock(Lock):
         try:
             while not session.connected or (session.counts.suspensions, session.generation) == before:
                 changed.clear()
-                await set_within(changed, _STEP)  # the client may know more than it has reported
+                await set_within(changed, _STEP)  # the client may have changed its state without a report
         finally:
             ignore()
 
@@ -174,7 +178,8 @@ class SharedLock(Lock):
     # -- taking it ------------------------------------------------------------------------------------------------
 
     async def _attempt(self, known_epoch: KnownEpoch, *, waiting: bool) -> bool:
-        """Checks the lock once and, if it is our turn, makes one attempt."""
+        """Checks the lock once. If it is this daemon's turn, it makes one attempt to take it. Returns whether the lock
+        is held."""
         if self._holding is not None and not self.lease.lost:
             return True
         woken = self._wake.is_set()
@@ -183,7 +188,7 @@ class SharedLock(Lock):
         try:
             if self.declined:
                 await self._clear()
-                await self.look()  # people see who runs it
+                await self.look()  # updates the holder that operators see
                 return False
             if waiting and not (woken or self._queue.joined is False) and await self._same_holder():
                 return False
@@ -195,27 +200,31 @@ class SharedLock(Lock):
             await self._see_our_turn(view, waiting=waiting)
             if not self._may_take(view, waiting=waiting) or not await self._queue.join():
                 return False
-            if self._session.is_full():  # checked again: several locks may have checked at the same time
+            # checked again, because several locks may have passed the first check at the same time
+            if self._session.is_full():
                 return False
             with self._session.taking():
                 return await self._take(view, known_epoch)
         except SessionOver:
             return False
         except Refused as refused:
-            if refused.why in ("no_node", "node_exists", "bad_version"):  # another daemon was faster, or nodes are gone
+            # another daemon was faster, or nodes were deleted
+            if refused.why in ("no_node", "node_exists", "bad_version"):
                 await self._queue.verify()
                 return False
             raise
 
     async def _see_our_turn(self, view: View, *, waiting: bool) -> None:
-        """Creates our node again if it was deleted by hand, or with a former lock of this process."""
+        """Creates our node in the queue again if somebody has deleted it, or if it was deleted together with a former
+        lock of this process."""
         if waiting and self._node not in view.waiting and not self._session.owns(view.running):
             await self._queue.verify()
             if not self._queue.joined:
                 self._wake.set()
 
     async def _same_holder(self) -> bool:
-        """Checks quickly while nothing happens, in case a watch was lost, or the first in the queue is frozen."""
+        """Returns whether the holder is still the same, with a single read. This check is needed because a watch may be
+        lost, or the first daemon in the queue may be frozen."""
         created, times = self._seen
         if not created or times >= _FULL_LOOK:
             return False
@@ -226,10 +235,10 @@ class SharedLock(Lock):
     def _may_take(self, view: View, *, waiting: bool) -> bool:
         if view.running is not None:
             self._missing_since = 0.0
-            # A release of ours that could not be sent. A lock that another object of this process still holds is not
-            # free.
+            # The node may be our own, because an earlier release could not be sent: then the lock is free for us. It is
+            # not free if another object of this process still holds it.
             return self._session.owns(view.running) and not self._session.proofs.holding(self._name)
-        now = time.monotonic()
+        now = runtime.monotonic()
         self._missing_since = self._missing_since or now
         if view.preferred == self._node:
             return True
@@ -242,14 +251,16 @@ class SharedLock(Lock):
             return True
         if self._node not in view.waiting:
             return False
-        # If those before us are frozen, their turns pass.
+        # Daemons before us may be frozen, so we wait only a limited time for them.
         return now >= self._missing_since + view.waiting.index(self._node) * _STEP
 
     async def _take(self, view: View, known_epoch: KnownEpoch) -> bool:
-        """Creates `running` and increments the epoch in one transaction: nobody can have one without the other."""
+        """Creates `running` and increments the epoch in one transaction, so that nobody can have one without the other.
+        Returns whether the lock was taken."""
         session, generation = self._session, self._session.generation
         if (before := await session.get(self._paths.epoch)) is None:
-            # In a request of its own, so that a node that was created by hand never has a version that was given out.
+            # In a separate request. So if somebody creates the node again by hand, its version is none that a daemon
+            # has used before.
             await session.multi(Create(self._paths.epoch, b"0"), generation=generation)
             if (before := await session.get(self._paths.epoch)) is None:
                 return False
@@ -260,7 +271,7 @@ class SharedLock(Lock):
                 "node": self._node,
                 "address": self._address,
                 "epoch": epoch,
-                "since": time.time_ns() // 1000,
+                "since": runtime.now_us(),
                 "moved_by": str(read_json(granted.data).get("by") or "") if granted is not None else "",
             }
         )
@@ -287,18 +298,18 @@ class SharedLock(Lock):
         return True
 
     async def _was_taken(self, data: bytes, epoch: int, generation: int) -> tuple[int, int] | None:
-        """Returns the versions of `running` and `epoch`, if a multi whose answer was lost has taken effect."""
-        await self._session.sync()  # a late one can't follow
-        running, stored = await asyncio.gather(
-            self._session.get(self._paths.running), self._session.get(self._paths.epoch)
-        )
+        """Returns the versions of `running` and `epoch` if a transaction whose answer was lost was carried out;
+        otherwise None."""
+        await self._session.sync()  # after this, the lost request can't be carried out any more
+        running, stored = await all_of(self._session.get(self._paths.running), self._session.get(self._paths.epoch))
         if self._session.generation != generation or running is None or stored is None:
             return None
         return (running.version, stored.version) if (running.data, self._read_epoch(stored)) == (data, epoch) else None
 
     def _hold(self, term: Term, running_version: int, generation: int) -> None:
         self.term, self._missing_since = term, 0.0
-        # `running` alone would not do: a node that another daemon recreates may have the same version.
+        # A check of `running` alone is not enough: if another daemon creates the node again, it may have the same
+        # version.
         checks = Check(self._paths.running, running_version), Check(self._paths.epoch, term.fence)
         self._holding = self._session.proofs.hold(self._name, checks)
         self.lease = self._holding.lease
@@ -319,11 +330,11 @@ class SharedLock(Lock):
     # -- giving it back -------------------------------------------------------------------------------------------
 
     async def _clear(self) -> None:
-        """Deletes our nodes, and waits a moment for it."""
+        """Deletes our nodes. Waits for at most two seconds until this is done."""
         await self._stop_clearing()
         generation = self._session.generation
         running, self._standing = self._standing == generation, -1
-        if not running and not self._queue.joined:  # what there was has ended with its session
+        if not running and not self._queue.joined:  # our nodes were deleted when their session ended
             return
         work = self._take_away(generation, running=running, leave=self._queue.joined)
         self._queue.forget()
@@ -331,7 +342,7 @@ class SharedLock(Lock):
         await asyncio.wait([self._clearing], timeout=_RELEASE_LIMIT if self._session.connected else 0)
 
     async def _take_away(self, generation: int, *, running: bool, leave: bool) -> None:
-        """Deletes our nodes; returns when it is done, or they have ended with their session."""
+        """Deletes our nodes. Tries again until they are deleted, or until their session has ended."""
         while self._session.generation == generation:
             operations: list[Op] = [self._queue.leave()] if leave else []
             try:
@@ -353,7 +364,7 @@ class SharedLock(Lock):
                 await asyncio.sleep(_STEP / 4)
 
     async def _stop_clearing(self) -> None:
-        """Stops deleting our nodes: those that still exist are ours, and can be taken over in place."""
+        """Stops deleting our nodes. The nodes that still exist are ours, so the next attempt can use them."""
         task, self._clearing = self._clearing, None
         if task is not None and not task.done():
             task.cancel()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from headrace import runtime
 from headrace.cluster.session import NodeNameTaken, Session
 from headrace.ports.lock_service import Delete, Node, Op, Set, read_json
+from headrace.tasks import all_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class LockQueue:
         """Returns who holds the lock and who waits. Only the first in the queue watches the holder, so that a release
         wakes one daemon; the others watch the one before them, whose node changes when it takes the lock or leaves."""
         get_move = self.watch(self._paths.move) if watch else self._session.get(self._paths.move)
-        running, move, nodes = await asyncio.gather(
+        running, move, nodes = await all_of(
             self._session.get(self._paths.running), get_move, self._session.read_children(self._paths.candidates)
         )
         candidates = sorted(
@@ -131,7 +131,7 @@ class LockQueue:
         return orjson.dumps({"ready": self.ready, "holds": holds})
 
     def _check_name(self) -> None:
-        now = time.monotonic()
+        now = runtime.monotonic()
         self._taken_since = self._taken_since or now
         if now - self._taken_since > self._session.timeout + 5.0:
             raise NodeNameTaken(

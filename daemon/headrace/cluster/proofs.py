@@ -1,24 +1,26 @@
-"""Proves repeatedly that the session is alive and the held locks are ours. Leases run from these proofs."""
+"""Proves repeatedly that the session is alive and that this daemon still holds its locks. Each proof renews the
+leases."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from headrace import runtime
 from headrace.lease import Lease
 from headrace.ports.lock_service import Check, Op, Refused
 from headrace.tasks import set_within
 
 _LOOK = 0.5
-"""Seconds between two checks whether a lease needs a proof early."""
+"""Seconds between two checks whether a lease needs a proof before the next one is due."""
 
 
 @dataclass(slots=True, eq=False)
 class Holding:
-    """A held lock: the conditions in the service that are true while it is ours."""
+    """A lock that this daemon holds. `checks` are conditions on nodes of the lock service that are true as long as the
+    lock is ours."""
 
     name: str
     checks: Sequence[Check]
@@ -26,8 +28,9 @@ class Holding:
 
 
 class Proofs:
-    """Makes a proof every sixth of the session timeout. `prove` is LockService.prove of the present session, `own`
-    returns what we write for ourselves, and `restore` recreates the nodes that it needs."""
+    """Makes a proof every sixth of the session timeout. `prove` is LockService.prove of the present session. `own`
+    returns the operations that each proof includes for the daemon itself. `restore` creates the nodes that these
+    operations need, if somebody has deleted them."""
 
     def __init__(
         self,
@@ -37,14 +40,14 @@ class Proofs:
         restore: Callable[[], Awaitable[None]],
     ) -> None:
         self.timeout = timeout
-        """The session timeout in seconds, as granted by the servers."""
+        """The session timeout in seconds that the servers have granted."""
         self.soon = asyncio.Event()
         """Set to request a proof at once."""
         self._prove, self._own, self._restore = prove, own, restore
         self._holdings: set[Holding] = set()
         self._proving = asyncio.Lock()
         self._session = self._new_lease()
-        """The lease of the session, whatever is held."""
+        """The lease of the session. It exists even if no lock is held."""
         self._proved_at = -math.inf
         self._looked_at = -math.inf
 
@@ -59,13 +62,14 @@ class Proofs:
 
     @property
     def holds(self) -> float:
-        """Returns for how many seconds a lease is valid after a proof. The rest of the timeout is reserved: the servers
-        may have heard of us later than we know, clocks run at different rates, and connections must be aborted."""
+        """Returns the seconds for which a lease is valid after a proof: two thirds of the session timeout. The last
+        third is a reserve. Clocks run at different rates, the servers may know of the proof later than this daemon, and
+        it takes time to abort connections."""
         return self.timeout * 2 / 3
 
     def hold(self, name: str, checks: Sequence[Check]) -> Holding:
-        """Includes this lock in every proof, until drop() or until its lease is lost. It was just taken in this
-        session, so the session's last proof is also a proof of the lock."""
+        """Includes a lock in every proof, until drop() or until its lease is lost. The lock was just taken in the
+        present session, so the last proof of the session also counts for the lock."""
         holding = Holding(name, checks, self._new_lease())
         self._holdings.add(holding)
         if self._session.remaining:
@@ -75,12 +79,12 @@ class Proofs:
         return holding
 
     def drop(self, holding: Holding, reason: str) -> None:
-        """Ends hold()."""
+        """Removes a lock from the proofs. Its lease is lost for this reason."""
         self._holdings.discard(holding)
         holding.lease.lose(reason)
 
     def lose_all(self, reason: str) -> None:
-        """Loses every lock, with the session."""
+        """Removes every lock, because the session has ended."""
         self._session = self._new_lease()
         for holding in tuple(self._holdings):
             self.drop(holding, reason)
@@ -92,10 +96,11 @@ class Proofs:
         self.soon.set()
 
     async def now(self) -> None:
-        """Waits until everything that is held is proved. Raises LockServiceError if it can't be."""
+        """Makes a proof of the session and of all held locks, and waits for it. A lock that is gone is dropped. Raises
+        LockServiceError if no proof is possible."""
         async with self._proving:
             while True:
-                self._looked_at, session = time.monotonic(), self._session
+                self._looked_at, session = runtime.monotonic(), self._session
                 holdings = tuple(self._holdings)
                 owners = [holding for holding in holdings for _ in holding.checks]
                 operations: list[Op] = [*(check for holding in holdings for check in holding.checks), *self._own()]
@@ -108,7 +113,7 @@ class Proofs:
                     if refused.index < len(owners) and refused.why in ("no_node", "bad_version"):
                         owner = owners[refused.index]
                         self.drop(owner, f"the lock of {owner.name} is gone, or somebody else's ({refused})")
-                    elif refused.why == "no_node":  # deleted by hand
+                    elif refused.why == "no_node":  # somebody has deleted a node that `own` writes
                         await self._restore()
                     else:
                         raise
@@ -118,12 +123,12 @@ class Proofs:
                 holding.lease.prove(asked_at)
 
     async def until_next(self) -> None:
-        """Waits until the next proof is due, or requested at once."""
+        """Waits until the next proof is due, or until `soon` is set."""
         due = self._looked_at + self.timeout / 6
-        while (rest := due - time.monotonic()) > 0 and not self.soon.is_set():
+        while (rest := due - runtime.monotonic()) > 0 and not self.soon.is_set():
             waited = not await set_within(self.soon, min(rest, _LOOK))
             if waited and any(not holding.lease.remaining for holding in self._holdings):
-                break  # the clocks have jumped
+                break  # a clock has jumped: the lease has ended early
         self.soon.clear()
 
     def _new_lease(self) -> Lease:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import time
 
 import structlog
 
+from headrace import runtime
 from headrace.cluster.cluster import Cluster
 from headrace.cluster.view import BALANCE, View
 from headrace.errors import LockServiceError
@@ -62,9 +61,9 @@ async def rebalance(cluster: Cluster, node: str, *, interval: float = _INTERVAL)
     destinations do not depend on it."""
     problem = ""
     while True:
-        await asyncio.sleep(interval * random.uniform(0.8, 1.2))
+        await asyncio.sleep(interval * runtime.random().uniform(0.8, 1.2))
         try:
-            chosen = choose(await cluster.look(), node, time.time_ns() // 1000)
+            chosen = choose(await cluster.look(), node, runtime.now_us())
             if chosen is not None:
                 destination, taker = chosen
                 log.info("hands a destination over, to balance the load", destination=destination, to=taker)

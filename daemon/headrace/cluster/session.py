@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeGuard, TypeVar
 
 import orjson
 import structlog
 
-from headrace import __version__
+from headrace import __version__, runtime
 from headrace.cluster.paths import Paths, node_name
 from headrace.cluster.proofs import Proofs
 from headrace.errors import LockServiceError
@@ -31,7 +30,7 @@ from headrace.ports.lock_service import (
     Set,
     read_json,
 )
-from headrace.tasks import set_within
+from headrace.tasks import all_of, set_within
 
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
@@ -70,11 +69,11 @@ class Session:
         self.state: Link = "lost"
         self.proofs = Proofs(service.timeout, self._prove, self._own_proof, self._register_again)
         """The proofs of the held locks."""
-        self._info = {"node": node, **info, "since": time.time_ns() // 1000, "version": __version__}
+        self._info = {"node": node, **info, "since": runtime.now_us(), "version": __version__}
         self._open = False
         self._changed = asyncio.Event()
         self._listeners: set[Callable[[], None]] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = dict[asyncio.Task[None], None]()
         self._registered = False
         self._drain_unknown = True
 
@@ -153,8 +152,8 @@ class Session:
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Runs a task until it is done or the session is closed."""
         task = asyncio.create_task(work, name=f"{self.service.name}: {name}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task
 
     # -- calls ----------------------------------------------------------------------------------------------------
@@ -171,7 +170,7 @@ class Session:
     async def read_children(self, path: str) -> dict[str, Node]:
         """Returns the nodes below a node, by name. Waits for the connection. Raises LockServiceError."""
         names = await self.children(path)
-        nodes = await asyncio.gather(*(self.get(f"{path}/{name}") for name in names))
+        nodes = await all_of(*(self.get(f"{path}/{name}") for name in names))
         found = zip(names, nodes, strict=True)  # one may have been deleted since
         return {node_name(name): node for name, node in found if node is not None}
 
@@ -197,7 +196,7 @@ class Session:
     ) -> Node | None:
         """Creates an ephemeral node of the session of `generation`. Returns None, or the node that already exists; it
         is ours if the answer was lost. Raises LockServiceError."""
-        deadline = time.monotonic() + 4 * self.timeout
+        deadline = runtime.monotonic() + 4 * self.timeout
         while True:
             try:
                 await self.multi(Create(path, data, ephemeral=True), generation=generation)
@@ -207,7 +206,7 @@ class Session:
                     raise
                 if (there := await self.get(path, watch)) is not None:
                     return there
-                if time.monotonic() > deadline:
+                if runtime.monotonic() > deadline:
                     raise
 
     async def _read(self, call: Callable[[], Awaitable[_T]]) -> _T:
@@ -280,13 +279,13 @@ class Session:
     async def _register(self) -> None:
         """Creates our node in `cluster`. A crashed predecessor's node is deleted when its session ends."""
         self._registered = self._registered or not self._member
-        path, deadline = self.paths.member(self.node), time.monotonic() + self.timeout + 2.0
+        path, deadline = self.paths.member(self.node), runtime.monotonic() + self.timeout + 2.0
         while not self._registered:
             gone = asyncio.Event()
             there = await self.put_up(path, orjson.dumps(self._info), self.generation, gone.set)
             if there is None or self.owns(there):
                 self._registered = True
-            elif not await set_within(gone, max(0.0, deadline - time.monotonic())):
+            elif not await set_within(gone, max(0.0, deadline - runtime.monotonic())):
                 other = read_json(there.data)
                 raise NodeNameTaken(
                     f"another daemon has the name {self.node}: that at "

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
 
+from headrace import runtime
 from headrace.cluster.paths import DestinationPaths
 from headrace.cluster.session import Session
 from headrace.errors import Fenced, LockServiceError, StateStoreError
@@ -29,6 +28,7 @@ from headrace.ports.lock_service import (
 )
 from headrace.ports.state import NO_TERM, Guard, HistoryEntry, StateChange, StateStore, Stored
 from headrace.ports.state_records import BrokenRecord, Head, join, read_entry, split
+from headrace.tasks import all_of
 
 _log = structlog.get_logger(__name__)
 _REQUEST = 900_000
@@ -96,8 +96,8 @@ class ClusterStore(StateStore):
         with self._as_store_error():
             known = self._known_for(destination, guard)
             void, entries = change.in_force()
-            pieces = await asyncio.to_thread(split, entries, _PIECE) if entries else []
-            head = known.head.moved(change, len(pieces), time.time_ns() // 1000, void=void)
+            pieces = await runtime.in_thread(split, entries, _PIECE) if entries else []
+            head = known.head.moved(change, len(pieces), runtime.now_us(), void=void)
             head, operations = await self._history_operations(paths, head)
             data = head.encode()
             last = [Set(paths.position, data, known.node_version), *operations]
@@ -142,7 +142,7 @@ class ClusterStore(StateStore):
             if node is None:
                 raise BrokenRecord(name, "it is not there")
         found = [(name, node.data) for name, node in zip(names, nodes, strict=True) if node is not None]
-        return await asyncio.to_thread(join, found)
+        return await runtime.in_thread(join, found)
 
     @contextlib.contextmanager
     def _as_store_error(self) -> Iterator[None]:
@@ -185,7 +185,7 @@ class ClusterStore(StateStore):
     async def _get_all(self, paths: list[str]) -> list[Node | None]:
         nodes: list[Node | None] = []
         for start in range(0, len(paths), _AT_ONCE):
-            nodes += await asyncio.gather(*(self._session.get(path) for path in paths[start : start + _AT_ONCE]))
+            nodes += await all_of(*(self._session.get(path) for path in paths[start : start + _AT_ONCE]))
         return nodes
 
     def _known_for(self, destination: str, guard: Guard) -> _Known:
@@ -240,7 +240,7 @@ class ClusterStore(StateStore):
         """Writes one guarded request, until its outcome is known. `data` is the new content of the position node; None:
         pieces only, which may be written twice."""
         paths = self._session.paths.destination(destination)
-        deadline = time.monotonic() + 2 * self._session.timeout
+        deadline = runtime.monotonic() + 2 * self._session.timeout
         unknown = False
         while True:
             try:
@@ -262,7 +262,7 @@ class ClusterStore(StateStore):
                 raise self._fenced(destination, str(error)) from error
             except (Disconnected, OutcomeUnknown) as error:
                 unknown = unknown or isinstance(error, OutcomeUnknown)
-                if time.monotonic() > deadline:
+                if runtime.monotonic() > deadline:
                     raise
         if data is not None:
             known.node_version = version

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import faulthandler
-import os
 import sys
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
+from headrace import runtime
 from headrace.lease import Lease
 
 EXIT_STATUS = 75
 """EX_TEMPFAIL: the service manager must start the daemon again."""
 _TICK = 0.25
-_TELLING = 0.5
-"""Maximum seconds to print the reason of an end."""
 _ASLEEP = 1.0
 """A tick that took this many seconds longer than requested means that the process was stopped, and the loop too."""
 
@@ -38,38 +35,29 @@ class Watchdog:
     """Watches limited leases; starts with the first. A loop that hangs, or a transport that can't be aborted, must not
     outlive the session by which others know us: a dead process is the surest fence."""
 
-    def __init__(self, end: Callable[[int], None] = os._exit) -> None:
-        self._covers: set[Cover] = set()
-        self._end = end
-        self._thread: threading.Thread | None = None
+    def __init__(self) -> None:
+        self._covers: tuple[Cover, ...] = ()
+        self._runtime, self._watches = runtime.current(), False
 
     def cover(self, lease: Lease, note: Callable[[], str] = str) -> Cover:
         """Watches `lease` until uncover(). `note`: see Cover."""
         cover = Cover(lease, note)
         if lease.limited:
-            self._covers = {*self._covers, cover}  # a new set: the thread iterates over the old one
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name="lease watchdog", daemon=True)
-                self._thread.start()
+            self._covers = (*self._covers, cover)  # a new tuple: the thread iterates over the old one
+            if not self._watches:
+                self._watches = True
+                self._runtime.watch(_TICK, self.look, "lease watchdog")
         return cover
 
     def uncover(self, cover: Cover) -> None:
         """Stops watching: nothing of its user can leave any more."""
-        self._covers = self._covers - {cover}
-
-    def _watch(self) -> None:
-        before = time.monotonic()
-        while True:
-            time.sleep(_TICK)
-            now = time.monotonic()
-            self.look(now - before)
-            before = now
+        self._covers = tuple(one for one in self._covers if one is not cover)
 
     def look(self, passed: float) -> None:
         """Executes one tick, `passed` seconds after the one before."""
         step = min(passed, _TICK) if passed > _TICK + _ASLEEP else passed
         for cover in self._covers:
-            if cover.lease.deadline > time.monotonic():
+            if cover.lease.deadline > runtime.monotonic():
                 cover.awake, cover.noted = 0.0, None
                 continue
             cover.awake += step
@@ -79,11 +67,8 @@ class Watchdog:
                 where = (
                     ", ".join(one.noted for one in self._covers if one.noted) or "outside of any destination's binlog"
                 )
-                # In another thread, which may hang: standard error may be the pipe on which the loop hangs.
-                telling = threading.Thread(target=_report, args=(where,), daemon=True)
-                telling.start()
-                telling.join(_TELLING)
-                self._end(EXIT_STATUS)
+                self._runtime.end(EXIT_STATUS, partial(_report, where))
+                return
 
 
 def _noted(cover: Cover) -> str:
@@ -102,7 +87,3 @@ def _report(where: str) -> None:
         flush=True,
     )
     faulthandler.dump_traceback(sys.__stderr__ or 2)
-
-
-WATCHDOG = Watchdog()
-"""The watchdog of the process."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections import Counter
 from collections.abc import Callable
 
+from headrace import runtime
 from headrace.destination.dependencies import Dependencies
 from headrace.destination.outage import SinkOutage
 from headrace.errors import HeadraceError, SinkError, SourceEnded, SourceSilent, SourceUnreachable, StateStoreError
@@ -48,12 +48,12 @@ class Absence:
 
     def opened(self) -> None:
         """Records that the run has opened its source."""
-        self._opened_at = time.monotonic()
+        self._opened_at = runtime.monotonic()
 
     def failed(self, error: HeadraceError) -> None:
         """Records the error that ended the run."""
         self._error = error
-        if self._opened_at and time.monotonic() - self._opened_at >= _LASTED:
+        if self._opened_at and runtime.monotonic() - self._opened_at >= _LASTED:
             self._in_vain.clear()
 
     async def over(self) -> str:
@@ -80,10 +80,10 @@ class Absence:
             unreachable = isinstance(error, SourceUnreachable) or isinstance(error.__cause__, SourceUnreachable)
 
             async def source_away() -> bool:
-                began = time.monotonic()
+                began = runtime.monotonic()
                 reachable = await self._source.reachable()
                 if not reachable:  # a server that hangs counts failed logins, and then locks us out
-                    await asyncio.sleep(time.monotonic() - began)
+                    await asyncio.sleep(runtime.monotonic() - began)
                 return not reachable
 
             return await self._back("source", source_away, seen=unreachable)

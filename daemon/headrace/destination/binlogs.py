@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 
+from headrace import runtime
 from headrace.destination.dependencies import Context
 from headrace.destination.outage import SINK
 from headrace.errors import HeadraceError
@@ -39,7 +39,7 @@ class Backlog:
 
     def measured(self, behind: int | None) -> None:
         """Records the bytes of binlog between the stored position and the end, None if unknown."""
-        status, now, seen = self._status, time.monotonic(), self._seen
+        status, now, seen = self._status, runtime.monotonic(), self._seen
         if behind is None:
             seen.clear()
         else:
@@ -59,7 +59,7 @@ class Backlog:
 
     def look(self) -> None:
         """Logs the beginning, the progress and the end of catching up."""
-        now, lag = time.monotonic(), self._status.lag.seconds
+        now, lag = runtime.monotonic(), self._status.lag.seconds
         if not self._since:
             if lag >= _BEHIND and self._flows:
                 self._since = self._reported_at = now
@@ -142,7 +142,7 @@ async def look_at_binlogs(context: Context, source: Source) -> None:
     looked = 0.0
     while True:
         await asyncio.sleep(1.0)
-        position, now = status.stored.position, time.monotonic()
+        position, now = status.stored.position, runtime.monotonic()
         if position is None or status.state is State.STANDBY:
             backlog.forget()
             continue

@@ -1,4 +1,5 @@
-"""Stores the confirmed position. It alone owns a destination's guard and the last seen version of the stored state."""
+"""Stores the confirmed position of a destination. Only this module changes the destination's guard and the version of
+the stored state."""
 
 from __future__ import annotations
 
@@ -17,26 +18,27 @@ from headrace.tasks import finish, set_within
 
 _NO_GUARD = Guard(0, 0)
 _LOOK = 0.02
-"""Seconds between two checks of what is stored."""
+"""Seconds between two checks of the stored position."""
 
 
 class Checkpointer:
-    """The checkpoints of a destination; lives as long as it. begin_run() is called before a run uses it."""
+    """Makes the checkpoints of one destination, for as long as the destination exists. Before each run, call
+    begin_run()."""
 
     def __init__(self, context: Context) -> None:
         self._name, self._status, self._daemon = context.name, context.status, context.daemon
         self.guard = _NO_GUARD
-        """The newest one."""
+        """The newest guard: each write to the store needs it."""
         self.version = 0
-        """Version of the stored state, as this daemon last read or wrote it."""
+        """The version of the stored state that this daemon last read or wrote."""
         self.loaded = False
         """Whether the present run has read the stored state."""
         self.due = asyncio.Event()
-        """Set when a checkpoint is due before its time."""
+        """Set when a checkpoint is needed before the interval has passed."""
         self._confirmed: Position | None = None
         self._saved: Position | None = None
         self._entries: list[dict[str, Any]] = []
-        """Schema history entries that are confirmed with the position, and not stored yet."""
+        """Entries of the schema history that belong to confirmed positions and are not stored yet."""
         self._transactions = 0
         """Transactions confirmed since the last checkpoint."""
         self._publisher: Publisher
@@ -44,8 +46,8 @@ class Checkpointer:
     # -- before a run ---------------------------------------------------------------------------------------------
 
     async def load(self, store: StateStore) -> tuple[Stored, bool]:
-        """Reads the stored state; returns also whether somebody else has changed it since this daemon last saw it.
-        Raises StateStoreError."""
+        """Reads the stored state. The second value is whether somebody else has changed it since this daemon last read
+        or wrote it. Raises StateStoreError."""
         stored = await store.load(self._name)
         moved = stored.version != self.version
         self.version, self.loaded = stored.version, True
@@ -55,8 +57,8 @@ class Checkpointer:
         return stored, moved
 
     async def begin_epoch(self, store: StateStore, term: Term, *, above: int = 0, meanwhile: str) -> int:
-        """Takes the destination over and returns the epoch. Raises StateStoreError, and Fenced if the stored state is
-        not what load() read; `meanwhile` says what was done in between."""
+        """Begins a new epoch of the destination and returns it. Raises StateStoreError. Raises Fenced if the stored
+        state has changed since load(); `meanwhile` is text for this error and says what happened in between."""
         guard = await store.begin_epoch(self._name, above=above, term=term)
         if guard.version != self.version:
             raise Fenced(f"the position of {self._name} was moved while {meanwhile}")
@@ -65,14 +67,14 @@ class Checkpointer:
         return guard.epoch
 
     async def store_now(self, store: StateStore, change: StateChange) -> None:
-        """Writes a change at once. Raises Fenced or StateStoreError."""
+        """Writes a change at once, without waiting for a checkpoint. Raises Fenced or StateStoreError."""
         self._take(await store.commit(self._name, self.guard, change))
         self._status.stored.note(change.position)
         if change.position is not None:
             self._status.lag.stored(change.position.commit_time_us)
 
     def begin_run(self, publisher: Publisher) -> None:
-        """Begins a run whose messages go through `publisher`."""
+        """Prepares for a run, whose messages `publisher` sends."""
         self._publisher = publisher
         self._confirmed = self._saved = None
         self._entries.clear()
@@ -82,8 +84,8 @@ class Checkpointer:
     # -- within a run ---------------------------------------------------------------------------------------------
 
     def confirm(self, batch: MessageBatch) -> None:
-        """Records a confirmed batch; all before it are confirmed."""
-        if batch.position is not None:  # only the last of those taken together has one
+        """Records a confirmed batch. All earlier batches must be confirmed."""
+        if batch.position is not None:  # of the batches that are taken together, only the last one has a position
             self._confirmed = batch.position
             self._entries += batch.schema_entries
         self._transactions += batch.transactions
@@ -91,8 +93,8 @@ class Checkpointer:
             self.due.set()
 
     async def run(self) -> None:
-        """Stores the position at an interval and after a number of transactions, until it is cancelled. Raises Fenced
-        or StateStoreError."""
+        """Stores the position every checkpoint_interval and after checkpoint_transactions transactions, until it is
+        cancelled. Raises Fenced or StateStoreError."""
         interval = self._daemon.checkpoint_interval
         while True:
             await set_within(self.due, interval)
@@ -101,31 +103,33 @@ class Checkpointer:
             await self.checkpoint()
 
     async def until(self, holds: Callable[[Position], bool]) -> None:
-        """Has the position stored as soon as it is confirmed, until `holds` is true for the stored one."""
+        """Waits until `holds` is true for the stored position. Meanwhile, each confirmed position is stored at once."""
         while (position := self._status.stored.position) is None or not holds(position):
             self.due.set()
-            await asyncio.sleep(_LOOK)  # a sink that stores the position itself raises no event
+            await asyncio.sleep(_LOOK)  # a sink that stores the position itself does not signal it
 
     async def checkpoint(self) -> None:
-        """Stores what is confirmed by now, if anything is new. Raises Fenced or StateStoreError. If cancelled, it has
-        stored all or nothing, and the guard is right."""
+        """Stores the confirmed position, if it is newer than the stored one. Raises Fenced or StateStoreError. If this
+        is cancelled, everything or nothing is stored, and the guard is correct in both cases."""
         publisher, position = self._publisher, self._confirmed
         if publisher.parking is not None and not publisher.sink.keeps_position:
-            # Before the position: after a crash between the two, a message is already parked when it is read again.
+            # Parked messages are stored before the position. If a crash comes between the two, the message is read
+            # again and is already parked.
             await publisher.parking.flush(self.guard)
         if position is None or (position == self._saved and not self._entries):
             return
-        if publisher.sink.keeps_position:  # it stored them with the messages that it confirmed
+        if publisher.sink.keeps_position:  # the sink has stored both with the messages that it confirmed
             self._note_saved(replace(self.guard, version=publisher.sink.version), position, self._entries)
             return
-        entries = tuple(self._entries)  # kept until they are written: no position may be stored without them
+        entries = tuple(self._entries)  # kept until they are written: a position must not be stored without its entries
         change = StateChange(position, entries)
         commit = asyncio.ensure_future(publisher.store.commit(self._name, self.guard, change))
         try:
-            # A write that has begun continues if we are cancelled, and makes our guard void.
+            # If this task is cancelled, a write that has begun continues. It makes the present guard invalid, so its
+            # result is awaited.
             await finish(commit)
         except Fenced:
-            self._confirmed = None  # nothing more may be written, not even at the end
+            self._confirmed = None  # nothing more may be written, not even at the end of the run
             raise
         finally:
             if commit.done() and not commit.cancelled() and commit.exception() is None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from headrace import runtime
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.dependencies import Context
 from headrace.destination.reading import Reading
@@ -96,7 +96,7 @@ class Control:
             self._refuse(f"the resync {snapshot.id} of {snapshot.tables or 'all tables'} is {outcome}")
 
     def _refuse(self, text: str) -> None:
-        self._refused_at = time.monotonic()
+        self._refused_at = runtime.monotonic()
         self._status.trouble(_REFUSED, text, remedy="ask again; see docs/snapshots.md")
 
     def _without_sql(self, command: SnapshotCommand) -> str:
@@ -116,7 +116,7 @@ class Control:
 
     def look(self) -> None:
         """Clears a refused signal after a while; called each second."""
-        if self._refused_at and time.monotonic() - self._refused_at > _REFUSED_SECONDS:
+        if self._refused_at and runtime.monotonic() - self._refused_at > _REFUSED_SECONDS:
             self._refused_at = 0.0
             self._status.clear(_REFUSED)
 

@@ -4,12 +4,12 @@ UTC). Counters only grow while the daemon lives."""
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from headrace import runtime
 from headrace.lease import Lease
 from headrace.model import Gap, MessageBatch, Position, TableRows
 from headrace.ports.source import Progress, Retention
@@ -137,7 +137,7 @@ class Received:
         self.events += now.events - before.events
         self.bytes += now.bytes - before.bytes
         self.file, self.offset = now.file, now.offset
-        self.event_at = time.monotonic()
+        self.event_at = runtime.monotonic()
 
     def note_undecodable(self, texts: int) -> None:
         """Adds this many texts."""
@@ -193,7 +193,7 @@ class StoredPosition:
 
     def checkpoint(self, position: Position) -> None:
         """Records a confirmed position that was stored."""
-        self.position, self.written_at = position, time.monotonic()
+        self.position, self.written_at = position, runtime.monotonic()
 
     def forget(self) -> None:
         self.written_at = 0.0
@@ -214,7 +214,7 @@ class RoundTrips:
         """Counts one round trip."""
         self.counts[bisect_left(ROUND_TRIP_BUCKETS, seconds)] += 1
         self.total += seconds
-        self.last, self.seen_at = seconds, time.monotonic()
+        self.last, self.seen_at = seconds, runtime.monotonic()
 
     def forget(self) -> None:
         self.seen_at = 0.0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from zlib import crc32
 
+from headrace import runtime
 from headrace.destination.dependencies import Context
 from headrace.errors import Fenced, HeadraceError, SourceMisconfigured
 from headrace.ports.source import Heartbeat, SecondConnection
@@ -30,7 +30,7 @@ class HeartbeatWriter:
         self._destination, self._node = context.name, context.daemon.node
         self._status, self._log = context.status, context.log
         self._sequence = 0
-        self._began_us = time.time_ns() // 1000
+        self._began_us = runtime.now_us()
         self._fenced = ""
         """Who runs the destination under a higher epoch, as a sentence."""
         self._own_seen = False
@@ -67,7 +67,7 @@ class HeartbeatWriter:
             self._status.clear(_TROUBLE)
             return
         while True:
-            began = time.monotonic()
+            began = runtime.monotonic()
             if self._foreign_at and began - self._foreign_at > _QUIET_SECONDS:
                 self._foreign_at = 0.0
                 self._status.clear(_FOREIGN)
@@ -77,12 +77,12 @@ class HeartbeatWriter:
                     self._log.warning("no heartbeat can be written", error=self._status.troubles[_TROUBLE])
             elif self._status.clear(_TROUBLE):
                 self._log.info("heartbeats are written again")
-            await asyncio.sleep(until_next(self._destination, self._settings.interval, time.monotonic()))
+            await asyncio.sleep(until_next(self._destination, self._settings.interval, runtime.monotonic()))
 
     async def _write(self) -> str:
         """Writes one; returns why it can't be written, or "" (also for a server that rightly gets none)."""
         self._sequence += 1
-        heartbeat = Heartbeat(self._destination, self.epoch, self._node, self._sequence, time.time_ns() // 1000)
+        heartbeat = Heartbeat(self._destination, self.epoch, self._node, self._sequence, runtime.now_us())
         try:
             newer = await self._connection.write_heartbeat(heartbeat)
         except HeadraceError as error:
@@ -98,8 +98,9 @@ class HeartbeatWriter:
         if heartbeat.destination != self._destination:
             return
         if (heartbeat.epoch, heartbeat.node) == (self.epoch, self._node[:190]):
-            self._own_seen = True
-            self._status.heartbeat.note(max(0.0, time.time() - heartbeat.written_us / 1e6))
+            # Its epoch and node alone are not enough: where the heartbeat table was emptied, older rows may have both.
+            self._own_seen = self._own_seen or heartbeat.written_us >= self._began_us
+            self._status.heartbeat.note(max(0.0, runtime.now() - heartbeat.written_us / 1e6))
         elif heartbeat.epoch > self.epoch and heartbeat.written_us >= self._began_us:
             # older ones arrive while we catch up
             self._fence(heartbeat)
@@ -121,12 +122,13 @@ class HeartbeatWriter:
     def _note_foreign(self, heartbeat: Heartbeat) -> None:
         """Reports a writer under a lower epoch. Our row is unharmed, but that daemon does not know that it was
         replaced."""
-        self._foreign_at = time.monotonic()
+        self._foreign_at = runtime.monotonic()
         text = (
             f"node {heartbeat.node} still writes heartbeats for {self._destination} under epoch "
             f"{heartbeat.epoch}, ours is {self.epoch}: two daemons run it"
         )
-        self._status.trouble(_FOREIGN, text, remedy="stop that one")
+        if self._status.trouble(_FOREIGN, text, remedy="stop that one"):
+            self._log.warning("another daemon writes heartbeats", error=self._status.troubles[_FOREIGN])
 
 
 def until_next(destination: str, interval: float, now: float) -> float:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
+
+from headrace import runtime
 
 
 class Flow(Protocol):
@@ -25,7 +26,7 @@ class Lag:
     the last moment at which nothing waited, if that is later: after an hour without changes, the next change does not
     count as an hour old."""
 
-    def __init__(self, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, wall: Callable[[], float] = runtime.now) -> None:
         self._wall = wall
         self._flow: Flow | None = None
         self._read, self._confirmed = _Done(), _Done()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import replace
 from typing import Any
 
+from headrace import runtime
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.control import Control
 from headrace.destination.dependencies import Context, Dependencies
@@ -57,9 +57,7 @@ class Operator:
     async def pause(self, who: str) -> None:
         """Stores that the destination is paused. It stays paused until resume(), whichever daemon runs it. Raises
         RequestRefused, Fenced or StateStoreError."""
-        await self._requests.ask(
-            lambda: self._set_paused(who, f"{who} at {time_text(time.time_ns() // 1000)}"), limit=_LIMIT
-        )
+        await self._requests.ask(lambda: self._set_paused(who, f"{who} at {time_text(runtime.now_us())}"), limit=_LIMIT)
 
     async def resume(self, who: str) -> None:
         """Continues from where pause() ended it. Raises as pause() does."""

@@ -4,9 +4,9 @@ logged at the beginning, each minute, and at the end."""
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 
+from headrace import runtime
 from headrace.destination.dependencies import Context
 from headrace.destination.publisher import Publisher
 
@@ -48,7 +48,7 @@ class Unconfirmed:
     def confirm(self) -> None:
         """Records that the oldest batch with messages is confirmed."""
         self._waiting.popleft()
-        self._carried, self.confirmed_at = 0.0, time.monotonic()
+        self._carried, self.confirmed_at = 0.0, runtime.monotonic()
 
     def give_up(self) -> None:
         """Forgets what earlier runs left. It may not come again: another daemon runs the destination, or the position
@@ -78,11 +78,11 @@ class SinkOutage:
         while True:
             await asyncio.sleep(_LOOK)
             if not self.look() and not publisher.suspended and (problem := await publisher.sink.problem()):
-                self._note(self._waits_since(time.monotonic()), problem)
+                self._note(self._waits_since(runtime.monotonic()), problem)
 
     def look(self) -> bool:
         """Returns whether the sink confirms what it is given; an outage is over then."""
-        now = time.monotonic()
+        now = runtime.monotonic()
         if now - self._waits_since(now) > _QUIET:
             return False
         if self._since:
@@ -99,11 +99,11 @@ class SinkOutage:
         if self._since:
             self._note(self._since, problem)
         else:
-            self._reported_at = time.monotonic()
+            self._reported_at = runtime.monotonic()
             self._since = self._unconfirmed.oldest or self._reported_at
 
     def _note(self, since: float, problem: str) -> None:
-        now = time.monotonic()
+        now = runtime.monotonic()
         self._status.trouble(SINK, f"{problem}; reading waits once its buffer is full, and nothing is lost")
         if self._since and now - self._reported_at < _EACH:
             return

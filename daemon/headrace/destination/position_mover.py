@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headrace import runtime
 from headrace.destination.requests import RequestRefused
 from headrace.model import Gap, Position
 from headrace.ports.source import ProgressCallback, Source
@@ -101,5 +101,5 @@ class PositionMover:
                 remedy="headrace resume DESTINATION; or give it a position with headrace position set, which keeps the "
                 "pause",
             )
-        gap = Gap("operator", str(before or ""), f"[source] start ({self._start})", at_us=time.time_ns() // 1000)
+        gap = Gap("operator", str(before or ""), f"[source] start ({self._start})", at_us=runtime.now_us())
         return PlannedMove("", stored, None, gap, self._source.again())

@@ -1,5 +1,5 @@
-"""Moves batches from the queue to the sink and confirms them, under the lease: in order, resumed after a lapse, aborted
-if necessary."""
+"""Passes batches from the queue to the sink, in order, while the lease is valid, and confirms them. After a lapse of
+the lease it resumes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from itertools import islice
 
-from headrace.cluster.watchdog import WATCHDOG, Cover, Watchdog
+from headrace import runtime
+from headrace.cluster.watchdog import Cover, Watchdog
 from headrace.destination.dependencies import Context, Dependencies
 from headrace.errors import LeaseLapsed
 from headrace.lease import Lease
@@ -19,17 +20,17 @@ from headrace.pipeline.byte_queue import ByteQueue
 from headrace.pipeline.gathering import Target, joined, target_of, together
 from headrace.ports.sink import Sink
 from headrace.ports.state import StateStore
-from headrace.tasks import beside, result_of
+from headrace.tasks import beside, ended, result_of
 
 _PROOF_LIMIT = 10.0
-"""Maximum seconds that a lock which was just taken may wait for its first proof."""
+"""Maximum time in seconds to wait for the first proof of a lock that was just taken."""
 
 
 class Publisher:
-    """The sink session of one run: it alone creates a sink, calls publish() and ends the sink.
+    """Owns the sink of one run. Only this class creates a sink, calls its publish() and ends it.
 
-    When the lease lapses, the sink is aborted, and its unconfirmed batches are handed to a new sink once the lock is
-    proved again. So a successor's messages can't be overtaken by ours, and nothing has to be read twice."""
+    When the lease lapses, the publisher aborts the sink. Once the lock is proved again, it passes the unconfirmed
+    batches to a new sink. So our old messages can't arrive after those of a successor, and no change is read twice."""
 
     def __init__(
         self,
@@ -37,53 +38,54 @@ class Publisher:
         dependencies: Dependencies,
         lease: Lease,
         parking: OrderedParking | None = None,
-        watchdog: Watchdog = WATCHDOG,
+        watchdog: Watchdog | None = None,
     ) -> None:
         self._dependencies, self._status, self._log, self._watchdog = (
             dependencies,
             context.status,
             context.log,
-            watchdog,
+            watchdog or runtime.only(Watchdog),
         )
         self.lease, self.parking = lease, parking
         self._one_log = context.settings.sink.capabilities.one_log
         self.queue = ByteQueue(context.settings.queue_bytes, dependencies.budget, starved=lambda: self.sink.flush())
         self.sink: Sink = dependencies.new_sink(lease, parking)
         self.resending: Sink | None = None
-        """The sink while parked messages may be sent again through it: from its start to its end."""
+        """The sink through which parked messages may be sent again: set from the start of the sink to its end,
+        otherwise None."""
         self._cover: Cover | None = None
         self.hangs: Callable[[], str] = str
         """See watchdog.Cover.note."""
         self._unsent: deque[MessageBatch] = deque()
-        """Taken from the queue and not handed over."""
+        """Batches that were taken from the queue and not yet passed to the sink."""
         self._handed: deque[tuple[MessageBatch, asyncio.Future[None] | None]] = deque()
         self._handed_event = asyncio.Event()
         self._nothing_handed = asyncio.Event()
-        """Set while all that was handed over is confirmed."""
+        """Set while every batch that was passed to the sink is confirmed."""
         self._nothing_handed.set()
         self.suspended = False
-        """Whether the lease has lapsed and the lock is not proved yet."""
+        """Whether the lease has lapsed and the lock is not yet proved again."""
 
     @property
     def store(self) -> StateStore:
-        """Returns the store of the run: the destination's, unless the sink keeps the position itself."""
+        """Returns the state store of the run: the destination's store, unless the sink stores the position itself."""
         return self.sink.store or self._dependencies.store
 
     @property
     def idle(self) -> bool:
-        """Returns whether the sink has no unconfirmed messages of ours."""
+        """Returns whether every batch that was taken from the queue is confirmed."""
         return not self._handed and not self._unsent
 
     @property
     def passes(self) -> bool:
-        """Returns whether a batch without messages is confirmed at once: all before it are, and the sink is not
-        involved."""
+        """Returns whether a batch without messages can be confirmed at once. It can if all earlier batches are
+        confirmed, the lease has not lapsed, and the sink does not store the position itself."""
         return self.idle and not len(self.queue) and not self.suspended and not self.sink.keeps_position
 
     # -- the sink -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connects. Raises SinkError, Fenced or LeaseLapsed; the sink has ended then."""
+        """Connects to the sink. Raises SinkError, Fenced or LeaseLapsed; in each case the sink has ended."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PROOF_LIMIT):
                 await self.lease.proved()
@@ -96,9 +98,9 @@ class Publisher:
         self.resending = self.sink
 
     async def rest(self, *, resent: bool) -> None:
-        """Hands over nothing more in this run. A sink with unconfirmed messages is aborted, because nothing checks the
-        lease any more; an idle sink can do no harm, however long the end takes. `resent`: whether all parked messages
-        that were sent again are answered."""
+        """Stops publishing for the rest of the run. If the sink has unconfirmed messages, it is aborted, because
+        nothing checks the lease any more. An idle sink remains open, because it can send nothing. `resent`: whether the
+        sink has answered every parked message that was sent again."""
         self.resending = None
         if self.idle and resent:
             self._uncover()
@@ -106,19 +108,19 @@ class Publisher:
             await self.abort()
 
     async def abort(self) -> None:
-        """Aborts everything: after it returns nothing more leaves. Never raises."""
+        """Aborts the sink. After this method returns, the sink sends nothing more. Never raises."""
         self.resending = None
         await self.sink.abort()
         self._uncover()
 
     async def close(self) -> None:
-        """Ends in order after the last confirmation."""
+        """Ends the sink in order. Called after the last confirmation."""
         self.resending = None
         await self.sink.close()
         self._uncover()
 
     def clear(self) -> None:
-        """Drops what is not confirmed, at the end of a run."""
+        """Discards all unconfirmed batches, at the end of a run."""
         self._unsent.clear()
         self._handed.clear()
         self.queue.clear()
@@ -131,25 +133,25 @@ class Publisher:
     # -- publishing -----------------------------------------------------------------------------------------------
 
     async def run(self, on_confirmed: Callable[[MessageBatch], None]) -> None:
-        """Publishes what comes through the queue until it is cancelled; calls `on_confirmed` with each batch once it
-        and all before it are confirmed. Raises SinkError, Fenced, and LeaseLapsed if the sink keeps the position
-        itself."""
+        """Publishes the batches of the queue until it is cancelled. Calls `on_confirmed` with a batch once this batch
+        and all earlier ones are confirmed. Raises SinkError and Fenced; also LeaseLapsed, if the sink stores the
+        position itself."""
         while True:
             await self._until_lapse(on_confirmed)
             await self.abort()
             await self._resume()
 
     async def _until_lapse(self, on_confirmed: Callable[[MessageBatch], None]) -> None:
-        """Publishes and confirms until the lease lapses; raises errors that end both permanently."""
+        """Publishes and confirms until the lease lapses. Raises the error if either fails for another reason."""
         if self._cover is None:
-            # From here on the sink may have data that could still leave, so the process ends unless somebody aborts in
-            # time after a lapse. Not before: nothing checks the lease while a source is opened, and nothing is lost by
-            # it.
+            # From here on the sink may have data that it could still send. So if the sink is not aborted in time after
+            # a lapse, the watchdog ends the process. The cover does not begin earlier: while a source is opened nothing
+            # checks the lease, and the sink has no data yet.
             self._cover = self._watchdog.cover(self.lease, lambda: self.hangs())
         works = {"lapsed": self.lease.lapsed(), "publish": self._publish(), "confirm": self._confirm(on_confirmed)}
         async with beside(works) as tasks:
-            done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
-            if tasks["lapsed"] in done:  # it decides, whatever else happened
+            done = await ended(tasks.values())
+            if tasks["lapsed"] in done:  # a lapse takes precedence over errors of the other tasks
                 return
             for task in done:
                 try:
@@ -158,7 +160,7 @@ class Publisher:
                     return
 
     async def _resume(self) -> None:
-        """Waits for a proof of the lock, and prepares to hand over again what is not confirmed."""
+        """Waits for a proof of the lock, starts a new sink, and prepares to pass all unconfirmed batches to it."""
         if not self.lease.lost:
             self.suspended = True
             text = "the lock can't be proved, so nothing is published; what is read waits"
@@ -190,19 +192,20 @@ class Publisher:
                 await self._publish_together(sink, list(islice(self._unsent, count)))
                 continue
             batch = self._unsent[0]
-            apart = batch.barrier and not sink.keeps_position  # such a sink does that itself
+            # a sink that stores the position separates barriers itself
+            apart = batch.barrier and not sink.keeps_position
             if apart:
                 await self._nothing_handed.wait()
             charged = batch.size
             confirmation = await sink.publish(batch) if batch.values or sink.keeps_position else None
-            self.queue.give_back(charged - batch.size)  # what the sink has put on disk
+            self.queue.give_back(charged - batch.size)  # the bytes that the sink has moved to the disk
             self._note_handed(batch, confirmation)
             if apart:
                 await self._nothing_handed.wait()
 
     async def _publish_together(self, sink: Sink, batches: list[MessageBatch]) -> None:
-        """Publishes small batches that gathered while the sink was slow. Each is confirmed as if it had been published
-        alone."""
+        """Publishes several small batches together, which collected while the sink was slow. Each batch is confirmed as
+        if it had been published alone."""
         confirmations: dict[Target, asyncio.Future[None]] = {}
         last: asyncio.Future[None] | None = None
         for batch in joined(batches):
@@ -220,7 +223,7 @@ class Publisher:
         self._handed_event.set()
 
     async def _confirm(self, on_confirmed: Callable[[MessageBatch], None]) -> None:
-        """Confirms in order: the position never passes a message that is not confirmed."""
+        """Confirms batches in order, so that the position never passes an unconfirmed message."""
         while True:
             while not self._handed:
                 self._handed_event.clear()
@@ -239,7 +242,8 @@ class Publisher:
 async def publishing(
     context: Context, dependencies: Dependencies, lease: Lease, parking: OrderedParking | None
 ) -> AsyncIterator[Publisher]:
-    """Yields a started publisher. It is aborted if the body fails, and otherwise ended in order."""
+    """Yields a publisher whose sink is started. If the body raises, the publisher is aborted; otherwise it ends in
+    order."""
     publisher = Publisher(context, dependencies, lease, parking)
     await publisher.start()
     publisher.queue.join()

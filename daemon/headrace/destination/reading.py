@@ -4,9 +4,9 @@ batches."""
 from __future__ import annotations
 
 import asyncio
-import time
 from itertools import islice
 
+from headrace import runtime
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.dependencies import Context
 from headrace.destination.outage import Unconfirmed
@@ -56,7 +56,7 @@ class Reading:
         self._checkpointer, self._unconfirmed = checkpointer, unconfirmed
         self.stream: ChangeStream
         self._blocked_until = 0.0
-        self._opened_at = time.monotonic()
+        self._opened_at = runtime.monotonic()
         self._undecodable_reported = 0
         self._status.clear(_UNDECODABLE)
         self._held_up = False
@@ -92,7 +92,7 @@ class Reading:
         failure."""
         merge = self._merge
         while True:
-            began = time.thread_time() if merge.tables else 0.0
+            began = runtime.cpu() if merge.tables else 0.0
             events = self._reported.events
             try:
                 await self.stream.read()
@@ -104,7 +104,7 @@ class Reading:
                 self.stream.rest()
                 await asyncio.sleep(self._pause)  # what arrives meanwhile is read, published and confirmed together
             if merge.busy:
-                streamed = time.thread_time() - began if began and self._reported.events != events else None
+                streamed = runtime.cpu() - began if began and self._reported.events != events else None
                 await self._give_snapshot(streamed)
 
     async def _give_snapshot(self, streamed: float | None) -> None:
@@ -113,15 +113,15 @@ class Reading:
         self._credit = _TURN if streamed is None else min(_TURN, self._credit + _SHARE * streamed)
         if self.stream.in_transaction():
             return
-        began = time.perf_counter()
+        began = runtime.current().busy()
         if self._merge.turn(self.stream, max(0.0, self._credit)):
             if self._merge.unfinished:
                 await self._publisher.queue.alone()
             while self._merge.unfinished:
                 self._merge.go_on(_TURN)
                 await asyncio.sleep(0)
-            self._credit -= time.perf_counter() - began
-            await self._take(asyncio.get_running_loop().time())
+            self._credit -= runtime.current().busy() - began
+            await self._take(runtime.monotonic())
             self.stream.wake()
         if self._merge.wanted_pos:
             await self._pass_numbers()
@@ -133,17 +133,17 @@ class Reading:
         last_pos = self._merge.wanted_pos
         if not self.stream.pass_numbers(last_pos):
             return
-        began, self._merge.snapshot_pos = time.monotonic(), last_pos
+        began, self._merge.snapshot_pos = runtime.monotonic(), last_pos
         await self._take()
         await self._checkpointer.until(lambda stored: stored.snapshot_pos >= last_pos)
         self._merge.numbered()
-        if time.monotonic() - began > _BLOCKED:
-            self._blocked_until = time.monotonic()
+        if runtime.monotonic() - began > _BLOCKED:
+            self._blocked_until = runtime.monotonic()
         self.stream.wake()
 
     async def _take(self, at: float = 0.0) -> None:
-        """Moves what the stream gave, or a snapshot gave at a time on the loop's clock, into the queue; waits when that
-        is full."""
+        """Moves what the stream gave, or a snapshot gave at a time on the monotonic clock, into the queue. Waits when
+        that is full."""
         source, before, status = self.stream, self._reported, self._status
         now = source.progress()
         received = max(now.received, at)
@@ -172,16 +172,16 @@ class Reading:
         if self._publisher.queue.fits(batches[0]):
             await self._publisher.queue.put(*batches)
             return
-        began, self._held_up = time.monotonic(), True
+        began, self._held_up = runtime.monotonic(), True
         await self._publisher.queue.put(*batches)
-        now, self._held_up = time.monotonic(), False
+        now, self._held_up = runtime.monotonic(), False
         if now - began > _BLOCKED:
             self._blocked_until = now
 
     async def _begin_again(self, error: SourceEnded) -> None:
         """Begins the dump again. A server ends a dump that is not read for net_write_timeout, and any dump when it
         restarts."""
-        now = time.monotonic()
+        now = runtime.monotonic()
         if now - self._opened_at < _STEADY and now - self._blocked_until > 2 * _STEADY:
             raise error
         if self._settings.wants_marks and self.stream.in_transaction():
@@ -190,7 +190,7 @@ class Reading:
             self._status.source.reopen(await self.stream.reopen())
         except HeadraceError as second:
             raise error from second
-        self._opened_at = time.monotonic()
+        self._opened_at = runtime.monotonic()
         self._log.info("the dump is begun again", position=str(self.stream.position()), ended=str(error))
 
     def look(self) -> None:
@@ -232,7 +232,7 @@ class Reading:
 
     def reading_waits(self) -> bool:
         """Returns whether nothing has come for a while although we read; for Flow."""
-        now, received = asyncio.get_running_loop().time(), self.stream.progress().received
+        now, received = runtime.monotonic(), self.stream.progress().received
         return bool(self._reported.events) and not self._held_up and now - received > _REST
 
     def confirming_waits(self) -> bool:

@@ -1,4 +1,4 @@
-"""One run of a destination from an open source to an open sink: its tasks, and how they end."""
+"""Runs a destination once, from an open source to an open sink: starts its tasks and ends them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from headrace.destination.unreadable import UnreadableTables
 from headrace.errors import Fenced, HeadraceError, PositionLost, SourceChanged, SourceSilent
 from headrace.parking.redelivery import Redelivery
 from headrace.snapshot.merge import SnapshotMerge
-from headrace.tasks import Task, beside, cancel, result_of
+from headrace.tasks import Task, beside, cancel, ended, result_of
 
 _LOOK = 1.0
 """Seconds between two checks."""
 _ABOUT_POSITIONS = (PositionLost, SourceChanged)
-"""Errors whose state is shown once the position that they concern is stored."""
+"""Errors about a position. Their state is shown only once that position is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lasting:
-    """Objects of one destination that outlive a run."""
+    """Objects of one destination that live longer than a run."""
 
     context: Context
     dependencies: Dependencies
@@ -44,7 +44,7 @@ class Lasting:
 
 @dataclass(frozen=True, slots=True)
 class RunDependencies:
-    """The components of a run, which end with it."""
+    """The components of one run. They end with the run."""
 
     version: str
     """The version that the server reports."""
@@ -58,12 +58,13 @@ class RunDependencies:
     unreadable: UnreadableTables
     emptied: EmptiedTopics
     redelivery: Redelivery | None
-    """Sends parked messages again; None if none may be parked."""
+    """Sends parked messages again; None if the sink does not park messages."""
 
 
 class Run:
     """The tasks of a run: *read*, *publish*, *checkpoint*, *watch*, *snapshot*, *unreadable*, *outage*, *redeliver* if
-    messages may be parked, and *heartbeat*. The last never ends the others; when any other fails, all end."""
+    messages may be parked, and *heartbeat*. If *heartbeat* fails, the others continue. If any other task fails, all
+    tasks end."""
 
     def __init__(self, lasting: Lasting, dependencies: RunDependencies) -> None:
         context = lasting.context
@@ -72,10 +73,11 @@ class Run:
         self._outage, self._operator = lasting.outage, lasting.operator
         self._dependencies, self._reading, self._publisher = dependencies, dependencies.reading, dependencies.publisher
         self._failed: HeadraceError | None = None
-        """Why nothing more can be read, while what was read is still confirmed."""
+        """The error that ended reading, while headrace waits until what was read is confirmed."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Streams; after `stop` it reads nothing more and waits for what is in flight, within drain_timeout."""
+        """Streams until `stop` is set. Then it reads nothing more, and waits until all messages in flight are
+        confirmed, at most for drain_timeout."""
         self._log.info("streaming", position=str(self._reading.stream.position()), server=self._dependencies.version)
         works = {
             "read": self._reading.run(),
@@ -90,7 +92,7 @@ class Run:
             works["redeliver"] = self._dependencies.redelivery.run()
         self._operator.attach(self._dependencies.control)
         self._status.lag.begin(self._reading)
-        self._dependencies.snapshotting.report()  # before the state says that changes flow
+        self._dependencies.snapshotting.report()  # before the state becomes STREAMING
         try:
             async with beside({"heartbeat": self._dependencies.heartbeats.run()}), beside(works) as tasks:
                 await self._until_end(tasks, stop)
@@ -100,46 +102,45 @@ class Run:
             await self._end()
 
     async def _end(self) -> None:
-        # no task that could hand something over is left
+        # By now every task that could give a message to the sink has ended.
         await self._publisher.rest(resent=self._dependencies.redelivery is None or self._dependencies.redelivery.idle)
         await self._reading.stream.close()
-        # What is not saved is sent again; the first error is the one to report.
+        # If this fails, changes are sent again after the next start. The error that ended the run is reported instead.
         with contextlib.suppress(HeadraceError):
             await self._checkpointer.checkpoint()
-        if isinstance(
-            self._failed, _ABOUT_POSITIONS
-        ):  # now the position that people see is the one that the state is about
+        if isinstance(self._failed, _ABOUT_POSITIONS):  # now /health shows the position that the state is about
             self._status.fail(self._failed)
         self._unconfirmed.end_run()
-        for holder in (self._publisher, self._reading):  # a reference cycle may keep this run for long
+        for holder in (self._publisher, self._reading):  # a reference cycle may keep this run in memory for long
             holder.clear()
 
     async def _until_end(self, tasks: dict[str, Task], stop: asyncio.Event) -> None:
         async with beside({"stop": stop.wait()}) as stopping:
-            done, _ = await asyncio.wait([*tasks.values(), *stopping.values()], return_when=asyncio.FIRST_COMPLETED)
+            done = await ended([*tasks.values(), *stopping.values()])
         if stopping["stop"] in done:
-            await self._drain(tasks, {name for name in tasks if name != "read"})
+            await self._drain(tasks, [name for name in tasks if name != "read"])
         else:
             await self._fail(tasks, {name for name, task in tasks.items() if task in done})
 
     async def _fail(self, tasks: dict[str, Task], done: set[str]) -> None:
-        """Raises the error that ended the run. If only reading failed, what was read before is confirmed first: nothing
-        of it is sent twice, and the stored position is exactly that of the failure."""
+        """Raises the error that ended the run. If only reading failed, it first waits until everything that was read is
+        confirmed. So nothing of it is sent twice, and the stored position is exactly the one at which reading
+        failed."""
         error = next(iter(_errors(tasks[name] for name in tasks if name in done)), None)
-        # the clock's task may notice a silent source too
+        # the task *watch* may notice a silent source too
         reading = done == {"read"} or (done == {"watch"} and isinstance(error, SourceSilent))
         if reading and isinstance(error, HeadraceError) and not isinstance(error, Fenced):
             self._failed = error
             if not isinstance(error, _ABOUT_POSITIONS):
                 self._status.fail(error)
-            with contextlib.suppress(HeadraceError):  # the first error is the one to report
-                await self._drain(tasks, set(tasks) - done - {"read"})
+            with contextlib.suppress(HeadraceError):  # the error that ended reading is reported instead
+                await self._drain(tasks, [name for name in tasks if name not in {*done, "read"}])
         if error is not None:
             raise error
 
-    async def _drain(self, tasks: dict[str, Task], others: set[str]) -> None:
-        """Waits for what was read, and for what is being sent again; raises the error of the first of `others` that
-        fails meanwhile."""
+    async def _drain(self, tasks: dict[str, Task], others: list[str]) -> None:
+        """Waits until everything that was read, and every parked message that is being sent again, is confirmed. If one
+        of the tasks `others` fails meanwhile, raises its error."""
         await cancel(tasks["read"])
         if self._dependencies.redelivery is not None:
             self._dependencies.redelivery.end()
@@ -147,7 +148,7 @@ class Run:
         watched = [tasks[name] for name in others if name != "redeliver"]
         try:
             async with asyncio.timeout(self._daemon.drain_timeout), beside({"drain": self._empty(tasks)}) as draining:
-                done, _ = await asyncio.wait([*draining.values(), *watched], return_when=asyncio.FIRST_COMPLETED)
+                done = await ended([*draining.values(), *watched])
                 for task in [draining["drain"]] if draining["drain"] in done else done:
                     result_of(task)
         except TimeoutError:
@@ -160,8 +161,8 @@ class Run:
             result_of(tasks["redeliver"])
 
     async def _watch(self) -> None:
-        """Distinguishes a stall from lag, and detects that another daemon runs the destination. Raises SourceSilent or
-        Fenced."""
+        """Updates the state at least every second. Detects stalls, and detects that another daemon runs the
+        destination. Raises SourceSilent or Fenced."""
         while True:
             await asyncio.sleep(min(self._daemon.checkpoint_interval, _LOOK))
             if not self._reading.stream.in_transaction() and not self._dependencies.merge.unfinished:
@@ -174,7 +175,7 @@ class Run:
             self._dependencies.emptied.look()
             if self._failed is None:
                 await self._dependencies.stalls.look(self._reading.stream)
-            self._outage.look()  # first, so that its end is no state of its own
+            self._outage.look()  # before judge(), so that the end of an outage causes no further change of state
             oldest = self._unconfirmed.oldest
             self._status.published.wait(self._publisher.queue.used, oldest)
             if self._failed is None and not self._publisher.suspended and self._reading.begun:

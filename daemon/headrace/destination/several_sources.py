@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
+from headrace import runtime
 from headrace.destination.dependencies import Context
 from headrace.model import State
 from headrace.ports.source import Source
@@ -25,7 +25,7 @@ class SeveralSources:
         looked, epoch = 0.0, 0
         while True:
             await asyncio.sleep(1.0)
-            status, now = self._status, time.monotonic()
+            status, now = self._status, runtime.monotonic()
             if status.stored.position is None or status.state is State.STANDBY:
                 continue
             if now - looked > _EACH or status.holding.epoch != epoch:

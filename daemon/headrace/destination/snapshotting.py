@@ -3,9 +3,9 @@ progress."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 
+from headrace import runtime
 from headrace.destination.dependencies import Context
 from headrace.errors import HeadraceError, SourceError
 from headrace.ports.source import ChangeStream, Unprepared
@@ -55,7 +55,7 @@ class Snapshotting:
             left_out=left_out,
             unprepared=unprepared,
         )
-        self._reported_at = time.monotonic()
+        self._reported_at = runtime.monotonic()
 
     async def run(self) -> None:
         """Runs until it is cancelled. Raises NotUnderstood."""
@@ -68,7 +68,7 @@ class Snapshotting:
                 await self._merge.changed.wait()
                 continue
             self._log.info("tables are read", **_named(snapshot), rows_so_far=snapshot.rows)
-            self._reported_at = time.monotonic()
+            self._reported_at = runtime.monotonic()
             try:
                 ended = await first({"read": self._reading.run(snapshot), "changed": self._merge.changed.wait()})
             except (SourceError, PatternTooSlow) as error:
@@ -112,7 +112,7 @@ class Snapshotting:
         waits = self._throttle.reason if self._rows else "[filter] rows is off"
         facts = self._rate.facts(shown, waits)
         self._status.snapshots.show(facts)
-        now = time.monotonic()
+        now = runtime.monotonic()
         if facts is not None and facts["state"] != "paused" and now - self._reported_at > _REPORT:
             self._reported_at = now
             kept = ("rows", "percent", "rows_per_second", "eta_seconds", "tables_done", "tables_left", "reason")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
+from headrace import runtime
 from headrace.destination.dependencies import Context
 from headrace.errors import HeadraceError, SourceSilent
 from headrace.model import State
@@ -28,7 +28,7 @@ class StallDetector:
         there is much to catch up on. A new connection alone does not end a stall, and a dump command alone is no
         stream: this is called once the source has sent something."""
         stall_after = self._source.stall_after
-        if oldest and time.monotonic() - max(oldest, confirmed_at) > stall_after:
+        if oldest and runtime.monotonic() - max(oldest, confirmed_at) > stall_after:
             text = f"nothing was confirmed for more than {stall_after:g} s; reading waits, nothing is lost"
             if cause := self._status.troubles.get("sink"):
                 text = f"nothing was confirmed for more than {stall_after:g} s: {cause}"
@@ -47,7 +47,7 @@ class StallDetector:
         """Raises SourceSilent if the source has more than it sends: a read that waits for it alone would wait forever.
 
         Silence counts only while we read: catching up, a huge transaction and back-pressure are no stall."""
-        limit, now = self._source.stall_after, asyncio.get_running_loop().time()
+        limit, now = self._source.stall_after, runtime.monotonic()
         since = source.silent_since()
         if not since or now - since <= limit or now - self._asked_at <= limit / 2:
             return

@@ -5,11 +5,11 @@ does not allow leaves the state unchanged."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from headrace import runtime
 from headrace.destination import facts
 from headrace.destination.facts import TableTotals
 from headrace.destination.lag import Lag
@@ -59,7 +59,7 @@ class DestinationStatus:
 
     def __init__(self, name: str, tables: TableTotals | None = None) -> None:
         self.name = name
-        self.state, self.since = State.STARTING, time.monotonic()
+        self.state, self.since = State.STARTING, runtime.monotonic()
         self.reason = ""
         """One word for monitoring, such as `source` or `sink`."""
         self.message = ""
@@ -96,7 +96,7 @@ class DestinationStatus:
         if state is not self.state and state not in TRANSITIONS[self.state]:
             return False
         if state is not self.state:
-            self.since = time.monotonic()
+            self.since = runtime.monotonic()
         if state.healthy:  # in one step: no reader may see the one with the other
             self.lost_kind = ""
         self.state, self.reason, self.message = state, reason, message
@@ -149,7 +149,7 @@ class DestinationStatus:
     def note_error(self, error: HeadraceError) -> None:
         """Records the last error and its time, without a change of state."""
         self.last_error = error.operator_text(self.name)
-        self.last_error_at_us = time.time_ns() // 1000
+        self.last_error_at_us = runtime.now_us()
 
     def fail(self, error: HeadraceError, *, restarts: bool = False) -> None:
         """Records an error and enters its state. `restarts`: the destination has ended with it, and begins again."""
@@ -161,7 +161,7 @@ class DestinationStatus:
 
     def begin_again(self) -> None:
         """Forgets what is valid only under former settings; counters continue."""
-        self.state, self.since = State.STOPPED, time.monotonic()
+        self.state, self.since = State.STOPPED, runtime.monotonic()
         self.enter(State.STARTING)
         self.last_error, self.last_error_at_us, self.lost_kind = "", 0, ""
         self._forget_troubles()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from headrace import runtime
 
 
 class Denied(Exception):
@@ -20,7 +21,7 @@ class Denied(Exception):
 class Bucket:
     """A rate limit: allows `size` requests at once, and `rate` a second in the long run."""
 
-    def __init__(self, size: float, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, size: float, rate: float, clock: Callable[[], float] = runtime.monotonic) -> None:
         self._size, self._rate, self._clock = size, rate, clock
         self._left, self._at = size, clock()
 
@@ -39,7 +40,9 @@ class Access:
     """The access control of one server. The rates are those of all clients together: there is one operator, not
     thousands."""
 
-    def __init__(self, token: str, *, allow_plain: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, token: str, *, allow_plain: bool = False, clock: Callable[[], float] = runtime.monotonic
+    ) -> None:
         """`token`: the required token; "" refuses all. `allow_plain`: also allow connections without TLS from other
         machines."""
         self._token, self._allow_plain = token.encode(), allow_plain

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
 from starlette.responses import Response, StreamingResponse
 
-from headrace import tasks
+from headrace import runtime, tasks
 from headrace.errors import HeadraceError
 from headrace.http.access import Denied
 from headrace.http.facts import Facts
@@ -51,7 +50,7 @@ class Events:
             yield _event("history", {name: self._history.of(name) for name in facts.statuses})
             while not self._ended.is_set():
                 yield _event("status", health(facts)[1])
-                now = time.monotonic()
+                now = runtime.monotonic()
                 if look is not None and look.done():
                     yield look.result()
                     look = None

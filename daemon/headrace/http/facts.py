@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace import runtime
 from headrace.cluster.cluster import Cluster
 from headrace.destination.handle import DestinationHandle
 from headrace.destination.status import DestinationStatus
@@ -40,9 +40,9 @@ class LoopDelay:
     async def run(self) -> None:
         """Measures until it is cancelled."""
         while True:
-            before = time.monotonic()
+            before = runtime.monotonic()
             await asyncio.sleep(self._interval)
-            now = time.monotonic()
+            now = runtime.monotonic()
             self.note(now - before - self._interval, now)
 
 

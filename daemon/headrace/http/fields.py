@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Literal
 
+from headrace import runtime
 from headrace.destination.status import DestinationStatus
 from headrace.model import State
 from headrace.times import time_text
@@ -30,7 +30,7 @@ class Field:
 
 def age(at: float) -> float | None:
     """Returns the seconds since `at` on the monotonic clock; None if `at` is 0, which means never."""
-    return round(max(0.0, time.monotonic() - at), 3) if at else None
+    return round(max(0.0, runtime.monotonic() - at), 3) if at else None
 
 
 def rfc3339(at_us: int) -> str | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 
+from headrace import runtime
 from headrace.http.facts import Facts
 
 STEP = 10.0
@@ -30,14 +30,14 @@ class History:
 
     def take(self) -> None:
         """Adds a sample of each destination."""
-        now, statuses = time.monotonic(), self._facts.statuses
+        now, statuses = runtime.monotonic(), self._facts.statuses
         for name in self._samples.keys() - statuses.keys():
             del self._samples[name], self._rows[name]
         for name, status in statuses.items():
             since, before = self._rows.get(name, (now, status.published.rows))
             self._rows[name] = now, status.published.rows
             rate = (status.published.rows - before) / (now - since) if now > since else 0.0
-            sample = int(time.time()), round(status.lag.seconds, 3), round(max(0.0, rate), 1)
+            sample = int(runtime.now()), round(status.lag.seconds, 3), round(max(0.0, rate), 1)
             self._samples.setdefault(name, deque(maxlen=_SAMPLES)).append(sample)
 
     async def run(self) -> None:

@@ -4,7 +4,6 @@ requests."""
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
@@ -13,7 +12,7 @@ from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headrace import __version__
+from headrace import __version__, runtime
 from headrace.destination.facts import ROUND_TRIP_BUCKETS
 from headrace.destination.status import MOVE_REASONS, TROUBLES, DestinationStatus
 from headrace.http.facts import Facts
@@ -49,7 +48,7 @@ class Metrics:
 
     async def text(self) -> bytes:
         """Returns all metrics in Prometheus' text format, at most SHARED and the reading time old."""
-        now = time.monotonic()
+        now = runtime.monotonic()
         if self._reading is None or (self._reading.done() and now - self._read_at >= SHARED):
             self._read_at = now
             self._reading = asyncio.create_task(self._read(), name="metrics")
@@ -69,7 +68,7 @@ class Metrics:
         metrics += [metric for metric in self._measures() if metric.name not in own]
         tables = {destination: status.published.tables.all() for destination, status in self._facts.statuses.items()}
         native = {destination: _native_tables(status) for destination, status in self._facts.statuses.items()}
-        return await asyncio.to_thread(lambda: generate_latest(_Read([*metrics, *_tables(tables), _native(native)])))
+        return await runtime.in_thread(lambda: generate_latest(_Read([*metrics, *_tables(tables), _native(native)])))
 
     def _collect(self) -> Iterator[Metric]:
         """Yields all metrics but those of tables."""

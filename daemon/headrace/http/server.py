@@ -55,7 +55,7 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self._handshakes = dict[asyncio.Task[None], None]()
         self._accepting: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
@@ -88,8 +88,8 @@ class _Server(uvicorn.Server):
                 sock.close()
                 continue
             beginning = asyncio.create_task(self._begin(sock), name="http connection")
-            self._handshakes.add(beginning)
-            beginning.add_done_callback(self._handshakes.discard)
+            self._handshakes[beginning] = None
+            beginning.add_done_callback(self._handshakes.pop)
 
     async def _begin(self, sock: socket.socket) -> None:
         """Does the TLS handshake, if any, and gives the connection to its protocol."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import secrets
+from base64 import urlsafe_b64encode
 from pathlib import Path
 
+from headrace import runtime
 from headrace.errors import HeadraceError
 from headrace.settings.daemon import HttpSettings
 
@@ -26,7 +27,7 @@ def daemon_token(settings: HttpSettings) -> str:
         if (known := _read(file)) is not None:
             return known
         file.parent.mkdir(parents=True, exist_ok=True)
-        token = secrets.token_urlsafe(32)
+        token = urlsafe_b64encode(runtime.random().randbytes(32)).decode().rstrip("=")
         # Atomically: a command may read it at any moment.
         fresh = file.with_name(f"{file.name}.{os.getpid()}")
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:

@@ -1,4 +1,4 @@
-"""The stream of changes from a binlog dump, and from the dumps that continue it when it ends."""
+"""Reads the stream of changes from a binlog dump. If the dump ends, another dump continues the stream."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from headrace.ports.tables import Watermark
 
 
 class MysqlStream(ChangeStream):
-    """See ChangeStream. `reopen` begins another dump at a position; `disconnected` is called when the source ends a
-    dump for another replica with our server id; `first_damage` says of a position whether no event with a wrong
-    checksum was received there before."""
+    """Implements ChangeStream for MySQL and MariaDB. `reopen` begins another dump at a position. `disconnected` is
+    called if the source ends the dump because another replica has the same server id. `first_damage` returns whether
+    this is the first time that an event at a position has a wrong checksum."""
 
     def __init__(
         self,
@@ -40,15 +40,16 @@ class MysqlStream(ChangeStream):
         self._reopen, self._disconnected = reopen, disconnected
         self._decoder = self._make_decoder(dump)
         self._data, self._at, self._more = b"", 0, False
-        """The received data, up to where it is decoded, and whether more can be decoded at once."""
+        """The received data, the offset up to which it is decoded, and whether more of it can be decoded without
+        another receive."""
         self._feeding = False
         self._bytes, self._received = 0, dump.packets.last_receive
         self._asked_for_unknown = False
-        """Whether a table whose schema is unknown was requested."""
+        """Whether somebody has requested a table whose schema is unknown."""
         self._end: HeadraceError | None = None
-        """Why the stream has ended."""
+        """The error that ended the stream. The next read() raises it."""
         self._before = Progress("", 0, 0)
-        """The counts of earlier dumps."""
+        """The counts of the earlier dumps of this stream."""
 
     def _make_decoder(self, dump: Dump) -> Decoder:
         schemas = self._schemas
@@ -88,7 +89,7 @@ class MysqlStream(ChangeStream):
                 decoder.refresh()
             if self._receiver.alone is not None and decoder.splitter.work_size >= ALONE:
                 await self._receiver.alone()
-            if self._dump.packets.bytes_received == came:  # else other tasks have had their turn
+            if self._dump.packets.bytes_received == came:  # otherwise the receive has already let other tasks run
                 await asyncio.sleep(0)
             receiver = self._receiver
             receiver.begin()
@@ -110,12 +111,12 @@ class MysqlStream(ChangeStream):
                 error = SourceEnded(f"{failure.args[0]}; it is read once more, from the source again")
             reported = (
                 self._receiver.mark is not None and decoder.transactions.in_group
-            )  # then a position is at its begin
+            )  # then the position is at the begin of the transaction, not before the failed event
             if reported or not decoder.splitter.whole:
                 if error is failure:
                     raise
                 raise error from failure
-            self._end = error  # what came before it is given out first
+            self._end = error  # changes before the error are published first
 
     def _stops(self) -> bool:
         return self._receiver.full() or not self._decoder.transactions.in_group
@@ -141,7 +142,7 @@ class MysqlStream(ChangeStream):
         known = history.table(schema, table)
         if known is not None or history.knows(schema, table):
             return known
-        self._asked_for_unknown = True  # our account may be able to read it by now
+        self._asked_for_unknown = True  # the account may have the right to read it by now
         self.wake()
         return history.unknown_because(schema, table)
 
@@ -190,7 +191,8 @@ class MysqlStream(ChangeStream):
         position = self.position()
         dump = await self._reopen(position)
         if dump.start.position.server_uuid != position.server_uuid:
-            # Table schemas, heartbeats and everything else about the server begin again with the destination.
+            # The destination must start again, because table schemas, heartbeats and other state belong to the former
+            # server.
             await dump.close()
             raise SourceChanged(
                 "another server than before answers at the source's address",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from headrace import runtime
 from headrace.errors import (
     BinlogOff,
     GrantMissing,
@@ -360,10 +360,10 @@ async def _watermark(connection: SourceConnection) -> Finding:
 
 async def _clock(connection: SourceConnection) -> Finding:
     """Compares the clocks: lag, the times of messages and a search by time use both."""
-    before = time.time()
+    before = runtime.now()
     (row,) = await connection.query("SELECT UNIX_TIMESTAMP(NOW(6)) AS t")
     there = float(row["t"])
-    ahead = max(there - time.time(), min(0.0, there - before))
+    ahead = max(there - runtime.now(), min(0.0, there - before))
     if abs(ahead) <= _CLOCKS:
         return ok("clock", f"the source's clock and ours differ by less than {_CLOCKS:g} s")
     sentence = f"the source's clock is {abs(ahead):,.1f} s {'ahead of' if ahead > 0 else 'behind'} ours"

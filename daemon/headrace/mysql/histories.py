@@ -13,6 +13,7 @@ from headrace.mysql.position.inventory import VARIABLES
 from headrace.mysql.role import server_role
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
+from headrace.tasks import all_of
 
 _LASTS = 3.0
 """Seconds after which servers of a group that all accept writes have the others' changes."""
@@ -52,7 +53,7 @@ async def different_histories(addresses: Iterable[SourceSettings], own: Callable
 
 
 async def _writable(addresses: Iterable[SourceSettings]) -> list[_History]:
-    found = await asyncio.gather(*map(_history, addresses))
+    found = await all_of(*map(_history, addresses))
     return [one for one in found if one is not None]
 
 

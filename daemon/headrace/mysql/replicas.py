@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import random
 import uuid
 from dataclasses import dataclass
 
 import structlog
 
+from headrace import runtime
 from headrace.errors import ServerIdTaken, SourceMisconfigured
 from headrace.mysql.wire.connection import NOT_KNOWN, QueryFailed, ReplicaName, SourceConnection, probe_id, query_known
 from headrace.settings.destination import SourceSettings
@@ -16,9 +16,6 @@ from headrace.settings.load import derive_server_id
 
 log = structlog.get_logger(__name__)
 
-RUN = random.SystemRandom().randint(1, 0xFFFF)
-"""The number of this process. It is sent as the port of our registration, which nobody connects to, so that a process
-can distinguish itself from another one of the same name."""
 _NAMESPACE = uuid.UUID("5b0a6b0e-6c1c-5b0f-9d0e-0d4f1a5a7c11")
 _NAME_BYTES = 60
 """The maximum length of a replica's host for MariaDB and older versions of MySQL."""
@@ -64,7 +61,13 @@ def replica_name(node: str, destination: str, server_id: int = 0) -> ReplicaName
         digest = hashlib.sha256(name.encode()).hexdigest()[:12]
         name = f"{name.encode()[: _NAME_BYTES - 13].decode(errors='ignore')}~{digest}"
     who = f"{destination}/{node}/{server_id}" if server_id else f"{destination}/{node}"
-    return ReplicaName(name, RUN, str(uuid.uuid5(_NAMESPACE, who)))
+    return ReplicaName(name, _port(), str(uuid.uuid5(_NAMESPACE, who)))
+
+
+def _port() -> int:
+    """Returns the number of this process, from 1 to 65,535. It is sent as the port of our registration, which nobody
+    connects to, so that a process can distinguish itself from another one of the same name."""
+    return runtime.process_number() % 0xFFFF + 1
 
 
 def is_derived(server_id: int, node: str, destination: str) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from dataclasses import replace
 from functools import partial
 
 import structlog
 
+from headrace import runtime
 from headrace.large_values import LARGE_VALUE, PIECE, LargeValue, numbered
 from headrace.model import ABSENT, POS_LIMIT, POS_SHIFT, Operation, Origin, Row, RowsChange
 from headrace.mysql.decoder_options import DecoderOptions
@@ -266,7 +267,7 @@ class RowsReader:
                 "SET PERSIST binlog_row_value_options = ''; and let old sessions reconnect",
             )
         decode = self._new_decoder(table, row_schema, bitmaps, 2, diffs=True, any_text=True)
-        thread = ThreadPoolExecutor(1, "json")
+        thread = runtime.worker("json")
         rows = thread.submit(decode, data, at, stop)
         thread.shutdown(wait=False)  # it ends with that
         while not rows.done():

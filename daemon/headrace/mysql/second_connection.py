@@ -4,8 +4,8 @@ binlog."""
 from __future__ import annotations
 
 import contextlib
-import time
 
+from headrace import runtime
 from headrace.errors import GrantMissing, HeadraceError, SourceError, SourceUnreachable
 from headrace.mysql.heartbeat import (
     CREATE_SIGNAL_SQL,
@@ -41,14 +41,11 @@ class KnownRoles:
         """Returns the role of the connection's server. Raises as server_role()."""
         key = connection.variables.get("server_uuid", ""), user
         role, at = self._roles.get(key, (None, 0.0))
-        if role is None or time.monotonic() - at > _ROLE_SECONDS:
+        if role is None or runtime.monotonic() - at > _ROLE_SECONDS:
             role = await server_role(connection)
             if key[0]:  # MariaDB has none
-                self._roles[key] = role, time.monotonic()
+                self._roles[key] = role, runtime.monotonic()
         return role
-
-
-ROLES = KnownRoles()
 
 
 class MysqlSecondConnection(SecondConnection):
@@ -78,8 +75,9 @@ class MysqlSecondConnection(SecondConnection):
 
     async def _write(self, heartbeat: Heartbeat) -> Heartbeat | None:
         connection = await self._connect()
-        if self._role is None or time.monotonic() - self._role_at > _ROLE_SECONDS:
-            self._role, self._role_at = await ROLES.of(connection, self._source.user), time.monotonic()
+        if self._role is None or runtime.monotonic() - self._role_at > _ROLE_SECONDS:
+            self._role = await runtime.only(KnownRoles).of(connection, self._source.user)
+            self._role_at = runtime.monotonic()
         role = self._role
         if role.replicates:
             return None

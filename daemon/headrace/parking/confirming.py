@@ -10,6 +10,7 @@ from typing import Any
 
 import structlog
 
+from headrace import runtime
 from headrace.errors import HeadraceError, SinkError
 from headrace.lease import Lease
 from headrace.model import MessageBatch
@@ -43,7 +44,7 @@ class ConfirmingSink(Sink):
         """Set while the client library takes messages."""
         self._tasks: list[asyncio.Task[None]] = []
         self._heard_at = 0.0
-        """When the broker last answered, on the loop's clock."""
+        """When the broker last answered, on the monotonic clock."""
 
     # -- what an adapter has to do ----------------------------------------------------------------------------------
 
@@ -64,7 +65,7 @@ class ConfirmingSink(Sink):
         """Handles the broker's answer to the tags from `low` to `high`: confirmed, or refused with a reason."""
         if self.failure is not None:
             return
-        self._heard_at = asyncio.get_running_loop().time()
+        self._heard_at = runtime.monotonic()
         for run in self._window.settle(low, high, refusal, self._refused):
             if not refusal:
                 self._retries.confirmed(run.entry.batch.topic)
@@ -134,7 +135,7 @@ class ConfirmingSink(Sink):
 
     async def _send(self, entry: Entry, indexes: Sequence[int], *, again: bool = False) -> None:
         self._lease.check()
-        first = self._window.sent(entry, indexes, asyncio.get_running_loop().time(), again=again)
+        first = self._window.sent(entry, indexes, runtime.monotonic(), again=again)
         try:
             async with asyncio.timeout(None) as self._handing:  # _lost() sets its limit
                 try:
@@ -179,27 +180,25 @@ class ConfirmingSink(Sink):
     async def _watch(self) -> None:
         """Detects a dead connection: no answer comes, whatever the kernel reports. Answers to other messages count: a
         sink may send one message at a time of the many that it was given."""
-        loop = asyncio.get_running_loop()
-        quiet_from, runs = loop.time(), self._window.runs
+        quiet_from, runs = runtime.monotonic(), self._window.runs
         while self.failure is None:
             await asyncio.sleep(min(1.0, self._timeout / 4))
             if self._paused() or not runs:
-                quiet_from = loop.time()
-            elif loop.time() - max(runs[0].sent_at, quiet_from, self._heard_at) > self._timeout:
+                quiet_from = runtime.monotonic()
+            elif runtime.monotonic() - max(runs[0].sent_at, quiet_from, self._heard_at) > self._timeout:
                 raise SinkError(f"the broker did not confirm a message within {self._timeout:g} s")
 
     async def _work_off(self) -> None:
         """Sends refused messages again when they are due, and then those that wait for them."""
-        loop = asyncio.get_running_loop()
         while self.failure is None:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(self._retries.due):
+                async with runtime.timeout_at(self._retries.due):
                     await self._work.wait()
             self._work.clear()
             async with self._turning:
                 self._check()
                 self._take_refused()
-                for entry, indexes in self._retries.release(loop.time()):
+                for entry, indexes in self._retries.release(runtime.monotonic()):
                     await self._send(entry, indexes, again=True)
             self._window.advance()
             self._room.set()
@@ -209,7 +208,7 @@ class ConfirmingSink(Sink):
             refused, self._refused = self._refused, {}
             self._work.set()
             try:
-                self._retries.take(refused, asyncio.get_running_loop().time())
+                self._retries.take(refused, runtime.monotonic())
             except HeadraceError as error:
                 self._lost(error)
                 raise

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
 
+from headrace import runtime
 from headrace.errors import SinkRejected, StateStoreError
 from headrace.lease import Guard
 from headrace.model import MessageBatch, Unit
@@ -91,7 +91,7 @@ class OrderedParking(Parking):
         key = batch.keys[index] if batch.keys is not None else None
         size = len(body or b"") + len(key or b"") + sum(len(name) + len(value) for name, value in headers)
         self._ensure_room(size, reason)
-        now = time.time_ns() // 1000
+        now = runtime.now_us()
         entry = ParkedEntry(
             number=self._next,
             id=id_,
@@ -160,7 +160,7 @@ class OrderedParking(Parking):
         self._next = max(self._next, entry.number + 1)
 
     def _report(self, entry: ParkedEntry) -> None:
-        now = time.monotonic()
+        now = runtime.monotonic()
         if now - self._reported > _REPORT_EVERY:
             self._reported = now
             self._log.error(

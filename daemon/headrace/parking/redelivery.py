@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from headrace import runtime
 from headrace.errors import Fenced, HeadraceError, LeaseLapsed, SinkError
 from headrace.lease import Guard
 from headrace.model import MessageBatch
@@ -60,7 +60,7 @@ class Redelivery:
         while True:
             took = 0.0
             if not self._ending and self._parking.waiting() and self._sink() is not None:
-                began = time.monotonic()
+                began = runtime.monotonic()
                 try:
                     changes = await self._store.changes()
                     if self._changes not in (-1, changes):  # an operator discarded some, or requested to send others
@@ -76,7 +76,7 @@ class Redelivery:
                 failure = sink.failure if (sink := self._sink()) is not None else None
                 if failure is not None and not isinstance(failure, LeaseLapsed):  # the publisher handles that
                     raise failure
-                took = time.monotonic() - began
+                took = runtime.monotonic() - began
             self._parking.changed.clear()
             if self._ending:
                 return
@@ -95,7 +95,7 @@ class Redelivery:
                 group, busy = [], Blocks()
             if self._ending:
                 return
-            due = entry.state is ParkingState.PENDING and entry.due_us <= time.time_ns() // 1000
+            due = entry.state is ParkingState.PENDING and entry.due_us <= runtime.now_us()
             if not due or (entry.topic, entry.partition) in failures or stuck.blocks(entry.scope, entry.unit):
                 stuck.add(entry.scope, entry.unit)
                 continue
@@ -164,7 +164,7 @@ class Redelivery:
 
     def _tried(self, entry: ParkedEntry, reason: str) -> ParkedEntry:
         """Returns the entry after one more refusal."""
-        now, attempts = time.time_ns() // 1000, entry.attempts + 1
+        now, attempts = runtime.now_us(), entry.attempts + 1
         manual = attempts >= self._settings.attempts
         return replace(
             entry,

@@ -32,7 +32,7 @@ class _Held:
     """Only those in its own turn: a message that was refused while it waits for another must be sent again anyway."""
     reason: str = ""
     due: float = 0.0
-    """On the loop's clock."""
+    """On the monotonic clock."""
     hopeless: bool = False
     """Whether it must be parked."""
     after: int = 0
@@ -62,7 +62,7 @@ class Retries:
         self.impatient = False
         """Whether any answer of the broker may allow something to be sent."""
         self.due: float | None = None
-        """When the next refused message is sent again, on the loop's clock."""
+        """When the next refused message is sent again, on the monotonic clock."""
 
     def takes(self, batch: MessageBatch) -> bool:
         """Returns whether a new batch may be published, before or after what is held. One whose messages can't be

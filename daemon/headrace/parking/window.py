@@ -70,7 +70,7 @@ class Run:
     indexes: Sequence[int]
     entry: Entry
     sent_at: float
-    """On the loop's clock."""
+    """On the monotonic clock."""
     again: bool
     """Whether they had been sent or held back before."""
     left: int

@@ -1,12 +1,12 @@
-"""Builds message batches from changes: one for each topic and partition, until they are taken."""
+"""Builds batches of messages from changes. Until take() is called, there is one batch for each topic and partition."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
+from headrace import runtime
 from headrace.errors import NotUnderstood
 from headrace.large_values import MessageTooLarge, spliced
 from headrace.model import (
@@ -28,21 +28,22 @@ from headrace.rules.templates import Template
 from headrace.settings.destination import DestinationSettings
 
 _MESSAGE_OVERHEAD = 400
-"""Bytes that a message costs besides its value: headers and the objects for it."""
+"""Estimated bytes of memory of a message in addition to its value: its headers and objects."""
 _NATIVE_OVERHEAD = 160
-"""The same for messages of native code: the headers of most messages."""
+"""The same for a message of native code. This is the size of the headers of most messages."""
 _UNIT_OVERHEAD = 300
 _PARTIAL: Header = ("headrace-image", b"partial")
 _BATCH_BYTES, _NATIVE_BATCH_BYTES = 512 * 1024, 832 * 1024
-"""Bytes that are collected before a batch is taken, by Python and by native code, which stops before a rows event that
-would exceed it. With headers this is one record batch of Kafka's, as [sink] batch_bytes is by default; a second one for
-the rest would cost as much again."""
+"""Bytes after which the batches are taken: the first limit for Python, the second for native code. Native code stops
+before a rows event that would exceed the limit. With headers, a batch of this size is one record batch of Kafka with
+the default [sink] batch_bytes. A slightly larger batch would need a second record batch, at twice the cost."""
 _BATCH_MESSAGES = 5_000
 _WIDEST = 8
-"""The most that this is multiplied by if messages go to many partitions."""
+"""If messages go to many partitions, the limits above are multiplied by their number, at most by this."""
 _INSERT, _UPDATE = Operation.INSERT, Operation.UPDATE
 _SECOND = 2
-"""In the id of the INSERT that half of an update became; the DELETE has none, and its tombstone 1."""
+"""If an update becomes a DELETE and an INSERT, the id of the INSERT ends in /2. The id of the DELETE has no such end,
+and the id of its tombstone ends in /1."""
 
 
 LARGEST_MESSAGE = 1 << 30
@@ -52,11 +53,11 @@ Change = RowsChange | SchemaChange | TransactionMark
 class MessageBuilder:
     """Collects the messages of changes until they are taken.
 
-    `one_log`: the sink writes all topics into one stream, whose order must be the binlog's. Otherwise the batches of
-    several topics fill in parallel, so that a topic with one message per transaction does not split the others.
-    `native`: headrace-native, which makes the messages that it can make. `marks`: the begin and end of transactions are
-    published. `two_numbers`: an updated row takes two numbers. `largest`: maximum bytes of a message with large
-    values."""
+    `one_log`: whether the sink writes all topics into one stream, which must have the order of the binlog. If not, the
+    batches of several topics fill in parallel, so that a topic with one message per transaction does not make the
+    batches of the others small. `native`: the module headrace-native, which makes the messages that it supports; None
+    if it is not used. `marks`: whether the begin and end of transactions are published. `two_numbers`: whether an
+    updated row takes two numbers. `largest`: the maximum size in bytes of a message with large values."""
 
     def __init__(
         self,
@@ -78,13 +79,13 @@ class MessageBuilder:
         self._format, self.projections = fmt, projections
         prepares = type(fmt).prepare is not Format.prepare
         self.preparation = Preparation(fmt, lambda schema: projections.of(schema).schema) if prepares else None
-        """The format's, if it prepares for table schemas."""
+        """Prepares the format for table schemas; None if the format needs no preparation."""
         self.captures = projections.captures
         """Returns whether rows of a schema and table are published."""
         self._values: ValueFormat
         self._keyed: KeyedFormat
         self._add: Callable[[MessageBatch, RowsChange, bool], Sequence[int]]
-        """Puts a change's messages into a batch; returns the row that each is about, or begins with."""
+        """Puts the messages of a change into a batch. Returns the index of the first row of each message."""
         if isinstance(fmt, KeyedFormat):
             self._keyed, self._add = fmt, self._add_keyed
         else:
@@ -93,11 +94,11 @@ class MessageBuilder:
         self._server_uuid = server_uuid
         self._one_log, self._units, self._tag = one_log, units, tag
         self._plain = not isinstance(fmt, KeyedFormat) and not units and tag is None
-        """Whether a message has only its value and the headers that all have."""
+        """Whether messages have only a value and the usual headers: no key, no tag and no unit."""
         self._each = rows_per_message == 1 and self._plain
-        """Whether the rows of an event may be formatted together and distributed one by one."""
+        """Whether the rows of an event can be formatted together, and then be put into the batches one by one."""
         self._epoch: Header = ("headrace-epoch", b"%d" % epoch)
-        # Each partition's part should be worth a request of its own.
+        # The batch of each partition should be large enough for a separate request.
         self._full_bytes = (_BATCH_BYTES if native is None else _NATIVE_BATCH_BYTES) * min(projections.widest, _WIDEST)
         self._now_ms = 0
         self.native: NativeOutput | None = None
@@ -118,19 +119,19 @@ class MessageBuilder:
         self.clear()
 
     def clear(self) -> None:
-        """Drops what nobody has taken."""
+        """Discards all messages that were not taken."""
         self._batches: list[MessageBatch] = []
         self._open: dict[tuple[str, int], MessageBatch] = {}
-        """Batches that more messages of their topic and partition may go into."""
+        """The batch of each topic and partition to which further messages can be added."""
         self._size = self._count = 0
-        """Bytes and messages of all of them."""
+        """The number of bytes and of messages in all batches."""
         self._counted: dict[tuple[str, str], TableRows] = {}
-        """The rows of each table, by its schema and name."""
+        """The number of rows of each table, by its schema and name."""
         if self.native is not None:
             self.native.clear()
 
     def _room(self) -> tuple[int, int]:
-        """Returns how many bytes and messages still fit before the batches should be taken."""
+        """Returns how many bytes and how many messages can be added before the batches should be taken."""
         return max(1, self._full_bytes - self._size), max(1, _BATCH_MESSAGES - self._count)
 
     def _grew(self, size: int, count: int) -> None:
@@ -142,14 +143,15 @@ class MessageBuilder:
         return self._size >= self._full_bytes or self._count >= _BATCH_MESSAGES
 
     def tick(self) -> None:
-        """Sets the time that the next messages carry; called once a chunk, not once a message."""
-        self._now_ms = time.time_ns() // 1_000_000
+        """Sets the time that the next messages contain. Called once for each chunk of received data, not for each
+        message."""
+        self._now_ms = runtime.now_us() // 1000
         if self.native is not None:
             self.native.now_ms = self._now_ms
 
     def take(self, position: Position, received: float) -> list[MessageBatch]:
-        """Returns the batches so far, at least one. The last one moves the position, so they must be confirmed in
-        order."""
+        """Returns the batches, at least one, and begins new ones. Only the last batch has the position, so the batches
+        must be confirmed in order."""
         batches = self._batches or [MessageBatch("", 0)]
         tables = [*self._counted.values()]
         batches[-1].tables = tables if self.native is None else tables + self.native.settle()
@@ -162,7 +164,8 @@ class MessageBuilder:
     # -- rows ------------------------------------------------------------------------------------------------------
 
     def emit(self, change: RowsChange) -> None:
-        """Formats one change of rows. Raises NotUnderstood if the rules don't fit the table."""
+        """Formats one change of rows, and adds its messages to the batches. Raises NotUnderstood if the rules don't fit
+        the table."""
         projection = self.projections.of(change.schema)
         if self._each and len(change.rows) > 1 and (each := projection.one_by_one(change)) is not None:
             self._put_each(*each)
@@ -171,8 +174,9 @@ class MessageBuilder:
             self._put_rows(part)
 
     def emit_large(self, change: RowsChange) -> Iterator[None]:
-        """Does the same for a change with large values, in slices: messages are made with placeholders, which the
-        values then replace. Raises NotUnderstood also for a message of more than `largest` bytes."""
+        """Does the same as emit() for a change with large values, in slices. It first makes the messages with
+        placeholders, and then replaces the placeholders by the values. Also raises NotUnderstood if a message has more
+        than `largest` bytes."""
         projection = self.projections.of(change.schema)
         change.settle(projection.looked_at if self._format.takes_large else None)
         if not change.large:
@@ -207,8 +211,8 @@ class MessageBuilder:
             self._rows_of(rows.schema, rows.table).add(rows)
 
     def _append(self, made: MessageBatch) -> None:
-        """Puts messages that were made separately into the open batch of their topic. Many messages are a batch of
-        their own, because native code would copy it."""
+        """Adds messages that were made separately to the open batch of their topic. If they are larger than a full
+        batch, they remain a separate batch, because adding them would copy them."""
         if made.size > self._full_bytes:
             self._close_batches()
             self._batches.append(made)
@@ -235,7 +239,7 @@ class MessageBuilder:
         change = part.change
         batch = self._batch(part.address, part.partition)
         size, count = batch.size, len(batch.values)
-        firsts = self._add(batch, change, part.lone)  # if it raises, nothing is counted
+        firsts = self._add(batch, change, part.lone)  # counted only after this, because it may raise
         self._count_rows(change, len(change.rows))
         batch.rows += len(change.rows)
         batch.commit_time_us = change.commit_time_us
@@ -249,7 +253,7 @@ class MessageBuilder:
         self._count += len(batch.values) - count
 
     def _put_each(self, partitions: list[int], addresses: dict[int, str], change: RowsChange) -> None:
-        """Makes a message for each row, if each row keeps its operation and goes to its own partition."""
+        """Makes one message for each row. Used if no row changes its operation; each row has its own partition."""
         base, where = self._named(change)
         rest = (where, self._epoch, *_of_rows(change))
         values, pos = self._values.encode_each(change, self._now_ms), change.pos
@@ -269,7 +273,7 @@ class MessageBuilder:
         self._count += len(values)
 
     def _rows_of(self, schema: str, table: str) -> TableRows:
-        """Returns the count of a table's rows."""
+        """Returns the object that counts the rows of a table."""
         rows = self._counted.get((schema, table))
         if rows is None:
             rows = self._counted[schema, table] = TableRows(schema, table)
@@ -288,7 +292,8 @@ class MessageBuilder:
             rows.deleted += count
 
     def _named(self, change: Change) -> tuple[bytes, Header]:
-        """Returns the beginning of the ids of a change's messages, and the header with its position."""
+        """Returns the common beginning of the ids of a change's messages, and the header with the position of the
+        change."""
         origin = change.origin
         position = f"{origin.file}:{origin.transaction}"
         if type(change) is RowsChange and change.snapshot is not None:
@@ -348,7 +353,8 @@ class MessageBuilder:
     # -- what is not rows ------------------------------------------------------------------------------------------
 
     def emit_schema(self, change: SchemaChange) -> None:
-        """Formats one statement. Statements are not numbered: the id contains the rows event before it."""
+        """Formats one statement. Statements have no number of their own, so the id contains the number of the rows
+        event before it."""
         id_ = self._named(change)[0] + b"q"
         targets, barrier = self.projections.statement_targets(change.schema, change.table)
         for messages in self._format.schema_change(change, self._now_ms):
@@ -356,7 +362,8 @@ class MessageBuilder:
                 target = (messages.topic, 0) if messages.topic else targets[0]
                 self._put_few(target, messages, id_, change, _unit_of(change))
                 continue
-            # All rows before it are confirmed first, and all after it wait, because they are in other partitions.
+            # The statement is a barrier: all rows before it are confirmed first, and all rows after it wait. They are
+            # in other partitions, so the order within a partition is not enough.
             for target in targets:
                 self._close_batches()
                 copy = b"%b.%d" % (id_, target[1]) if len(targets) > 1 else id_
@@ -379,7 +386,7 @@ class MessageBuilder:
         about: SchemaChange | TransactionMark,
         unit: Unit,
     ) -> MessageBatch:
-        """Puts messages that are not about rows into a batch of their topic."""
+        """Adds messages about a statement or a transaction to a batch of their topic, and returns the batch."""
         batch = self._batch(*target)
         batch.commit_time_us = about.commit_time_us
         size, more = batch.size, len(messages.values)
@@ -395,17 +402,17 @@ class MessageBuilder:
     # -- batches ---------------------------------------------------------------------------------------------------
 
     def _close_batches(self) -> None:
-        """Starts new batches for what follows."""
+        """Closes all open batches. The next messages go into new ones."""
         self._open.clear()
         if self.native is not None:
             self.native.close_batches()
 
     def _batch(self, topic: str, partition: int) -> MessageBatch:
-        """Returns the open batch of a topic's partition."""
+        """Returns the open batch of a topic and partition. Creates one if there is none."""
         target = (topic, 0 if self._one_log else partition)
         batch = self._open.get(target)
         if batch is None:
-            if self._one_log:  # what follows must come after what is there, and the next after that
+            if self._one_log:  # messages of another topic must come after those before, so no other batch stays open
                 self._close_batches()
             native = self.native
             batch = MessageBatch(topic, partition) if native is None else native.new_batch(topic, partition)
@@ -415,19 +422,19 @@ class MessageBuilder:
 
 
 def _of_rows(change: RowsChange) -> tuple[Header, ...]:
-    """Returns the headers that only some rows have."""
+    """Returns the headers that only some changes have: partial rows, and rows of a snapshot."""
     partial = (_PARTIAL,) if change.partial else ()
     return (*partial, ("headrace-snapshot", change.snapshot.kind.encode())) if change.snapshot is not None else partial
 
 
 def _is_second(change: RowsChange) -> bool:
-    """Returns whether it is the later half of an update that became two parts."""
+    """Returns whether the change is the INSERT of an update that became a DELETE and an INSERT."""
     return change.other is not None and change.operation is Operation.INSERT
 
 
 def _unit_of(change: SchemaChange) -> Unit:
-    """Returns what a statement is about: all tables that it changes, by their names before and after; else their
-    database."""
+    """Returns the tables that a statement changes, with their names before and after it. If it changes none, returns
+    its database."""
     names: dict[str, None] = {}
     for table in change.tables:
         if table.renamed_from is not None:
@@ -460,8 +467,8 @@ def _put(
     numbers: Sequence[int] | None,
     again: int = 0,
 ) -> None:
-    """Puts messages into a batch. `numbers`: the number of each row in the event, if that is part of the id. The second
-    message of a row adds /1 to the id; `again`: how many messages of the row there were before."""
+    """Adds messages to a batch. `numbers`: the index of each row in its event, if the id contains it. The id of the
+    second message of a row ends in /1, that of the third in /2. `again`: the number of earlier messages of each row."""
     if batch.keys is None and any(messages.keys):
         batch.keys = [None] * len(batch.values)
     last, first = -1, again
@@ -489,7 +496,7 @@ def make_builder(
     epoch: int,
     native: Any = None,
 ) -> MessageBuilder:
-    """Returns a builder of the destination's messages, with headrace-native if it is available."""
+    """Returns a message builder for a destination. It uses `native`, unless that is None."""
     sink = settings.sink.capabilities
     return MessageBuilder(
         fmt,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from headrace import runtime
 from headrace.errors import HeadraceError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch, Unit
@@ -78,7 +78,7 @@ class TopicEnds:
             text = f"partition {partition} goes on at offset {offset}, and had come to {last}"
             self.emptied[topic] = Emptied(text, since_us)
             self._last = {place: end for place, end in self._last.items() if place[0] != topic}
-        self._last[topic, partition] = offset, time.time_ns() // 1000
+        self._last[topic, partition] = offset, runtime.now_us()
 
 
 class Sink(ABC):

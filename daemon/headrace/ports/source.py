@@ -162,7 +162,7 @@ class Progress:
     commit_time_us: int
     """Commit time of the newest transaction, in microseconds since 1970 UTC."""
     received: float = 0.0
-    """When the newest bytes that were read came in, on the loop's clock."""
+    """When the newest bytes that were read came in, on the monotonic clock."""
     events: int = 0
     skipped: int = 0
     """Events that were skipped at an operator's request."""
@@ -230,7 +230,7 @@ class ChangeStream(ABC):
 
     @abstractmethod
     def silent_since(self) -> float:
-        """Returns since when read() has waited without a byte, on the loop's clock; 0 while silence has no meaning."""
+        """Returns since when read() has waited without a byte, on the monotonic clock; 0 while that has no meaning."""
 
     @abstractmethod
     def has_reached(self, end: LogPosition) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import regex
 
+from headrace import runtime
 from headrace.errors import HeadraceError
 
 MATCH_LIMIT = 0.05
@@ -94,10 +94,10 @@ def _compile(text: str) -> Any:
         raise _Invalid(error.msg, -1 if error.pos is None else error.pos) from None
     except (OverflowError, RecursionError, MemoryError) as error:
         raise _Invalid(str(error) or type(error).__name__, -1) from None
-    began = time.thread_time()
+    began = runtime.cpu()
     for name in () if is_plain(text) else _nasty_names(text):
         slow = _timed(compiled.fullmatch, name) is None
-        if slow or time.thread_time() - began > ALL_LIMIT:
+        if slow or runtime.cpu() - began > ALL_LIMIT:
             took = f"{_MS} ms" if slow else f"{ALL_LIMIT * 1000:.0f} ms with some more"
             raise _Invalid(
                 f"on the name {name[:20]!r}... it takes more than {took}; write it without repeats within repeats "
@@ -187,9 +187,9 @@ def compile_filter(text: str, key: str = "", limit: float = math.inf) -> tuple[P
 
     As in Canal the case of letters does not count. Raises ValueError that names the pattern and the character, also if
     reading them takes longer than `limit`, in seconds of CPU time."""
-    began, patterns = time.thread_time(), list[Pattern]()
+    began, patterns = runtime.cpu(), list[Pattern]()
     for number, (at, part) in enumerate(split_patterns(text), 1):
-        if time.thread_time() - began > limit:
+        if runtime.cpu() - began > limit:
             raise ValueError(f"regex {number}, from character {at + 1}, is one too many: to read them takes too long")
         patterns.append(compile_part(part, at, f"regex {number}", key))
     return tuple(patterns)

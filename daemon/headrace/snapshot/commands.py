@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from uuid import uuid4
 
 import orjson
 
+from headrace import runtime
 from headrace.errors import Refusal
 from headrace.rules.patterns import compile_filter
 from headrace.snapshots import Snapshot
@@ -78,12 +77,12 @@ class SnapshotCommand:
             if len(snapshots) >= _WAITING:
                 raise SnapshotRefused(f"{len(snapshots)} snapshots wait already")
             made = Snapshot(
-                self.id or uuid4().hex[:12],
+                self.id or runtime.new_id(),
                 "resync",
                 tables=self.tables,
                 where=self.where,
                 columns=self.columns,
-                asked_us=time.time_ns() // 1000,
+                asked_us=runtime.now_us(),
             )
             if (size := sum(len(orjson.dumps(one.to_dict())) for one in (*snapshots, made))) > _STORED_BYTES:
                 raise SnapshotRefused(f"what waits would take {size:,} bytes, of {_STORED_BYTES:,} that may be stored")

@@ -1,21 +1,20 @@
-"""The snapshots of one run: merges the rows that were read from tables into the stream, in the correct order for each
-key.
+"""Merges the rows of snapshots into the stream, in the correct order for each key.
 
-A chunk is published between two transactions, once the stream has reached the chunk's high watermark. Every row that
-the stream has changed since the chunk was requested is left out. So the remaining rows were valid at the watermark and
-still are."""
+A chunk is published between two transactions, once the stream has reached the chunk's high watermark. Rows that the
+stream has changed since the chunk was requested are not published from the chunk. So the other rows still have the
+values that were read."""
 
 from __future__ import annotations
 
 import asyncio
 import struct
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import structlog
 
+from headrace import runtime
 from headrace.errors import NotUnderstood
 from headrace.large_values import numbered
 from headrace.model import (
@@ -39,27 +38,30 @@ from headrace.snapshots import Snapshot, TableName, TableProgress
 log = structlog.get_logger(__name__)
 
 _MESSAGE_BYTES = 8192
-"""Bytes of rows in one change, as received from the source: the default of a rows event of the binlog."""
+"""Maximum bytes of rows in one change, as received from the source. This is also the default size of a rows event in
+the binlog."""
 _MOST_TOUCHED = 1_000_000
-"""Rows of one table that the stream may change while a chunk waits; beyond it the chunk is read again."""
+"""Maximum number of rows of one table that the stream changes while a chunk waits. If it changes more, the chunk is
+read again."""
 
 Emit = Callable[[RowsChange], None]
 Shows = Callable[[TableSchema], Callable[[Row], bool] | None]
-"""Returns for a table a function that says whether a row is published; None if all rows are."""
+"""Returns, for a table, a function that returns whether a row is published; None if all rows are published."""
 Published = Callable[[RowsChange], Sequence[RowsChange]]
-"""Returns the parts of a change that are published as rows newer than those that were read."""
+"""Returns the parts of a change that are published. Their rows are newer than the rows of a chunk."""
 Decides = Callable[[TableSchema], frozenset[str]]
-"""Returns the columns of a table, in lower case, that decide whether and where a row is published: every read must have
-them."""
+"""Returns the columns of a table, in lower case, that decide whether and where a row is published. Every read must
+include them."""
 
 
 class SnapshotMerge:
-    """The first of `snapshots` is running, the others wait. `emit` takes what is published, `emit_large` the same with
-    large values, in slices; `full` says when that must be taken first; `epoch` makes ids unique. `snapshot_pos`: see
-    Position. Without `rows`, because none are published, all wait.
+    """Merges the snapshots of one run. The first of `snapshots` is running, the others wait. `emit` publishes a change;
+    `emit_large` publishes a change with large values, in slices. `full` returns whether the published changes must be
+    taken before more are added. `epoch` makes ids unique. `snapshot_pos`: see Position. If `rows` is false, the
+    destination publishes no rows, and all snapshots wait.
 
-    The reader's tasks add tables and chunks; the task that reads the stream calls all other methods. rows() and
-    altered() are called from within the stream's read()."""
+    The tasks of the table reader add tables and chunks. The task that reads the stream calls all other methods. The
+    stream's read() calls rows() and altered()."""
 
     def __init__(
         self,
@@ -80,26 +82,26 @@ class SnapshotMerge:
         self._keys, self._shows, self._decides = keys or StoredKeys(), shows, decides
         self._published = published
         self.snapshots = tuple(snapshots)
-        """As stored with what was published so far."""
+        """The snapshots and their progress, as they are stored with the position."""
         self.snapshot_pos, self._rows = snapshot_pos, rows
         self.clock_pos = 0
-        """The number for the source's clock: if the position or the state was lost, no row that was published before
-        has a higher one."""
+        """The number that belongs to the source's clock. Even if the position or the state was lost, no row that was
+        published before has a higher number."""
         self.wanted_pos = 0
-        """If not 0: ChangeStream.pass_numbers() must pass the numbers up to here, and numbered() be called, before a
-        row is published."""
+        """If not 0, no row is published until the caller has skipped all numbers up to this one
+        (ChangeStream.pass_numbers()) and has called numbered()."""
         self._numbered = ""
-        """The snapshot for which that was done."""
+        """The id of the snapshot for which the caller has called numbered()."""
         self.captures, self._emit, self._full, self._epoch = captures, emit, full, epoch
         self._emit_large = emit_large or self._settled
         self.tables: dict[TableName, TableRead] = {}
         """The tables that are being read."""
         self.left = 0
-        """Number of tables that were not begun."""
+        """The number of tables whose reading has not begun."""
         self.changed = asyncio.Event()
-        """Set when another snapshot must be read than before, or none."""
+        """Set when the reader must read another snapshot than before, or none, or other tables."""
         self.ended: Callable[[Snapshot, str], None] = lambda snapshot, outcome: None
-        """Called for each snapshot that ends: done, cancelled, or abandoned and why."""
+        """Called for each snapshot that ends, with its outcome: done, cancelled, or the reason why it was abandoned."""
         self.wake: Callable[[], None] = lambda: None
         """Wakes the task that reads the stream."""
         self._asked: list[tuple[TableRead, TableSchema, asyncio.Future[tuple[Position, int]]]] = []
@@ -107,23 +109,24 @@ class SnapshotMerge:
         self._number = 0
         self._new = False
         self._unfinished: deque[Iterator[None]] = deque()
-        """Changes with large values, and those after them, in order."""
+        """Changes with large values that are being published in slices, and the changes that wait for them, in
+        order."""
 
     @property
     def current(self) -> Snapshot | None:
-        """Returns the running snapshot; None if there is none, or if it must wait."""
+        """Returns the running snapshot; None if there is none, if it is paused, or if no rows are published."""
         return self.snapshots[0] if self.snapshots and not self.snapshots[0].paused and self._rows else None
 
     # -- the stream's ---------------------------------------------------------------------------------------------
 
     def rows(self, change: RowsChange) -> None:
-        """Handles rows of the stream before they are published."""
+        """Publishes rows of the stream, and notes them as changed if their table is being read."""
         if self.tables:
             self._note(change)
         self._emit(change)
 
     def large(self, change: RowsChange) -> Iterator[None]:
-        """Does the same with large values, in slices."""
+        """Does the same as rows() for a change with large values, in slices."""
         if self.tables:
             self._note(change)
         return self._emit_large(change)
@@ -139,7 +142,7 @@ class SnapshotMerge:
                 change.settle(change.schema.keys)
                 for part in self._published(change):
                     table.touched.note(part)
-                if change.large and not change.schema.keys:  # a row is identified by all of its values
+                if change.large and not change.schema.keys:  # without a key, a row is identified by all of its values
                     table.forget()
             except LookupError:
                 table.forget()
@@ -150,7 +153,8 @@ class SnapshotMerge:
                 table.forget()
 
     def altered(self, names: frozenset[TableName] | None, changes: tuple[TableChange, ...]) -> None:
-        """Handles statements that changed tables: what was read of them is void."""
+        """Handles statements that changed tables: discards the chunks of these tables, which are then read again.
+        `names`: the changed tables; None means all."""
         for name, table in self.tables.items():
             if names is None or name in names:
                 table.forget()
@@ -160,7 +164,7 @@ class SnapshotMerge:
         for one in before:
             try:
                 after += (plan.altered(one, changes, plan.matching(one.tables, self.captures), self.captures),)
-            except PatternTooSlow as error:  # an operator's regex, of a resync: the stream continues without it
+            except PatternTooSlow as error:  # a slow regex in an operator's resync must not stop the stream
                 log.error("the resync is given up", id=one.id, only=one.tables, error=error.operator_text())
                 self.ended(one, f"given up: {error}")
         if after != before:
@@ -176,33 +180,35 @@ class SnapshotMerge:
     # -- the readers' ---------------------------------------------------------------------------------------------
 
     async def window(self, table: TableRead, schema: TableSchema) -> tuple[Position, int]:
-        """Opens a window between two transactions, for a chunk that is read by this schema; returns the position there,
-        and the window."""
+        """Waits for a place between two transactions and opens a window there. From then on, the merge notes which rows
+        of the table the stream changes. The chunk is then read with this schema. Returns the position of that place,
+        and the number of the window."""
         asked: asyncio.Future[tuple[Position, int]] = asyncio.get_running_loop().create_future()
         self._asked.append((table, schema, asked))
         self.wake()
         return await asked
 
     async def passed(self, high: Watermark) -> None:
-        """Waits until the stream has reached a watermark, between two transactions."""
+        """Waits until the stream has reached a watermark and is between two transactions."""
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._marks.append((high, reached))
         self.wake()
         await reached
 
     def add(self, table: TableRead, chunk: Chunk, window: int, schema: TableSchema) -> None:
-        """Adds a chunk that was read."""
+        """Adds a chunk that was read. It is published once the stream has passed its high watermark."""
         together = _MESSAGE_BYTES * chunk.rows // max(1, chunk.size)
         table.chunks.append(Waiting(chunk, window, schema, max(1, min(POS_ROOM, together))))
         table.changed.clear()
         self.wake()
 
     def columns_of(self, wanted: Sequence[str], schema: TableSchema) -> frozenset[str]:
-        """Returns the columns to read from a table for a resync of these; none for all. Raises NotUnderstood."""
+        """Returns the columns to read from a table for a resync of the columns `wanted`. The empty set means all
+        columns. Raises NotUnderstood."""
         return frozenset(wanted) | self._decides(schema) if wanted else frozenset()
 
     def leave(self, snapshot: Snapshot, wanted: plan.Captures) -> list[TableProgress]:
-        """Stops reading tables of the running snapshot that are no longer wanted; returns those."""
+        """Stops reading the tables of the running snapshot that are no longer captured. Returns these tables."""
         gone = [one for one in snapshot.open if not wanted(*one.name)]
         for one in gone:
             snapshot = plan.end_table(snapshot, one.name)
@@ -211,7 +217,7 @@ class SnapshotMerge:
         return gone
 
     def begin(self, snapshot: Snapshot, name: TableName) -> TableRead:
-        """Begins or continues to read a table."""
+        """Begins to read a table, or continues after the stored key."""
         if plan.progress_of(snapshot, name) is None:
             self._set(plan.begin_table(snapshot, name))
         current = self.snapshots[0]
@@ -224,28 +230,29 @@ class SnapshotMerge:
         return table
 
     def restart(self, table: TableRead) -> None:
-        """Makes all of a table be read again, because its keys now have another order, or it has none."""
+        """Starts the reading of a table again from its first row, because its stored key can't be used any more: the
+        key's order or the salts have changed, or the table has no key."""
         table.forget()
         if self.tables.get(table.name) is not table:
             return
         table.key, table.shown, table.progress = None, None, replace(table.progress, key=None, order="", rows=0)
-        self._numbered = ""  # its rows come again, possibly at other positions of their messages
+        self._numbered = ""  # its rows are published again, possibly at other places within their messages
         self._set(plan.advance(self.snapshots[0], table.progress))
 
     def end(self, table: TableRead) -> None:
-        """Ends the reading of a table."""
+        """Ends the reading of a table, whose rows are all published."""
         self.tables.pop(table.name, None)
         self._set(plan.end_table(self.snapshots[0], table.name))
         self.wake()
 
     def finish(self, snapshot: Snapshot, outcome: str = "done") -> None:
-        """Ends this snapshot as done, or abandoned."""
+        """Ends a snapshot with this outcome."""
         self.ended(snapshot, outcome)
         self._update(*(one for one in self.snapshots if one.id != snapshot.id))
 
     def stop(self) -> None:
-        """Stops reading the present snapshot, because it is paused, cancelled or failed: drops what was read. Callers
-        that wait for a window wait until they are cancelled."""
+        """Stops reading the present snapshot, because it is paused, cancelled or failed, and discards its chunks.
+        Callers of window() and passed() continue to wait until they are cancelled."""
         for table in self.tables.values():
             table.forget()
         self.tables.clear()
@@ -255,14 +262,14 @@ class SnapshotMerge:
     # -- operators' -----------------------------------------------------------------------------------------------
 
     def put(self, *snapshots: Snapshot) -> None:
-        """Replaces the snapshots, after a command."""
+        """Replaces the snapshots, after an operator's command."""
         left = {one.id for one in snapshots}
         for one in self.snapshots:
             if one.id not in left:
                 self.ended(one, "cancelled")
         before, self.snapshots = self.current, snapshots
         if before is None or self.current is None or self.current.id != before.id:
-            self.stop()  # at once: what was read belongs to the snapshot that was running until now
+            self.stop()  # at once, because the chunks belong to the former snapshot
             self.changed.set()
         self._update(*snapshots)
 
@@ -274,9 +281,9 @@ class SnapshotMerge:
         return bool(self._asked or self._marks or self.tables or self._new)
 
     def turn(self, stream: ChangeStream, seconds: float) -> bool:
-        """Runs between two transactions: opens requested windows, and publishes rows for at most this time. Returns
-        whether progress was made, or a snapshot was added or ended, so that the published rows and the position must be
-        taken; rows that can be published at once may be left. Raises NotUnderstood."""
+        """Called between two transactions. Opens the requested windows, and publishes rows for at most `seconds`.
+        Returns whether rows were published, or a snapshot was changed: then the caller must take the batches with the
+        position. Rows that could be published may remain for the next call. Raises NotUnderstood."""
         position = stream.position()
         marks, self._marks = self._marks, []
         for high, reached in marks:
@@ -289,15 +296,16 @@ class SnapshotMerge:
             if not future.done():
                 future.set_result((position, table.touched.open(schema)))
         new, self._new = self._new, False
-        return (seconds > 0 and self._give(stream, position, time.perf_counter() + seconds)) or new
+        return (seconds > 0 and self._give(stream, position, runtime.current().busy() + seconds)) or new
 
     def numbered(self) -> None:
-        """Records that the numbers up to `wanted_pos` are passed, and that the position with them is stored: no row
-        that was published before has any of the following numbers."""
+        """Records that the stream has skipped the numbers up to `wanted_pos`, and that the position with them is
+        stored. So no row that was published before has any of the following numbers."""
         self.wanted_pos, self._numbered = 0, self.snapshots[0].id if self.snapshots else ""
 
     def wants(self, stream: ChangeStream, *, rows: bool) -> bool:
-        """Returns whether turn() has something to do at once: windows to open or, with `rows`, rows to publish."""
+        """Returns whether turn() has something to do now: a window to open, a watermark that is reached or, with
+        `rows`, rows to publish."""
         return (
             any(stream.passed(high) for high, _ in self._marks)
             or bool(self._asked)
@@ -312,7 +320,7 @@ class SnapshotMerge:
                 if not stream.passed(first.chunk.high):
                     break
                 if stream.table(*table.name) != first.schema:
-                    table.forget()  # what the stream knows of it was corrected meanwhile
+                    table.forget()  # the stream has corrected the table's schema since the chunk was read
                     break
                 if first.chunk.order != table.progress.order and table.key is not None:
                     self.restart(table)
@@ -322,13 +330,14 @@ class SnapshotMerge:
                     return gave
                 gave = True
                 self._give_chunk(table, first, position, end)
-                if time.perf_counter() >= end:
+                if runtime.current().busy() >= end:
                     return True
         return gave
 
     def _give_chunk(self, table: TableRead, first: Waiting, position: Position, end: float) -> None:
         chunk, passed = first.chunk, 0
-        # Keys that are stored unencrypted may be read by others: they must not be those of hidden rows.
+        # Others may read keys that are stored unencrypted. So these must not be the keys of rows that are not
+        # published.
         shows = self._shows(first.schema) if self._keys.plain else None
         while chunk.rows and not self._full() and not self._unfinished:
             before = chunk.rows
@@ -337,7 +346,7 @@ class SnapshotMerge:
             passed += before - chunk.rows
             if rows:
                 self._emit_rows(table, first.schema, rows, position, began=began, ends=chunk.last and not chunk.rows)
-            if time.perf_counter() >= end:
+            if runtime.current().busy() >= end:
                 break
         progress, table.key = table.progress, chunk.key
         stored = self._keys.seal(table.key) if shows is None else table.shown or progress.key
@@ -373,7 +382,7 @@ class SnapshotMerge:
             rows,
             None,
             position.last_pos + 1,
-            time.time_ns() // 1000,
+            runtime.now_us(),
             "",
             partial=bool(snapshot.columns),
             origin=position.origin(),
@@ -386,23 +395,23 @@ class SnapshotMerge:
             self._emit(change)
 
     def _later(self, change: RowsChange) -> Iterator[None]:
-        """Waits for large changes that are published in slices."""
+        """Publishes a change after the large changes before it, which are published in slices."""
         self._emit(change)
         yield
 
     @property
     def unfinished(self) -> bool:
-        """Returns whether go_on() must be called until turn() counts as done: rows with large values are being
-        published."""
+        """Returns whether rows with large values are still being published. Then go_on() must be called until this is
+        false."""
         return bool(self._unfinished)
 
     def go_on(self, seconds: float) -> None:
-        """Continues with them for this time. Raises NotUnderstood."""
-        end = time.perf_counter() + seconds
+        """Continues to publish rows with large values, for at most `seconds`. Raises NotUnderstood."""
+        end = runtime.current().busy() + seconds
         while self._unfinished:
             try:
                 for _ in self._unfinished[0]:
-                    if time.perf_counter() >= end:
+                    if runtime.current().busy() >= end:
                         return
             except (ValueError, LookupError, struct.error) as error:
                 remedy = str(getattr(error, "remedy", ""))
@@ -419,7 +428,7 @@ class SnapshotMerge:
         self.wake()
 
     def stamped(self, position: Position) -> Position:
-        """Returns a position of the stream, with what was published of snapshots before it."""
+        """Returns a position of the stream with the progress of the snapshots at that position."""
         if (position.snapshots, position.snapshot_pos) == (self.snapshots, self.snapshot_pos):
             return position
         return replace(position, snapshots=self.snapshots, snapshot_pos=self.snapshot_pos)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from uuid import uuid4
 
+from headrace import runtime
 from headrace.errors import GrantMissing
 from headrace.model import DdlKind, TableChange
 from headrace.ports.tables import Lacks, TableFacts, in_short
@@ -21,7 +20,7 @@ Captures = Callable[[str, str], bool]
 
 def first_snapshot() -> Snapshot:
     """Returns the snapshot of a destination that begins, or begins again: all captured tables."""
-    return Snapshot(uuid4().hex[:12], "initial", asked_us=time.time_ns() // 1000)
+    return Snapshot(runtime.new_id(), "initial", asked_us=runtime.now_us())
 
 
 def matching(tables: str, captures: Captures) -> Captures:
@@ -36,9 +35,9 @@ def matching(tables: str, captures: Captures) -> Captures:
         nonlocal left
         if not captures(schema, table):
             return False
-        began, name = time.thread_time(), f"{schema}.{table}"
+        began, name = runtime.cpu(), f"{schema}.{table}"
         found = any(pattern.fullmatch(name) for pattern in patterns)
-        left += len(patterns) * _USUAL - (time.thread_time() - began)
+        left += len(patterns) * _USUAL - (runtime.cpu() - began)
         if left < 0:
             raise PatternTooSlow(
                 f"the regex {tables[:200]!r} of tables takes too long on the names of all tables",

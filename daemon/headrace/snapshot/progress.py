@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from headrace import runtime
 from headrace.ports.tables import TableFacts
 from headrace.snapshots import Snapshot, TableName
 
@@ -34,7 +34,7 @@ class SnapshotRate:
         waits."""
         if not snapshots:
             return None
-        snapshot, now = snapshots[0], time.monotonic()
+        snapshot, now = snapshots[0], runtime.monotonic()
         if snapshot.id != self._id:
             self._seen.clear()
         self._seen.append((now, snapshot.rows))

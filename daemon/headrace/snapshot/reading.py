@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from headrace import runtime
 from headrace.errors import SourceError
 from headrace.model import POS_SHIFT
 from headrace.ports.source import ChangeStream, Unprepared
@@ -17,7 +17,7 @@ from headrace.snapshot.progress import SnapshotRate
 from headrace.snapshot.table_read import TableRead
 from headrace.snapshot.throttle import Throttle
 from headrace.snapshots import Snapshot, TableName
-from headrace.tasks import beside, result_of, set_within
+from headrace.tasks import beside, ended, result_of, set_within
 
 _FIRST_ROWS, _FEWEST, _MOST = 1_000, 10, 200_000
 """Rows of the first chunk of a table, and of any."""
@@ -70,8 +70,7 @@ class SnapshotReading:
             await self._find_tables(snapshot, readers[0])
             works = {f"reader {number}": self._read_tables(reader) for number, reader in enumerate(readers, 1)}
             async with beside(works) as tasks:
-                done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
-                for task in done:
+                for task in await ended(tasks.values(), all_unless_error=True):
                     result_of(task)
             return next((one for one in self._merge.snapshots if one.id == snapshot.id), snapshot)
         finally:
@@ -124,11 +123,11 @@ class SnapshotReading:
 
     async def _read_tables(self, reader: TableReader) -> None:
         while (table := self._next()) is not None:
-            began = asyncio.get_running_loop().time()
+            began = runtime.monotonic()
             await self._read_table(reader, table)
             if self._merge.tables.get(table.name) is table:
                 self._merge.end(table)
-                took = asyncio.get_running_loop().time() - began
+                took = runtime.monotonic() - began
                 report = self._log.info if took >= _WORTH_A_LINE else self._log.debug
                 report("table read", table=".".join(table.name), rows=table.progress.rows, seconds=round(took, 1))
 
@@ -207,7 +206,7 @@ class SnapshotReading:
 async def chosen(listed: Sequence[TableFacts], wants: plan.Captures) -> list[TableFacts]:
     """Returns the selected tables. Runs in a thread, because an operator's regexes may take a second for all names.
     Raises PatternTooSlow."""
-    return await asyncio.to_thread(lambda: [one for one in listed if wants(one.schema, one.table)])
+    return await runtime.in_thread(lambda: [one for one in listed if wants(one.schema, one.table)])
 
 
 async def why_none(

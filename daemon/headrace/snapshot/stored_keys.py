@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from base64 import b64decode, b64encode
 from typing import Any
 
 import orjson
 
+from headrace import runtime
 from headrace.ports.tables import Key
 
 _MARK = "aes-gcm:"
@@ -36,7 +36,7 @@ class StoredKeys:
         """Returns the stored form of a key."""
         if self._cipher is None or key is None:
             return key
-        nonce = os.urandom(_NONCE)
+        nonce = runtime.random().randbytes(_NONCE)
         sealed = nonce + self._cipher.encrypt(nonce, orjson.dumps(key), None)
         return (_MARK + b64encode(sealed).decode(),)
 

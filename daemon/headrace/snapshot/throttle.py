@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 
+from headrace import runtime
 from headrace.ports.tables import TableReader
 from headrace.settings.snapshot import SnapshotSettings
 
@@ -22,16 +23,15 @@ class Throttle:
 
     async def wait(self, reader: TableReader) -> None:
         """Waits until the next chunk may be read. Raises SourceError."""
-        loop = asyncio.get_running_loop()
-        while loop.time() < self._free_at:
+        while runtime.monotonic() < self._free_at:
             self.reason = "rows a second"
-            await asyncio.sleep(min(_LOOK, self._free_at - loop.time()))
+            await asyncio.sleep(min(_LOOK, self._free_at - runtime.monotonic()))
         limits = self._settings.snapshot_max_replica_lag, self._settings.snapshot_max_threads_running
-        while any(limits) and loop.time() - self._looked_at >= _LOOK:
+        while any(limits) and runtime.monotonic() - self._looked_at >= _LOOK:
             lag, threads = await reader.load()
             self.reason = _excess(lag, threads, *limits)
             if not self.reason:
-                self._looked_at = loop.time()
+                self._looked_at = runtime.monotonic()
             else:
                 await asyncio.sleep(_LOOK)  # the server has no event to wait for
         self.reason = ""
@@ -45,7 +45,7 @@ class Throttle:
         """Records rows that were read."""
         most = self._settings.snapshot_max_rows_per_second
         if most:
-            self._free_at = max(self._free_at, asyncio.get_running_loop().time()) + rows / most
+            self._free_at = max(self._free_at, runtime.monotonic()) + rows / most
 
 
 def _excess(lag: float, threads: int, most_lag: float, most_threads: int) -> str:

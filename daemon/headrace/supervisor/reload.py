@@ -10,6 +10,7 @@ from pathlib import Path
 
 import structlog
 
+from headrace import runtime
 from headrace.errors import ConfigError
 from headrace.settings.checks import clashing
 from headrace.settings.destination import DestinationSettings, Settings
@@ -92,12 +93,12 @@ class Reloader:
             if now.get(file) != stamp:
                 continue  # it has changed again since the two equal checks
             if stamp is not None:
-                self._files[file] = await asyncio.to_thread(self._read, file, stamp)
+                self._files[file] = await runtime.in_thread(self._read, file, stamp)
             else:
                 self._files.pop(file, None)
         self._due = {}
         if everything:
-            self._main_problems = await asyncio.to_thread(self._read_main)
+            self._main_problems = await runtime.in_thread(self._read_main)
         wanted, clashes = self._decide(running)
         self._report(clashes)
         return wanted
@@ -177,7 +178,7 @@ class Reloader:
         """Returns the stamp of each destination's file. Returns None and logs it if the folder can't be listed: this is
         not an empty folder, because a missing mount must not end every destination."""
         try:
-            return await asyncio.to_thread(lambda: {file: _stamp(file) for file in destination_files(self._folder)})
+            return await runtime.in_thread(lambda: {file: _stamp(file) for file in destination_files(self._folder)})
         except OSError as error:
             where = f"{self._settings.file}: daemon.destinations"
             self._folder_problems = [f"{where}: the folder {self._folder} can't be read: {error.strerror}"]

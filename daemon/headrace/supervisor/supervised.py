@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import random
-import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from headrace import tasks
+from headrace import runtime, tasks
 from headrace.destination.destination import Destination
 from headrace.destination.handle import DestinationHandle
 from headrace.destination.status import DestinationStatus
@@ -69,7 +67,7 @@ class RestartPolicy:
             return min(self.taken_cap, self.not_retriable * power)
         if not error.retriable:
             return self.not_retriable
-        return random.uniform(0, min(self.cap, self.base * power))
+        return runtime.random().uniform(0, min(self.cap, self.base * power))
 
 
 def _let_go(error: BaseException | None) -> None:
@@ -195,7 +193,7 @@ class Supervised:
 
     def _report(self, error: HeadraceError, delay: float) -> None:
         """Logs an error; a repeated one once a minute."""
-        now = time.monotonic()
+        now = runtime.monotonic()
         if self.status.last_error == self._reported and now - self._reported_at < _REPORT_AGAIN:
             return
         self._reported, self._reported_at = self.status.last_error, now
@@ -213,9 +211,9 @@ class Supervised:
         works: dict[str, tasks.Work] = {"stop": self.stop.wait(), "try now": self._try_now.wait()}
         if self._actor is not None:
             works["changed"] = self._changed(self._actor)
-        began = time.monotonic()
+        began = runtime.monotonic()
         await tasks.first(works, limit=delay)
-        rest = min(delay, self._policy.floor) - (time.monotonic() - began)
+        rest = min(delay, self._policy.floor) - (runtime.monotonic() - began)
         if rest > 0:
             await tasks.set_within(self.stop, rest)
 

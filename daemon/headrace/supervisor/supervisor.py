@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import structlog
 
+from headrace import runtime
 from headrace.destination.facts import TableTotals
 from headrace.destination.handle import DestinationHandle
 from headrace.destination.status import DestinationStatus
@@ -197,7 +197,7 @@ class Supervisor:
     async def _heartbeat(self) -> None:
         """Forgets failures of healthy destinations, and notifies systemd, at every tick."""
         while True:
-            self.observe(time.monotonic())
+            self.observe(runtime.monotonic())
             await asyncio.sleep(self._tick)
 
     def observe(self, now: float) -> None:

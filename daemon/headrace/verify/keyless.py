@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from time import monotonic
 
+from headrace.runtime import monotonic
 from headrace.verify.hashes import row_hash
 from headrace.verify.result import TableFound
 from headrace.verify.table import TableNow

@@ -6,8 +6,8 @@ later. So a row agrees once the consumer has it, or has had it; also one that ch
 from __future__ import annotations
 
 import asyncio
-from time import monotonic
 
+from headrace.runtime import monotonic
 from headrace.verify.pending import ABSENT_FORMS, Pending
 from headrace.verify.table import SourceRow, TableNow
 from headrace.verify.views import View

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import structlog
 from google.protobuf.message import DecodeError
 
+from headrace import runtime
 from headrace.adapters.canal.session import Refused, Subscription
 from headrace.adapters.canal.settings import CanalSinkSettings
 from headrace.canal_wire import canal_pb2 as pb
@@ -44,7 +45,7 @@ class Listener:
         self._password = settings.password.get_secret_value()
         self._destinations: dict[str, Subscription] = {}
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections = dict[asyncio.Task[None], None]()
         self._opening = asyncio.Lock()
 
     async def add(self, name: str, subscription: Subscription) -> None:
@@ -85,8 +86,8 @@ class Listener:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._serve(reader, writer), name="canal client")
-        self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+        self._connections[task] = None
+        task.add_done_callback(self._connections.pop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = ClientConnection(self, reader, writer)
@@ -142,7 +143,7 @@ class ClientConnection:
 
     async def run(self) -> None:
         """Serves the client until it disconnects. Raises OSError, EOFError and TimeoutError."""
-        seed = os.urandom(_CLIENT_SEED)
+        seed = runtime.random().randbytes(_CLIENT_SEED)
         async with asyncio.timeout(_HANDSHAKE_LIMIT):
             handshake = pb.Handshake(communication_encoding="utf8", seeds=seed, supported_compressions=1)
             await self._send(pb.HANDSHAKE, handshake.SerializeToString())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from headrace import runtime
 from headrace.adapters.canal.store import EntryStore
 from headrace.canal_wire import canal_pb2 as pb
 from headrace.canal_wire.wire import entries_in
@@ -54,7 +54,7 @@ class Subscription:
         self._filter: Sequence[Pattern] = ()
         self._batches: dict[int, _Batch] = {}
         """The unacknowledged batches by id, in order."""
-        self._number = time.time_ns() // 1_000_000
+        self._number = runtime.now_us() // 1000
         """Ids increase across restarts and takeovers, so that an acknowledgement can't refer to a different batch."""
 
     def subscribe(self, client: str, filter_: str) -> None:
@@ -108,14 +108,14 @@ class Subscription:
             return -1, []
         self._number += 1
         self._batches[self._number] = _Batch(begin, self._store.given, size)
-        self.given_at = time.monotonic()
+        self.given_at = runtime.monotonic()
         return self._number, entries
 
     async def _wait(self, client: str, most: int, seconds: float) -> None:
         """Waits until there are `most` entries, the time is over, or another client has subscribed."""
-        deadline = time.monotonic() + seconds
+        deadline = runtime.monotonic() + seconds
         while self._store.end - self._store.given < most and self.client == client:
-            remaining = deadline - time.monotonic()
+            remaining = deadline - runtime.monotonic()
             if remaining <= 0:
                 return
             self._store.grown.clear()

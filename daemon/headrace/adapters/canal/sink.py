@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 
+from headrace import runtime
 from headrace.adapters.canal.listener import Listener, at_address, fault
 from headrace.adapters.canal.nodes import CanalNodes
 from headrace.adapters.canal.session import Subscription
@@ -59,7 +59,7 @@ class CanalSink(Sink):
             return f"no client is subscribed to {self._name} at {host}:{port}"
         waits = self._store.given - self._store.acknowledged
         if waits:
-            seconds = time.monotonic() - self._subscription.given_at
+            seconds = runtime.monotonic() - self._subscription.given_at
             return f"the client {client} has not acknowledged {waits} entries, the last of them for {seconds:.0f} s"
         return f"the client {client} asks for no entries"
 

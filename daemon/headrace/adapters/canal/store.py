@@ -16,6 +16,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
 
+from headrace import runtime
 from headrace.canal_wire.wire import entry_in, packet_head
 from headrace.errors import SinkError, SinkRejected
 from headrace.model import MessageBatch, Position
@@ -176,8 +177,8 @@ class EntryStore:
                 self._room.clear()
                 await self._room.wait()
             if self._segment is None or self._segment.size > _SEGMENT:
-                self._segment = await asyncio.to_thread(Segment, self._folder)
-            entries.moved(self._segment, await asyncio.to_thread(self._segment.write, entries.read()))
+                self._segment = await runtime.in_thread(Segment, self._folder)
+            entries.moved(self._segment, await runtime.in_thread(self._segment.write, entries.read()))
             batch.size = 0
         if entries.on_disk:
             self.disk += size
@@ -193,7 +194,7 @@ class EntryStore:
     async def load(self, most: int) -> None:
         """Reads from disk what take() will give of the next `most` entries."""
         while (entries := self._next_on_disk(most)) is not None:
-            entries.data = await asyncio.to_thread(entries.read)
+            entries.data = await runtime.in_thread(entries.read)
 
     def _next_on_disk(self, most: int) -> Entries | None:
         count = size = 0

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import itertools
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headrace import runtime
 from headrace.adapters.etcd.aetcd_internals import rpc
 from headrace.adapters.etcd.connection import EtcdConnection, credentials
 from headrace.adapters.etcd.settings import EtcdSettings
@@ -116,19 +116,19 @@ class Etcd(LockService):
             own = rpc.PutRequest(key=self._own(granted.ID), lease=granted.ID)
             written = await connection.call(connection.kv.Put, own, "the session", self._limit)
             self._lease, self._revision, self._granted = granted.ID, written.header.revision, granted.TTL
-            self._in_doubt, self._alive_at = False, time.monotonic()
+            self._in_doubt, self._alive_at = False, runtime.monotonic()
         self._connection = connection
         self._on_link("connected", self._lease, float(self._granted))
         await first({"watches": connection.watching(), "session": self._keep(connection)})
 
     async def _keep(self, connection: EtcdConnection) -> None:
         while True:
-            await asyncio.sleep(max(0.0, self._alive_at + self._granted / 6 - time.monotonic()))
+            await asyncio.sleep(max(0.0, self._alive_at + self._granted / 6 - runtime.monotonic()))
             await self._keep_alive(connection, self._limit)
 
     async def _keep_alive(self, connection: EtcdConnection, limit: float) -> int:
         """Renews the lease. Returns the server's Raft term from before. Raises SessionOver."""
-        asked_at, lease = time.monotonic(), self._lease
+        asked_at, lease = runtime.monotonic(), self._lease
         answer = await connection.keep_alive(lease, limit)
         if answer.TTL <= 0:
             raise self._over(lease)
@@ -201,7 +201,7 @@ class Etcd(LockService):
         counts its time; a leader that is elected later begins the time of every lease again. So the lease lives for its
         TTL from when the renewal was requested."""
         while True:
-            asked_at = time.monotonic()
+            asked_at = runtime.monotonic()
             terms = {await self._keep_alive(self._open(), min(limit, self._limit))}
             for start in range(0, max(1, len(operations)), _MOST):
                 try:

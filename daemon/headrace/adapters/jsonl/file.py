@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable
 
 import orjson
 import structlog
 
+from headrace import runtime
 from headrace.adapters.jsonl.rotation import RotatedFiles
 from headrace.errors import SinkError
 
@@ -29,7 +29,7 @@ class LineFile:
         descriptor: int,
         rotate_bytes: int = 0,
         keep_files: int = 0,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = runtime.now,
     ) -> None:
         """`path` must have no symbolic link; `descriptor` is open for reading and appending. With 0 `rotate_bytes`
         never rotates, and `keep_files` keeps all."""
@@ -68,7 +68,7 @@ class LineFile:
             log.warning("an incomplete line left by a crash was removed", file=self.path, bytes=len(tail))
         else:
             os.write(self.descriptor, b"\n")
-        os.fsync(self.descriptor)
+        runtime.sync(self.descriptor)
 
     def write(self, data: bytes | bytearray, check: Callable[[], None]) -> None:
         """Appends whole lines; they are on disk when it returns. `check` raises if nothing more may be written."""
@@ -78,7 +78,7 @@ class LineFile:
             end = self._next_end(data, done)
             self._append(data, done, end, check)
             done = end
-        os.fdatasync(self.descriptor)
+        runtime.sync(self.descriptor, metadata=False)
         if not os.fstat(self.descriptor).st_nlink:
             raise SinkError(f"{self.path} was removed while it was written")
 
@@ -125,7 +125,7 @@ class LineFile:
         self._files.sync_folder()
 
     def _rotate(self) -> None:
-        os.fdatasync(self.descriptor)
+        runtime.sync(self.descriptor, metadata=False)
         os.rename(self.path, self._files.next_path(self._clock()))
         self._files.sync_folder()
         self._replace(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o640))

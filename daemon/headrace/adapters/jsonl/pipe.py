@@ -8,6 +8,7 @@ import stat
 import threading
 from collections.abc import Callable
 
+from headrace import runtime
 from headrace.errors import HeadraceError, OutputClosed
 
 _STANDARD_OUTPUT = threading.Lock()
@@ -42,7 +43,7 @@ class LinePipe:
             if self._shared:
                 _STANDARD_OUTPUT.release()
         if self._sync:
-            os.fdatasync(self.descriptor)
+            runtime.sync(self.descriptor, metadata=False)
 
     def _write(self, data: bytes | bytearray, check: Callable[[], None]) -> None:
         done, end, stopped = 0, len(data), None

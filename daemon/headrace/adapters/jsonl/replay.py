@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Sequence
 
+from headrace import runtime
 from headrace.adapters.jsonl.rotation import RotatedFiles
 from headrace.adapters.jsonl.settings import JsonlSinkSettings
 from headrace.errors import SinkError
@@ -32,13 +32,13 @@ class JsonlReplay(Replay):
 
     async def read(self) -> AsyncIterator[Sequence[Published]]:
         try:
-            files = await asyncio.to_thread(self._look)
+            files = await runtime.in_thread(self._look)
             self._given, self._all = 0, sum(end - self._done.get(identity, 0) for identity, _, end in files)
             for identity, path, end in files:
                 while (at := self._done.get(identity, 0)) < end:
-                    lines, taken = await asyncio.to_thread(_lines, path, identity, at, end)
+                    lines, taken = await runtime.in_thread(_lines, path, identity, at, end)
                     if taken < 0:  # it was rotated meanwhile, and has another path now
-                        path = {one: where for one, where, _ in await asyncio.to_thread(self._look)}.get(identity, "")
+                        path = {one: where for one, where, _ in await runtime.in_thread(self._look)}.get(identity, "")
                         if not path:
                             raise SinkError(f"a rotated file of {self._path} was removed while it was read")
                         continue

@@ -8,6 +8,8 @@ import time
 
 import structlog
 
+from headrace import runtime
+
 log = structlog.get_logger(__name__)
 
 
@@ -56,6 +58,6 @@ class RotatedFiles:
         """Makes a new or renamed file durable."""
         descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(descriptor)
+            runtime.sync(descriptor)
         finally:
             os.close(descriptor)

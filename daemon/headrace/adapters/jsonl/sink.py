@@ -7,8 +7,9 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
+from headrace import runtime
 from headrace.adapters.jsonl.file import LineFile
 from headrace.adapters.jsonl.pipe import LinePipe
 from headrace.errors import SinkError, SinkRejected
@@ -51,7 +52,7 @@ class JsonlSink(Sink):
         super().__init__(lease)
         self._path, self._rotate_bytes, self._keep_files = path, rotate_bytes, keep_files
         self._out: LineFile | LinePipe | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="jsonl")
+        self._thread = runtime.worker("jsonl")
         self._ended = False
         self._closing: Future[None] | None = None
 
@@ -129,7 +130,7 @@ class JsonlSink(Sink):
                 self._out.close()
 
     async def check(self) -> list[Finding]:
-        return [wrong("sink", one) for one in await asyncio.to_thread(self._check)]
+        return [wrong("sink", one) for one in await runtime.in_thread(self._check)]
 
     def _check(self) -> list[str]:
         """Checks the file without changing it: a daemon may be writing it."""

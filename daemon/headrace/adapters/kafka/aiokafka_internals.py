@@ -30,6 +30,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
 from headrace.model import MessageBatch
+from headrace.tasks import cancel
 
 KNOWN_VERSIONS = {"aiokafka": ("0.14.0",)}
 """Versions that all of this was tested with, on real brokers. It relies on the producer's _sender,
@@ -231,8 +232,36 @@ _create_conn = _with(conn.create_conn, AIOKafkaConnection=Connection)
 class _Client(AIOKafkaClient):  # type: ignore[misc]
     """A client that opens our own connections: aiokafka's client takes no class for them."""
 
-    bootstrap = _with(AIOKafkaClient.bootstrap, create_conn=_create_conn)
-    _get_conn = _with(AIOKafkaClient._get_conn, create_conn=_create_conn)
+    _connected = _with(AIOKafkaClient._get_conn, create_conn=_create_conn)
+    _ended = False
+
+    async def bootstrap(self) -> None:
+        """Also closes its connection if it is cancelled while the broker has not answered."""
+        opened = list[Connection]()
+
+        async def create(*of: Any, **which: Any) -> Connection:
+            made: Connection = await _create_conn(*of, **which)
+            opened.append(made)
+            return made
+
+        try:
+            await _with(AIOKafkaClient.bootstrap, create_conn=create)(self)
+        except BaseException:
+            for connection in opened:
+                connection.close()
+            raise
+
+    async def _get_conn(self, *of: Any, **which: Any) -> Any:
+        """Also closes a connection that was opened while the client was closed: nobody else would."""
+        found = await self._connected(*of, **which)
+        if self._ended and found is not None:
+            found.close()
+            return None
+        return found
+
+    async def close(self) -> None:
+        self._ended = True
+        await super().close()
 
 
 class Producer(aiokafka.AIOKafkaProducer):  # type: ignore[misc]
@@ -245,6 +274,23 @@ class Producer(aiokafka.AIOKafkaProducer):  # type: ignore[misc]
         self.headrace_level, accumulator = level, self._message_accumulator
         if level:
             accumulator.create_builder = lambda **_: _LevelBuilder(self)
+
+
+class Consumer(aiokafka.AIOKafkaConsumer):  # type: ignore[misc]
+    """aiokafka's consumer, whose stop() always closes its connections."""
+
+    async def stop(self) -> None:
+        """Ends the requests that run before aiokafka does: it awaits each that it cancels, and one that has not begun
+        raises its cancellation, as if we were cancelled. The connections, and a task that asks for metadata, would be
+        left for ever."""
+        fetcher = self._fetcher
+        try:
+            if fetcher is not None and not self._closed:
+                await cancel(fetcher._fetch_task, *fetcher._pending_tasks)
+        finally:
+            if fetcher is not None:
+                fetcher._pending_tasks.clear()
+            await super().stop()
 
 
 def connect_by_ours(user: Any) -> Any:
@@ -540,23 +586,26 @@ class _Pending(set[Any]):
         self.discard(batch)
 
 
+_Tasks = dict[asyncio.Task[Any], None]
+
+
 def note_tasks(producer: Any) -> None:
     """Keeps the tasks that the producer's sender starts from now on, for abort()."""
     producer._message_accumulator._pending_batches = _Pending()
-    producer.headrace_tasks = tasks = set[asyncio.Task[Any]]()
+    producer.headrace_tasks = tasks = _Tasks()
     for name in _TASKS:
         setattr(producer._sender, name, _noted(getattr(producer._sender, name), tasks))
 
 
-def _noted(method: Callable[..., Awaitable[Any]], tasks: set[asyncio.Task[Any]]) -> Callable[..., Awaitable[Any]]:
+def _noted(method: Callable[..., Awaitable[Any]], tasks: _Tasks) -> Callable[..., Awaitable[Any]]:
     async def run(*arguments: Any) -> Any:
         task = asyncio.current_task()
         assert task is not None
-        tasks.add(task)
+        tasks[task] = None
         try:
             return await method(*arguments)
         finally:
-            tasks.discard(task)
+            tasks.pop(task, None)
 
     return run
 
@@ -569,7 +618,7 @@ async def abort(producer: Any) -> None:
     client._get_conn = _no_connection  # a task that continues anyway finds no connection
     for connection in list(client._conns.values()):
         _reset(connection)
-    tasks = {task for task in (sender, *producer.headrace_tasks) if task is not None and not task.done()}
+    tasks = [task for task in (sender, *producer.headrace_tasks) if task is not None and not task.done()]
     for task in tasks:
         task.cancel()
     with contextlib.suppress(Exception):

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import ssl
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,7 +13,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from headrace.adapters.kafka.aiokafka_internals import connect_by_ours, describe_topic, try_connection
+from headrace import runtime
+from headrace.adapters.kafka.aiokafka_internals import Consumer, connect_by_ours, describe_topic, try_connection
 from headrace.adapters.kafka.oauth import NoToken, provider_of
 from headrace.adapters.kafka.options import for_client
 from headrace.adapters.kafka.settings import KafkaSinkSettings
@@ -61,7 +61,7 @@ def client_arguments(settings: KafkaSinkSettings, client: Any, more: dict[str, A
 
 def make_consumer(settings: KafkaSinkSettings, **more: Any) -> Any:
     """Returns a consumer, not started; `more` are further arguments for it. Raises SinkRejected."""
-    return connect_by_ours(AIOKafkaConsumer(**client_arguments(settings, AIOKafkaConsumer, more)))
+    return connect_by_ours(Consumer(**client_arguments(settings, AIOKafkaConsumer, more)))
 
 
 def make_admin(settings: KafkaSinkSettings) -> Any:
@@ -106,7 +106,7 @@ class Diagnosis:
                 self._found = self.gone = await self._missing(client, topics)
         except HeadraceError as error:
             self._found = error
-        self._until = time.monotonic() + _FRESH
+        self._until = runtime.monotonic() + _FRESH
         return str(self._found) if self._found is not None else ""
 
     async def _missing(self, client: Any, topics: Iterable[str]) -> SinkError | None:
@@ -152,7 +152,7 @@ class Diagnosis:
 
     def explained(self, what: str) -> SinkError:
         """Returns an error with the result of the last check, if that is still valid."""
-        if self._found is None or time.monotonic() > self._until:
+        if self._found is None or runtime.monotonic() > self._until:
             return SinkError(what)
         return SinkError(f"{what}: {self._found.args[0]}", remedy=self._found.remedy)
 

@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from headrace import runtime
 from headrace.adapters.kafka.oversize import Sizes
 from headrace.adapters.kafka.parking import KafkaParkingStore, Record
 from headrace.adapters.kafka.producer import largest_of
@@ -75,7 +76,7 @@ class ExactlyOnceKafkaSink(Sink):
         """Whether the last batch had a position: a batch without one is part of what follows."""
         self._size = 0
         self._since = self._committed_at = 0.0
-        """On the loop's clock: when the first message since the last commit came, 0 for none; and that commit."""
+        """On the monotonic clock: when the first message since the last commit came, 0 for none; and that commit."""
         self._hurried = self._flushed = False
         self._changed = asyncio.Event()
         self._clock: asyncio.Task[None] | None = None
@@ -88,13 +89,13 @@ class ExactlyOnceKafkaSink(Sink):
     async def start(self) -> None:
         """Starts the producer; from now on an older producer of this destination can't write any more."""
         await self._transactor.start()
-        self._committed_at = asyncio.get_running_loop().time()
+        self._committed_at = runtime.monotonic()
         self._clock = asyncio.create_task(self._run_clock(), name=f"{self._transactor.transactional_id}: commits")
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
         """Publishes a batch. It is confirmed once its Kafka transaction is committed, with the position; waits during a
         commit."""
-        loop, done = asyncio.get_running_loop(), confirmation()
+        done = confirmation()
         async with self._using():
             if not self._transactor.known:
                 raise SinkError("the state topic was not read before publishing")
@@ -109,7 +110,7 @@ class ExactlyOnceKafkaSink(Sink):
             if batch.position is not None:
                 self._position = batch.position
             self._entries += batch.schema_entries
-            if self._size >= self._bytes or loop.time() >= self._due:
+            if self._size >= self._bytes or runtime.monotonic() >= self._due:
                 await self._commit()
         if wake:
             self._changed.set()
@@ -128,7 +129,7 @@ class ExactlyOnceKafkaSink(Sink):
 
     async def _send(self, batch: MessageBatch) -> None:
         """Sends a batch within the present Kafka transaction."""
-        self._since = self._since or asyncio.get_running_loop().time()
+        self._since = self._since or runtime.monotonic()
         largest = largest_of(batch)
         if batch.barrier:
             await self._transactor.settle()
@@ -156,7 +157,7 @@ class ExactlyOnceKafkaSink(Sink):
         done = confirmation()
         async with self._using():
             await self._transactor.send_records(topic, records)
-            self._since = self._since or asyncio.get_running_loop().time()
+            self._since = self._since or runtime.monotonic()
             self._waiting.append(done)
         self._changed.set()
         await done
@@ -180,18 +181,17 @@ class ExactlyOnceKafkaSink(Sink):
 
     async def _run_clock(self) -> None:
         """Commits what no further batch commits."""
-        loop = asyncio.get_running_loop()
         while True:
             self._changed.clear()
             ready = self._waiting and self._complete
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(self._due if ready else None):
+                async with runtime.timeout_at(self._due if ready else None):
                     await self._changed.wait()
             if not self._waiting:
                 continue
             with contextlib.suppress(HeadraceError):
                 async with self._using():
-                    if loop.time() >= self._due:
+                    if runtime.monotonic() >= self._due:
                         await self._commit()
 
     async def _commit(self) -> None:
@@ -202,14 +202,14 @@ class ExactlyOnceKafkaSink(Sink):
         if self._parked is not None and self._parking is not None:
             parked = self._parking.unstored()
             await self._transactor.send_records(self._parked.topic, self._parked.added(parked))
-        began = asyncio.get_running_loop().time()
+        began = runtime.monotonic()
         await self._transactor.commit(StateChange(position, tuple(self._entries)))
         if parked and self._parking is not None:
             self._parking.stored(parked)
         waiting, self._waiting = self._waiting, []
         interval = min(self._interval * (_LATER if self._size >= _MUCH else 1), self._longest)
         self._entries, self._size, self._since, self._flushed = [], 0, 0.0, False
-        self._committed_at = asyncio.get_running_loop().time()
+        self._committed_at = runtime.monotonic()
         took = self._committed_at - began
         slow = min(max(min(2 * took, _OFTEN), took / 2), _GATHER_MOST, self._longest)
         self._gather = max(interval, slow)

@@ -6,7 +6,6 @@ import base64
 import functools
 import re
 import ssl
-import time
 from typing import Any
 from urllib.parse import quote_plus, urlsplit
 
@@ -15,6 +14,7 @@ import orjson
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
 
+from headrace import runtime
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace_common.tls import trusting
 
@@ -47,7 +47,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
 
     async def token(self) -> str:
         """Returns a valid token. Raises NoToken."""
-        now = time.monotonic()
+        now = runtime.monotonic()
         if now < self._renew_at:
             return self._token
         try:

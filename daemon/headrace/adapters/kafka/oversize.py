@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from dataclasses import replace
 from typing import Any
 
+from headrace import runtime
 from headrace.adapters.kafka.aiokafka_internals import packed_size, size_at_most
 from headrace.adapters.kafka.producer import largest_of
 from headrace.adapters.kafka.settings import KafkaSinkSettings
@@ -45,7 +45,7 @@ class Sizes:
         if largest + _SLACK > limit > 0:
             look = functools.partial(_too_large, producer, batch, limit)
             # A large one is compressed to see whether it fits, which takes long.
-            large = await asyncio.to_thread(look) if largest > _LARGE else look()
+            large = await runtime.in_thread(look) if largest > _LARGE else look()
         if self._parking is not None:
             return self._park(batch, large, limit, self._parking)
         if not large:

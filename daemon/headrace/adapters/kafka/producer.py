@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import aiokafka
 from aiokafka import errors
 from aiokafka.errors import KafkaError
 
+from headrace import runtime
 from headrace.adapters.kafka import aiokafka_internals
 from headrace.adapters.kafka.connection import client_arguments, describe
 from headrace.adapters.kafka.settings import KafkaSinkSettings
@@ -47,7 +47,7 @@ def make_producer(settings: KafkaSinkSettings, **more: Any) -> Any:
 def build_batches(producer: Any, batch: MessageBatch, limit: int = 0) -> list[Any]:
     """Returns record batches of the messages, in order; a message that is larger than a record batch gets its own.
     `limit`: what the topic allows, if known."""
-    when = batch.commit_time_us // 1000 or time.time_ns() // 1_000_000
+    when = batch.commit_time_us // 1000 or runtime.now_us() // 1000
     if (columns := getattr(batch.values, "batch", None)) is not None:  # native code has made them
         return aiokafka_internals.fill_native(producer, limit, when, columns)
     return aiokafka_internals.fill(producer, limit, when, batch.keys, batch.values, batch.headers)
@@ -56,7 +56,7 @@ def build_batches(producer: Any, batch: MessageBatch, limit: int = 0) -> list[An
 async def prepare(producer: Any, part: Any) -> None:
     """Prepares a record batch for sending: a thread compresses a large one, so that the event loop is not blocked."""
     if part.size() > _LARGE and aiokafka_internals.compresses(producer):
-        await asyncio.to_thread(aiokafka_internals.prepare, part)
+        await runtime.in_thread(aiokafka_internals.prepare, part)
 
 
 def build_records(producer: Any, records: Sequence[tuple[bytes, bytes | None]]) -> list[Any]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from aiokafka import TopicPartition, errors
 from aiokafka.errors import KafkaError
 
+from headrace import runtime
 from headrace.adapters.kafka.aiokafka_internals import CLOSE_LIMIT, client_of, describe_topic
 from headrace.adapters.kafka.connection import describe, make_consumer, unreachable
 from headrace.adapters.kafka.settings import KafkaSinkSettings
@@ -46,16 +46,16 @@ class KafkaReplay(Replay):
             ends: dict[TopicPartition, int] = await consumer.end_offsets(self._partitions)
             begins = {one: await self._position(one) for one in self._partitions}
             self._given, self._all = 0, sum(max(0, ends[one] - begins[one]) for one in ends)
-            left, moved = set(self._partitions), time.monotonic()
+            left, moved = set(self._partitions), runtime.monotonic()
             while left := {one for one in left if await self._position(one) < ends[one]}:
                 found = await consumer.getmany(timeout_ms=200, max_records=self._at_once)
                 for partition, records in found.items():
                     size = sum(len(record.value or b"") for record in records) / len(records)
                     self._at_once = int(max(1, min(_MOST, 2 * self._at_once, _BLOCK / max(size, 1))))
-                    moved, behind = time.monotonic(), records[-1].offset + 1
+                    moved, behind = runtime.monotonic(), records[-1].offset + 1
                     self._given, begins[partition] = self._given + behind - begins[partition], behind
                     yield [_published(record) for record in records]
-                if time.monotonic() - moved > 2 * self._settings.request_timeout:
+                if runtime.monotonic() - moved > 2 * self._settings.request_timeout:
                     raise SinkError(
                         f"the topic {self._topic} gives nothing more before its end",
                         remedy="check whether all of its partitions have a leader",

@@ -4,10 +4,10 @@ messages."""
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from headrace import runtime
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.state_records import Content
 from headrace.adapters.kafka.state_topic import StateTopic
@@ -17,8 +17,10 @@ from headrace.lease import Lease, Term
 from headrace.ports.state import NO_TERM, Guard, HistoryEntry, StateChange, StateStore, Stored
 from headrace.ports.state_records import Head
 
-_OWNER = uuid.uuid4().hex
-"""Distinguishes this process's epochs from those of others with the same number."""
+
+def _owner() -> str:
+    """Returns what distinguishes this process's epochs from those of others with the same number."""
+    return f"{runtime.process_number():016x}"
 
 
 class KafkaStore(StateStore):
@@ -56,7 +58,7 @@ class KafkaStore(StateStore):
         self._check_name(destination)
 
         def choose(head: Head) -> int:
-            known, ours = max(head.epoch, above), head.owner == _OWNER and head.epoch == term.epoch
+            known, ours = max(head.epoch, above), head.owner == _owner() and head.epoch == term.epoch
             if not term.epoch:
                 return known + 1
             if term.epoch > known or (ours and term.epoch == known):
@@ -68,8 +70,8 @@ class KafkaStore(StateStore):
 
         async with self._writing(choose) as transactor:
             head, epoch = transactor.head, choose(transactor.head)
-            if (head.epoch, head.owner) != (epoch, _OWNER):
-                await transactor.begin(epoch, _OWNER)
+            if (head.epoch, head.owner) != (epoch, _owner()):
+                await transactor.begin(epoch, _owner())
             self._content = None
             return Guard(epoch, head.version, term.fence)
 

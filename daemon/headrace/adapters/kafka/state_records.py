@@ -8,10 +8,10 @@ Keys, the newest record of each counts:
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace import runtime
 from headrace.ports.state import HistoryEntry, StateChange
 from headrace.ports.state_records import BrokenRecord, Head, join, read_entry, split
 
@@ -97,4 +97,4 @@ def _piece(destination: str, number: int) -> bytes:
 
 
 def _now_us() -> int:
-    return time.time_ns() // 1000
+    return runtime.now_us()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
@@ -16,6 +15,7 @@ from aiokafka.admin import NewTopic
 from aiokafka.admin.config_resource import ConfigResourceType
 from aiokafka.errors import KafkaError
 
+from headrace import runtime
 from headrace.adapters.kafka.aiokafka_internals import CLOSE_LIMIT, client_of, describe_topic, read_setting
 from headrace.adapters.kafka.connection import describe, make_admin, make_consumer, unreachable
 from headrace.adapters.kafka.settings import KafkaSinkSettings
@@ -174,11 +174,11 @@ class StateTopic:
 
     async def _read(self, consumer: Any, content: Readable, end: int) -> None:
         # The largest possible transaction.timeout.ms is 15 minutes, with the brokers' defaults.
-        limit, began, reported = self._limit + 2 * self._settings.transaction_timeout, time.monotonic(), False
+        limit, began, reported = self._limit + 2 * self._settings.transaction_timeout, runtime.monotonic(), False
         # By position, not by records: the last thing in a partition is mostly a marker that readers do not see.
         while await self._position(consumer) < end:
             await self._take(consumer, content, end)
-            waited, stable = time.monotonic() - began, consumer.last_stable_offset(self.topic_partition)
+            waited, stable = runtime.monotonic() - began, consumer.last_stable_offset(self.topic_partition)
             held_back = stable is not None and stable < end
             if held_back and waited > _SAY_AFTER and not reported:
                 reported = True

@@ -11,6 +11,7 @@ from aiokafka import errors
 from aiokafka.admin.config_resource import ConfigResourceType
 from aiokafka.errors import KafkaError
 
+from headrace import runtime
 from headrace.adapters.kafka.aiokafka_internals import (
     create_topic,
     describe_topic,
@@ -118,10 +119,9 @@ class Topics:
     async def _wait_for(self, client: Any, topic: str) -> int:
         if self._settings.create_topics:
             await self._create(client, topic)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + min(_APPEARS_WITHIN, self._settings.request_timeout / 2)
+        deadline = runtime.monotonic() + min(_APPEARS_WITHIN, self._settings.request_timeout / 2)
         while not (count := await self._look(client, topic, make=not self._settings.create_topics)):
-            if loop.time() > deadline:
+            if runtime.monotonic() > deadline:
                 raise self._missing(topic)
             await asyncio.sleep(_LOOK_AGAIN)
         return count

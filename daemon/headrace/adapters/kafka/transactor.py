@@ -11,6 +11,7 @@ from typing import Any
 from aiokafka import errors
 from aiokafka.errors import KafkaError
 
+from headrace import runtime
 from headrace.adapters.kafka import aiokafka_internals
 from headrace.adapters.kafka import producer as producers
 from headrace.adapters.kafka.connection import Diagnosis, unreachable
@@ -57,7 +58,7 @@ class Transactor:
         self._diagnosis = Diagnosis(settings)
         self._open = False
         self._deadline = 0.0
-        """On the loop's clock: when the brokers abort the open transaction."""
+        """On the monotonic clock: when the brokers abort the open transaction."""
         self._deliveries: dict[asyncio.Future[Any], str] = {}
         """What is not confirmed, with its topic."""
         self._settled = asyncio.Event()
@@ -127,7 +128,7 @@ class Transactor:
         self._check()
         size = part.size()
         if not self._open:
-            self._deadline = asyncio.get_running_loop().time() + self._settings.transaction_timeout
+            self._deadline = runtime.monotonic() + self._settings.transaction_timeout
         async with self._within_deadline(topic, partition, largest):
             if not self._open:
                 await self._producer.begin_transaction()
@@ -182,7 +183,7 @@ class Transactor:
         SinkError, Fenced or LeaseLapsed; then it is unknown whether it was committed."""
         of = self._destination, self.head, change
         apart = len(change.schema_entries) > _MANY_ENTRIES  # they are compressed
-        await self._commit(*(await asyncio.to_thread(change_records, *of) if apart else change_records(*of)))
+        await self._commit(*(await runtime.in_thread(change_records, *of) if apart else change_records(*of)))
 
     async def _commit(self, head: Head, records: list[Record]) -> None:
         written = await self.send_records(self.topic, records)
@@ -211,7 +212,7 @@ class Transactor:
     async def _within_deadline(self, topic: str, partition: int, largest: int = 0) -> AsyncIterator[None]:
         """Records and raises in our words what fails within, or takes longer than the transaction may."""
         try:
-            async with asyncio.timeout_at(self._deadline):
+            async with runtime.timeout_at(self._deadline):
                 yield
         except BaseException as error:
             failure = self._fail(error, topic, partition, largest)

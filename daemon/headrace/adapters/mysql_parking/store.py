@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from headrace import runtime
 from headrace.adapters.mysql_parking.settings import MySqlParkingSettings
 from headrace.errors import Fenced, SourceError, StateStoreError
 from headrace.lease import Guard
@@ -192,7 +192,7 @@ class MySqlParkingStore(ParkingStore):
                 await self._connect()
                 assert self._connection is not None
                 yield self._connection
-                self._used_at = time.monotonic()
+                self._used_at = runtime.monotonic()
             except SourceError as error:
                 await self.close()
                 why = f"{self._where} can't be used: {error.args[0]}"
@@ -203,7 +203,7 @@ class MySqlParkingStore(ParkingStore):
 
     async def _connect(self) -> None:
         """Connects again if needed: the server may have closed an idle connection, or have been restarted."""
-        if self._connection is not None and time.monotonic() - self._used_at > _TRUSTED:
+        if self._connection is not None and runtime.monotonic() - self._used_at > _TRUSTED:
             try:
                 await self._connection.execute("SELECT 1")
             except SourceError:

@@ -8,7 +8,6 @@ import logging
 import socket
 import ssl
 import struct
-import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ import structlog
 from aio_pika.exceptions import AMQPError, ChannelClosed, ConnectionClosed, ProbableAuthenticationError
 from yarl import URL
 
+from headrace import runtime
 from headrace.adapters.rabbitmq.aiormq_internals import ConfirmChannel, Connection, on_blocked_changed
 from headrace.adapters.rabbitmq.frames import size_refused
 from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
@@ -186,7 +186,7 @@ class BrokerConnection:
 
             async def unbind(channel: Any) -> None:
                 queue = await channel.get_queue(settings.queue, ensure=False)
-                await queue.unbind(settings.exchange, f"headrace-check-{uuid.uuid4()}")
+                await queue.unbind(settings.exchange, f"headrace-check-{runtime.new_id()}")
 
             await self._try(unbind)
 

@@ -11,6 +11,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from headrace import runtime
+
 from headrace.adapters.rocketmq.rocketmq_internals import abort_channels, route_fault  # isort: skip - before the client
 
 import rocketmq
@@ -73,13 +75,13 @@ class RocketMqClient:
         """Whether the loop has been asked to fetch the answers."""
         self._lock = threading.Lock()
         self._ended = False
-        self._thread = threading.Thread(target=self._run, name="rocketmq", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="rocketmq", daemon=True)  # noqa: TID251 - the client has threads of its own
 
     async def start(self) -> None:
         """Creates the producer. Raises SinkError."""
         try:
             async with asyncio.timeout(self._settings.request_timeout):
-                await asyncio.to_thread(self._start)
+                await runtime.in_thread(self._start)
         except Exception as error:
             raise SinkError(
                 f"RocketMQ at {', '.join(self._settings.hosts)} can't be used ({describe(error)})"
@@ -105,7 +107,7 @@ class RocketMqClient:
         self._todo.put(None)
         finished = asyncio.Event()
         # Not one of the loop's own threads: the end of the loop would wait for it.
-        threading.Thread(target=self._end, args=(finished,), name="rocketmq end", daemon=True).start()
+        threading.Thread(target=self._end, args=(finished,), name="rocketmq end", daemon=True).start()  # noqa: TID251 - the client has threads of its own
         await set_within(finished, CLOSE_LIMIT)
 
     def _end(self, finished: asyncio.Event) -> None:

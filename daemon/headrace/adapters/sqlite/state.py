@@ -6,15 +6,15 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import orjson
 
+from headrace import runtime
 from headrace.errors import Fenced, StateStoreError
 from headrace.lease import Term
 from headrace.model import Position
@@ -74,13 +74,13 @@ class SqliteStore(StateStore):
     def __init__(self, path: Path, *, timeout: float = 10.0) -> None:
         self._path = path
         self._timeout = timeout
-        self._executor: ThreadPoolExecutor | None = None
+        self._executor: Executor | None = None
         self._connection: sqlite3.Connection | None = None
 
     async def open(self) -> None:
         """Opens the file; does nothing if it is open. Also raises StoreDamagedError."""
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headrace-state")
+            self._executor = runtime.worker("headrace-state")
             try:
                 await self._call("open", self._open)
             except BaseException:
@@ -349,4 +349,4 @@ def _damaged(path: Path, what: str) -> StoreDamagedError:
 
 
 def _now_us() -> int:
-    return time.time_ns() // 1000
+    return runtime.now_us()

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import math
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
+from headrace import runtime
 from headrace.adapters.zookeeper.kazoo_internals import on_session_timeout
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.adapters.zookeeper.sockets import Connector
@@ -99,14 +99,14 @@ class ZooKeeper(LockService):
         away_since = math.inf
         while True:
             await asyncio.sleep(_LOOK)
-            away_since = math.inf if self.connected else min(away_since, time.monotonic())
+            away_since = math.inf if self.connected else min(away_since, runtime.monotonic())
             if self._kazoo.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
                 self._link("lost", 0, 0.0)
                 await self._stop(self._kazoo)
                 with contextlib.suppress(ServiceError):  # a file of the TLS settings; later, then
                     self._kazoo = self._make()
                     self._kazoo.start_async()
-            elif time.monotonic() - away_since > (self._granted or self.timeout):
+            elif runtime.monotonic() - away_since > (self._granted or self.timeout):
                 self._kazoo.last_zxid = 0
 
     async def _stop(self, client: Any) -> None:
@@ -119,7 +119,7 @@ class ZooKeeper(LockService):
             self._to_loop(ended.set)
 
         # Not an executor's thread: Python waits for those when it exits.
-        threading.Thread(target=run, name="headrace-zookeeper-stop", daemon=True).start()
+        threading.Thread(target=run, name="headrace-zookeeper-stop", daemon=True).start()  # noqa: TID251 - kazoo has threads of its own
         await set_within(ended, _STOP_LIMIT)
 
     async def get(self, path: str, limit: float, watch: Callable[[], None] | None = None) -> Node | None:
@@ -175,7 +175,7 @@ class ZooKeeper(LockService):
         a gap the second proof is the first that counts, because its server has long reported the one before to the
         leader. The leader checks each session that connects, and restarts its time."""
         while True:
-            asked_at = time.monotonic()
+            asked_at = runtime.monotonic()
             await self.multi(operations, limit)
             settled = self._heard or asked_at - self._proved_at < self._granted / 3
             self._heard, self._proved_at = False, asked_at
@@ -198,6 +198,8 @@ class ZooKeeper(LockService):
                     raise
 
     async def _multi(self, operations: Sequence[Op], limit: float) -> list[int]:
+        if not self.connected:
+            raise _disconnected()
         transaction = self._kazoo.transaction()
         for one in operations:
             match one:
@@ -221,7 +223,7 @@ class ZooKeeper(LockService):
 
     async def _call(self, start: Callable[[], Any], path: str, limit: float) -> Any:
         if not self.connected:  # kazoo would keep it and send it later, when nobody waits for it any more
-            raise Disconnected("there is no connection to ZooKeeper")
+            raise _disconnected()
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def settle(result: Any) -> None:
@@ -305,3 +307,7 @@ class ZooKeeper(LockService):
         if not message.startswith("Transition"):
             self.last_problem = message
         return False
+
+
+def _disconnected() -> Disconnected:
+    return Disconnected("there is no connection to ZooKeeper")

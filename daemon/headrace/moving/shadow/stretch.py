@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from headrace import runtime
 from headrace.errors import NotUnderstood, Refusal
 from headrace.moving.shadow.changes import Change, TopicReader
 from headrace.moving.shadow.comparison import PENDING, Comparison, TooFarApart
@@ -52,11 +53,10 @@ class Stretch:
         """Compares all that headrace's topics have, and what is published within `duration` seconds more; `settle`
         seconds are left for both systems to publish what was committed before. `now_ms` is the source's clock. Raises
         Refusal and SinkError."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + duration
+        deadline = runtime.monotonic() + duration
         while True:
             await self._catch_up()
-            if (left := deadline - loop.time()) <= 0:
+            if (left := deadline - runtime.monotonic()) <= 0:
                 break
             await asyncio.sleep(min(_PAUSE, left))
         end_ms = await now_ms()

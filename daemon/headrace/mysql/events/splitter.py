@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import struct
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ from tempfile import gettempdir
 from typing import NoReturn, Protocol
 from zlib import crc32
 
+from headrace import runtime
 from headrace.errors import BinlogCorrupt, NotUnderstood, SourceEnded, SpoolError, WrongChecksum
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import WRAP, EventCursor
@@ -131,6 +131,7 @@ class EventSplitter:
         largest: int = LARGEST_EVENT,
         hung: str = "",
     ) -> None:
+        self._busy = runtime.current().busy
         self._largest = largest
         self._enters, self._hung = handlers.get(_PAYLOAD) is enter_payload, hung
         if hung:
@@ -206,7 +207,7 @@ class EventSplitter:
     def _feed_fast(self, fast: FastPath, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
         """Reads events by the fast path, and singly those that it leaves; if it leaves every one, it is tried less
         often."""
-        deadline = time.monotonic() + SLICE_SECONDS
+        deadline = self._busy() + SLICE_SECONDS
         while fast.ready():
             at, count, need, stopped = fast.run(data, at, eager=self.eager)
             self.events += count
@@ -221,14 +222,15 @@ class EventSplitter:
             at, more = self._feed(data, at, enough, self._turns)
             if not more or at == start or self._inner or self._large is not None or self._work is not None:
                 return at, more
-            if enough() or time.monotonic() > deadline:
+            if enough() or self._busy() > deadline:
                 return at, more
         return self._feed(data, at, enough)
 
     def _feed(self, data: bytes, at: int, enough: Callable[[], bool], most: int = 0) -> tuple[int, bool]:
         """Feeds events one by one. `most`: maximum number of events, a power of two; 0 for no limit."""
         size, handlers, other, view = len(data), self._handlers, self._other, memoryview(data)
-        cursor, deadline = self._cursor, time.monotonic() + SLICE_SECONDS
+        cursor, busy = self._cursor, self._busy
+        deadline = busy() + SLICE_SECONDS
         count, asks = 0, 0 if self.eager else min(most or _ASKS, _ASKS) - 1
         while True:
             high, checked = cursor.high, cursor.checksums
@@ -270,7 +272,7 @@ class EventSplitter:
                         cursor.end = start + length
                     at = end
                     count += 1
-                    if not count & asks and (count >= most > 0 or enough() or time.monotonic() > deadline):
+                    if not count & asks and (count >= most > 0 or enough() or busy() > deadline):
                         self.events += count
                         self.need = 4  # that of the previous packet is not that of the next one
                         return at, size - at >= 4
@@ -308,10 +310,10 @@ class EventSplitter:
 
     def _go_on(self, work: _Work, enough: Callable[[], bool]) -> bool:
         """Continues an event's work; returns whether it is done."""
-        deadline = time.monotonic() + SLICE_SECONDS
+        deadline = self._busy() + SLICE_SECONDS
         try:
             for _ in work.slices:
-                if time.monotonic() > deadline or enough():
+                if self._busy() > deadline or enough():
                     return False
         except (NotUnderstood, *BROKEN) as error:
             self._pass_over(error, work.kind, *work.body)
@@ -394,13 +396,14 @@ class EventSplitter:
 
     def _feed_inner(self, enough: Callable[[], bool]) -> tuple[bool, bool]:
         """Returns whether all inner events are done and, if not, whether more can be done at once."""
-        cursor, handlers, deadline = self._cursor, self._handlers, time.monotonic() + SLICE_SECONDS
+        cursor, handlers, busy = self._cursor, self._handlers, self._busy
+        deadline = busy() + SLICE_SECONDS
         while self._inner:
             entered = self._inner[-1]
             inner = entered.events
             try:
                 while inner.fill():
-                    if time.monotonic() > deadline:
+                    if busy() > deadline:
                         return False, True
                 while event := inner.peek():
                     cursor.time, kind, flags, data, at, stop = event
@@ -412,7 +415,7 @@ class EventSplitter:
                         handler(data, at, stop)
                     inner.advance()
                     self.events += 1
-                    if enough() or time.monotonic() > deadline:
+                    if enough() or busy() > deadline:
                         return False, True
             except SchemaNeeded:
                 return False, False

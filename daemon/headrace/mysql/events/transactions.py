@@ -1,4 +1,5 @@
-"""Tracks the transactions of the stream: the open one, its GTID, what of it is done, and the position."""
+"""Tracks the transactions of the stream: the open transaction, its GTID, how much of it is published, and the
+position."""
 
 from __future__ import annotations
 
@@ -26,19 +27,21 @@ log = structlog.get_logger(__name__)
 
 _ALL = sys.maxsize
 _OWN_INTERVALS = 64
-"""Intervals of own transactions that a position has; while nobody else writes, one interval covers any number of
-heartbeats."""
+"""Maximum number of GTID intervals of headrace's own transactions in a position. While nobody else writes, one interval
+covers any number of heartbeats."""
 
 
 class Transactions:
-    """The groups of one stream: transactions, and single statements. The caller handles rows and other statements: it
-    calls `mark_begin()` and `next_pos()` for them and counts rows events in `events_done`, and in `rows_done` the
-    published rows of the next one, if it is so large that it is published in parts.
+    """Tracks the groups of one stream. A group is a transaction, or a single statement outside of a transaction. The
+    caller handles rows and other statements. For them it calls `mark_begin()` and `next_pos()`, and counts rows events
+    in `events_done`. If the next rows event is so large that it is published in parts, the caller counts its published
+    rows in `rows_done`.
 
-    Readable at any time: `gtids` (executed before the present group, None if unknown), `gtid`, `start` (offset) and
-    `commit_time_us` of the group, `last_pos`, `inside` (between BEGIN and its end), `holding`, `count` (groups that
-    ended). Rows events up to number `skip_events` of the group, and `skip_rows` rows of the next one, are already
-    confirmed, or are before the start position."""
+    These attributes can be read at any time: `gtids` (executed before the present group; None if unknown), `gtid`,
+    `start` (offset) and `commit_time_us` of the group, `last_pos`, `inside` (whether the group has begun with a BEGIN
+    and not ended), `holding`, `count` (number of groups that have ended). The first `skip_events` rows events of the
+    group, and the first `skip_rows` rows of the next one, are not published: they are already confirmed, or are before
+    the start position."""
 
     def __init__(
         self,
@@ -53,54 +56,57 @@ class Transactions:
         self._own_gtids = GtidSet(begin.own_gtids)
         self._last_file, _, offset = begin.last_transaction.rpartition(":")
         self._last_start = int(offset or 0)
-        """Where the last ended transaction begins."""
+        """The offset at which the last ended transaction begins."""
         self._group_end = 0
-        """Where it ends, once an event outside of any follows (MariaDB's checkpoints may come between two); kept while
-        `_skip_to` is searched for."""
+        """The offset at which that transaction ends; 0 until an event outside of any transaction follows, such as a
+        checkpoint of MariaDB. Updated only while `_skip_to` is searched."""
         self.own_events = 0
         """Rows events of the present transaction that change only headrace's own tables."""
         self.last_pos, self.commit_time_us = begin.last_pos, begin.commit_time_us
         self.part_from = -1
-        """The last number before the rows that are being given in slices, none of which was published yet; below 0 if
-        there are none."""
+        """While rows are passed on in slices and none of them is published yet: the last number before them. Otherwise
+        below 0."""
         self._roomed = -1
-        """`last_pos` with the numbers left free before the group, while no number was given since."""
+        """The value of `last_pos` after numbers were left free before the group. If `last_pos` still has this value, no
+        number was assigned since."""
         self._last_commit_us, self._tx_last_pos = begin.commit_time_us, begin.last_pos
         self.count = self.events_done = self.skip_events = self.rows_done = self.skip_rows = 0
         self.gtid, self.start = "", begin.offset
         self._key: Key | None = None
         self._skip_to: tuple[str, int] | None = None
-        """Transactions that begin before this position are already confirmed."""
+        """The file and offset of the start position. Transactions that begin before it are already confirmed."""
         if start.file_position != (begin.file, begin.offset):
             self._skip_to, self.skip_events = (begin.file, start.skip_before or begin.offset), _ALL
         self._resume: Position | None = begin if begin.events_done or begin.rows_done or begin.open_xa else None
         self.inside = self._in_xa = self.in_group = False
         self.holding = False
-        """Whether the events of the group wait for its end, because they may be undone: they are given to `hold()`."""
+        """Whether the events of the group wait for its end, because they may be rolled back. Then each event is passed
+        to `hold()`."""
         self.passing = False
-        """Whether the rest of the group is skipped at the operator's request: no rows of it are published."""
+        """Whether the rest of the group is skipped because the operator wants it. None of its rows are published."""
         self._may_have_ended = False
-        """Whether an event was skipped that may have been the end of the group."""
+        """Whether a skipped event may have been the end of the group."""
         self._begin_follows = False
-        """Whether the skipped group began with its GTID, so that a BEGIN belongs to it."""
+        """Whether the skipped group began with a GTID event, so that the next BEGIN belongs to it."""
         self.captured_rows = False
         """Whether the group changed captured tables."""
         self._awaited: list[OpenXa] = list(begin.open_xa)
-        """XA transactions of the stored position whose rows must be read again first."""
+        """XA transactions of the stored position whose rows are still to be read again."""
         self._marked = False
-        """Whether the begin of the transaction was published."""
+        """Whether the begin of the transaction has been published."""
         self._begun: Origin | None = None
-        """The origin of its BEGIN, if transactions are marked."""
+        """The origin of the transaction's BEGIN, if the begin and end of transactions are published."""
         self.server_id = self.thread_id = 0
-        """The server that executed the transaction, and its session there, if needed."""
+        """The server id and the session (thread id) that executed the transaction, as far as they are needed."""
 
     # -- begin ----------------------------------------------------------------------------------------------------
 
     def begin(self, commit_time_us: int, gtid: str, key: Key | None) -> None:
-        """Begins a group with the present event. Raises NotUnderstood and PositionLost."""
+        """Begins a group with the present event. `key` is its GTID in the form of GtidSet.add(). Raises NotUnderstood
+        and PositionLost."""
         cursor = self._cursor
         if self.passing or (self._may_have_ended and not self.holding):
-            self.commit()  # its end was among what was skipped
+            self.commit()  # the end of the former group was among the skipped events
         if self.inside:
             raise cursor.not_understood(f"a transaction begins before the one at {self.start} has ended")
         start = cursor.start
@@ -116,12 +122,13 @@ class Transactions:
             self._reread()
         elif self._resume is not None:
             self._resume_inside()
-        # Not after a position within the group if a number of the group was given, nor before the position.
+        # Leaves numbers free before the group, unless this is already done, the stream resumes within the group, or it
+        # is still before the start position.
         if not self.skip_events and not self.skip_rows and not self._awaited and self.last_pos != self._roomed:
             self._roomed = self.last_pos = self.last_pos + POS_ROOM
 
     def _find_start(self) -> None:
-        """Handles groups before the start of the stream."""
+        """Decides whether the group is before the start position, and skips it then."""
         skip_to, file = self._skip_to, self._cursor.file
         if skip_to is not None and file == skip_to[0]:
             self._require_between(skip_to, self._group_end or self.start, f"{file}:{self.start}")
@@ -131,7 +138,8 @@ class Transactions:
             self.skip_events = _ALL
 
     def _resume_inside(self) -> None:
-        """Resumes only the transaction that was being read; any other begins at its start."""
+        """Sets how much of the group to skip, if it is the transaction in which the stored position lies. Any other
+        group is published from its start."""
         resume = self._resume
         if resume is not None and self._skip_to is None:
             if (self._cursor.file, self.start) == (resume.file, resume.offset):
@@ -158,13 +166,13 @@ class Transactions:
             self._begin_xa()
 
     def enter(self) -> None:
-        """Handles BEGIN of the group."""
+        """Handles the BEGIN of the group."""
         self.inside = True
         if self._mark is not None:
             self._begun = self.origin()
 
     def on_begin(self) -> None:
-        """Handles the statement BEGIN without a GTID event before it, or in a group that is skipped."""
+        """Handles a statement BEGIN that has no GTID event before it, or that is in a skipped group."""
         if self.passing and self._begin_follows:
             self._begin_follows = False
             return
@@ -172,8 +180,8 @@ class Transactions:
         self.enter()
 
     def on_statement(self, kind: Statement, text: bytes) -> bool:
-        """Handles any other statement; without a GTID event before it, it begins the group. Returns whether it was
-        about the transaction itself, so that nothing else must be done with it."""
+        """Handles any other statement. Without a GTID event before it, the statement begins a group. Returns whether
+        the statement only controls the transaction, so that the caller has nothing to do."""
         if not self.in_group:
             self.begin(self._cursor.time * 1_000_000, "", None)
         if kind is Statement.XA_START:
@@ -197,14 +205,15 @@ class Transactions:
 
     @property
     def skipping(self) -> bool:
-        """Returns whether the start position is still ahead."""
+        """Returns whether the stream is still before the start position."""
         return self._skip_to is not None
 
     # -- savepoints -----------------------------------------------------------------------------------------------
 
     def _on_savepoint(self, name: str) -> None:
-        """Handles a savepoint; what follows may be undone: if a transaction has also changed tables without
-        transactions, MariaDB writes the rows and a ROLLBACK TO. The rows of those tables are in a separate group."""
+        """Handles a SAVEPOINT. The events after it may be rolled back, so they are held. MariaDB writes such rows and a
+        ROLLBACK TO if a transaction has also changed tables of an engine without transactions. The rows of those tables
+        are in a separate group."""
         if not self._keeps:
             return
         if not self.holding:
@@ -226,17 +235,18 @@ class Transactions:
     # -- XA -------------------------------------------------------------------------------------------------------
 
     def _awaited_here(self) -> OpenXa | None:
-        """Returns the XA transaction of the stored position that this group is, by GTID or by position."""
+        """Returns the XA transaction of the stored position that is the same as this group, by its GTID or its
+        position; None if there is none."""
         for held in self._awaited:
             if (held.gtid and held.gtid == self.gtid) or (held.file, held.offset) == (self._cursor.file, self.start):
                 return held
         return None
 
     def _reread(self) -> None:
-        """Handles a group before the position: rows of open XA transactions come first after a restart; anything else
-        must be before the position."""
+        """Handles a group while rows of open XA transactions are read again, after a restart. Raises NotUnderstood if
+        the stream reaches the start position before it has read them all."""
         if self._awaited_here() is not None:
-            self._key = None  # already executed
+            self._key = None  # its GTID is already in the set
             return
         cursor = self._cursor
         while self._skip_to is None and self._awaited:
@@ -261,16 +271,16 @@ class Transactions:
 
     @property
     def _keeps(self) -> bool:
-        """Returns whether waiting events are kept: not in a group before the stored position, unless it is an XA
-        transaction that was undecided there."""
+        """Returns whether held events are stored. They are not in a group that is skipped or is before the start
+        position, unless it is an XA transaction that was still open at that position."""
         return not self.passing and (self._skip_to is None or self._awaited_here() is not None)
 
     def hold(self, kind: int, body: bytes) -> None:
-        """Keeps an event of the group until it ends. Raises NotUnderstood if there is too much."""
+        """Stores an event until the group ends. Raises NotUnderstood if the stored events become too large."""
         self._spool.add(self._cursor.time, kind, body)
 
     def hold_large(self, kind: int, data: bytes, at: int, stop: int) -> Iterator[None]:
-        """Does the same for a large event whose body is from `at` to `stop`, in slices."""
+        """Does the same as hold() for a large event, in slices. Its body is data[at:stop]."""
         return self._spool.add_large(self._cursor.time, kind, data, at, stop)
 
     def on_xa_prepare(self, data: bytes, at: int, stop: int) -> None:
@@ -307,8 +317,9 @@ class Transactions:
             self.commit()
 
     def _give_out(self, xid: str | None) -> None:
-        """Gives the rows of a transaction that is committed now, as if they were here; None: the present one, which
-        commits in one phase."""
+        """Publishes the held rows of a transaction that is committed now, as if they were at this place in the binlog.
+        `xid` names an XA transaction that was prepared before; None means the present group. Raises EnterInner if there
+        are rows."""
         inner = self._spool.events(xid)
         self._in_xa = self.holding = False
 
@@ -325,7 +336,8 @@ class Transactions:
     # -- rows, and the end ----------------------------------------------------------------------------------------
 
     def mark_begin(self) -> None:
-        """Publishes the begin, if transactions are marked: rows of a captured table follow."""
+        """Publishes the begin of the transaction, if begin and end are published and this was not done yet. Called
+        before rows of a captured table."""
         if not self._marked:
             self._marked = True
             self._report_mark(self._begun or self.origin(), begin=True)
@@ -340,7 +352,8 @@ class Transactions:
         return Origin(cursor.file, self.start, cursor.event_start, self.events_done, *by, cursor.length, cursor.time)
 
     def next_pos(self, count: int) -> int:
-        """Returns the first of `count` consecutive numbers: above all before, and not below the commit time."""
+        """Assigns `count` consecutive numbers and returns the first. They are above all earlier numbers, and not below
+        that of the commit time. Raises NotUnderstood if the commit time is too high."""
         pos = self.commit_time_us << POS_SHIFT
         if pos <= self.last_pos:
             pos = self.last_pos + 1
@@ -350,7 +363,7 @@ class Transactions:
         return pos
 
     def commit(self, data: bytes = b"", at: int = 0, stop: int = 0) -> None:
-        """Ends the group with the present event: XID, or an equivalent."""
+        """Ends the group with the present event: an XID event, or any other that commits."""
         if self.holding and not self._in_xa:
             self._give_out(None)
             return
@@ -399,10 +412,10 @@ class Transactions:
         )
 
     def given_over(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Returns the position and the present group, from which native code continues."""
+        """Returns the position and the state of the present group, with which native code continues."""
         cursor = self._cursor
         if not self.in_group:
-            self.skip_events = self.skip_rows = 0  # as begin() would
+            self.skip_events = self.skip_rows = 0  # as begin() does
         place = cursor.high, cursor.end, self.in_group, self.inside, self.captured_rows
         group = self._roomed, self._tx_last_pos, self.commit_time_us, self._last_commit_us
         begun = self._begun
@@ -428,8 +441,8 @@ class Transactions:
         executed: Sequence[tuple[str, int, int]],
         count: int,
     ) -> None:
-        """Takes the state back when native code has stopped: `executed` are intervals of transactions that ended
-        meanwhile, by source, `count` is their number."""
+        """Takes the state back after native code has stopped. `executed` has the GTIDs of the transactions that ended
+        meanwhile, as (source, first, last); `count` is the number of groups that ended."""
         cursor = self._cursor
         (
             cursor.start,
@@ -461,16 +474,16 @@ class Transactions:
     # -- what is passed over --------------------------------------------------------------------------------------
 
     def on_skipped(self, kind: int, data: bytes, at: int, stop: int) -> None:
-        """Handles an event that was skipped at the operator's request; events that would mean something else without it
-        are skipped with it. After the first event of a group: all of the group. After a statement within one: the rest
-        of it, up to its end. Any other event (rows, tables, texts) is skipped alone; one of an unknown number may have
-        been any of these."""
+        """Handles an event that the operator wants to skip. Events that have no correct meaning without it are skipped
+        too. If it is the first event of a group, the whole group is skipped. If it is a statement within a group, the
+        rest of the group is skipped. Any other event (rows, tables, texts) is skipped alone. An event of an unknown
+        type may have been any of these."""
         known, what = kind in ev.BY_NUMBER, "event"
-        self.end_part(0)  # a part of it may have failed
+        self.end_part(0)  # the event may have failed after some of its rows
         if kind in ev.ROWS and self.in_group and not self.holding:
             self.events_done += 1
             if self.events_done > self.skip_events:
-                self.skip_rows = 0  # they were of this event
+                self.skip_rows = 0  # these rows belong to the skipped event
         if kind in ev.GTIDS or (not self.in_group and (kind in ev.STATEMENTS or not (known or self._may_lack_gtids))):
             what = "group"
             self._pass_group(kind, data, at, stop)
@@ -482,22 +495,23 @@ class Transactions:
             what = "the rest of a group"
             self._pass_rest()
         elif self.in_group and (kind in ev.STATEMENTS or not known):
-            self.inside = self._may_have_ended = True  # a BEGIN, or a statement that was all of its group
+            self.inside = self._may_have_ended = True  # it may have been a BEGIN, or a group of a single statement
         log.warning("passed over", what=what, event_type=kind, position=self._cursor.position)
 
     @property
     def _may_lack_gtids(self) -> bool:
-        """Returns whether the server may write groups without an event of their GTID, anonymous ones included."""
+        """Returns whether the server may write a group without any GTID event, not even an anonymous one."""
         dialect = self._cursor.dialect
         return not dialect.mariadb and dialect.version < 50700
 
     def _pass_group(self, kind: int, data: bytes, at: int, stop: int) -> None:
-        if self.in_group:  # one that has lost its end
+        if self.in_group:  # the end of the former group was skipped
             self._forget_held()
             self.commit()
         when, gtid, key, alone = self._cursor.time * 1_000_000, "", None, False
         if kind in ev.GTIDS:
-            with contextlib.suppress(*BROKEN):  # then its GTID is unknown, and not counted
+            # if the event is broken, its GTID is unknown and is not added to the set
+            with contextlib.suppress(*BROKEN):
                 when, gtid, key, alone = group_of(kind, data, at, stop)
         self.begin(when, gtid, key)
         self.inside, self._begin_follows = not alone, kind not in ev.STATEMENTS
@@ -510,10 +524,11 @@ class Transactions:
     # -- the position ---------------------------------------------------------------------------------------------
 
     def on_rotate(self, data: bytes, at: int, stop: int) -> None:
-        """Handles ROTATE, before the cursor goes to the next file."""
+        """Handles a ROTATE event. Called before the cursor moves to the next file."""
         cursor, (file, offset) = self._cursor, rotated_to(data, at, stop)
         if file != cursor.file and (self.passing or (self._may_have_ended and not self.holding)):
-            self.commit()  # its end was among what was skipped: no group continues in the next file
+            # the end of the group was among the skipped events, because no group continues in the next file
+            self.commit()
         if self._skip_to is not None and self._skip_to[0] == cursor.file != file:
             self._require_between(self._skip_to, self._group_end or cursor.end, f"{file}:{offset}")
             self._skip_to, self.skip_events = None, 0
@@ -533,21 +548,22 @@ class Transactions:
             self._group_end = self._group_end or self._cursor.end
 
     def begin_part(self) -> None:
-        """Begins rows that are given in slices: until end_part() the position is before them."""
+        """Begins rows that are passed on in slices. Until end_part() the position remains before them."""
         self.part_from = self.given
 
     def end_part(self, rows_done: int) -> None:
-        """Ends them; `rows_done` rows of their event went out, before and with them."""
+        """Ends the rows that begin_part() began. `rows_done` is the number of rows of their event that are published by
+        now."""
         self.part_from, self.rows_done = -1, rows_done
 
     @property
     def given(self) -> int:
-        """Returns the last number that was given out: `last_pos` may include the numbers left free before the group,
-        which a position does not."""
+        """Returns the last number that was assigned. `last_pos` may also include the numbers left free before the
+        group; a position never includes them."""
         return self.last_pos - POS_ROOM if self.last_pos == self._roomed else self.last_pos
 
     def pass_numbers(self, last_pos: int) -> bool:
-        """See ChangeStream.pass_numbers()."""
+        """Implements ChangeStream.pass_numbers()."""
         resume = self._resume
         if self.in_group or self._awaited or (resume is not None and (resume.events_done or resume.rows_done)):
             return False
@@ -558,11 +574,12 @@ class Transactions:
         return True
 
     def position(self) -> Position:
-        """Returns the position from which reading would continue if everything given out so far were confirmed."""
+        """Returns the position from which a restart would continue if everything that was passed on so far were
+        confirmed."""
         if self._skip_to is not None or self._awaited:
-            return self._begin  # the start is still ahead
+            return self._begin  # the stream is still before the start position
         if self._resume is not None:
-            return self._resume  # nothing came yet: the stored progress of the transaction is still valid
+            return self._resume  # no group has begun yet, so the stored position is still valid
         gtids = str(self.gtids) if self.gtids else ""
         last_pos, done, rows_done = self.given if self.part_from < 0 else self.part_from, 0, 0
         if self.in_group:
@@ -570,7 +587,7 @@ class Transactions:
             if self._mark is None and self.last_pos != self._roomed:
                 done = self.events_done if self.passing else max(self.events_done, self.skip_events)
                 rows_done = self.rows_done or self.skip_rows
-            if not done and not rows_done:  # all of the group is numbered again
+            if not done and not rows_done:  # a restart assigns all numbers of the group again
                 last_pos = self._tx_last_pos
         else:
             offset, when = self._cursor.end, self.commit_time_us
@@ -589,5 +606,5 @@ class Transactions:
         )
 
     def close(self) -> None:
-        """Closes the files of open XA transactions."""
+        """Closes the files that hold the rows of open XA transactions."""
         self._spool.close()

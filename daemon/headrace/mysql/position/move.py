@@ -3,7 +3,6 @@ it."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -11,6 +10,7 @@ from typing import Any
 
 import structlog
 
+from headrace import runtime
 from headrace.errors import LostKind, PositionLost
 from headrace.model import POS_ROOM, POS_SHIFT, Gap, Position
 from headrace.mysql.events.gtid import GtidSet
@@ -345,7 +345,7 @@ class _Mover:
             files,
             differing.count if differing is not None else None,
             str(differing) if differing else "",
-            time.time_ns() // 1000,
+            runtime.now_us(),
         )
 
     def _note_more(self, backward: bool, again: GtidSet | None) -> None:

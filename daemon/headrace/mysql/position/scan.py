@@ -4,8 +4,8 @@ statements are skipped."""
 from __future__ import annotations
 
 import contextlib
-import random
 
+from headrace import runtime
 from headrace.errors import HeadraceError
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.event_types import Does, handlers
@@ -199,7 +199,7 @@ class Probe:
 
     def __init__(self, source: SourceSettings, on_progress: ProgressCallback = lambda *_: None) -> None:
         self._source, self._on_progress = source, on_progress
-        self._server_id = (source.server_id ^ random.getrandbits(30)) & 0x3FFFFFFF | 0x80000000
+        self._server_id = (source.server_id ^ runtime.random().getrandbits(30)) & 0x3FFFFFFF | 0x80000000
 
     async def run(self, scan: BinlogScan, end: int = 0, *, stop: bool = False) -> None:
         """Feeds a new `scan` from where it begins until it is over. `end` is the maximum offset that it reads to, for

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import structlog
 
+from headrace import runtime
 from headrace.errors import LostKind, PositionLost, SourceChanged
 from headrace.model import Gap, Position
 from headrace.mysql.events.gtid import GtidSet
@@ -207,7 +207,7 @@ def _diverged(stored: Position, inventory: Inventory, unknown: GtidSet) -> Gap:
         end=inventory.server_uuid,
         transactions=unknown.count,
         gtids=str(unknown),
-        at_us=time.time_ns() // 1000,
+        at_us=runtime.now_us(),
     )
 
 

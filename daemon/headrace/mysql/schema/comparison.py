@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Collection
-from time import monotonic as _now
 
 import structlog
 
@@ -21,6 +20,7 @@ from headrace.mysql.schema.tables import read_tables
 from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.wire.connection import QueryFailed, Server, SourceConnection, address_of
 from headrace.mysql.wire.grants import ask_lacks
+from headrace.runtime import monotonic as _now
 
 log = structlog.get_logger(__name__)
 

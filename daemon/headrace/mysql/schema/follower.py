@@ -3,12 +3,12 @@ rows."""
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import Callable
 
 import structlog
 
+from headrace import runtime
 from headrace.model import NO_ORIGIN, DdlKind, Origin, SchemaChange, TableSchema
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import EventCursor
@@ -74,7 +74,7 @@ class StatementFollower:
         """Reads the waiting statement in a thread, so that other tasks run. If cancelled, it may be called again."""
         query, history, dialect = self.waiting, self._history, self._cursor.dialect
         if query is not None and history is not None:
-            self._read = await asyncio.to_thread(
+            self._read = await runtime.in_thread(
                 lambda: (query.text, classify(query.text, dialect), history.read(query))
             )
         self.waiting = None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
 import struct
-import time
 from functools import partial
 from typing import Any
 
+from headrace import runtime
 from headrace.model import Position
 from headrace.mysql.events.cursor import WRAP, EventCursor
 from headrace.mysql.events.event_types import Does, handlers
@@ -70,7 +69,7 @@ class DdlScan:
         if self._stream is None and self._position.file and reached(start, end):
             return True
         stream = self._stream or await self._open()
-        said, limit = time.monotonic(), 2 * LOOK_HEARTBEAT + self._server.settings.connect_timeout
+        said, limit = runtime.monotonic(), 2 * LOOK_HEARTBEAT + self._server.settings.connect_timeout
         while not reached(self._reached(), end):
             if stream.bytes_received > at_most:
                 return False
@@ -78,8 +77,8 @@ class DdlScan:
             queries, self._queries = self._queries, []
             for query, end_of_query in queries:
                 await self._note(query, end_of_query)
-            if self._log is not None and time.monotonic() - said > _SAY_EVERY:
-                said = time.monotonic()
+            if self._log is not None and runtime.monotonic() - said > _SAY_EVERY:
+                said = runtime.monotonic()
                 self._log.info("looking for DDL after the position", at="{}:{}".format(*self._reached()), to=f"{end}")
         return True
 
@@ -153,7 +152,7 @@ class DdlScan:
 
     async def _note(self, query: QueryEvent, file_position: FilePosition) -> None:
         read = partial(classify, query, mariadb=self._server.mariadb, version=self._server.version)
-        info = await asyncio.to_thread(read) if len(query.text) > LONG else read()
+        info = await runtime.in_thread(read) if len(query.text) > LONG else read()
         if self._history is not None:
             self._history.apply(query, file=file_position[0], end=file_position[1], pos=0, info=info)
         if info.category != "ddl" or info.temporary or (info.action is None and not info.problem):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from headrace import runtime
 from headrace.errors import (
     GrantMissing,
     HeadraceError,
@@ -81,7 +81,7 @@ class _Prepared:
     select: TableSelect
     decoder: ChunkDecoder
     search_from: float = 0.0
-    """Until then (time.monotonic) the server is not asked for the next rows that meet the condition, because it takes
+    """Until then (monotonic clock) the server is not asked for the next rows that meet the condition, because it takes
     long to find them."""
 
     def fits(self, request: ChunkRequest) -> bool:
@@ -199,15 +199,15 @@ class MysqlTableReader(TableReader):
 
     async def _read(self, request: ChunkRequest, prepared: _Prepared) -> Chunk:
         data, visibility = await self._begin(request)
-        began, read = time.monotonic(), None
+        began, read = runtime.monotonic(), None
         if began >= prepared.search_from:
             read = await self._search(data, request, prepared)
             if read is None:
                 data, visibility = await self._begin(request)
-                began = time.monotonic()
+                began = runtime.monotonic()
         if read is None:
             read = await self._next_range(data, request, prepared.select)
-        seconds = time.monotonic() - began
+        seconds = runtime.monotonic() - began
         self._note_size(request, read.block)
         if read.block.ended:
             await visibility.end(data)
@@ -230,7 +230,7 @@ class MysqlTableReader(TableReader):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 return await self._next_rows(data, request, prepared.select)
-        prepared.search_from = time.monotonic() + _SEARCH_AGAIN * _SEARCH_SECONDS
+        prepared.search_from = runtime.monotonic() + _SEARCH_AGAIN * _SEARCH_SECONDS
         await self._drop_data()
         return None
 
@@ -267,19 +267,19 @@ class MysqlTableReader(TableReader):
 
     async def _scan_on(self, request: ChunkRequest, prepared: _Prepared) -> Chunk:
         """Returns the next chunk of a table without a key."""
-        scan, began = self._scan, time.monotonic()
+        scan, began = self._scan, runtime.monotonic()
         data, visibility = self._data, self._visibility
         going_on = scan is not None and scan.prepared.fits(request) and not request.again
         if scan is None or not going_on or data is None or visibility is None:
             self._scan = None
             data, visibility = await self._begin(request)
-            began = time.monotonic()
+            began = runtime.monotonic()
             await self._start(data, request, prepared.select, prepared.select.sql(request.after, request.rows))
             block = await self._rows(data, request, request.rows)
             scan = self._scan = _Scan(prepared, await visibility.high())
         else:
             block = await self._rows(data, request, request.rows)
-        seconds = time.monotonic() - began
+        seconds = runtime.monotonic() - began
         if block.ended:
             self._scan = None
             await visibility.end(data)

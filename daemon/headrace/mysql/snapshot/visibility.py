@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from abc import ABC, abstractmethod
 
+from headrace import runtime
 from headrace.errors import GrantMissing, SourceError, SourceMisconfigured
 from headrace.model import Position, TableSchema
 from headrace.mysql import heartbeat
@@ -60,13 +60,13 @@ class Visibility(ABC):
 
     async def _until(self, deadline: float, why: str) -> None:
         """Waits a moment; raises SourceError if `deadline` has passed."""
-        if time.monotonic() > deadline:
+        if runtime.monotonic() > deadline:
             raise SourceError(f"{why} after {self._source.connect_timeout:g} s")
         await asyncio.sleep(_POLL)
 
     @property
     def _deadline(self) -> float:
-        return time.monotonic() + self._source.connect_timeout
+        return runtime.monotonic() + self._source.connect_timeout
 
     def _require_same(self, seen: Position) -> None:
         """Checks the server: files and offsets of one mean nothing on another."""
@@ -159,9 +159,9 @@ class ByBarrier(Visibility):
         return Watermark(file, offset)
 
     async def require(self) -> None:
-        if self._role is None or time.monotonic() - self._role_at > _ROLE_SECONDS:
+        if self._role is None or runtime.monotonic() - self._role_at > _ROLE_SECONDS:
             await self._require_ordered()
-            self._role, self._role_at = await server_role(self._control), time.monotonic()
+            self._role, self._role_at = await server_role(self._control), runtime.monotonic()
         role, where = self._role, f"{self._source.host}:{self._source.port}"
         if role.replicates or role.read_only:
             raise SourceMisconfigured(

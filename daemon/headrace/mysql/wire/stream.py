@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from headrace import runtime
 from headrace.errors import SourceEnded, SourceSilent
 
 _RECEIVE = 256 * 1024
@@ -20,6 +21,7 @@ class PacketStream(asyncio.BufferedProtocol):
     def __init__(
         self, loop: asyncio.AbstractEventLoop, transport: Any, limit: int, peer: str, keep: object = None
     ) -> None:
+        self._clock = runtime.current().monotonic
         self._loop, self._transport, self._limit, self._peer = loop, transport, limit, peer
         self._keep = keep
         self._memory = bytearray(_RECEIVE)
@@ -30,9 +32,9 @@ class PacketStream(asyncio.BufferedProtocol):
         self._paused = self._woken = False
         self._end: Exception | None = None
         self.bytes_received = 0
-        self.last_receive = loop.time()
+        self.last_receive = runtime.monotonic()
         self.waiting_since = 0.0
-        """Since when read() waits for bytes, on the loop's clock; 0 while it does not: then silence has no meaning."""
+        """Since when read() waits for bytes, by the monotonic clock; 0 while it does not, and silence means nothing."""
 
     @property
     def peer(self) -> str:
@@ -46,7 +48,7 @@ class PacketStream(asyncio.BufferedProtocol):
         self._chunks.append(bytes(self._view[:nbytes]))
         self._size += nbytes
         self.bytes_received += nbytes
-        self.last_receive = self._loop.time()
+        self.last_receive = self._clock()
         if self._size >= self._limit and not self._paused:
             self._paused = True
             self._transport.pause_reading()
@@ -95,7 +97,7 @@ class PacketStream(asyncio.BufferedProtocol):
                 self._paused = False
                 self._transport.resume_reading()
             self._waiter = self._loop.create_future()
-            self.waiting_since = self.waiting_since or self._loop.time()
+            self.waiting_since = self.waiting_since or self._clock()
             before = self.bytes_received
             try:
                 async with asyncio.timeout(deadline):

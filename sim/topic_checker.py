@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,10 +18,12 @@ Table = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """One rows event of the source's binlog, in its order. `id` is what headrace-id begins with: GTID#number."""
+    """One rows event of the source's binlog, in its order. `id` is what headrace-id begins with: GTID#number. `lost`:
+    the source lacks it by now, so that it need not have a message."""
 
     id: str
     rows: int
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,25 @@ class _First:
     """Whether one with this id was not of an old epoch behind a newer one."""
 
 
+@dataclass(slots=True)
+class Part:
+    """What is published after the position was moved, from an offset of the topic on: the committed events from the
+    new position. `gap`: changes were skipped, or published and lost by the source, so that only keys with later
+    messages are compared with the tables, or with `whole` all rows that the tables have. `certain`: it is known that it
+    was moved; else its first message tells."""
+
+    offset: int
+    events: list[Committed]
+    gap: bool = False
+    whole: bool = False
+    certain: bool = True
+
+    @property
+    def first(self) -> str:
+        """Returns the id that it begins with."""
+        return self.events[0].id if self.events else ""
+
+
 class TopicChecker:
     """Takes the records of one topic in the order of their offsets, partition by partition or mixed.
 
@@ -89,17 +111,27 @@ class TopicChecker:
       duplicate   exactly once only: the same change twice
       escaped     more bytes of an old epoch behind the first message of a newer one than the bound
       epochless   no header that names the epoch
+      backward    a row of a snapshot has a lower `_pos` than an earlier message of its key, or a change than such a row
       table       the table that the messages make, by order or by `_pos` for each key, is not the real one
     """
 
     def __init__(
-        self, committed: Iterable[Committed], rows_per_message: int, delivery: str, bound: int, *, epochs: bool = True
+        self,
+        committed: Iterable[Committed],
+        rows_per_message: int,
+        delivery: str,
+        bound: int,
+        *,
+        epochs: bool = True,
+        renumbered: bool = False,
     ) -> None:
+        """`renumbered`: a message that comes again may have a higher `_pos`, because another server commits later."""
         self.findings = Findings(delivery, bound)
         self._exactly_once, self._want_epochs = delivery == "exactly_once", epochs
-        ids = (id_ for event in committed for id_ in message_ids(event, rows_per_message))
-        self._rank = {id_: rank for rank, id_ in enumerate(ids)}
-        self._last = next(reversed(self._rank), "")
+        self._rows_per_message, self._renumbered = rows_per_message, renumbered
+        self._rank: dict[str, int] = {}
+        self._lost: dict[str, None] = {}
+        self._last = ""
         self._first: dict[str, _First] = {}
         self._newest: dict[int, tuple[int, int]] = {}
         """By partition the highest epoch so far, and where it began."""
@@ -107,7 +139,21 @@ class TopicChecker:
         """By partition the highest rank and `_pos` so far, and where."""
         self._escaped: dict[tuple[int, int], int] = {}
         self._ordered: dict[str, Table] = {}
-        self._by_pos: dict[tuple[str, str], tuple[int, dict[str, Any] | None]] = {}
+        self._by_pos: dict[tuple[str, str], tuple[int, dict[str, Any] | None, str]] = {}
+        """By table and key the row with the highest `_pos`, this number, and the message's id."""
+        self._key_pos: dict[tuple[int, str, str], int] = {}
+        """By partition, table and key the `_pos` of the last message that counts."""
+        self._snapshot_ids: dict[str, _First] = {}
+        self._initial: dict[tuple[str, str], int] = {}
+        """By table and key where the initial snapshot's row is."""
+        self._judged: dict[tuple[str, str], None] | None = None
+        """The keys that are compared with the tables at the end; None for all."""
+        self._whole = False
+        """Whether the rows that the tables have at the end are compared too."""
+        self._later: deque[Part] = deque()
+        self._older: dict[str, None] = {}
+        """Ids of former parts, of which messages may still be under way."""
+        self._begin(Part(0, list(committed)))
 
     @property
     def complete(self) -> bool:
@@ -124,6 +170,10 @@ class TopicChecker:
         found.rows += len(message["data"])
         id_, pos = record.headers["headrace-id"].decode(), int(record.headers["headrace-pos"])
         current = self._judge_epoch(record)
+        if "headrace-snapshot" in record.headers:
+            self._feed_snapshot(id_, record, message, pos, current=current)
+            return
+        self._begin_later(id_, record.offset)
         content = hash((message["type"], orjson.dumps((message["data"], message["old"]))))
         first = self._first.get(id_)
         if first is None:
@@ -131,18 +181,91 @@ class TopicChecker:
         else:
             self._judge_again(id_, first, record, pos, content)
         if id_ not in self._rank:
-            found.violation("ghost", f"offset {record.offset}: {id_} was never committed")
+            if id_ not in self._older:
+                found.violation("ghost", f"offset {record.offset}: {id_} was never committed")
         elif current and (first is None or not first.current):
             self._judge_order(id_, record, pos)
-            self._apply(message)
+            self._apply(message, record, pos)
             self._first[id_].current = True
-        self._note_rows(message, pos)
+        self._note_rows(message, pos, id_)
+
+    def _feed_snapshot(self, id_: str, record: Record, message: dict[str, Any], pos: int, *, current: bool) -> None:
+        """Takes a row that a snapshot has read. Its id counts together with its `_pos`, as in docs/consume.md."""
+        id_ = f"{id_}@{pos}"
+        content = hash(orjson.dumps(message["data"]))
+        first = self._snapshot_ids.get(id_)
+        if first is None:
+            self._snapshot_ids[id_] = first = _First(record.offset, pos, content, False)
+        else:
+            self._judge_again(id_, first, record, pos, content)
+        if current and not first.current:
+            first.current = True
+            self._apply(message, record, pos)
+            if self._exactly_once and record.headers["headrace-snapshot"] == b"initial":
+                self._judge_rows(message, record)
+        self._note_rows(message, pos, id_)
+
+    def _judge_rows(self, message: dict[str, Any], record: Record) -> None:
+        """Judges that each row is published once, also if reading goes on after a kill."""
+        for row, _ in _rows(message):
+            place = message["table"], row["id"]
+            if place in self._initial:
+                text = f"offsets {self._initial[place]} and {record.offset}: the row {place} of the initial snapshot"
+                self.findings.violation("duplicate", text)
+            self._initial[place] = record.offset
+
+    # -- positions that are moved ---------------------------------------------------------------------------------
+
+    def moved(self, part: Part) -> None:
+        """Notes that the position was moved; call it before records are fed."""
+        self._later.append(part)
+
+    def _begin_later(self, id_: str, offset: int) -> None:
+        """Begins the next part with its first message."""
+        for number, part in enumerate(self._later):
+            if part.offset > offset:
+                return
+            if part.first == id_:
+                for _ in range(number + 1):
+                    self._begin(self._later.popleft())
+                return
+
+    def _begin(self, part: Part) -> None:
+        self._end_part()
+        self._older |= dict.fromkeys(self._rank)
+        self._rank = {}
+        for event in part.events:
+            for id_ in message_ids(event, self._rows_per_message):
+                self._rank[id_] = len(self._rank)
+                if event.lost:
+                    self._lost[id_] = None
+        self._last = next(reversed(self._rank), "")
+        self._first, self._reached, self._key_pos = {}, {}, {}
+        if part.gap:
+            self._judged = {}
+        self._whole = self._whole or part.whole
+
+    def _end_part(self) -> None:
+        """Judges that what was published before a move has no hole."""
+        highest = max((rank for id_, rank in self._rank.items() if self._counts(id_)), default=-1)
+        for id_, rank in self._rank.items():
+            if rank < highest and not self._counts(id_) and id_ not in self._lost:
+                self.findings.violation("missing", f"{id_} has no message, and later ones have, before a move")
+
+    def _counts(self, id_: str) -> bool:
+        return id_ in self._first and self._first[id_].current
 
     def finish(self, tables: dict[str, Table]) -> Findings:
         """The verdict, once all was fed; `tables` are the source's at the end, by name."""
         found = self.findings
+        while self._later:
+            part = self._later.popleft()
+            if part.certain and not (self._later and self._later[-1].certain):
+                self._begin(part)
         for id_ in self._rank:
             first = self._first.get(id_)
+            if id_ in self._lost:
+                continue
             if first is None:
                 found.violation("missing", f"{id_} has no message")
             elif not first.current:
@@ -152,12 +275,15 @@ class TopicChecker:
                 limit = f"{found.bound} may"
                 found.violation("escaped", f"partition {partition}: {size} bytes of epoch {epoch} came late, {limit}")
         replayed: dict[str, Table] = {}
-        for (table, key), (_, row) in self._by_pos.items():
+        excused = dict[tuple[str, str], None]()
+        for (table, key), (_, row, id_) in self._by_pos.items():
             if row is not None:
                 replayed.setdefault(table, {})[key] = row
-        for name, table in tables.items():
-            self._compare(name, table, self._ordered.get(name, {}), "in order")
-            self._compare(name, table, replayed.get(name, {}), "by _pos")
+            if id_ in self._lost:  # consumers have what no server has, until the row changes again
+                excused[table, key] = None
+        for name, real in tables.items():
+            self._compare(name, real, self._ordered.get(name, {}), "in order", {})
+            self._compare(name, real, replayed.get(name, {}), "by _pos", excused)
         return found
 
     # -- one record -----------------------------------------------------------------------------------------------
@@ -186,7 +312,7 @@ class TopicChecker:
         found = self.findings
         found.duplicates += 1
         where = f"offsets {first.offset} and {record.offset}: {id_}"
-        if (first.pos, first.content) != (pos, content):
+        if first.content != content or (pos < first.pos if self._renumbered else pos != first.pos):
             found.violation("altered", f"{where} differ, _pos {first.pos} and {pos}")
         if self._exactly_once:
             epoch = record.headers.get("headrace-epoch", b"?").decode()
@@ -204,9 +330,16 @@ class TopicChecker:
 
     # -- tables ---------------------------------------------------------------------------------------------------
 
-    def _apply(self, message: dict[str, Any]) -> None:
+    def _apply(self, message: dict[str, Any], record: Record, pos: int) -> None:
         table = self._ordered.setdefault(message["table"], {})
-        for row, old in _rows(message):
+        for i, (row, old) in enumerate(_rows(message)):
+            key = record.partition, message["table"], row["id"]
+            if self._snapshot_ids and pos + i < (before := self._key_pos.get(key, 0)):
+                text = f"offset {record.offset}: _pos {pos + i} of {key[1:]} is below {before} of a former message"
+                self.findings.violation("backward", text)
+            self._key_pos[key] = pos + i
+            if self._judged is not None:
+                self._judged[key[1:]] = None
             if message["type"] == "DELETE":
                 table.pop(row["id"], None)
                 continue
@@ -214,7 +347,7 @@ class TopicChecker:
                 table.pop(old["id"], None)
             table[row["id"]] = row
 
-    def _note_rows(self, message: dict[str, Any], pos: int) -> None:
+    def _note_rows(self, message: dict[str, Any], pos: int, id_: str) -> None:
         """What a consumer does that knows nothing of epochs and duplicates: the highest `_pos` of a key wins."""
         for i, (row, old) in enumerate(_rows(message)):
             deleted = message["type"] == "DELETE"
@@ -222,12 +355,15 @@ class TopicChecker:
             for key, value in [*changes, (row["id"], None if deleted else row)]:
                 place = message["table"], key
                 if place not in self._by_pos or pos + i >= self._by_pos[place][0]:
-                    self._by_pos[place] = pos + i, value
+                    self._by_pos[place] = pos + i, value, id_
 
-    def _compare(self, name: str, real: Table, made: Table, how: str) -> None:
-        if made == real:
-            return
+    def _compare(self, name: str, real: Table, made: Table, how: str, excused: dict[tuple[str, str], None]) -> None:
         keys = sorted(key for key in real.keys() | made.keys() if real.get(key) != made.get(key))
+        keys = [key for key in keys if (name, key) not in excused]
+        if self._judged is not None:
+            keys = [key for key in keys if (name, key) in self._judged or (self._whole and key in real)]
+        if not keys:
+            return
         examples = "; ".join(f"{key}: {made.get(key)} instead of {real.get(key)}" for key in keys[:3])
         self.findings.violation("table", f"{name} replayed {how} differs in {len(keys)} rows: {examples}")
 

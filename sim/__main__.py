@@ -1,0 +1,145 @@
+"""`scripts/sim`: runs seeds, and prints what they found."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+
+from sim import plan as plans
+from sim import planted
+from sim.determinism import fixed_hashes
+from sim.plan import Plan
+from sim.run import Result, simulate
+
+_ROOT = Path(__file__).parents[1]
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """Parses the command line. Without seeds it runs until it is stopped."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/sim",
+        description="Simulations of daemons, servers and faults in virtual time, each from one seed.",
+    )
+    add = parser.add_argument
+    add("--seed", type=int, help="replays one")
+    add("--seeds", metavar="A..B", help="the seeds from A to B; without it and --seed: from 1 until it is stopped")
+    add("--seconds", type=float, default=60.0, help="virtual seconds of each (default %(default)s)")
+    add("--trace", action="store_true", help="prints what happens, in virtual time")
+    add("--workers", type=int, default=os.cpu_count() or 1, help="simulations at the same time (default %(default)s)")
+    add("--keep-going", action="store_true", help="goes on after a failure")
+    add(
+        "--mutants",
+        nargs="*",
+        metavar="NAME",
+        help="plants defects, all or these, and looks for a seed that finds each",
+    )
+    add("--most", type=int, default=200, help="seeds for each of them (default %(default)s)")
+    add("--no-shrink", action="store_true", help="does not look for the shortest plan that still fails")
+    return parser.parse_args(words)
+
+
+def main() -> int:
+    """Runs the command; returns 1 if a seed failed."""
+    fixed_hashes()
+    options = parse(sys.argv[1:])
+    if options.mutants is not None:
+        return _hunt(options)
+    show = (lambda line: print(line, flush=True)) if options.trace else None
+    totals, failed, began = Result(0), list[int](), time.monotonic()
+    seeds = _seeds(options)
+    try:
+        with ThreadPoolExecutor(1 if show else options.workers) as pool:
+            for plan, result in _results(pool, seeds, options.seconds, show, options.workers):
+                totals.add(result)
+                if result.violations:
+                    failed.append(plan.seed)
+                    print(report(plan, result, shrink=not options.no_shrink), flush=True)
+                    if not options.keep_going:
+                        break
+                elif options.seed is not None:
+                    print(f"seed {plan.seed}: trace {result.digest}, {result.steps} steps, {result.published} messages")
+    except KeyboardInterrupt:
+        pass
+    print(summary(totals, failed, time.monotonic() - began))
+    return int(bool(failed))
+
+
+def _hunt(options: argparse.Namespace) -> int:
+    missed = 0
+    for name, seed, text in planted.hunt(options.mutants or planted.names(), options.most, options.seconds):
+        missed += not seed
+        what = f"seed {seed}: {text[:160]}" if seed else f"NOT FOUND by {options.most} seeds"
+        print(f"{name.replace('_', ' ')}: {what}", flush=True)
+    return int(missed > 0)
+
+
+def _seeds(options: argparse.Namespace) -> Iterator[int]:
+    if options.seed is not None:
+        return iter([options.seed])
+    if options.seeds is None:
+        return count(1)
+    first, last = map(int, options.seeds.split(".."))
+    return iter(range(first, last + 1))
+
+
+def _results(
+    pool: ThreadPoolExecutor, seeds: Iterator[int], seconds: float, show: Callable[[str], None] | None, ahead: int
+) -> Iterator[tuple[Plan, Result]]:
+    """Yields results in the order of the seeds; each simulation is a process, which a thread waits for."""
+    running = list[tuple[Plan, object]]()
+    for seed in seeds:
+        plan = plans.make(seed, seconds)
+        running.append((plan, pool.submit(simulate, plan, show)))
+        if len(running) > ahead:
+            first, future = running.pop(0)
+            yield first, future.result()  # type: ignore[attr-defined]
+    for first, future in running:
+        yield first, future.result()  # type: ignore[attr-defined]
+
+
+def report(plan: Plan, result: Result, *, shrink: bool) -> str:
+    """Returns a failure as text: seed, commit, the faults that it needs, and what is wrong."""
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=_ROOT, capture_output=True, text=True)
+    faults = shrunk(plan) if shrink else plan.faults
+    lines = [f"seed {plan.seed} FAILED, commit {commit.stdout.strip()}, {len(faults)} of {len(plan.faults)} faults:"]
+    lines += [f"  {fault}" for fault in faults]
+    lines += [f"  {text[:800]}" for text in result.violations[:8]]
+    return "\n".join(lines)
+
+
+def shrunk(plan: Plan) -> list[plans.Fault]:
+    """Returns a shortest list of faults with which the seed still fails: parts are left out, large ones first."""
+    faults, size = list(plan.faults), max(1, len(plan.faults) // 2)
+    while faults and size:
+        at, found = 0, False
+        while at < len(faults):
+            fewer = faults[:at] + faults[at + size :]
+            if simulate(plan.with_faults(fewer)).violations:
+                faults, found = fewer, True
+            else:
+                at += size
+        if not found or size > 1:
+            size //= 2
+    return faults
+
+
+def summary(totals: Result, failed: list[int], took: float) -> str:
+    """Returns figures, and what was reached how often, or never."""
+    which = f": {failed[:20]}" if failed else ""
+    lines = [
+        f"{totals.seeds} seeds, {len(failed)} failed{which}; {totals.virtual:.0f} virtual seconds in {took:.0f} s, "
+        f"{totals.virtual / max(took, 0.001):.0f} a second; {totals.published} messages, {totals.steps} steps; "
+        f"settled within {totals.settled_after:.0f} s"
+    ]
+    return "\n".join(lines + totals.coverage.lines())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""Holds the topics against what the source has committed, while a simulation runs and at its end."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from headrace.model import Position
+from headrace.ports.state_records import Head
+from sim.topic_checker import Findings, Part, Record, Table, TopicChecker
+from sim.truth import Event, Truth
+from sim.zookeeper import Change
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+_STILL = 90.0
+"""Seconds for which a destination may be healthy while its oldest change is not published."""
+ESCAPED = 200_000
+"""Bytes of an overtaken daemon that may arrive after the first message of the next one."""
+
+
+@dataclass(slots=True)
+class Begin:
+    """Where a destination begins to read, and how long its topic was then; see Part."""
+
+    offset: int
+    index: int
+    """The number of the event."""
+    gap: bool = False
+    whole: bool = False
+    certain: bool = True
+
+
+class Topic:
+    """One destination's topic."""
+
+    def __init__(self, name: str, delivery: str, begins: list[Begin]) -> None:
+        self.name, self.delivery, self.begins = name, delivery, begins
+        self.seen = delivery == "at_least_once"
+        """Whether its positions are seen as they are stored: they are in ZooKeeper."""
+        self.records = list[Record]()
+        self.ids = dict[str, None]()
+        """What was published since the last begin."""
+        self.taken = 0
+        """Up to which offset records were read."""
+        self.missing = deque[Event]()
+        """What is not published yet, oldest first."""
+        self.version = 0
+        """The number of the stored position; 0 if none is."""
+        self.reached = 0
+        """The number of the event that the stored position leads to."""
+        self.healthy_since: float | None = None
+
+
+class Checker:
+    """`violations` are sentences."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.violations = list[str]()
+        self.truth = Truth()
+        self.unsafe = False
+        """Whether the source may have lost transactions or binlogs."""
+        self.topics = dict[str, Topic]()
+        for name, sections in world.plan.destinations.items():
+            delivery = sections["sink"].get("delivery", "at_least_once")
+            known = delivery == "exactly_once" and sections["source"].get("start") == "earliest"
+            begins = [Begin(0, 0)] if known else []
+            self.topics[name] = Topic(name, delivery, begins)
+        world.ensemble.on_commit = self._on_state
+
+    def violation(self, text: str) -> None:
+        """Records one."""
+        self.violations.append(f"{self._world.loop.time() - self._world.began:.3f} s: {text}")
+        self._world.trace("VIOLATION", text=text)
+
+    # -- what was committed, what was published -------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Reads what is new on both sides; called each second."""
+        new = self.truth.look(self._world.mysql)
+        for topic in self.topics.values():
+            if topic.begins:
+                topic.missing += new
+            self._read(topic)
+            self._judge_stillness(topic)
+
+    def _on_state(self, changes: list[Change]) -> None:
+        """Takes the positions that are stored: where a destination begins, and where it is moved to."""
+        for path, node in changes:
+            *_, name, last = path.split("/")
+            if last == "position" and node is not None and (topic := self.topics.get(name)) is not None:
+                head = Head.decode(node.data, path)
+                if head.position is None:
+                    topic.version = 0
+                elif head.version != topic.version:  # else it is stored again, for a new epoch
+                    self.look()
+                    self._on_position(topic, head.position, moved=not topic.version or "gap" in head.details)
+                    topic.version = head.version
+
+    def _on_position(self, topic: Topic, position: Position, *, moved: bool) -> None:
+        index, before = self.truth.index(position), topic.reached
+        topic.reached = index
+        if not topic.begins:
+            if self._world.plan.destinations[topic.name]["source"].get("start") == "earliest" and not self.unsafe:
+                index = 0  # that is what is promised, wherever the daemon begins
+            self.begin(topic, Begin(0, index))
+        elif moved:
+            skipped = [event for event in self.truth.events[before:index] if not event.lost]
+            lost = any(event.lost and event.id in topic.ids for event in self.truth.events)
+            whole = any(one.kind == "initial" and not one.rows for one in position.snapshots)
+            self.begin(topic, Begin(topic.taken, index, bool(skipped) or lost, whole))
+            self._world.trace("a position was moved", to=str(position), index=index, before=before, lost=lost)
+
+    def first_start(self, destination: str, position: str) -> None:
+        """Takes where a destination begins whose position is not in ZooKeeper, as it logs it."""
+        topic = self.topics[destination]
+        if not topic.seen and not topic.begins:
+            self.look()
+            file, _, offset = position.rpartition(":")
+            self.begin(topic, Begin(0, self.truth.index(Position("", file, int(offset)))))
+
+    def begin(self, topic: Topic, begin: Begin) -> None:
+        """Notes that a destination begins somewhere."""
+        topic.begins.append(begin)
+        self.begun(topic)
+
+    def begun(self, topic: Topic) -> None:
+        """Looks what is missing since the last begin."""
+        begin = topic.begins[-1]
+        later = [record for record in topic.records if record.offset >= begin.offset]
+        topic.ids = {record.headers["headrace-id"].decode(): None for record in later}
+        missing = (event for event in self.truth.events[begin.index :] if not event.lost)
+        topic.missing = deque(event for event in missing if event.id not in topic.ids)
+
+    def source_changed(self) -> None:
+        """Takes the source's present history, which may lack transactions; call look() before it changes."""
+        self.truth.changed(self._world.mysql)
+        self.unsafe = True
+        for topic in self.topics.values():
+            topic.missing = deque(event for event in topic.missing if not event.lost)
+
+    def _read(self, topic: Topic) -> None:
+        kafka = self._world.kafka
+        if topic.name not in kafka.topics:
+            return
+        for record in kafka.records(topic.name, 0, start=topic.taken):
+            value = record.value or b""
+            headers = {name: value or b"" for name, value in record.headers}
+            if "headrace-snapshot" not in headers and "headrace-id" in headers:
+                id_ = self.truth.name(headers["headrace-id"].decode(), orjson.loads(value)["es"])
+                headers["headrace-id"] = id_.encode()
+                topic.ids[id_] = None
+            topic.records.append(Record(0, record.offset, headers, value, len(value)))
+            topic.taken = record.offset + 1
+        while topic.missing and topic.missing[0].id in topic.ids:
+            topic.missing.popleft()
+
+    def _judge_stillness(self, topic: Topic) -> None:
+        """A destination must not say STREAMING while nothing moves."""
+        world, now = self._world, self._world.loop.time()
+        healthy = [status for status in world.statuses(topic.name) if status.state.value == "STREAMING"]
+        if not healthy or not topic.missing or world.disturbed:
+            topic.healthy_since = None
+            return
+        topic.healthy_since = topic.healthy_since or now
+        age = world.now_us() / 1e6 - topic.missing[0].commit_us / 1e6
+        if now - topic.healthy_since > _STILL and age > _STILL:
+            self.violation(f"{topic.name} is STREAMING, and {topic.missing[0].id} is not published after {age:.0f} s")
+            topic.healthy_since = None
+
+    def published(self, topic: Topic) -> list[int]:
+        """Returns the numbers of the events that are in a topic and that its destination could read again."""
+        events = self.truth.events
+        first = max(topic.begins[-1].index if topic.begins else len(events), self.truth.life)
+        return [
+            number for number in range(first, len(events)) if events[number].id in topic.ids and not events[number].lost
+        ]
+
+    @property
+    def complete(self) -> bool:
+        """Returns whether every change is in every topic."""
+        return not any(topic.missing for topic in self.topics.values())
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def finish(self) -> dict[str, Findings]:
+        """Judges all topics."""
+        found, tables = dict[str, Findings](), self._tables()
+        for topic in self.topics.values():
+            if not topic.begins:  # it was killed before it logged its first start
+                first = min(
+                    (number for number, event in enumerate(self.truth.events) if event.id in topic.ids), default=0
+                )
+                topic.begins.append(Begin(0, first))
+            begun, *later = topic.begins
+            events, replica = self.truth.since(begun.index), self._world.replica is not None
+            checker = TopicChecker(events, 0, topic.delivery, ESCAPED, renumbered=replica)
+            for begin in later:
+                checker.moved(Part(begin.offset, self.truth.since(begin.index), begin.gap, begin.whole, begin.certain))
+            for record in topic.records:
+                checker.feed(record)
+            findings = found[topic.name] = checker.finish(tables)
+            for text in findings.texts:
+                self.violation(f"{topic.name}: {text}")
+        return found
+
+    def _tables(self) -> dict[str, Table]:
+        tables: dict[str, Table] = {}
+        session = self._world.mysql.session()
+        session.use("shop")
+        for name in ("t1", "t2", "t3"):
+            rows: list[dict[str, Any]] = session.query(f"SELECT id, name, n FROM {name}")
+            tables[name] = {str(row["id"]): {key: str(value) for key, value in row.items()} for row in rows}
+        session.close()
+        return tables

@@ -1,0 +1,92 @@
+"""Clients of the source: transactions on some tables, from several sessions, as the seed decides."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+from sim.mysql.errors import ServerDown, SqlError
+from sim.mysql.session import Session
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+TABLES = ("t1", "t2", "t3")
+_KEYS = 20
+"""Keys of a table that clients change, or more if it has more rows at the begin."""
+_FILL = 50
+"""Rows of a transaction that fills a table."""
+
+
+class Clients:
+    """They run until `stop` is set."""
+
+    def __init__(self, world: World, rate: float) -> None:
+        self._world, self._rate, self._rng = world, rate, world.rng("clients")
+        self.stop = False
+        self._keys = self._next = max(_KEYS, world.plan.rows)
+
+    def create(self) -> None:
+        """Creates the tables and what the daemons need."""
+        session = self._world.mysql.session()
+        for statement in ("CREATE DATABASE shop", "CREATE DATABASE headrace"):
+            session.execute(statement)
+        session.use("shop")
+        for table in TABLES:
+            session.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, name VARCHAR(40), n BIGINT)")
+            for first in range(0, self._world.plan.rows, _FILL):
+                keys = range(first, min(first + _FILL, self._world.plan.rows))
+                session.begin()
+                session.insert(table, *({"id": key, "name": "before", "n": key} for key in keys))
+                session.commit()
+        session.close()
+
+    async def run(self) -> None:
+        """Runs transactions."""
+        session: Session | None = None
+        while not self.stop:
+            try:
+                if session is None or not session.alive:
+                    session = self._world.mysql.session()
+                    session.use("shop")
+                self._transaction(session)
+            except (ServerDown, SqlError):
+                session = None
+            await asyncio.sleep(self._rng.expovariate(self._rate))
+
+    def _transaction(self, session: Session) -> None:
+        rng = self._rng
+        session.begin()
+        for _ in range(rng.choice((1, 1, 1, 2, 5))):
+            self._change(session, rng)
+        if rng.random() < 0.1:
+            session.savepoint("s")
+            self._change(session, rng)
+            session.rollback_to("s")
+        if rng.random() < 0.05:
+            session.rollback()
+        else:
+            session.commit()
+
+    def _change(self, session: Session, rng: random.Random) -> None:
+        table, key = rng.choice(TABLES), rng.randrange(self._keys)
+        values = {"name": f"n{rng.randrange(1000)}", "n": rng.getrandbits(40)}
+        if session.get(table, key) is None:
+            session.insert(table, {"id": key, **values})
+        elif rng.random() < 0.3:
+            session.delete(table, key)
+        else:
+            session.update(table, key, values)
+
+    def large(self, rows: int) -> None:
+        """Runs one transaction of this many rows."""
+        if not self._world.mysql.running:
+            return
+        session, table = self._world.mysql.session(), self._rng.choice(TABLES)
+        session.use("shop")
+        session.begin()
+        session.insert(table, *({"id": self._next + i, "name": "large", "n": i} for i in range(rows)))
+        self._next += rows
+        session.commit()
+        session.close()

@@ -1,0 +1,112 @@
+"""A simulated daemon: the real one, with its configuration in a folder of its own, started and ended between steps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli.run import Daemon
+from headrace.cli.wiring import ADAPTERS
+from headrace.errors import HeadraceError
+from headrace.ports.registry import Registry
+from headrace.settings.load import Loader
+from sim.loop import Process
+from sim.runtime import SimRuntime
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+SIMULATED = Registry({**ADAPTERS.adapters, "cluster": {"zookeeper": "sim.zookeeper:SimZooKeeperAdapter"}})
+
+
+class SimDaemon:
+    """One node. Its files outlive its processes."""
+
+    def __init__(self, world: World, name: str, folder: Path) -> None:
+        self._world, self.name, self.folder = world, name, folder
+        self.process: Process | None = None
+        self.ended = list[Process]()
+        """Its former processes: they are kept, because collecting their tasks would run the rest of them."""
+        self.task: asyncio.Task[None] | None = None
+        self.runtime: SimRuntime | None = None
+        self.daemon: Daemon | None = None
+        self.starts = 0
+        self.statuses = list[int]()
+        """The exit statuses of its processes."""
+        folder.mkdir()
+        (folder / "destinations").mkdir()
+
+    def write(self, file: str, sections: Mapping[str, Mapping[str, Any]]) -> None:
+        """Writes a file of the configuration."""
+        lines = list[str]()
+        for section, values in sections.items():
+            lines.append(f"[{section}]")
+            lines += [f"{key} = {_toml(value)}" for key, value in values.items()]
+        path, now = self.folder / file, self._world.now_us() * 1000
+        path.write_text("\n".join([*lines, ""]))
+        os.utime(path, ns=(now, now))  # daemons compare it
+
+    @property
+    def running(self) -> bool:
+        """Returns whether it has a process."""
+        return self.process is not None and self.process.alive
+
+    def start(self) -> None:
+        """Starts a process."""
+        assert not self.running
+        self.starts += 1
+        loop = self._world.loop
+        process = self.process = Process(loop, self.name)
+        self.runtime = SimRuntime(loop, self._world.rng("daemon"), process, self._ended)
+        self.task = loop.create_task(self._run(), name=f"{self.name} {self.starts}", context=process.context())
+
+    async def _run(self) -> None:
+        """Runs what `headrace run` does; a service manager starts it again when it ends by itself."""
+        process, status = self.process, 1
+        try:
+            settings = Loader(SIMULATED, {}).load(self.folder / "headrace.toml")
+            daemon = Daemon(settings, Loader(SIMULATED, {}), adapters=SIMULATED)
+            try:
+                await daemon.wiring.open()
+                self.daemon = daemon
+                status = await daemon.supervisor.run()
+            finally:
+                await daemon.wiring.close()
+        except HeadraceError as error:
+            self._world.trace("process fails", process=self.name, error=error.operator_text())
+        if process is self.process:
+            self._ended(status)
+
+    def stop(self) -> None:
+        """Asks it to drain and stop, as SIGTERM does."""
+        if self.daemon is not None and self.running:
+            assert self.process is not None
+            self.process.context().run(self.daemon.supervisor.request_stop)
+
+    def kill(self) -> None:
+        """Ends its process between two steps."""
+        self._ended(-9)
+
+    def _ended(self, status: int) -> None:
+        process = self.process
+        if process is not None and process.alive:
+            self.statuses.append(status)
+            self._world.trace("process ends", process=self.name, status=status)
+            process.end()
+            if status not in (0, -9):
+                self._world.start_again(self)
+            self.ended.append(process)
+            self.daemon = None
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return str(value)

@@ -1,0 +1,287 @@
+"""Puts the faults of a plan into the world, and takes them back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sim import lost
+from sim.kafka.wire import Api
+from sim.loop import Process
+from sim.plan import HOSTS, Fault
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+Undo = Callable[[], None] | None
+
+
+def inject(world: World, fault: Fault) -> Undo:
+    """Begins a fault. Returns what ends it; None if it has no end."""
+    return _KINDS[fault.kind](world, fault)
+
+
+def _kill(world: World, fault: Fault) -> Undo:
+    daemon = world.daemons[fault.target]
+    if not daemon.running:
+        return None
+    daemon.kill()
+    return lambda: None if daemon.running else daemon.start()
+
+
+def _stop(world: World, fault: Fault) -> Undo:
+    daemon = world.daemons[fault.target]
+    daemon.stop()
+    return lambda: None if daemon.running else daemon.start()
+
+
+def _freeze(world: World, fault: Fault) -> Undo:
+    process = world.process(fault.target)
+    if process is None or process.frozen:
+        return None
+    process.freeze()
+    return process.thaw
+
+
+def _hang(world: World, fault: Fault) -> Undo:
+    """A loop that hangs: no step runs, but the watchdog's thread does."""
+    daemon = world.daemons[fault.target]
+    process = daemon.process
+    if process is None or not process.alive or process.frozen:
+        return None
+    process.freeze()
+    assert daemon.runtime is not None
+    daemon.runtime.hangs(True)
+    runtime = daemon.runtime
+
+    def undo() -> None:
+        runtime.hangs(False)
+        process.thaw()
+
+    return undo
+
+
+def _clock_jump(world: World, fault: Fault) -> Undo:
+    runtime = world.daemons[fault.target].runtime
+    if runtime is not None:
+        runtime.offset += fault.number
+    return None
+
+
+def _clock_drift(world: World, fault: Fault) -> Undo:
+    runtime = world.daemons[fault.target].runtime
+    if runtime is None:
+        return None
+    runtime.set_drift(fault.number)
+    return lambda: runtime.set_drift(0.0)
+
+
+def _partition(world: World, fault: Fault) -> Undo:
+    world.network.block(fault.target, fault.other)
+    return lambda: world.network.unblock(fault.target, fault.other)
+
+
+def _isolate(world: World, fault: Fault) -> Undo:
+    others = [host for host in HOSTS if host != fault.target]
+    for host in others:
+        world.network.block(fault.target, host)
+        world.network.block(host, fault.target)
+
+    def undo() -> None:
+        for host in others:
+            world.network.unblock(fault.target, host)
+            world.network.unblock(host, fault.target)
+
+    return undo
+
+
+def _slow_link(world: World, fault: Fault) -> Undo:
+    pair = fault.target, fault.other
+    world.network.delays[pair] = fault.number
+    return lambda: (world.network.delays.pop(pair, None), None)[1]
+
+
+def _reset(world: World, fault: Fault) -> Undo:
+    pair = {fault.target, fault.other}
+    world.network.reset(lambda one, other: {one, other} == pair)
+    return None
+
+
+def _kill_zookeeper(world: World, fault: Fault) -> Undo:
+    server = world.ensemble.servers[fault.target]
+    server.kill()
+    return server.restart
+
+
+def _crash_broker(world: World, fault: Fault) -> Undo:
+    broker = world.kafka.brokers[int(fault.target[-1])]
+    if not broker.reachable:
+        return None
+    world.network.close(fault.target, world.kafka_port)
+    world.brokers[broker.number].context().run(broker.crash)
+
+    def undo() -> None:
+        world.brokers[broker.number].context().run(broker.start)
+        world.listen_broker(broker.number)
+
+    return undo
+
+
+def _lose_answers(world: World, fault: Fault) -> Undo:
+    world.kafka.faults.lose_answers(Api.PRODUCE, count=int(fault.number), broker=int(fault.target[-1]))
+    return world.kafka.faults.clear
+
+
+def _late_answers(world: World, fault: Fault) -> Undo:
+    number = int(fault.target[-1])
+    world.kafka.faults.delay_answers(fault.seconds, None, count=int(fault.number), broker=number)
+    return world.kafka.faults.clear
+
+
+def _drop_requests(world: World, fault: Fault) -> Undo:
+    world.kafka.faults.drop_requests(None, count=int(fault.number), broker=int(fault.target[-1]))
+    return world.kafka.faults.clear
+
+
+def _move_leader(world: World, fault: Fault) -> Undo:
+    for partition in world.kafka.partitions():
+        others = [one for one in partition.isr if one != partition.leader and world.kafka.brokers[one].registered]
+        if others:
+            to = others[int(fault.number) % len(others)]
+            world.kafka.move_leader(partition.topic.name, partition.number, to)
+    return None
+
+
+def _restart_source(world: World, fault: Fault) -> Undo:
+    server = world.mysql
+    if not server.running:
+        return None
+    world.at_source(server.stop)
+    world.network.close("mysql1", world.mysql_port)
+
+    def undo() -> None:
+        if server is world.mysql and not server.running:
+            world.at_source(server.start)
+            world.listen_source()
+
+    return undo
+
+
+def _crash_source(world: World, fault: Fault) -> Undo:
+    server = world.mysql
+    if not server.running:
+        return None
+    world.at_source(server.crash)
+    world.network.close("mysql1", world.mysql_port)
+
+    def undo() -> None:
+        if server is world.mysql and not server.running:
+            world.at_source(server.start)
+            world.listen_source()
+
+    return undo
+
+
+def _kill_connections(world: World, fault: Fault) -> Undo:
+    for session in [one for one in world.mysql.sessions.values() if one.account is not None]:
+        world.at_source(partial(world.mysql.kill, session.thread))
+    return None
+
+
+def _rotate(world: World, fault: Fault) -> Undo:
+    if world.mysql.running:
+        world.at_source(world.mysql.rotate)
+    return None
+
+
+def _large_transaction(world: World, fault: Fault) -> Undo:
+    world.clients.large(int(fault.number))
+    return None
+
+
+def _pause(world: World, fault: Fault) -> Undo:
+    operator = world.operator
+    operator.begin(operator.pause(fault.target))
+    return lambda: operator.begin(operator.resume(fault.target))
+
+
+def _resync(world: World, fault: Fault) -> Undo:
+    world.operator.begin(world.operator.resync(fault.target, fault.other))
+    return None
+
+
+def _move_back(world: World, fault: Fault) -> Undo:
+    world.operator.begin(world.operator.move_back(fault.target, fault.number))
+    return None
+
+
+def _restart(world: World, fault: Fault) -> Undo:
+    world.operator.begin(world.operator.restart(fault.target))
+    return None
+
+
+def _drain(world: World, fault: Fault) -> Undo:
+    operator = world.operator
+    operator.begin(operator.drain(fault.target))
+    return lambda: operator.begin(operator.undrain(fault.target))
+
+
+def _hand_over(world: World, fault: Fault) -> Undo:
+    world.operator.begin(world.operator.hand_over(fault.target, fault.other))
+    return None
+
+
+def _reload(world: World, fault: Fault) -> Undo:
+    """A file that all daemons have is changed, and changed back."""
+    for daemon in world.daemons.values():
+        world.write_destination(daemon, fault.target, heartbeat={"interval": 2.5})
+
+    def undo() -> None:
+        for daemon in world.daemons.values():
+            world.write_destination(daemon, fault.target)
+
+    return undo
+
+
+def _freeze_server(world: World, fault: Fault) -> Undo:
+    return _freeze(world, fault)
+
+
+_KINDS: dict[str, Callable[[World, Fault], Undo]] = {
+    "kill": _kill,
+    "stop": _stop,
+    "freeze": _freeze,
+    "hang": _hang,
+    "clock jump": _clock_jump,
+    "clock drift": _clock_drift,
+    "freeze server": _freeze_server,
+    "partition": _partition,
+    "isolate": _isolate,
+    "slow link": _slow_link,
+    "reset": _reset,
+    "kill zookeeper": _kill_zookeeper,
+    "crash broker": _crash_broker,
+    "lose answers": _lose_answers,
+    "late answers": _late_answers,
+    "drop requests": _drop_requests,
+    "move leader": _move_leader,
+    "restart source": _restart_source,
+    "crash source": _crash_source,
+    "kill connections": _kill_connections,
+    "rotate": _rotate,
+    "large transaction": _large_transaction,
+    "pause": _pause,
+    "resync": _resync,
+    "move back": _move_back,
+    "restart": _restart,
+    "drain": _drain,
+    "hand over": _hand_over,
+    "reload": _reload,
+    **lost.KINDS,
+}
+
+
+def frozen(process: Process | None) -> bool:
+    """Returns whether a process exists and does nothing."""
+    return process is not None and process.frozen

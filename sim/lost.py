@@ -1,0 +1,114 @@
+"""Faults after which the source can't serve stored positions any more, or has another history."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sim.plan import Fault
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+Undo = Callable[[], None] | None
+
+
+def purge(world: World, fault: Fault) -> Undo:
+    """Removes binlogs that a paused destination needs."""
+    operator = world.operator
+    operator.begin(operator.pause(fault.target))
+
+    async def end() -> None:
+        if world.mysql.running:
+            world.at_source(world.mysql.rotate)
+            await asyncio.sleep(0.5)  # readers that keep up go to the new file
+        server = world.mysql
+        if server.running:
+            world.checker.look()
+            world.checker.unsafe = True
+            server.purge_to(server.engine.binlog.last.name)
+        await operator.resume(fault.target)
+
+    return lambda: operator.begin(end())
+
+
+def reset(world: World, fault: Fault) -> Undo:
+    """Resets the source's binlogs and GTIDs."""
+    server = world.mysql
+    if server.running:
+        world.checker.look()
+        world.checker.unsafe = True
+        world.checker.truth.reset()
+        world.at_source(server.reset)
+    return None
+
+
+def restore(world: World, fault: Fault) -> Undo:
+    """Replaces the source's data by a backup that is some seconds old."""
+    backup = world.mysql.backup()
+
+    def undo() -> None:
+        server = world.mysql
+        world.checker.look()
+        world.at_source(lambda: server.restore(backup))
+        world.checker.source_changed()
+        world.at_source(server.start)
+        world.listen_source()
+
+    return undo
+
+
+def lose_tail(world: World, fault: Fault) -> Undo:
+    """Crashes the source, which loses its last transactions."""
+    server = world.mysql
+    if not server.running:
+        return None
+    world.checker.look()
+    world.at_source(lambda: server.crash(lose=int(fault.number)))
+    world.network.close("mysql1", world.mysql_port)
+    world.checker.source_changed()
+
+    def undo() -> None:
+        if server is world.mysql and not server.running:
+            world.at_source(server.start)
+            world.listen_source()
+
+    return undo
+
+
+def fail_over(world: World, fault: Fault) -> Undo:
+    """Crashes the source; the same name leads to its replica, which has applied all of it, or lacks the end."""
+    old, replica = world.mysql, world.replica
+    if replica is None or replica is old or not old.running:
+        return None
+    world.checker.look()
+    world.at_source(old.crash)
+    if not fault.number and replica.following is not None:
+        world.at_source(replica.following.catch_up)
+    world.at_source(replica.promote)
+    replica.set_variable("read_only", False)
+    world.mysql = replica
+    world.checker.source_changed()
+    world.listen_source()
+    return None
+
+
+def lose_state(world: World, fault: Fault) -> Undo:
+    """Removes the stored position of a destination."""
+    ensemble = world.ensemble
+    path = next((path for path in ensemble.nodes if path.endswith(f"/{fault.target}/position")), "")
+    if path:
+        world.checker.unsafe = True
+        ensemble.commit([(path, None)])
+    return None
+
+
+KINDS: dict[str, Callable[[World, Fault], Undo]] = {
+    "purge": purge,
+    "reset source": reset,
+    "restore source": restore,
+    "lose tail": lose_tail,
+    "fail over": fail_over,
+    "lose state": lose_state,
+}

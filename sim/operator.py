@@ -1,0 +1,192 @@
+"""The operator: commands to the daemons and to the cluster, given again until they are taken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from headrace.cluster.cluster import Cluster, Member
+from headrace.destination.handle import DestinationHandle
+from headrace.destination.requests import RequestRefused
+from headrace.errors import HeadraceError
+from headrace.model import State
+from headrace.snapshot.commands import SnapshotCommand
+from sim.checker import Begin
+from sim.loop import Process
+from sim.runtime import SimRuntime
+from sim.zookeeper import SimZooKeeper, settings_of
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+_AGAIN = 1.0
+"""Seconds between two tries of a command."""
+_LOOK = 0.1
+_WATCH = 5.0
+"""Seconds between two looks whether a position is lost."""
+_LOST = (State.POSITION_LOST, State.SOURCE_CHANGED)
+_PATIENCE = 90.0
+"""Seconds for which a daemon may take to answer, as a client of HTTP gives up."""
+
+Command = Callable[[DestinationHandle], Coroutine[Any, Any, Any]]
+
+
+class Operator:
+    """Gives commands from a host of its own, which no fault reaches. Those of one destination follow each other."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._process = Process(world.loop, "operator")
+        self._runtime = SimRuntime(world.loop, world.rng("operator"), self._process, lambda status: None)
+        self._turns = {name: asyncio.Lock() for name in world.plan.destinations}
+        self.busy = 0
+        """Commands that are not done."""
+
+    def begin(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Does something, and is busy until it is done."""
+
+        async def whole() -> None:
+            try:
+                await work
+            finally:
+                self.busy -= 1
+
+        self.busy += 1
+        self._world.loop.create_task(whole(), context=self._process.context())
+
+    # -- destinations ---------------------------------------------------------------------------------------------
+
+    async def give(self, destination: str, command: Command, *, tries: int = 0) -> bool:
+        """Gives a command to the daemon that runs a destination; returns whether it was done. `tries`: 0 for no end."""
+        world, number = self._world, 0
+        while not world.stopping and (not tries or number < tries):
+            number += 1
+            for daemon in world.daemons.values():
+                if not daemon.running or daemon.daemon is None or daemon.process is None:
+                    continue
+                handle = daemon.daemon.supervisor.handles.get(destination)
+                if handle is not None and await self._once(daemon.process, command(handle)):
+                    return True
+            await asyncio.sleep(_AGAIN)
+        return False
+
+    async def _once(self, process: Process, work: Coroutine[Any, Any, Any]) -> bool:
+        """Returns whether a daemon has done a command. Its process may end meanwhile."""
+        world = self._world
+        task = world.loop.create_task(_refusable(work), context=process.context())
+        deadline = world.loop.time() + _PATIENCE
+        while not task.done():
+            if not process.alive:
+                return False
+            if world.loop.time() > deadline:
+                task.cancel()
+            await asyncio.sleep(_LOOK)
+        return not task.cancelled() and task.result()
+
+    async def pause(self, destination: str) -> None:
+        """Pauses a destination, unless it can't be now."""
+        async with self._turns[destination]:
+            await self.give(destination, lambda handle: handle.pause("sim"), tries=3)
+
+    async def resume(self, destination: str) -> None:
+        """Ends a pause."""
+        async with self._turns[destination]:
+            await self.give(destination, lambda handle: handle.resume("sim"))
+
+    async def restart(self, destination: str) -> None:
+        """Ends the run of a destination, and begins another."""
+        async with self._turns[destination]:
+            await self.give(destination, lambda handle: handle.restart("sim"), tries=10)
+
+    async def resync(self, destination: str, tables: str) -> None:
+        """Has tables read again; "" for all."""
+        command = SnapshotCommand("resync", tables)
+        async with self._turns[destination]:
+            await self.give(destination, lambda handle: handle.snapshot(command, "sim"), tries=10)
+
+    async def move_back(self, destination: str, part: float) -> None:
+        """Moves a position back to a transaction that was published; `part` of them are before it."""
+        world = self._world
+        checker, topic = world.checker, world.checker.topics[destination]
+        async with self._turns[destination]:
+            checker.look()
+            published = checker.published(topic)
+            if not published or not world.mysql.running:
+                return
+            index = published[int(len(published) * part)]
+            event = checker.truth.events[index]
+            to, begin = f"{event.file}:{event.offset}", Begin(topic.taken, index - event.number + 1, certain=False)
+            if not topic.seen:
+                topic.begins.append(begin)
+            done = await self.give(destination, lambda handle: _move(handle, to), tries=5)
+            if not topic.seen:
+                begin.certain = done
+                checker.begun(topic)
+
+    def watch(self, answer: str) -> None:
+        """Looks for destinations whose position is lost until the end, and lets them go on at `answer`."""
+        self._world.loop.create_task(self._watch(answer), context=self._process.context())
+
+    async def _watch(self, answer: str) -> None:
+        while True:
+            await asyncio.sleep(_WATCH)
+            for name in self._turns:
+                if any(status.state in _LOST for status in self._world.statuses(name)):
+                    async with self._turns[name]:
+                        await self.give(name, lambda handle: _move_lost(handle, answer), tries=1)
+
+    # -- the cluster ----------------------------------------------------------------------------------------------
+
+    async def _cluster(self, command: Callable[[Cluster], Coroutine[Any, Any, None]], tries: int = 0) -> None:
+        number = 0
+        while not self._world.stopping and (not tries or number < tries):
+            number += 1
+            cluster = Cluster(SimZooKeeper(settings_of(self._world.plan.daemon)), Member("operator", "", command=True))
+            with suppress(HeadraceError):
+                try:
+                    await cluster.start()
+                    await command(cluster)
+                    return
+                finally:
+                    await cluster.close()
+            await asyncio.sleep(_AGAIN)
+
+    async def drain(self, node: str) -> None:
+        """Has a daemon run nothing."""
+        await self._cluster(lambda cluster: cluster.drain(node, "sim"), tries=3)
+
+    async def undrain(self, node: str) -> None:
+        """Ends that."""
+        await self._cluster(lambda cluster: cluster.undrain(node))
+
+    async def hand_over(self, destination: str, node: str) -> None:
+        """Has another daemon run a destination, if it waits for it."""
+
+        async def ask(cluster: Cluster) -> None:
+            view = await cluster.look()
+            assignment = view.assignments.get(destination)
+            if assignment is not None and node in assignment.waiting and node not in view.drained:
+                await cluster.ask_to_move(destination, node, "sim")
+
+        await self._cluster(ask, tries=3)
+
+
+def _move(handle: DestinationHandle, to: str) -> Coroutine[Any, Any, Any]:
+    return handle.move(to, "sim", read_schemas=False, commit=True)
+
+
+async def _move_lost(handle: DestinationHandle, to: str) -> None:
+    if handle.status.state not in _LOST:
+        raise RequestRefused("it goes on")
+    await _move(handle, to)
+
+
+async def _refusable(work: Coroutine[Any, Any, Any]) -> bool:
+    """Returns whether a command was not refused."""
+    try:
+        await work
+    except HeadraceError:
+        return False
+    return True

@@ -1,0 +1,123 @@
+"""One simulation from its plan to its result, in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import pickle
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sim.coverage import Coverage
+from sim.determinism import seed_libraries
+from sim.loop import Spinning, Stuck
+from sim.plan import Plan
+from sim.world import World
+
+_SETTLES_WITHIN = 240.0
+"""Virtual seconds after the last fault within which everything is published and all destinations stream."""
+
+
+@dataclass
+class Result:
+    """What became of a simulation."""
+
+    seed: int
+    violations: list[str] = field(default_factory=list)
+    digest: str = ""
+    virtual: float = 0.0
+    real: float = 0.0
+    steps: int = 0
+    published: int = 0
+    settled_after: float = 0.0
+    coverage: Coverage = field(default_factory=Coverage)
+    seeds: int = 0
+
+    def add(self, other: Result) -> None:
+        """Adds the figures of another one."""
+        self.seeds += 1
+        self.virtual += other.virtual
+        self.steps += other.steps
+        self.published += other.published
+        self.settled_after = max(self.settled_after, other.settled_after)
+        self.coverage.add(other.coverage)
+
+
+def simulate(plan: Plan, show: Callable[[str], None] | None = None) -> Result:
+    """Runs a simulation in a child process, so that nothing of it is left; returns its result."""
+    receiving, sending = os.pipe()
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            os.close(receiving)
+            result = run(plan, show)
+            with os.fdopen(sending, "wb") as out:
+                pickle.dump(result, out)
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+    os.close(sending)
+    with os.fdopen(receiving, "rb") as answer:
+        data = answer.read()
+    _, status = os.waitpid(child, 0)
+    if not data:
+        raise SystemExit(f"sim: the simulation of seed {plan.seed} ended itself, with status {status}")
+    made: Result = pickle.loads(data)
+    return made
+
+
+def run(plan: Plan, show: Callable[[str], None] | None = None) -> Result:
+    """Runs a simulation in this process, which must end afterwards."""
+    gc.disable()
+    seed_libraries(plan.seed)
+    result, began = Result(plan.seed), time.monotonic()
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="headrace-sim-", dir=memory) as folder:
+        world = World(plan, Path(folder), show)
+        try:
+            world.loop.run_until_complete(_all(world, result))
+        except (Spinning, Stuck) as error:
+            world.checker.violation(f"{type(error).__name__}: {error}")
+        result.violations = world.checker.violations
+        result.digest, result.steps = world.trace.digest, world.loop.steps
+        result.virtual, result.real = world.loop.time() - world.began, time.monotonic() - began
+        result.coverage = world.coverage
+    return result
+
+
+async def _all(world: World, result: Result) -> None:
+    world.start()
+    looking = asyncio.create_task(_look(world))
+    await asyncio.sleep(world.plan.seconds)
+    world.clients.stop = True
+    world.heal()
+    healed = world.loop.time()
+    while not (world.settled and world.checker.complete):
+        if world.loop.time() - healed > _SETTLES_WITHIN:
+            world.report_unsettled(_SETTLES_WITHIN)
+            break
+        await asyncio.sleep(1.0)
+    result.settled_after = world.loop.time() - healed
+    await asyncio.sleep(5.0)
+    looking.cancel()
+    await world.stop()
+    world.checker.look()
+    found = world.checker.finish()
+    result.published = sum(one.messages for one in found.values())
+
+
+async def _look(world: World) -> None:
+    while True:
+        await asyncio.sleep(1.0)
+        world.checker.look()

@@ -1,0 +1,118 @@
+"""What the source has committed over its whole life, also what it has lost since, and where positions are in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.model import Position
+from sim.mysql.gtids import Gtids
+from sim.mysql.history import Committed as Transaction
+from sim.mysql.server import Server
+from sim.topic_checker import Committed
+
+_ROWS_EVENTS = (30, 31, 32)
+
+
+@dataclass(slots=True)
+class Event:
+    """One rows event on the tables of the clients. `number` counts those of its transaction from 1; `file` and `offset`
+    are where the transaction begins on the present server."""
+
+    uuid: str
+    transaction: int
+    number: int
+    commit_us: int
+    """On the server that first committed it."""
+    file: str
+    offset: int
+    gtid: bool = True
+    """Whether the transaction has one; else `transaction` is a number that no server knows."""
+    lost: bool = False
+    """Whether the source lacks it now."""
+
+    @property
+    def headrace_id(self) -> str:
+        """Returns headrace-id, which is unique unless a server gives a number or place of a lost transaction again."""
+        begin = f"{self.uuid}:{self.transaction}" if self.gtid else f"{self.uuid}/{self.file}:{self.offset}"
+        return f"{begin}#{self.number}"
+
+    @property
+    def id(self) -> str:
+        """Returns what is unique."""
+        return f"{self.headrace_id}@{self.commit_us // 1000}"
+
+
+class Truth:
+    """All events, oldest first."""
+
+    def __init__(self) -> None:
+        self.events = list[Event]()
+        self._known = 0
+        """How many transactions of the server's history are read."""
+        self.life = 0
+        """Where the events begin whose binlogs and GTIDs were not removed by a reset."""
+        self._names = dict[tuple[str, int], str]()
+        """The ids of events, by headrace-id and the milliseconds of a commit, on any server."""
+
+    def look(self, server: Server) -> list[Event]:
+        """Reads what a server has committed since; returns the new events."""
+        new = list[Event]()
+        for one in server.history[self._known :]:
+            for event in events_of(one, gtid=server.engine.gtids):
+                new.append(event)
+                self._names[event.headrace_id, one.commit_us // 1000] = event.id
+        self._known = len(server.history)
+        self.events += new
+        return new
+
+    def changed(self, server: Server) -> None:
+        """Compares with a server that may lack transactions now, or is another; call look() before it changes."""
+        has = {(one.uuid, one.number, one.original_us): one for one in server.history}
+        for event in self.events[self.life :]:
+            there = has.get((event.uuid, event.transaction, event.commit_us))
+            event.lost = there is None
+            if there is not None:
+                event.file, event.offset = there.file, there.offset
+                self._names[event.headrace_id, there.commit_us // 1000] = event.id
+        self._known = len(server.history)
+
+    def reset(self) -> None:
+        """Notes that the server's binlogs and GTIDs begin again."""
+        self.life = len(self.events)
+
+    def name(self, headrace_id: str, commit_ms: int) -> str:
+        """Returns the id of the event of a message, and what is no event's id if there is none."""
+        return self._names.get((headrace_id, commit_ms), f"{headrace_id}@{commit_ms}")
+
+    def index(self, position: Position) -> int:
+        """Returns the number of the first event after a position."""
+        done = Gtids(position.gtid_set)
+        for number in range(self.life, len(self.events)):
+            event = self.events[number]
+            if not event.lost and not _before(event, position, done):
+                return number
+        return len(self.events)
+
+    def since(self, index: int) -> list[Committed]:
+        """Returns the events from a number on."""
+        return [Committed(event.id, 1, event.lost) for event in self.events[index:]]
+
+
+def _before(event: Event, position: Position, done: Gtids) -> bool:
+    if position.gtid_set:
+        if done.has(event.uuid, event.transaction):
+            return True
+    elif (event.file, event.offset) < (position.file, position.offset):
+        return True
+    here = (event.file, event.offset) == (position.file, position.offset)
+    return here and event.number <= position.events_done
+
+
+def events_of(transaction: Transaction, *, gtid: bool) -> list[Event]:
+    """Returns the rows events of a transaction on the tables of the clients, named as headrace-id names them."""
+    one = transaction
+    if not one.changes or one.changes[0].schema != "shop":
+        return []
+    kinds = [part for part in one.parts if part[0] in _ROWS_EVENTS]
+    numbers = range(1, len(kinds) + 1)
+    return [Event(one.uuid, one.number, number, one.original_us, one.file, one.offset, gtid) for number in numbers]

@@ -1,0 +1,241 @@
+"""The simulated world: servers, daemons, clients and faults, made from one plan."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from headrace.destination.status import DestinationStatus
+from headrace.native import find
+from sim import faults
+from sim.checker import Checker
+from sim.clients import Clients
+from sim.coverage import Coverage
+from sim.daemon import SimDaemon
+from sim.kafka.cluster import Cluster
+from sim.loop import Process, SimLoop
+from sim.mysql.accounts import Account
+from sim.mysql.server import Server
+from sim.network import Network
+from sim.operator import Operator
+from sim.plan import BROKERS, DAEMONS, SOURCE, ZOOKEEPERS, Fault, Plan
+from sim.runtime import EPOCH_NS
+from sim.trace import Trace
+from sim.world_of import WORLD
+from sim.zookeeper import Ensemble
+
+USER, PASSWORD = "canal", "canal"
+_STOP_LIMIT = 60.0
+_RESTART = 2.0
+"""Seconds after which a service manager starts a daemon again."""
+
+
+class World:
+    """All of it. Everything random comes from the plan's seed, each part by a stream of its own."""
+
+    mysql_port, kafka_port = 3306, 9092
+
+    def __init__(self, plan: Plan, folder: Path, show: Callable[[str], None] | None = None) -> None:
+        self.plan, self._folder = plan, folder
+        self._streams = dict[str, int]()
+        self.loop = SimLoop(self.rng("order"))
+        self.began = self.loop.time()
+        self.trace = Trace(self.loop.time, str(folder), show)
+        self.trace.take_logs()
+        WORLD.set(self)
+        self.loop.world.base.run(WORLD.set, self)
+        self.network = Network(self.loop, self.rng("network"))
+        self.network.delay = plan.delay
+        self.ensemble = Ensemble(self.loop, self.network, self.rng("zookeeper"), ZOOKEEPERS)
+        self.kafka = Cluster(self.rng("kafka"), self.now_us, brokers=len(BROKERS))
+        self.brokers = {number: Process(self.loop, f"kafka{number}") for number in self.kafka.brokers}
+        for number, broker in self.kafka.brokers.items():
+            broker.address = f"kafka{number}", self.kafka_port
+            self.listen_broker(number)
+        mode = "ON" if plan.gtids else "OFF"
+        self.mysql = Server(self.now_us, self.rng("mysql"), accounts=[Account(USER, PASSWORD)], gtid_mode=mode)
+        self.replica: Server | None = None
+        self.source_process = Process(self.loop, SOURCE)
+        self.listen_source()
+        self.daemons = {name: SimDaemon(self, name, folder / name) for name in DAEMONS}
+        self.clients = Clients(self, plan.rate)
+        self.checker = Checker(self)
+        self.operator = Operator(self)
+        self.active = dict[Fault, Callable[[], None]]()
+        """The faults that last, and what ends them."""
+        self.healed_at = self.began
+        self.stopping = False
+        self.coverage = Coverage()
+        self.coverage.watch()
+        self.loop.on_error = self._on_error
+        self.trace.on_log = self._on_log
+        find("off")
+
+    def rng(self, name: str) -> random.Random:
+        """Returns a new stream of random numbers. The streams of one name differ."""
+        number = self._streams[name] = self._streams.get(name, 0) + 1
+        return random.Random(f"{self.plan.seed}/{name}/{number}")
+
+    def now_us(self) -> int:
+        """Returns the wall clock of the servers."""
+        return EPOCH_NS // 1000 + int(self.loop.time() * 1e6)
+
+    def listen_broker(self, number: int) -> None:
+        """Lets a broker accept connections."""
+        broker = self.kafka.brokers[number]
+        self.network.listen(self.brokers[number], f"kafka{number}", self.kafka_port, partial(broker.protocol, ""))
+
+    def listen_source(self) -> None:
+        """Lets the source accept connections."""
+        self.network.listen(self.source_process, SOURCE, self.mysql_port, self.mysql.protocol)
+
+    def at_source(self, call: Callable[[], object]) -> None:
+        """Calls something as a step of the source."""
+        self.source_process.context().run(call)
+
+    def process(self, host: str) -> Process | None:
+        """Returns a host's process."""
+        if host in self.daemons:
+            return self.daemons[host].process
+        if host in self.ensemble.servers:
+            return self.ensemble.servers[host].process
+        return self.source_process if host == SOURCE else self.brokers[int(host[-1])]
+
+    # -- the course of a simulation -------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Starts everything, and sets the faults' timers."""
+        self.at_source(self.clients.create)
+        if self.plan.lost is not None:
+            if self.plan.lost.kind == "fail over":
+                self.at_source(self._make_replica)
+            self.operator.watch(self.plan.answer)
+        for name, daemon in self.daemons.items():
+            daemon.write("headrace.toml", {**self.plan.daemon, "daemon": {**self.plan.daemon["daemon"], "node": name}})
+            for destination in self.plan.destinations:
+                self.write_destination(daemon, destination)
+            daemon.start()
+        context = self.source_process.context()
+        self.loop.create_task(self.clients.run(), context=context)
+        for fault in self.plan.faults:
+            self.loop.call_later(fault.at, self._begin, fault, context=self.loop.world.context())
+
+    def _make_replica(self) -> None:
+        assert self.plan.lost is not None
+        behind = self.plan.lost.number
+        self.replica = self.mysql.replica(lag=lambda: behind)
+
+    def write_destination(self, daemon: SimDaemon, destination: str, **changed: dict[str, Any]) -> None:
+        """Writes the file of a destination, with some sections changed."""
+        sections = self.plan.destinations[destination] | changed
+        source = {"host": SOURCE, "port": self.mysql_port, "user": USER, "password": PASSWORD}
+        source |= {"tls": "disabled", **sections["source"]}
+        sink = {**sections["sink"], "bootstrap_servers": self.kafka.bootstrap_servers}
+        daemon.write(f"destinations/{destination}.toml", {**sections, "source": source, "sink": sink})
+
+    def _begin(self, fault: Fault) -> None:
+        self.coverage.fault(fault.kind, [other.kind for other in self.active])
+        undo = faults.inject(self, fault)
+        self.trace("FAULT", fault=str(fault), lasts=undo is not None)
+        self.healed_at = self.loop.time()
+        if undo is not None:
+            self.active[fault] = undo
+            self.loop.call_later(fault.seconds, self._end, fault, context=self.loop.world.context())
+
+    def _end(self, fault: Fault) -> None:
+        if undo := self.active.pop(fault, None):
+            self.trace("fault ends", fault=str(fault))
+            undo()
+            self.healed_at = self.loop.time()
+
+    def start_again(self, daemon: SimDaemon) -> None:
+        """Starts a daemon that has ended by itself, as a service manager does."""
+
+        def start() -> None:
+            if not daemon.running and not self.stopping:
+                daemon.start()
+
+        self.loop.call_later(_RESTART, start, context=self.loop.world.context())
+
+    def heal(self) -> None:
+        """Ends all faults, and starts what does not run."""
+        for fault in list(self.active):
+            self._end(fault)
+        for daemon in self.daemons.values():
+            if not daemon.running:
+                daemon.start()
+
+    @property
+    def disturbed(self) -> bool:
+        """Returns whether a fault lasts."""
+        return bool(self.active)
+
+    async def stop(self) -> None:
+        """Stops all daemons in order."""
+        self.stopping = True
+        for daemon in self.daemons.values():
+            daemon.stop()
+        began = self.loop.time()
+        while any(daemon.running for daemon in self.daemons.values()):
+            if self.loop.time() - began > _STOP_LIMIT:
+                names = [name for name, daemon in self.daemons.items() if daemon.running]
+                self.checker.violation(f"{names} did not stop within {_STOP_LIMIT:.0f} s")
+                return
+            await asyncio.sleep(0.5)
+        for daemon in self.daemons.values():
+            if daemon.statuses[-1] != 0:
+                self.checker.violation(f"{daemon.name} stopped with status {daemon.statuses[-1]}")
+            pending = [task for task in daemon.ended[-1].tasks if not task.done() and task is not daemon.task]
+            left = [f"{task.get_name()}: {getattr(task.get_coro(), '__qualname__', '?')}" for task in pending]
+            if left:
+                self.checker.violation(f"{daemon.name} left tasks: {left}")
+
+    # -- facts ----------------------------------------------------------------------------------------------------
+
+    def statuses(self, destination: str) -> list[DestinationStatus]:
+        """Returns what the running daemons say of a destination."""
+        found = list[DestinationStatus]()
+        for daemon in self.daemons.values():
+            if daemon.running and daemon.daemon is not None:
+                handle = daemon.daemon.supervisor.handles.get(destination)
+                if handle is not None:
+                    found.append(handle.status)
+        return found
+
+    @property
+    def settled(self) -> bool:
+        """Returns whether each destination streams on one daemon, and stands by on the others, and no command waits."""
+        if self.operator.busy:
+            return False
+        for destination in self.plan.destinations:
+            states = sorted(status.state.value for status in self.statuses(destination))
+            if states != ["STANDBY", "STANDBY", "STREAMING"]:
+                return False
+        return True
+
+    def report_unsettled(self, limit: float) -> None:
+        """Records why the simulation does not come to rest."""
+        for destination in self.plan.destinations:
+            states = [
+                f"{status.state.value} {status.reason} {status.last_error} {dict(status.troubles)}"
+                for status in self.statuses(destination)
+            ]
+            topic = self.checker.topics.get(destination)
+            missing = f", {len(topic.missing)} changes are missing" if topic is not None and topic.missing else ""
+            self.checker.violation(f"{destination} is not well {limit:.0f} s after the last fault: {states}{missing}")
+
+    def _on_error(self, context: dict[str, object]) -> None:
+        error = context.get("exception")
+        self.checker.violation(f"the loop was given an error: {context.get('message')}: {error!r}")
+
+    def _on_log(self, event: str, facts: dict[str, object]) -> None:
+        if "unexpected" in event or "unexpected error" in str(facts.get("error", "")):
+            self.checker.violation(f"logged: {event} {facts}")
+        if event.startswith("first start"):
+            self.checker.first_start(str(facts["destination"]), str(facts["position"]))
+        if event == "the position was moved by a policy":
+            self.coverage.lost[str(facts["reason"])] += 1

@@ -1,0 +1,115 @@
+"""The simulation itself: a seed replays, and some seeds of the present code find nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sim import plan as plans
+from sim.__main__ import parse
+from sim.coverage import Coverage
+from sim.topic_checker import Committed, Part, Record, TopicChecker
+
+ROOT = Path(__file__).parents[2]
+
+
+def simulation(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "daemon", ROOT / "common", ROOT)))}
+    command = [sys.executable, "-m", "sim", "--no-shrink", *words]
+    return subprocess.run(command, cwd=ROOT, env={**env, **environment}, capture_output=True, text=True, timeout=500)
+
+
+def test_a_seed_gives_the_same_trace_whatever_the_hashes_and_addresses_are() -> None:
+    digests = set[str]()
+    for number in range(2):
+        done = simulation("--seed", "13", PYTHONHASHSEED=str(number), MOVES_ADDRESSES="x" * number * 3000)
+        found = re.search(r"trace (\w+)", done.stdout)
+        assert found is not None, done.stdout + done.stderr
+        digests.add(found[1])
+    assert len(digests) == 1
+
+
+def test_seeds_find_nothing() -> None:
+    done = simulation("--seeds", "1..12", "--seconds", "30", "--workers", "1")
+    assert done.returncode == 0, done.stdout
+    assert "12 seeds, 0 failed" in done.stdout
+
+
+@pytest.mark.long
+def test_more_seeds_find_nothing() -> None:
+    done = simulation("--seeds", "1000..1200")
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_plan_is_made_from_its_seed_alone() -> None:
+    assert plans.make(5, 60) == plans.make(5, 60)
+    assert plans.make(5, 60) != plans.make(6, 60)
+
+
+@pytest.mark.parametrize("words", [["--seed", "1"], ["--seeds", "1..2", "--seconds", "10"], ["--trace"], []])
+def test_the_options_that_docs_name_are_there(words: list[str]) -> None:
+    parse(words)
+
+
+def test_a_seed_has_one_fault_at_most_after_which_positions_are_lost() -> None:
+    found = [plans.make(seed, 60) for seed in range(1, 200)]
+    assert {plan.lost.kind for plan in found if plan.lost is not None} == set(plans.LOST)
+    assert all(sum(fault.kind in plans.LOST for fault in plan.faults) <= 1 for plan in found)
+
+
+def test_the_summary_names_what_was_never_reached() -> None:
+    coverage = Coverage()
+    coverage.fault("kill", ["pause", "pause"])
+    lines = coverage.lines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("faults: 1 of"))
+    assert lines[at + 1] == "  kill 1"
+    assert lines[at + 2].startswith("  never: stop, ")
+    assert "  kill + pause 1" in lines
+    assert any("POSITION_LOST" in line for line in lines)
+    assert any("gtids_purged" in line for line in lines)
+
+
+EVENTS = [Committed(f"s:{number}#1", 1) for number in range(6)]
+
+
+def checked(published: list[int], *parts: Part, lost: int = -1, table: str = "5") -> list[str]:
+    """Returns the kinds of violations of a topic with these events, each of which sets the same row to its number."""
+    events = [Committed(one.id, 1, number == lost) for number, one in enumerate(EVENTS)]
+    checker = TopicChecker(events, 0, "at_least_once", 0)
+    for part in parts:
+        checker.moved(part)
+    for offset, number in enumerate(published):
+        headers = {
+            "headrace-id": EVENTS[number].id.encode(),
+            "headrace-pos": b"%d" % (number + 1),
+            "headrace-epoch": b"1",
+        }
+        row = b'[{"id":"1","n":"%d"}]' % number
+        value = b'{"isDdl":false,"table":"t","type":"UPDATE","old":[{}],"data":' + row + b"}"
+        checker.feed(Record(0, offset, headers, value, 0))
+    return sorted(checker.finish({"t": {"1": {"id": "1", "n": table}}}).counts)
+
+
+def test_after_a_move_everything_from_there_must_come_again() -> None:
+    back = Part(6, EVENTS[2:])
+    assert checked([0, 1, 2, 3, 4, 5, 2, 3, 4, 5], back) == []
+    assert checked([0, 1, 2, 3, 4, 5, 2, 3, 5], back) == ["missing"]
+    assert checked([0, 1, 2, 3, 4, 5], back) == ["missing"]
+    assert checked([0, 1, 2, 3, 4, 5, 2, 3, 4, 5]) == []
+    assert checked([0, 1, 3, 4, 5, 2, 3, 4, 5], Part(5, EVENTS[2:])) == ["missing"]
+
+
+def test_what_a_move_skips_is_no_failure_and_what_nothing_skips_is_one() -> None:
+    assert checked([0, 1, 4, 5], Part(2, EVENTS[4:], gap=True)) == []
+    assert checked([0, 1, 4, 5]) == ["missing"]
+
+
+def test_what_the_source_has_lost_need_not_come_and_may() -> None:
+    assert checked([0, 1, 2, 3, 5], lost=4) == []
+    assert checked([0, 1, 2, 3, 4, 5], lost=4) == []
+    assert checked([0, 1, 2, 3], lost=4) == ["missing", "table"]
