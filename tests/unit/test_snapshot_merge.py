@@ -259,6 +259,20 @@ async def _opened(merge: SnapshotMerge, table: TableRead, database: Database) ->
     return (await asked)[1]
 
 
+async def test_rows_of_another_run_under_the_same_epoch_have_other_ids() -> None:
+    """A lock service's epoch stays the same while a daemon holds the lock, and the runs are many."""
+    ids, database = list[str](), Database()
+    for _ in range(2):
+        out: list[RowsChange] = []
+        merge = _merge(out, Snapshot("s", "initial"))
+        table = merge.begin(merge.snapshots[0], ("shop", "item"))
+        window = await _opened(merge, table, database)
+        merge.add(table, Rows([(1, 1), (2, 2)], 0, last=False, after=None), window, SCHEMA)
+        assert database.turn(merge)
+        ids += [change.snapshot.id for change in out if change.snapshot]
+    assert len(ids) == len(set(ids)) == 4
+
+
 async def test_the_first_and_the_last_row_of_tables_are_marked() -> None:
     out: list[RowsChange] = []
     merge, database = _merge(out, Snapshot("s", "initial")), Database()

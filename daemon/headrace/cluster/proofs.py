@@ -44,7 +44,7 @@ class Proofs:
         self.soon = asyncio.Event()
         """Set to request a proof at once."""
         self._prove, self._own, self._restore = prove, own, restore
-        self._holdings: set[Holding] = set()
+        self._holdings = dict[Holding, None]()
         self._proving = asyncio.Lock()
         self._session = self._new_lease()
         """The lease of the session. It exists even if no lock is held."""
@@ -71,7 +71,7 @@ class Proofs:
         """Includes a lock in every proof, until drop() or until its lease is lost. The lock was just taken in the
         present session, so the last proof of the session also counts for the lock."""
         holding = Holding(name, checks, self._new_lease())
-        self._holdings.add(holding)
+        self._holdings[holding] = None
         if self._session.remaining:
             holding.lease.prove(self._proved_at)
         else:
@@ -80,7 +80,7 @@ class Proofs:
 
     def drop(self, holding: Holding, reason: str) -> None:
         """Removes a lock from the proofs. Its lease is lost for this reason."""
-        self._holdings.discard(holding)
+        self._holdings.pop(holding, None)
         holding.lease.lose(reason)
 
     def lose_all(self, reason: str) -> None:

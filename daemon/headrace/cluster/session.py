@@ -72,7 +72,7 @@ class Session:
         self._info = {"node": node, **info, "since": runtime.now_us(), "version": __version__}
         self._open = False
         self._changed = asyncio.Event()
-        self._listeners: set[Callable[[], None]] = set()
+        self._listeners = dict[Callable[[], None], None]()
         self._tasks = dict[asyncio.Task[None], None]()
         self._registered = False
         self._drain_unknown = True
@@ -146,8 +146,8 @@ class Session:
 
     def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Calls `callback` after each change of the connection and of `drained`. Returns a function that ends this."""
-        self._listeners.add(callback)
-        return lambda: self._listeners.discard(callback)
+        self._listeners[callback] = None
+        return lambda: self._listeners.pop(callback, None)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Runs a task until it is done or the session is closed."""

@@ -386,7 +386,8 @@ class SnapshotMerge:
             "",
             partial=bool(snapshot.columns),
             origin=position.origin(),
-            snapshot=SnapshotRows(f"snapshot-{self._epoch}-{self._number}", snapshot.kind, marker),
+            # The number begins again with each run, and the epoch may be the same: no other run has this position.
+            snapshot=SnapshotRows(f"snapshot-{self._epoch}-{position.last_pos}-{self._number}", snapshot.kind, marker),
             large=numbered(rows),
         )
         if change.large or self._unfinished:
