@@ -40,6 +40,8 @@ _COLUMNS = {
     "memory_ratio": ("memory, new to old", "{:.3f}"),
 }
 """By the figure's name: the column's head, and how a figure is printed."""
+_ALONE = {"times", "cpu_us", "cpu_times", "memory_mb"}
+"""Figures that are shown without minimum and maximum, so that a line fits on a page; the JSON file has each run."""
 _RATE = {"rows_per_second": " rows/s", "times": " times mysql-replication"}
 _FIRST: tuple[tuple[str, str, dict[str, str], str], ...] = (
     ("W1 (bulk) into Kafka", "W1, into Kafka", _RATE, "--only 'W1, into'"),
@@ -71,7 +73,7 @@ class Table:
         return statistics.median(self.rows[name][key])
 
     def markdown(self) -> str:
-        """Returns medians; with the minimum and the maximum if there were several runs."""
+        """Returns medians; of most figures with the minimum and the maximum if there were several runs."""
         keys = [key for key in _COLUMNS if any(key in runs for runs in self.rows.values())]
         out = [f"| {self.title} | {' | '.join(_COLUMNS[key][0] for key in keys)} |", "|---|" + "---:|" * len(keys)]
         for name, runs in self.rows.items():
@@ -87,7 +89,7 @@ def _shown(key: str, runs: Sequence[float]) -> str:
     if not runs:
         return ""
     form = _COLUMNS[key][1].format
-    span = f" ({form(min(runs))}..{form(max(runs))})" if len(runs) > 1 else ""
+    span = f" ({form(min(runs))}..{form(max(runs))})" if len(runs) > 1 and key not in _ALONE else ""
     return form(statistics.median(runs)) + span
 
 
@@ -148,11 +150,11 @@ def filled(text: str, made: Mapping[str, str]) -> str:
     Raises ValueError for a block that the page does not have.
     """
     for name, block in made.items():
-        begin, end = f"<!-- figures: {name} -->\n", "\n<!-- end of figures -->"
+        begin, end = f"<!-- figures: {name} -->\n", "<!-- end of figures -->"
         before, found, rest = text.partition(begin)
         if not found:
             raise ValueError(f"the page has no '{begin.strip()}'")
-        text = before + begin + block + rest[rest.index(end) :]
+        text = before + begin + block + "\n" + rest[rest.index(end) :]
     return text
 
 
