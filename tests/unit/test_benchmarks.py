@@ -187,3 +187,10 @@ def test_a_destination_is_written_as_toml() -> None:
     }
     sections["message"] = {"format": "debezium", "debezium": {"schemas": False}}
     assert tomllib.loads(toml(sections)) == sections
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+def test_the_figures_of_the_readme_are_on_the_page(name: str) -> None:
+    figures = re.findall(r"\d{2,3},\d{3}", (PAGE.parents[1] / name).read_text())
+    assert len(figures) == 4
+    assert [figure for figure in figures if figure not in PAGE.read_text()] == []
