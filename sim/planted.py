@@ -25,10 +25,12 @@ def plant(name: str, folder: Path) -> Path:
     patch does not fit any more."""
     target = folder / "daemon"
     shutil.copytree(ROOT / "daemon", target, ignore=shutil.ignore_patterns("__pycache__"))
-    command = ["patch", "--silent", "--forward", "-p1", "-i", str(MUTANTS / f"{name}.patch")]
-    done = subprocess.run(command, cwd=target, capture_output=True, text=True)
+    # As outside of any repository: the folder may be within ours.
+    env = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder)}
+    command = ["git", "apply", str(MUTANTS / f"{name}.patch")]
+    done = subprocess.run(command, cwd=target, env=env, capture_output=True, text=True)
     if done.returncode:
-        raise ValueError(f"the defect {name} does not fit: {done.stdout}")
+        raise ValueError(f"the defect {name} does not fit: {done.stderr}")
     return target
 
 

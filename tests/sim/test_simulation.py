@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sim import plan as plans
+from sim import planted
 from sim.__main__ import parse
 from sim.coverage import Coverage
 from sim.topic_checker import Committed, Part, Record, TopicChecker
@@ -113,3 +114,11 @@ def test_what_the_source_has_lost_need_not_come_and_may() -> None:
     assert checked([0, 1, 2, 3, 5], lost=4) == []
     assert checked([0, 1, 2, 3, 4, 5], lost=4) == []
     assert checked([0, 1, 2, 3], lost=4) == ["missing", "table"]
+
+
+@pytest.mark.parametrize("name", planted.names())
+def test_a_planted_defect_fits_the_present_code(name: str, tmp_path: Path) -> None:
+    changed = planted.plant(name, tmp_path)
+    files = re.findall(r"^\+\+\+ b/(\S+)", (planted.MUTANTS / f"{name}.patch").read_text(), re.MULTILINE)
+    assert files
+    assert all((changed / file).read_text() != (ROOT / "daemon" / file).read_text() for file in files)
