@@ -244,7 +244,8 @@ async def test_a_daemon_publishes_a_snapshot_and_every_change_that_was_committed
                 while status.state is not State.STREAMING or number < 400:
                     client.update("t", number * 7 % 300, {"n": number + 1})
                     client.begin()
-                    client.insert("t", (1_000 + number, "second", number))
+                    if number < 400:  # with more new keys the table would grow faster than the snapshot reads it
+                        client.insert("t", (1_000 + number, "second", number))
                     client.execute(f"DELETE FROM t WHERE id = {(number * 11) % 300}")
                     client.insert("t", (number * 11 % 300, "third", number))
                     client.commit()
