@@ -12,7 +12,7 @@ from headrace.model import Position
 from headrace.ports.state_records import Head
 from sim.topic_checker import Findings, Part, Record, Table, TopicChecker
 from sim.truth import Event, Truth
-from sim.zookeeper import Change
+from sim.zookeeper.ensemble import Change
 
 if TYPE_CHECKING:
     from sim.world import World

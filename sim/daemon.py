@@ -19,7 +19,7 @@ from sim.runtime import SimRuntime
 if TYPE_CHECKING:
     from sim.world import World
 
-SIMULATED = Registry({**ADAPTERS.adapters, "cluster": {"zookeeper": "sim.zookeeper:SimZooKeeperAdapter"}})
+SIMULATED = Registry({**ADAPTERS.adapters, "cluster": {"zookeeper": "sim.zookeeper.client:SimZooKeeperAdapter"}})
 
 
 class SimDaemon:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from sim import lost
 from sim.kafka.wire import Api
-from sim.loop import Process
 from sim.plan import HOSTS, Fault
 
 if TYPE_CHECKING:
@@ -129,19 +128,21 @@ def _crash_broker(world: World, fault: Fault) -> Undo:
 
 
 def _lose_answers(world: World, fault: Fault) -> Undo:
-    world.kafka.faults.lose_answers(Api.PRODUCE, count=int(fault.number), broker=int(fault.target[-1]))
-    return world.kafka.faults.clear
+    faults, number = world.kafka.faults, int(fault.target[-1])
+    rule = faults.lose_answers(Api.PRODUCE, count=int(fault.number), broker=number)
+    return lambda: faults.remove(rule)
 
 
 def _late_answers(world: World, fault: Fault) -> Undo:
-    number = int(fault.target[-1])
-    world.kafka.faults.delay_answers(fault.seconds, None, count=int(fault.number), broker=number)
-    return world.kafka.faults.clear
+    faults, number = world.kafka.faults, int(fault.target[-1])
+    rule = faults.delay_answers(fault.seconds, None, count=int(fault.number), broker=number)
+    return lambda: faults.remove(rule)
 
 
 def _drop_requests(world: World, fault: Fault) -> Undo:
-    world.kafka.faults.drop_requests(None, count=int(fault.number), broker=int(fault.target[-1]))
-    return world.kafka.faults.clear
+    faults, number = world.kafka.faults, int(fault.target[-1])
+    rule = faults.drop_requests(None, count=int(fault.number), broker=number)
+    return lambda: faults.remove(rule)
 
 
 def _move_leader(world: World, fault: Fault) -> Undo:
@@ -154,33 +155,11 @@ def _move_leader(world: World, fault: Fault) -> Undo:
 
 
 def _restart_source(world: World, fault: Fault) -> Undo:
-    server = world.mysql
-    if not server.running:
-        return None
-    world.at_source(server.stop)
-    world.network.close("mysql1", world.mysql_port)
-
-    def undo() -> None:
-        if server is world.mysql and not server.running:
-            world.at_source(server.start)
-            world.listen_source()
-
-    return undo
+    return world.end_source(world.mysql.stop)
 
 
 def _crash_source(world: World, fault: Fault) -> Undo:
-    server = world.mysql
-    if not server.running:
-        return None
-    world.at_source(server.crash)
-    world.network.close("mysql1", world.mysql_port)
-
-    def undo() -> None:
-        if server is world.mysql and not server.running:
-            world.at_source(server.start)
-            world.listen_source()
-
-    return undo
+    return world.end_source(world.mysql.crash)
 
 
 def _kill_connections(world: World, fault: Fault) -> Undo:
@@ -244,10 +223,6 @@ def _reload(world: World, fault: Fault) -> Undo:
     return undo
 
 
-def _freeze_server(world: World, fault: Fault) -> Undo:
-    return _freeze(world, fault)
-
-
 _KINDS: dict[str, Callable[[World, Fault], Undo]] = {
     "kill": _kill,
     "stop": _stop,
@@ -255,7 +230,7 @@ _KINDS: dict[str, Callable[[World, Fault], Undo]] = {
     "hang": _hang,
     "clock jump": _clock_jump,
     "clock drift": _clock_drift,
-    "freeze server": _freeze_server,
+    "freeze server": _freeze,
     "partition": _partition,
     "isolate": _isolate,
     "slow link": _slow_link,
@@ -280,8 +255,3 @@ _KINDS: dict[str, Callable[[World, Fault], Undo]] = {
     "reload": _reload,
     **lost.KINDS,
 }
-
-
-def frozen(process: Process | None) -> bool:
-    """Returns whether a process exists and does nothing."""
-    return process is not None and process.frozen

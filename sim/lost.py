@@ -61,20 +61,11 @@ def restore(world: World, fault: Fault) -> Undo:
 
 def lose_tail(world: World, fault: Fault) -> Undo:
     """Crashes the source, which loses its last transactions."""
-    server = world.mysql
-    if not server.running:
-        return None
     world.checker.look()
-    world.at_source(lambda: server.crash(lose=int(fault.number)))
-    world.network.close("mysql1", world.mysql_port)
-    world.checker.source_changed()
-
-    def undo() -> None:
-        if server is world.mysql and not server.running:
-            world.at_source(server.start)
-            world.listen_source()
-
-    return undo
+    start = world.end_source(lambda: world.mysql.crash(lose=int(fault.number)))
+    if start is not None:
+        world.checker.source_changed()
+    return start
 
 
 def fail_over(world: World, fault: Fault) -> Undo:

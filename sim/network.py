@@ -9,7 +9,7 @@ import asyncio
 import errno
 import random
 import socket
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextvars import Context
 from typing import Any, cast
@@ -29,8 +29,8 @@ class Network:
     def __init__(self, loop: SimLoop, rng: random.Random) -> None:
         self.loop, self.rng = loop, rng
         self._listeners = dict[tuple[str, int], tuple[Process, Callable[[], Any]]]()
-        self._blocked = set[tuple[str, str]]()
-        """Pairs of hosts, from the sender to the receiver, between which nothing arrives."""
+        self._blocked = Counter[tuple[str, str]]()
+        """By pairs of hosts, from the sender to the receiver: how many faults let nothing arrive."""
         self.delay = 0.001
         """Maximum seconds of a way, unless `delays` has another."""
         self.delays = dict[tuple[str, str], float]()
@@ -50,19 +50,21 @@ class Network:
 
     def block(self, source: str, target: str) -> None:
         """Lets nothing through from one host to another."""
-        self._blocked.add((source, target))
+        self._blocked[source, target] += 1
 
     def blocked(self, source: str, target: str) -> bool:
         """Returns whether nothing gets through from one host to another."""
-        return (source, target) in self._blocked
+        return self._blocked[source, target] > 0
 
     def when_unblocked(self, pair: tuple[str, str], call: Callable[[], None]) -> None:
         """Calls it once unblock() is called for a pair of hosts."""
         self._waiting.append((pair, call))
 
     def unblock(self, source: str, target: str) -> None:
-        """Lets through again what was held up, in order."""
-        self._blocked.discard((source, target))
+        """Ends one block(). After the last one, what was held up arrives, in order."""
+        self._blocked[source, target] -= 1
+        if self._blocked[source, target]:
+            return
         ready = [call for pair, call in self._waiting if pair == (source, target)]
         self._waiting = [one for one in self._waiting if one[0] != (source, target)]
         for call in ready:

@@ -16,7 +16,7 @@ from headrace.snapshot.commands import SnapshotCommand
 from sim.checker import Begin
 from sim.loop import Process
 from sim.runtime import SimRuntime
-from sim.zookeeper import SimZooKeeper, settings_of
+from sim.zookeeper.client import SimZooKeeper, settings_of
 
 if TYPE_CHECKING:
     from sim.world import World

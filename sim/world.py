@@ -25,8 +25,8 @@ from sim.operator import Operator
 from sim.plan import BROKERS, DAEMONS, SOURCE, ZOOKEEPERS, Fault, Plan
 from sim.runtime import EPOCH_NS
 from sim.trace import Trace
-from sim.world_of import WORLD
-from sim.zookeeper import Ensemble
+from sim.zookeeper.client import ENSEMBLE
+from sim.zookeeper.ensemble import Ensemble
 
 USER, PASSWORD = "canal", "canal"
 _STOP_LIMIT = 60.0
@@ -46,11 +46,11 @@ class World:
         self.began = self.loop.time()
         self.trace = Trace(self.loop.time, str(folder), show)
         self.trace.take_logs()
-        WORLD.set(self)
-        self.loop.world.base.run(WORLD.set, self)
         self.network = Network(self.loop, self.rng("network"))
         self.network.delay = plan.delay
         self.ensemble = Ensemble(self.loop, self.network, self.rng("zookeeper"), ZOOKEEPERS)
+        ENSEMBLE.set(self.ensemble)
+        self.loop.world.base.run(ENSEMBLE.set, self.ensemble)
         self.kafka = Cluster(self.rng("kafka"), self.now_us, brokers=len(BROKERS))
         self.brokers = {number: Process(self.loop, f"kafka{number}") for number in self.kafka.brokers}
         for number, broker in self.kafka.brokers.items():
@@ -96,6 +96,21 @@ class World:
     def at_source(self, call: Callable[[], object]) -> None:
         """Calls something as a step of the source."""
         self.source_process.context().run(call)
+
+    def end_source(self, end: Callable[[], object]) -> Callable[[], None] | None:
+        """Ends the source, by one of its methods. Returns what starts it again; None if it does not run."""
+        server = self.mysql
+        if not server.running:
+            return None
+        self.at_source(end)
+        self.network.close(SOURCE, self.mysql_port)
+
+        def start() -> None:
+            if server is self.mysql and not server.running:
+                self.at_source(server.start)
+                self.listen_source()
+
+        return start
 
     def process(self, host: str) -> Process | None:
         """Returns a host's process."""

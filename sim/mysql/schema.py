@@ -83,10 +83,6 @@ class Definition:
         """Returns the functions that make the parts of a key."""
         return tuple(self.columns[number].type.order for number in self.primary)
 
-    @cached_property
-    def takers(self) -> tuple[Any, ...]:
-        return tuple(column.type.take for column in self.columns)
-
     @property
     def charset(self) -> str:
         return charset_of(self.collation)

@@ -157,10 +157,6 @@ class Broker:
             host.exchange(exchange).bindings.setdefault((name, binding), {})
         return queue
 
-    def delete_exchange(self, name: str, vhost: str = "/") -> None:
-        """Deletes an exchange; publishers to it lose their channels at their next message."""
-        del self.vhosts[vhost].exchanges[name]
-
     def delete_queue(self, name: str, vhost: str = "/") -> None:
         """Deletes a queue with what it holds."""
         self.vhosts[vhost].remove_queue(name)

@@ -13,7 +13,7 @@ import pytest
 from headrace.cluster.cluster import Cluster, Member
 from headrace.ports.lock import Lock
 from headrace.ports.lock_service import Create, Disconnected, Node, OutcomeUnknown, ServiceError, Set
-from sim.zookeeper import Server
+from sim.zookeeper.ensemble import Server
 from tests.contracts import test_clusters, test_locks
 from tests.sim.zookeeper_models import Partition, ZooKeeperWorld, simulated
 from tests.sim.zookeeper_script import Client

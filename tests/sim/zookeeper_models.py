@@ -14,9 +14,8 @@ from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from sim.loop import Process, SimLoop
 from sim.network import Network
 from sim.runtime import SimRuntime
-from sim.world import World
-from sim.world_of import WORLD
-from sim.zookeeper import Ensemble, SimZooKeeper
+from sim.zookeeper.client import ENSEMBLE, SimZooKeeper
+from sim.zookeeper.ensemble import Ensemble
 
 T = TypeVar("T")
 _LIMIT = 900.0
@@ -39,7 +38,7 @@ class ZooKeeperWorld:
 
     def daemon(self, name: str) -> Process:
         process = Process(self.loop, name)
-        process.base.run(WORLD.set, cast(World, self))
+        process.base.run(ENSEMBLE.set, self.ensemble)
         SimRuntime(self.loop, self._rng, process, lambda status: process.end())
         self.processes.append(process)
         return process
