@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,16 @@ from sim.runtime import SimRuntime
 
 if TYPE_CHECKING:
     from sim.world import World
+
+# Adapters are imported when they are first used; here once, before the processes of the simulations are forked.
+for _module in (
+    "headrace.adapters.kafka.adapter",
+    "headrace.adapters.kafka.sink",
+    "headrace.formats.canal.format",
+    "headrace.mysql.adapter",
+    "encodings.idna",
+):
+    import_module(_module)
 
 SIMULATED = Registry({**ADAPTERS.adapters, "cluster": {"zookeeper": "sim.zookeeper.client:SimZooKeeperAdapter"}})
 
