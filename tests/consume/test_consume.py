@@ -197,7 +197,7 @@ async def test_a_session_that_the_broker_ends_is_followed_by_another(line: Line)
     assert "was the queue deleted?" in lost["reason"]
 
 
-async def test_wrong_accounts_and_hosts_are_told_with_what_to_do(line: Line) -> None:
+async def test_wrong_accounts_and_hosts_are_reported_with_what_to_do(line: Line) -> None:
     line.configure(rabbitmq={"password": "wr0ng", "virtual_host": "/"})
     line.start()
     await line.wait_for(lambda: line.status().get("causes"))

@@ -73,7 +73,7 @@ def desk(elastic_server: ElasticsearchServer) -> Iterator[Desk]:
     made.elastic.close()
 
 
-def test_what_only_the_old_type_refuses_is_held_and_a_conflict_is_told_before_that(desk: Desk) -> None:
+def test_what_only_the_old_type_refuses_is_held_and_a_conflict_is_reported_before_that(desk: Desk) -> None:
     assert desk.work(desk.row(20, 2, "6")) == []  # a text that is a number still fits
     assert desk.counts.conflicts == {Sighting(desk.conflict, f"shop.{desk.name}", chosen=False)}
     [held] = desk.work(desk.row(30, 3, "many"))
@@ -81,7 +81,7 @@ def test_what_only_the_old_type_refuses_is_held_and_a_conflict_is_told_before_th
     assert (desk.counts.held, desk.counts.numbers["dead_letters"]) == ({desk.name: 1}, 0)
 
 
-def test_both_types_in_one_task_are_told_apart(desk: Desk) -> None:
+def test_both_types_in_one_task_are_distinguished(desk: Desk) -> None:
     [held] = desk.work(desk.row(20, 2, "6", TYPES), desk.row(30, 3, "many"))
     assert isinstance(held, Held)
 

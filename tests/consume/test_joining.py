@@ -158,7 +158,7 @@ def test_an_emptied_member_of_a_join_changes_the_documents_that_had_its_rows(
     assert documents(elastic, name).keys() == {"4"}
 
 
-def test_tables_that_share_an_index_are_told_apart_by_a_field_or_the_consumer_stops(
+def test_tables_that_share_an_index_are_distinguished_by_a_field_or_the_consumer_stops(
     elastic_server: ElasticsearchServer, elastic: Elasticsearch, name: str
 ) -> None:
     shared = {"name": name, "tables": r"shop\.serve_\d", "id": "{table}:{id}"}

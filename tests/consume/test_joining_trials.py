@@ -73,7 +73,7 @@ def test_a_kill_between_the_rows_and_the_documents_of_an_emptied_table(
         assert not [key for key in rows if key.startswith({"serve": "-", "price": "prices"}.get(table, table))]
 
 
-def test_rows_that_went_and_left_a_mark_have_no_document_that_is_composed_anew(
+def test_rows_that_were_deleted_and_left_a_mark_have_no_document_that_is_composed_again(
     elastic_server: ElasticsearchServer, elastic: Elasticsearch, name: str
 ) -> None:
     batches = Batches(elastic_server.url, {**SERVICES, "name": name}, deletes="tombstone")
@@ -177,7 +177,7 @@ def test_values_that_a_collation_takes_for_equal_are_not_joined_and_null_is_not_
     assert found == {**{key: [key] for key in range(len(VALUES))}, len(VALUES): []}
 
 
-def test_more_rows_of_a_list_than_elasticsearch_nests_are_told_and_fit_without_nesting(
+def test_more_rows_of_a_list_than_elasticsearch_nests_are_reported_and_fit_without_nesting(
     elastic_server: ElasticsearchServer, elastic: Elasticsearch, name: str
 ) -> None:
     *others, prices = SERVICES["join"]

@@ -115,7 +115,7 @@ async def test_old_ids_are_removed_from_the_file(tmp_path: Path) -> None:
     connection.close()
 
 
-async def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "ids.db").write_text("this is no database, it is a text of some length" * 100)
     settings = DuplicatesSettings.model_validate({"store": "sqlite", "path": str(tmp_path / "ids.db")})
     with pytest.raises(DuplicatesError, match="not a database"):

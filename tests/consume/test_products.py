@@ -132,7 +132,7 @@ def test_an_index_is_made_of_all_types_that_columns_have(desk: Desk) -> None:
         assert [hit["_id"] for hits in pages for hit in hits] == ["1"], name
 
 
-def test_a_type_of_the_other_product_is_told_before_anything_is_made(desk: Desk) -> None:
+def test_a_type_of_the_other_product_is_reported_before_anything_is_created(desk: Desk) -> None:
     other, own = OF_THE_OTHER[desk.product]
     index = IndexSettings.model_validate(
         {"name": desk.index, "tables": r"shop\.t", "fields": {"tags": {"column": "name", "type": other}}}

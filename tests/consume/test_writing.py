@@ -144,7 +144,7 @@ def test_an_index_that_is_not_ours_to_change_is_refused_with_what_to_do(desk: De
     assert desk.work(value, create_index=False, deletes="tombstone") == []
 
 
-def test_an_old_change_behind_a_forgotten_delete_brings_the_document_back(desk: Desk) -> None:
+def test_an_old_change_after_a_forgotten_delete_brings_the_document_back(desk: Desk) -> None:
     insert, delete = change(desk.name, 10, "INSERT", row(1)), change(desk.name, 20, "DELETE", row(1))
     desk.work(insert, delete, gc_deletes="0s")
     assert desk.documents() == {}

@@ -56,7 +56,7 @@ async def test_a_lease_is_good_while_the_lock_is_held_and_a_shared_one_is_lost_w
             lease.check()
 
 
-async def test_waiting_that_is_cancelled_leaves_no_lock_behind(make_lock: Any) -> None:
+async def test_waiting_that_is_cancelled_leaves_no_lock(make_lock: Any) -> None:
     one, two, three = await make_lock("one"), await make_lock("two"), await make_lock("three")
     assert await one.try_acquire(nothing_known)
     waiting = asyncio.create_task(two.acquire(nothing_known))

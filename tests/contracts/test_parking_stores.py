@@ -93,7 +93,7 @@ async def test_an_operators_changes_are_counted_and_the_daemons_are_not(make_par
     assert await store.remove(one, [entries[0].number]) == 1
 
 
-async def test_it_says_what_stands_in_its_way(make_parking: Any) -> None:
+async def test_it_names_what_prevents_it(make_parking: Any) -> None:
     store = await make_parking()
     assert await store.problems() == []
     await store.open()

@@ -95,7 +95,7 @@ async def test_a_cancelled_start_leaves_a_sink_that_can_be_ended(make_sink: Any)
     await ended(sink)
 
 
-async def test_a_look_finds_nothing_wrong_with_what_can_be_written_to(make_sink: Any) -> None:
+async def test_a_check_finds_nothing_wrong_with_what_can_be_written_to(make_sink: Any) -> None:
     started = make_sink()
     await started.start()  # makes what may be made
     try:

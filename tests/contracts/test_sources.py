@@ -115,7 +115,7 @@ async def opened(source: Source, stored: Position | None = None, **more: Any) ->
         await made.close()
 
 
-async def test_changes_come_in_order_and_again_from_the_position_behind_each(site: Site) -> None:
+async def test_changes_come_in_order_and_again_from_the_position_after_each(site: Site) -> None:
     insert = f"INSERT INTO {site.schema}.t VALUES "
     async with opened(site.source()) as one:
         first, positions = Taken(), list[Position]()
@@ -187,7 +187,7 @@ async def test_nothing_counts_that_was_given_when_the_receiver_fails(site: Site)
     assert again.ids == [1]
 
 
-async def test_an_ended_stream_is_reopened_behind_what_it_gave(site: Site) -> None:
+async def test_an_ended_stream_is_reopened_after_what_it_gave(site: Site) -> None:
     async with opened(site.source()) as one:
         taken = Taken()
         stream = one.stream(taken.receiver())
@@ -222,7 +222,7 @@ async def test_a_position_that_the_source_does_not_have_is_lost_and_nothing_is_l
 
 # The statement that makes the row warns where there is one already, which the client would tell of each time.
 @pytest.mark.filterwarnings("ignore:Duplicate entry")
-async def test_a_heartbeat_comes_back_in_the_stream_and_a_higher_epoch_stands(site: Site) -> None:
+async def test_a_heartbeat_comes_back_in_the_stream_and_a_higher_epoch_remains(site: Site) -> None:
     source, seen = site.source(), list[Heartbeat]()
     second = source.second_connection()
     try:
@@ -244,7 +244,7 @@ async def test_a_heartbeat_comes_back_in_the_stream_and_a_higher_epoch_stands(si
         await source.check()
 
 
-async def test_how_far_a_position_is_from_being_purged_is_told(site: Site) -> None:
+async def test_how_far_a_position_is_from_being_purged_is_reported(site: Site) -> None:
     source = site.source()
     async with opened(source) as one:
         left = await source.retention(one.start)

@@ -28,11 +28,11 @@ def test_promtool_takes_the_rules(stack: Stack, file: str) -> None:
     assert "SUCCESS" in run(stack, "check", "rules", file)
 
 
-def test_what_a_consumer_missed_while_it_was_stopped_is_told(stack: Stack) -> None:
+def test_what_a_consumer_missed_while_it_was_stopped_is_reported(stack: Stack) -> None:
     assert "SUCCESS" in run(stack, "test", "rules", "headrace-spark.test.yml")
 
 
-def test_each_alert_is_told_of_the_series_that_it_is_for_and_of_no_other(stack: Stack) -> None:
+def test_each_alert_fires_for_its_own_series_and_for_no_other(stack: Stack) -> None:
     assert "SUCCESS" in run(stack, "test", "rules", "headrace.test.yml")
     text = (RULES / "headrace.test.yml").read_text()
     for line in (RULES / "headrace.rules.yml").read_text().splitlines():

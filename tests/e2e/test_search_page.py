@@ -82,7 +82,7 @@ async def refused(answer: aiohttp.ClientResponse) -> str:
     return sentence
 
 
-async def test_hits_are_ranked_and_marked_and_come_anew_when_a_document_changes(
+async def test_hits_are_ranked_and_marked_and_change_with_a_document(
     client: aiohttp.ClientSession, cluster: Cluster
 ) -> None:
     async with client.get("/events", params={"q": "家庭保洁"}) as stream:
@@ -131,7 +131,7 @@ async def test_a_bad_edit_is_refused_with_a_sentence(client: aiohttp.ClientSessi
         assert sentence in await refused(answer)
 
 
-async def test_a_statement_that_the_database_refuses_is_told(client: aiohttp.ClientSession, source: Any) -> None:
+async def test_a_statement_that_the_database_refuses_is_reported(client: aiohttp.ClientSession, source: Any) -> None:
     source.sql("RENAME TABLE serve TO other", catalog.DATABASE)
     async with client.post("/edit", json={"service": 1, "on_sale": False}) as answer:
         assert await refused(answer) == "the database: Table 'shop.serve' doesn't exist"
@@ -158,7 +158,7 @@ async def test_the_page_loads_nothing_from_anywhere(client: aiohttp.ClientSessio
     assert "https:" not in html
 
 
-async def test_a_search_that_fails_is_told_and_so_are_too_many_pages(
+async def test_a_search_that_fails_is_reported_and_so_are_too_many_pages(
     client: aiohttp.ClientSession, cluster: Cluster
 ) -> None:
     streams = [await client.get("/events") for _ in range(STREAMS)]

@@ -268,7 +268,7 @@ def test_users_destinations_and_packets_that_are_wrong(
     assert rows(good, 1) == [("INSERT", {"id": "1", "name": "x"})]
 
 
-def test_more_connections_than_are_served_are_told_so(served: DaemonProcess, connect: Connect, port: int) -> None:
+def test_more_connections_than_are_served_get_an_answer(served: DaemonProcess, connect: Connect, port: int) -> None:
     client = connect()
     client.subscribe()
     held = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(300)]

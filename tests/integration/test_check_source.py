@@ -187,7 +187,7 @@ async def test_a_clock_that_differs_is_a_warning(server: Any) -> None:
         server.sql(f"SET GLOBAL init_connect = '{before}'")
 
 
-async def test_a_position_that_is_purged_soon_or_was_is_told(stack: Stack) -> None:
+async def test_a_position_that_is_purged_soon_or_was_is_reported(stack: Stack) -> None:
     for kind, gtids in (("mysql", True), ("mariadb", False)):
         server = stack.sql(kind, name=f"{kind}-purging")
         try:
@@ -236,7 +236,7 @@ async def test_without_gtids_a_start_that_reads_tables_needs_a_row_of_its_own(st
     assert (finding.level, "does not exist yet" in finding.sentence) == (Level.OK, True)
 
 
-async def test_a_position_of_another_server_is_told(mariadb: Any) -> None:
+async def test_a_position_of_another_server_is_reported(mariadb: Any) -> None:
     stored = Wanted(position=Position("mariadb-0-4711", "mysql-bin.000001", 4))
     finding = (await look(mariadb, wanted=stored))["retention"]
     assert finding.level is Level.WARNING
@@ -244,7 +244,7 @@ async def test_a_position_of_another_server_is_told(mariadb: Any) -> None:
     assert finding.remedy.endswith("#source_changed")
 
 
-def test_a_source_that_is_away_is_told_once_and_what_depends_on_it_is_not_looked_at(
+def test_an_unreachable_source_is_reported_once_and_what_depends_on_it_is_not_checked(
     daemon: Callable[..., DaemonProcess], mysql: Any
 ) -> None:
     port = free_port()
@@ -277,7 +277,7 @@ def test_a_start_that_lacks_select_asks_for_the_captured_schemas_alone(
         server.sql("DROP USER blind@'%'" + ("; SET GLOBAL binlog_row_metadata = 'FULL'" if known else ""))
 
 
-def test_what_check_prints_as_sql_mends_all_of_it(
+def test_the_sql_that_check_prints_repairs_all_of_it(
     server: Any, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
     server.sql("CREATE USER bare@'%' IDENTIFIED BY 'canal'; SET GLOBAL binlog_format = 'MIXED'")

@@ -122,7 +122,7 @@ def test_a_killed_daemon_is_replaced_once_its_session_has_ended(
     one.wait("shop", lambda s: s["state"] == "STANDBY" and s["holder"].startswith("two"))
 
 
-def test_a_daemon_cut_off_from_the_lock_service_stops_before_the_other_begins_and_stands_by_afterwards(
+def test_a_daemon_cut_off_from_the_lock_service_stops_before_the_other_begins_and_is_a_standby_afterwards(
     mysql: Any, kafka: Any, service: Service, schema: str, execute: Callable[..., Any], daemon: Make
 ) -> None:
     node = service.server.nodes[0]
@@ -356,7 +356,7 @@ def test_shared_positions_are_shown_and_set_by_the_same_commands(
 
 
 @pytest.mark.parametrize("service", ["zookeeper"], indirect=True)
-def test_check_tells_an_account_that_may_not_use_the_nodes(
+def test_check_reports_an_account_that_may_not_use_the_nodes(
     mysql: Any, service: Service, schema: str, daemon: Make
 ) -> None:
     text = destination_toml(mysql, schema, 'type = "null"')

@@ -197,7 +197,7 @@ def test_mariadb_s_compressed_events_are_read(
         site.close()
 
 
-def test_an_alter_in_two_phases_is_told_once(mariadb: Any, start: Callable[..., DaemonProcess], out: Path) -> None:
+def test_an_alter_in_two_phases_is_reported_once(mariadb: Any, start: Callable[..., DaemonProcess], out: Path) -> None:
     site = Site(mariadb, "twophase")
     start(site)
     site.run(

@@ -150,7 +150,7 @@ async def test_the_open_transaction_of_a_neighbour_hides_nothing(kafka: Cluster)
     assert await consumed(kafka.direct, name) == [b"1"]
 
 
-async def test_what_a_command_has_written_is_shown_to_whoever_reads_next(
+async def test_what_a_command_has_written_is_shown_to_the_next_reader(
     kafka: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Brokers confirm a commit before they show it; a neighbour's transaction makes that moment a long one."""

@@ -203,7 +203,7 @@ def test_a_primary_killed_with_unreplicated_transactions_is_source_changed_with_
     )
 
 
-def test_an_old_primary_that_comes_up_again_beside_the_promoted_replica_is_told(
+def test_an_old_primary_that_starts_again_next_to_the_promoted_replica_is_reported(
     pair: Pair, daemon: Make, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.jsonl"

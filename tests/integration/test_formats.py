@@ -65,7 +65,7 @@ def body(record: Any) -> Any:
     return None if record.value is None else json.loads(record.value)
 
 
-def test_schema_changes_stand_in_order_with_the_rows(
+def test_schema_changes_are_in_order_with_the_rows(
     mysql: Any, schema: str, execute: Execute, daemon: Daemon, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.jsonl"
@@ -347,7 +347,7 @@ def test_debezium_on_real_topics(mysql: Any, kafka: Any, schema: str, execute: E
 
 
 @pytest.mark.parametrize("metadata", ["FULL", "MINIMAL"])
-def test_a_unique_key_stands_in_for_a_missing_primary_key_with_and_without_metadata(
+def test_a_unique_key_replaces_a_missing_primary_key_with_and_without_metadata(
     mysql: Any, kafka: Any, schema: str, execute: Execute, daemon: Daemon, tmp_path: Path, metadata: str
 ) -> None:
     message = f'format = "debezium"\n[message.debezium]\nname = "srv"\nschema_topic = "{schema}.schema"\n'

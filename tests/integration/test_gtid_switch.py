@@ -16,7 +16,7 @@ pytestmark = pytest.mark.server
 STEPS = ("OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
 
 
-def test_transactions_that_the_source_gives_to_nobody_are_told_with_what_to_do(
+def test_transactions_that_the_source_gives_to_nobody_are_reported_with_what_to_do(
     stack: Stack, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
     off = ("--gtid-mode=OFF", "--enforce-gtid-consistency=ON")

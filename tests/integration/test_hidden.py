@@ -133,7 +133,7 @@ salt = "${TEST_PASSWORD}"
 """
 
 
-def test_a_masked_key_is_in_no_progress_that_is_stored_and_a_snapshot_goes_on_behind_it(
+def test_a_masked_key_is_in_no_progress_that_is_stored_and_a_snapshot_continues_after_it(
     mysql_site: Site, daemon: Callable[..., DaemonProcess], out: Path
 ) -> None:
     fill(mysql_site)

@@ -78,7 +78,7 @@ def test_the_daemon_ends_when_nobody_reads_its_standard_output(
     assert b"exception" not in log
 
 
-def test_statements_and_marks_stand_between_the_rows_whatever_their_topics(
+def test_statements_and_marks_are_between_the_rows_whatever_their_topics(
     mysql: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
     """Debezium's format has topics of their own for them, and a file has one order."""

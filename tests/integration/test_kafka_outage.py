@@ -98,7 +98,7 @@ def lines(process: DaemonProcess, event: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "seconds", [pytest.param(7, id="some seconds"), pytest.param(75, id="a minute", marks=pytest.mark.long)]
 )
-async def test_a_broker_that_is_away_is_named_and_told_once_a_minute_and_publishing_goes_on_at_its_return(
+async def test_an_unreachable_broker_is_named_and_reported_once_a_minute_and_publishing_continues_at_its_return(
     stack: Stack, mysql: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess],
     seconds: int,
 ) -> None:  # fmt: skip

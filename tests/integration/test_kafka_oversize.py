@@ -256,7 +256,7 @@ async def test_what_was_parked_is_sent_again_once_the_topic_takes_it(
         assert run.sink.version > 1
 
 
-async def test_exactly_once_sends_again_beside_a_transaction_that_is_open(topic: str, kafka: Any) -> None:
+async def test_exactly_once_sends_again_during_an_open_transaction(topic: str, kafka: Any) -> None:
     chosen = settings(kafka, delivery="exactly_once", on_oversize="park", transaction_interval=20.0)
     async with once.run(chosen, topic) as one:
         await one.commit(5)

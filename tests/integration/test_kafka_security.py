@@ -271,7 +271,7 @@ async def test_a_token_is_renewed_before_it_ends(broker: Secured, monkeypatch: p
         ((200, []), "no JSON object"),
     ],
 )
-async def test_an_answer_without_a_token_is_told_without_secrets(
+async def test_an_answer_without_a_token_is_reported_without_secrets(
     broker: Secured, answer: tuple[int, Any], said: str
 ) -> None:
     async with token_server() as server:

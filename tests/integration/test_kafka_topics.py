@@ -150,7 +150,7 @@ async def test_each_compression_comes_through_and_makes_it_smaller(
     assert await once.consumed(kafka.bootstrap_servers, name) == batch.values
 
 
-async def test_check_tells_what_is_wrong_with_topics(
+async def test_check_reports_what_is_wrong_with_topics(
     mysql: Any, strict: Any, schema: str, daemon: Callable[..., DaemonProcess]
 ) -> None:
     few, missing = f"{schema}-few", f"{schema}-missing"
@@ -170,7 +170,7 @@ async def test_check_tells_what_is_wrong_with_topics(
     assert "make it with 7 partitions" in printed
 
 
-async def test_copies_that_do_not_fit_min_insync_replicas_are_told(stack: Stack) -> None:
+async def test_copies_that_do_not_fit_min_insync_replicas_are_reported(stack: Stack) -> None:
     cluster = stack.kafka(2, name="copies")
     address = cluster.bootstrap_servers
 

@@ -92,7 +92,7 @@ class SlowReader(threading.Thread):
         return b"".join(self._pieces)
 
 
-def test_a_large_transaction_behind_a_slow_sink_stays_within_the_memory(
+def test_a_large_transaction_to_a_slow_sink_stays_within_the_memory(
     server: Any, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
     pipe = tmp_path / "pipe"

@@ -40,7 +40,7 @@ def most_memory(daemon: DaemonProcess) -> int:
 
 
 @pytest.mark.parametrize("native", ["auto", "off"])
-def test_one_large_document_ends_no_daemon_and_holds_up_no_row_behind_it(
+def test_one_large_document_ends_no_daemon_and_holds_up_no_row_after_it(
     mysql: Any,
     zookeeper: Any,
     schema: str,

@@ -19,7 +19,7 @@ SECRET = "k4fka-pa55word-of-the-tests"
 TOKEN = "t0ken-of-the-tests-and-no-other"
 
 
-def test_no_secret_is_told_at_debug_level_and_lines_name_destination_and_epoch(
+def test_no_secret_is_logged_at_debug_level_and_lines_name_destination_and_epoch(
     mysql_site: Site, daemon: Callable[..., DaemonProcess], out: Path
 ) -> None:
     sink = f'type = "jsonl"\npath = "{out}"'

@@ -71,7 +71,7 @@ def test_a_reset_while_the_destination_is_stopped(place: LostPlace) -> None:
     place.leave()
 
 
-def test_a_reset_behind_which_the_names_of_the_files_have_come_again(place: LostPlace) -> None:
+def test_a_reset_after_which_the_names_of_the_files_have_come_again(place: LostPlace) -> None:
     position = place.published(1, 2)
     place.reset()
     while place.files()[-1] < position.file:

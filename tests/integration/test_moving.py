@@ -83,7 +83,7 @@ async def offset_of(binlog: Binlog, cursor: ForeignCursor) -> tuple[int, list[st
 
 
 @both
-async def test_behind_an_event_that_ends_its_transaction_the_next_one_is_read(binlog: Binlog) -> None:
+async def test_after_an_event_that_ends_its_transaction_the_next_one_is_read(binlog: Binlog) -> None:
     commits, groups = binlog.places("xid"), binlog.groups()
     assert await offset_of(binlog, binlog.cursor(commits[1], 2)) == (groups[2], [])
     assert await offset_of(binlog, binlog.cursor(commits[5], 6)) == (groups[7], []), "the end of the binlog"
@@ -175,7 +175,7 @@ def canals(cursor: ForeignCursor, site: Site) -> bytes:
     return json.dumps({"identity": {"slaveId": -1, "sourceAddress": address}, "postion": {**place, **more}}).encode()
 
 
-def test_a_destination_goes_on_exactly_behind_canal_s_cursor_and_canal_behind_it(
+def test_a_destination_continues_exactly_after_canal_s_cursor_and_canal_after_it(
     binlog: Binlog,
     zookeeper: Any,
     daemon: Callable[..., DaemonProcess],

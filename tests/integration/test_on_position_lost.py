@@ -89,7 +89,7 @@ def purge(server: Any) -> None:
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
-def test_after_a_purge_the_policy_goes_on_and_tells_everywhere_what_it_gave_up(
+def test_after_a_purge_the_policy_continues_and_reports_everywhere_what_it_gave_up(
     policy: str, server: Any, daemon: Make, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.jsonl"
@@ -136,7 +136,7 @@ def test_after_a_purge_all_rows_are_published_again_where_that_is_wanted(
     assert numbers == sorted(numbers)
 
 
-def test_a_purge_in_the_midst_of_a_snapshot_begins_it_anew_where_it_is_needed(
+def test_a_purge_during_a_snapshot_begins_it_again_where_it_is_needed(
     server: Any, daemon: Make, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.jsonl"

@@ -299,7 +299,7 @@ def test_a_daemon_that_runs_the_destination_moves_its_position_itself_and_goes_o
     assert place.shown()["run_by"] == ""
 
 
-def test_a_reset_begins_as_if_anew_with_numbers_that_go_on(place: LogPosition) -> None:
+def test_a_reset_begins_as_at_the_first_start_with_numbers_that_increase(place: LogPosition) -> None:
     site = place.site
     insert(site, 1)
     place.wait_for_rows(1)

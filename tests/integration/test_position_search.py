@@ -155,7 +155,7 @@ async def test_a_time_is_found_exactly_and_without_reading_all_binlogs(written: 
             assert later.file_position == (wanted, following)
 
 
-async def test_a_time_before_and_behind_everything(written: Written) -> None:
+async def test_a_time_before_and_after_everything(written: Written) -> None:
     finder = PositionFinder(written.source, await written.inventory())
     boundary = await finder.at_time(datetime(2020, 1, 1, tzinfo=UTC))
     assert boundary.file_position == (written.files[0], written.groups(written.files[0])[0][0])

@@ -190,7 +190,7 @@ async def test_a_full_queue_that_is_emptied_slowly_gets_all_in_order(rabbitmq: A
     assert last_words(found) == list(range(500))
 
 
-async def test_an_account_without_rights_is_told_which(rabbitmq: Any, name: str) -> None:
+async def test_an_account_without_rights_is_reported_with_the_missing_right(rabbitmq: Any, name: str) -> None:
     rabbitmq.add_user(name, "secret-word")
     rabbitmq.allow(name, "/", configure="", write="", read=".*")
     account = {"user": name, "password": "secret-word"}
@@ -206,7 +206,7 @@ async def test_an_account_without_rights_is_told_which(rabbitmq: Any, name: str)
     await sink.abort()
 
 
-async def test_a_wrong_password_and_a_missing_virtual_host_are_told_apart(rabbitmq: Any) -> None:
+async def test_a_wrong_password_and_a_missing_virtual_host_are_distinguished(rabbitmq: Any) -> None:
     with pytest.raises(SinkRejected, match="refuses the account") as caught:
         await sink_to(rabbitmq, password="not-this-one").start()
     assert "not-this-one" not in str(caught.value)
@@ -218,7 +218,7 @@ async def test_a_wrong_password_and_a_missing_virtual_host_are_told_apart(rabbit
     assert await sink_to(rabbitmq, virtual_host="some/where").check() == []
 
 
-async def test_an_account_that_may_not_write_to_the_exchange_is_told_and_nothing_is_published(
+async def test_an_account_that_may_not_write_to_the_exchange_is_reported_and_nothing_is_published(
     rabbitmq: Any, name: str
 ) -> None:
     rabbitmq.add_user("reader", "secret")
@@ -247,7 +247,7 @@ async def test_every_server_is_tried(rabbitmq: Any) -> None:
             await sink_to(rabbitmq, hosts="127.0.0.1:1,127.0.0.1:2").start()
 
 
-async def test_a_parked_message_is_sent_again_beside_the_others(rabbitmq: Any, name: str) -> None:
+async def test_a_parked_message_is_sent_again_during_the_others(rabbitmq: Any, name: str) -> None:
     async with looking_at(rabbitmq.url) as broker:
         queue = await broker.queue(name)
         sink = sink_to(rabbitmq)
@@ -265,7 +265,7 @@ async def test_a_parked_message_is_sent_again_beside_the_others(rabbitmq: Any, n
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["missing", "there"])
-async def test_an_account_that_may_not_declare_is_told_and_nothing_is_made_or_taken_away(
+async def test_an_account_that_may_not_declare_is_reported_and_nothing_is_made_or_taken_away(
     server: Any, name: str, there: bool
 ) -> None:
     user, queue = f"{name}-user", f"{name}-queue"

@@ -104,7 +104,7 @@ class Site:
 
 
 @pytest.mark.parametrize("watch", ["200ms", "0"])
-def test_a_destination_is_added_changed_and_removed_beside_one_that_streams_on(
+def test_a_destination_is_added_changed_and_removed_while_another_streams(
     watch: str, mysql: Any, schema: str, rows: Rows, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
     site = Site(daemon, mysql, schema, tmp_path, watch)

@@ -82,7 +82,7 @@ def test_who_waits_for_a_resync_hears_how_it_ends_also_over_a_restart(
     assert process.terminate() == 0
 
 
-def test_a_view_a_table_outside_the_filter_a_missing_right_and_an_unknown_table_are_told_apart(
+def test_a_view_a_table_outside_the_filter_a_missing_right_and_an_unknown_table_are_distinguished(
     mysql_site: Site, daemon: Start, out: Path
 ) -> None:
     server, schema = mysql_site.server, mysql_site.schema

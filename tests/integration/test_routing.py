@@ -139,7 +139,7 @@ def _end(execute: Callable[..., Any]) -> int:
     return int(row[1])
 
 
-async def test_a_schema_change_goes_into_each_partition_behind_its_rows(
+async def test_a_schema_change_goes_into_each_partition_after_its_rows(
     mysql: Any, kafka: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess]
 ) -> None:
     execute("CREATE TABLE t (id INT PRIMARY KEY, n INT)")

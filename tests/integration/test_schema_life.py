@@ -193,7 +193,7 @@ def test_columns_swapped_without_a_statement_in_the_binlog_stop_the_stream_befor
     assert [row["id"] for row in rows(out)] == ["1", "2"]
 
 
-def test_columns_swapped_so_while_the_daemon_was_down_stop_it_until_an_operator_has_the_schemas_read_anew(
+def test_columns_swapped_so_while_the_daemon_was_down_stop_it_until_an_operator_has_the_schemas_read_again(
     server: Any, run: Run, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
     out, process = streaming(server, run, daemon, tmp_path)

@@ -106,7 +106,7 @@ def names(history: SchemaHistory, shop: Shop, table: str) -> list[str] | None:
     return None if known is None else [column.name for column in known.columns]
 
 
-async def test_a_reading_without_ddl_behind_the_position_holds_at_once(shop: Shop) -> None:
+async def test_a_reading_without_ddl_after_the_position_is_valid_at_once(shop: Shop) -> None:
     shop.run("CREATE TABLE t (id int PRIMARY KEY, a varchar(9) CHARACTER SET latin1)")
     position = shop.here()
     shop.run("INSERT INTO t VALUES (77, 'x')")
@@ -138,7 +138,7 @@ async def test_two_columns_swapped_while_the_daemon_was_behind_are_unknown_until
     assert behind > position.offset
 
 
-async def test_several_ddls_behind_the_position_leave_the_old_shapes_unknown(shop: Shop) -> None:
+async def test_several_ddls_after_the_position_leave_the_old_shapes_unknown(shop: Shop) -> None:
     shop.run("CREATE TABLE t (id int, a int, b int)")
     position = shop.here()
     shop.run("ALTER TABLE t ADD c int", "ALTER TABLE t RENAME COLUMN a TO z", "ALTER TABLE t DROP b")
@@ -173,7 +173,7 @@ async def test_a_statement_that_is_not_understood_puts_every_table_in_doubt(shop
     assert (names(history, shop, "t"), names(history, shop, "u")) == (["id"], ["id"])
 
 
-async def test_a_reading_far_behind_holds_from_the_end_of_the_binlog_on(shop: Shop) -> None:
+async def test_a_reading_far_behind_is_valid_from_the_end_of_the_binlog_on(shop: Shop) -> None:
     shop.run("CREATE TABLE t (id int, a int)", "CREATE TABLE quiet (x int)")
     position, history = shop.here(), shop.history()
     shop.run("ALTER TABLE t RENAME COLUMN a TO b", "INSERT INTO t VALUES (5, 6)")
@@ -330,7 +330,7 @@ def unlogged(shop: Shop, *statements: str) -> None:
             cursor.execute(statement)
 
 
-async def test_what_the_statements_behind_the_position_explain_is_no_difference(shop: Shop) -> None:
+async def test_what_the_statements_after_the_position_explain_is_no_difference(shop: Shop) -> None:
     shop.run("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "CREATE TABLE u (x int, y int)")
     position = shop.here()
     comparison, _ = await shop.comparison(position)
@@ -373,7 +373,7 @@ async def test_a_key_that_was_changed_without_a_statement_is_taken_as_the_server
     assert (known.keys, known.promoted) == ((1,), True)
 
 
-async def test_a_table_that_may_have_changed_and_cannot_be_looked_at_is_not_passed_over(
+async def test_a_table_that_may_have_changed_and_cannot_be_checked_is_not_skipped(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from headrace.mysql.schema import reader as schema_reader
@@ -394,7 +394,7 @@ async def test_a_table_that_may_have_changed_and_cannot_be_looked_at_is_not_pass
 
 
 @pytest.mark.parametrize("logged", [True, False])
-async def test_a_table_that_is_dropped_while_it_is_looked_at_is_no_difference_when_the_binlog_says_so(
+async def test_a_table_that_is_dropped_while_it_is_checked_is_no_difference_when_the_binlog_says_so(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, logged: bool
 ) -> None:
     shop.run("CREATE TABLE t (id int PRIMARY KEY, a int, b int)")

@@ -208,7 +208,7 @@ def test_a_daemon_that_was_down_during_a_swap_of_columns_knows_both_shapes(
     ]
 
 
-def test_a_new_daemon_behind_a_swap_of_columns_stops_before_the_rows_that_nobody_can_name(
+def test_a_new_daemon_after_a_swap_of_columns_stops_before_the_rows_that_nobody_can_name(
     server: Any, shop: Callable[..., str], daemon: Callable[..., DaemonProcess], tmp_path: Any
 ) -> None:
     start = shop(
@@ -223,7 +223,7 @@ def test_a_new_daemon_behind_a_swap_of_columns_stops_before_the_rows_that_nobody
     assert inserted(tmp_path / "out.jsonl") == [{"x": "6"}]
 
 
-def test_a_new_daemon_behind_a_swap_goes_on_when_no_rows_came_before_it(
+def test_a_new_daemon_after_a_swap_goes_on_when_no_rows_came_before_it(
     server: Any, shop: Callable[..., str], daemon: Callable[..., DaemonProcess], tmp_path: Any
 ) -> None:
     start = shop("CREATE TABLE t (id int PRIMARY KEY, a int, b int)")

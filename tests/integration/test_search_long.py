@@ -22,7 +22,7 @@ RATE = 150_000
 """Bytes a second of each connection to the source."""
 
 
-def test_a_long_search_holds_up_neither_the_stream_nor_a_stop_and_ends_with_whoever_asked(
+def test_a_long_search_delays_neither_the_stream_nor_a_stop_and_ends_with_its_client(
     mysql_site: Site, daemon: Callable[..., DaemonProcess], out: Path, tmp_path: Path
 ) -> None:
     mysql_site.run("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, name LONGTEXT)", "FLUSH BINARY LOGS")

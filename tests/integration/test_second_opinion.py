@@ -84,7 +84,7 @@ def test_only_the_newest_events_of_captured_tables_are_read(config: Path) -> Non
     assert lines[-1] == "shop: both read 50 values of 3 rows events; none differs but by known errors"
 
 
-async def test_a_value_that_differs_is_told_and_gives_status_1(
+async def test_a_value_that_differs_is_reported_and_gives_status_1(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     honest = inspection.decode_file

@@ -262,7 +262,7 @@ async def test_two_of_one_name_with_ids_that_somebody_chose_both_read_on(
             assert await choose(connection, server, chosen) == chosen
 
 
-async def test_a_newcomer_that_has_not_registered_is_looked_for_among_the_connections(
+async def test_a_new_replica_that_has_not_registered_is_searched_among_the_connections(
     mariadb: Any, foreign: Callable[..., Foreign]
 ) -> None:
     connection = await connect(mariadb)

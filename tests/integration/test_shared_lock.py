@@ -146,7 +146,7 @@ async def test_a_node_deleted_by_hand_is_noticed_before_the_next_proof(keeper: K
     assert lock.lease.lost.startswith("the lock of shop was taken away in ")
 
 
-async def test_an_epoch_node_made_anew_by_hand_does_not_pass_for_ours(keeper: Keeper) -> None:
+async def test_an_epoch_node_recreated_by_hand_does_not_pass_for_ours(keeper: Keeper) -> None:
     session = await keeper.session("a")
     shop, stock = (SharedLock(session, name, "a", "a:9180") for name in ("shop", "stock"))
     await shop.acquire(nothing_known)
@@ -195,7 +195,7 @@ async def test_a_lock_whose_release_is_under_way_is_taken_again_in_place(keeper:
         assert lock.lease.check() is None
 
 
-async def test_two_daemons_with_one_name_are_told_apart(keeper: Keeper) -> None:
+async def test_two_daemons_with_one_name_are_distinguished(keeper: Keeper) -> None:
     await keeper.session("a")
     twin = Session(keeper.service(), "a", {"address": "elsewhere:9180"})
     with pytest.raises(NodeNameTaken, match="a:9180"):
@@ -210,7 +210,7 @@ async def test_a_daemon_follows_its_own_crashed_predecessor(keeper: Keeper) -> N
         assert list(await successor.members()) == ["a"]
 
 
-async def test_a_destination_that_is_set_up_anew_waits_until_its_former_self_has_released(keeper: Keeper) -> None:
+async def test_a_destination_that_is_set_up_again_waits_until_its_former_lock_is_released(keeper: Keeper) -> None:
     """After a reload two locks of one process share a session."""
     former = await keeper.lock("a")
     await former.acquire(nothing_known)
@@ -226,7 +226,7 @@ async def test_a_destination_that_is_set_up_anew_waits_until_its_former_self_has
     assert later.term.epoch == 2
 
 
-async def test_a_late_release_takes_nothing_from_the_destination_that_was_set_up_anew(keeper: Keeper) -> None:
+async def test_a_late_release_takes_nothing_from_the_destination_that_was_set_up_again(keeper: Keeper) -> None:
     with Proxy(keeper.server.host, keeper.server.port) as proxy:
         former = await keeper.lock("a", hosts=f"127.0.0.1:{proxy.port}", session_timeout=8)
         await former.acquire(nothing_known)

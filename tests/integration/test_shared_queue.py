@@ -75,7 +75,7 @@ async def test_a_frozen_first_in_the_queue_holds_nobody_up_for_long(keeper: Keep
         await asyncio.gather(first_task, return_exceptions=True)
 
 
-async def test_who_is_not_ready_stands_behind_who_is(keeper: Keeper) -> None:
+async def test_daemons_that_are_not_ready_come_after_those_that_are(keeper: Keeper) -> None:
     holder, poor, fit = await keeper.lock("holder"), await keeper.lock("poor"), await keeper.lock("fit")
     await holder.acquire(nothing_known)
     await poor.set_ready(False)
@@ -91,7 +91,7 @@ async def test_who_is_not_ready_stands_behind_who_is(keeper: Keeper) -> None:
     await within(5, poor_task)
 
 
-async def test_a_request_is_told_to_the_holder_and_kept_by_those_who_wait(keeper: Keeper) -> None:
+async def test_a_request_reaches_the_holder_and_is_kept_by_those_who_wait(keeper: Keeper) -> None:
     holder, first, wanted = await keeper.lock("holder"), await keeper.lock("first"), await keeper.lock("wanted")
     await holder.acquire(nothing_known)
     asked = asyncio.create_task(holder.hand_over_asked())
@@ -204,7 +204,7 @@ async def test_a_turn_in_the_queue_that_was_deleted_is_taken_again(keeper: Keepe
     await within(5, task)
 
 
-async def test_readiness_that_could_not_be_told_is_told_by_the_next_call(keeper: Keeper) -> None:
+async def test_readiness_that_could_not_be_reported_is_reported_by_the_next_call(keeper: Keeper) -> None:
     with Proxy(keeper.server.host, keeper.server.port) as proxy:
         holder = await keeper.lock("holder")
         await holder.acquire(nothing_known)

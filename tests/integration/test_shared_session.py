@@ -33,13 +33,13 @@ async def three(request: pytest.FixtureRequest, stack: Stack) -> AsyncIterator[K
     server.kill()
 
 
-async def test_a_service_that_is_away_is_told_in_time_with_the_reason(keeper: Keeper) -> None:
+async def test_a_service_that_is_away_is_reported_in_time_with_the_reason(keeper: Keeper) -> None:
     session = Session(keeper.service(hosts="127.0.0.1:1"), "a", {})
     with pytest.raises(LockServiceError, match=r"127\.0\.0\.1:1.*refused"):
         await within(60, session.start())
 
 
-async def test_a_server_that_answers_nothing_is_told_in_time(keeper: Keeper) -> None:
+async def test_a_server_that_answers_nothing_is_reported_in_time(keeper: Keeper) -> None:
     with Proxy(keeper.server.host, keeper.server.port) as proxy:
         proxy.blackhole()
         session = Session(keeper.service(hosts=f"127.0.0.1:{proxy.port}"), "a", {})

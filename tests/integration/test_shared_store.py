@@ -42,7 +42,7 @@ async def test_an_unknown_destination_has_nothing(keeper: Keeper) -> None:
     assert "shop" in (await store.problems("shop", must_exist=True))[0]
 
 
-async def test_another_daemon_reads_what_was_written_and_goes_on_behind_it(keeper: Keeper) -> None:
+async def test_another_daemon_reads_what_was_written_and_continues_after_it(keeper: Keeper) -> None:
     store, lock, guard = await _held(await keeper.session("a"))
     assert guard == Guard(1, 0, lock.term.fence)
     guard = await store.commit("shop", guard, StateChange(POSITION))
@@ -96,7 +96,7 @@ async def test_a_zombie_writes_nothing_and_is_counted(keeper: Keeper) -> None:
 
 
 @pytest.mark.parametrize("times_set", [0, 1])
-async def test_an_epoch_node_made_anew_by_hand_guards_as_well(keeper: Keeper, times_set: int) -> None:
+async def test_an_epoch_node_recreated_by_hand_guards_as_well(keeper: Keeper, times_set: int) -> None:
     store, _, guard = await _held(await keeper.session("a"))
     epoch = keeper.node("destinations/shop/epoch")
     keeper.operator.delete(epoch)
@@ -129,7 +129,7 @@ async def test_a_schema_history_of_several_megabytes_is_split_and_read_back(keep
         await store.schema_entries("shop")
 
 
-async def test_pieces_that_an_interrupted_write_left_behind_do_not_count(keeper: Keeper) -> None:
+async def test_pieces_that_an_interrupted_write_left_do_not_count(keeper: Keeper) -> None:
     store, _, guard = await _held(await keeper.session("a"))
     for number in range(3):
         keeper.operator.create(

@@ -20,7 +20,7 @@ from tests.support import destination_toml, eventually, read_jsonl, replay
 pytestmark = pytest.mark.server
 
 
-def test_the_first_start_publishes_the_rows_that_are_there_and_every_change_beside_them(
+def test_the_first_start_publishes_the_existing_rows_and_every_change_during_that(
     site: Site, daemon: Any, out: Path, writers: Any
 ) -> None:
     fill(site)
@@ -44,7 +44,7 @@ def snapshot_rows(out: Path, table: str = "t") -> list[str]:
     ]
 
 
-def test_a_killed_snapshot_goes_on_behind_the_last_row_that_was_stored(
+def test_a_killed_snapshot_continues_after_the_last_row_that_was_stored(
     mysql_site: Site, daemon: Any, out: Path
 ) -> None:
     fill(mysql_site)
@@ -94,7 +94,7 @@ def test_a_snapshot_is_paused_resumed_and_cancelled(mysql_site: Site, daemon: An
     assert (code, text.splitlines()[0]) == (1, "headrace: no snapshot is under way")
 
 
-def test_one_table_of_several_is_published_again_beside_the_stream(
+def test_one_table_of_several_is_published_again_during_the_stream(
     mysql_site: Site, start: Any, out: Path, writers: Any
 ) -> None:
     fill(mysql_site)
@@ -318,7 +318,7 @@ def test_check_says_where_a_source_without_gtids_can_not_give_a_first_snapshot(p
     assert "snapshot: the first start publishes about" in process.run("check").stdout
 
 
-def test_tables_are_taken_anew_from_the_source_where_the_schema_history_went_wrong(
+def test_tables_are_taken_again_from_the_source_where_the_schema_history_went_wrong(
     plain: Any, daemon: Any, out: Path
 ) -> None:
     mysql_site = Site(plain, "anew")

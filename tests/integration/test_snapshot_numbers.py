@@ -46,7 +46,7 @@ def numbers(out: Path, name: str) -> list[int]:
 
 
 @pytest.mark.parametrize("heartbeats", ["", QUIET], ids=["heartbeats", "quiet"])
-def test_a_resync_puts_right_what_no_change_told_of(site: Site, daemon: Any, out: Path, heartbeats: str) -> None:
+def test_a_resync_corrects_what_no_change_reported(site: Site, daemon: Any, out: Path, heartbeats: str) -> None:
     fill(site, 3_000)
     sink = f'type = "jsonl"\npath = "{out}"'
     text = destination_toml(site.server, site.schema, sink, snapshot="initial", more=heartbeats)
@@ -63,7 +63,7 @@ def test_a_resync_puts_right_what_no_change_told_of(site: Site, daemon: Any, out
     assert_equal(site, out)
 
 
-def test_room_that_a_snapshot_asks_for_is_stored_before_anything_behind_it_is_numbered(
+def test_numbers_that_a_snapshot_reserves_are_stored_before_anything_after_it_is_numbered(
     mysql_site: Site, daemon: Any, out: Path
 ) -> None:
     site = mysql_site
@@ -83,7 +83,7 @@ def test_room_that_a_snapshot_asks_for_is_stored_before_anything_behind_it_is_nu
 
 
 @pytest.mark.parametrize("mode", ["when_needed", "initial"])
-def test_behind_a_lost_state_rows_have_higher_numbers_than_before(
+def test_after_a_lost_state_rows_have_higher_numbers_than_before(
     forgetful: Any, daemon: Any, out: Path, mode: str
 ) -> None:
     site = Site(forgetful, f"lost_{mode}")
@@ -103,7 +103,7 @@ def test_behind_a_lost_state_rows_have_higher_numbers_than_before(
     site.close()
 
 
-def test_behind_a_lost_position_rows_have_higher_numbers_than_what_was_published_and_not_stored(
+def test_after_a_lost_position_rows_have_higher_numbers_than_what_was_published_and_not_stored(
     forgetful: Any, daemon: Any, out: Path
 ) -> None:
     site = Site(forgetful, "unstored")

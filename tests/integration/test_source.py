@@ -163,7 +163,7 @@ async def test_a_password_of_any_characters_lets_us_in(mysql: Any, schema: str, 
 
 
 @pytest.mark.parametrize("gtid", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_a_restart_in_the_middle_of_a_transaction_goes_on_behind_what_was_confirmed(
+def test_a_restart_in_the_middle_of_a_transaction_continues_after_what_was_confirmed(
     gtid: bool, stack: Stack, mysql: Any, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
     off = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
@@ -200,7 +200,7 @@ def test_a_restart_in_the_middle_of_a_transaction_goes_on_behind_what_was_confir
         server.kill()
 
 
-def test_rows_before_the_start_are_not_published_and_those_behind_it_are(
+def test_rows_before_the_start_are_not_published_and_those_after_it_are(
     mysql: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
     execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
@@ -258,7 +258,7 @@ LOUD = {
 }
 
 
-def test_what_stands_before_an_event_that_is_not_understood_is_published_though_both_come_at_once(
+def test_rows_before_an_event_that_is_not_understood_are_published_though_both_arrive_together(
     mysql: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
     out = tmp_path / "out.jsonl"

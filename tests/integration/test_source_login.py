@@ -164,7 +164,7 @@ async def test_a_certificate_by_tls_ca_for_the_host_is_taken_and_for_none_other(
         await login(certified.port, ROOT, host=ANOTHER)
 
 
-def test_check_tells_once_that_a_certificate_is_not_trusted(mysql: Any, daemon: Callable[..., DaemonProcess]) -> None:
+def test_check_reports_once_that_a_certificate_is_not_trusted(mysql: Any, daemon: Callable[..., DaemonProcess]) -> None:
     text = destination_toml(mysql, "shop", 'type = "null"', snapshot="initial")
     status, printed = daemon(shop=text.replace(f'"{mysql.host}"', f'"{ANOTHER}"')).command("check")
     assert status == 1

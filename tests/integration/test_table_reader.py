@@ -136,7 +136,7 @@ async def test_keys_of_several_columns_page_through_each_row_once(
     assert [row[3] for row in await rows_of(bench.server, made, rows=rows, where=where)] == wanted
 
 
-async def test_a_unique_key_that_stands_in_pages_by_its_own_columns_in_its_own_order(bench: Bench) -> None:
+async def test_a_unique_key_without_a_primary_key_pages_by_its_own_columns_in_its_own_order(bench: Bench) -> None:
     made = table(bench, "n INT, b INT NOT NULL, a VARCHAR(9) NOT NULL, UNIQUE KEY (a, b)")
     bench.run("INSERT INTO t VALUES " + ", ".join(f"({i}, {i % 7}, 'n{i // 7}')" for i in range(50)))
     made = replace(made, keys=(2, 1), promoted=True)
@@ -154,7 +154,7 @@ async def test_a_unique_key_that_stands_in_pages_by_its_own_columns_in_its_own_o
         ("a BIGINT UNSIGNED PRIMARY KEY, b INT", "{0} + 18446744073709540000, {0}"),
     ],
 )
-async def test_a_chunk_in_the_middle_looks_at_no_row_before_it(bench: Bench, columns: str, values: str) -> None:
+async def test_a_chunk_in_the_middle_reads_no_row_before_it(bench: Bench, columns: str, values: str) -> None:
     made = table(bench, columns)
     bench.run("INSERT INTO t VALUES " + ", ".join(f"({values.format(i)})" for i in range(2000)), "ANALYZE TABLE t")
     reader, end = await reader_of(bench.server)
@@ -182,7 +182,7 @@ async def test_the_last_chunk_is_the_one_with_fewer_rows_than_it_may_have(bench:
     assert [(len(rows), chunk.last) for chunk, rows in chunks] == [(6, False), (4, True)]
 
 
-async def test_a_chunk_ends_behind_its_bytes_by_one_row_at_most(bench: Bench, reading: Any) -> None:
+async def test_a_chunk_ends_after_its_bytes_by_one_row_at_most(bench: Bench, reading: Any) -> None:
     made = numbered(bench, 20_000)
     reader, end = await reading()
     chunks = await chunks_of(reader, ChunkRequest(made, end, rows=20_000, size=300_000))
@@ -207,7 +207,7 @@ async def test_only_some_columns_are_read_and_the_key_always(bench: Bench) -> No
     ]
 
 
-async def test_a_condition_chooses_rows_and_one_that_is_none_is_told(bench: Bench, reading: Any) -> None:
+async def test_a_condition_chooses_rows_and_one_that_is_none_is_reported(bench: Bench, reading: Any) -> None:
     made = numbered(bench, 100)
     assert len(await rows_of(bench.server, made, where="id < 10 OR id > 95 -- and a remark", rows=3)) == 14
     for condition in ("no_such_column = 1", "id ="):
@@ -244,7 +244,7 @@ async def test_a_condition_that_takes_the_source_too_long_is_given_up_for_good(
     assert len(await rows_of(bench.server, made)) == 2
 
 
-async def test_a_condition_that_few_rows_meet_has_the_server_look_at_a_chunk_of_rows_at_a_time(
+async def test_a_condition_that_few_rows_meet_makes_the_server_read_a_chunk_of_rows_at_a_time(
     bench: Bench, reading: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = numbered(bench, 600)
@@ -259,7 +259,7 @@ async def test_a_condition_that_few_rows_meet_has_the_server_look_at_a_chunk_of_
     assert chunks[1][0].key == chunks[1][0].end != chunks[0][0].key  # a range without a row is behind us too
 
 
-async def test_a_range_of_more_bytes_than_a_chunk_goes_on_behind_the_last_row_that_came(
+async def test_a_range_of_more_bytes_than_a_chunk_continues_after_the_last_row_that_came(
     bench: Bench, reading: Any, by_ranges: None
 ) -> None:
     made = numbered(bench, 100)
@@ -269,7 +269,7 @@ async def test_a_range_of_more_bytes_than_a_chunk_goes_on_behind_the_last_row_th
     assert max(len(rows) for _, rows in chunks) < 30
 
 
-async def test_a_search_is_tried_again_behind_a_time_in_which_the_server_was_slow(
+async def test_a_search_is_tried_again_after_a_time_in_which_the_server_was_slow(
     bench: Bench, reading: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = numbered(bench, 100)
@@ -346,7 +346,7 @@ async def test_a_table_that_is_not_as_the_stream_knows_it_has_changed(
 
 
 @every_kind
-async def test_an_account_without_the_right_is_told_the_grant(bench: Bench, reading: Any) -> None:
+async def test_an_account_without_the_right_is_shown_the_grant(bench: Bench, reading: Any) -> None:
     made = numbered(bench, 1)
     rights = "BINLOG MONITOR, SLAVE MONITOR" if bench.mariadb else "REPLICATION CLIENT"
     bench.run("CREATE USER 'blind'@'%' IDENTIFIED BY 'blind'", "CREATE DATABASE IF NOT EXISTS headrace")
@@ -392,7 +392,7 @@ async def test_a_read_that_is_cancelled_leaves_a_reader_that_reads(bench: Bench,
     assert len((await reader.read(ChunkRequest(made, end))).take(1000)) == 100
 
 
-async def test_a_connection_that_is_killed_between_chunks_is_made_anew(bench: Bench, reading: Any) -> None:
+async def test_a_connection_that_is_killed_between_chunks_is_opened_again(bench: Bench, reading: Any) -> None:
     made = numbered(bench, 100)
     reader, end = await reading()
     first = await reader.read(ChunkRequest(made, end, rows=10))
@@ -412,7 +412,7 @@ async def test_a_connection_that_is_killed_between_chunks_is_made_anew(bench: Be
     assert [row[0] for row in rows] == list(range(10, 20))
 
 
-async def test_a_statement_that_is_ended_in_the_middle_is_an_error_and_the_next_read_begins_anew(
+async def test_a_statement_that_is_ended_in_the_middle_is_an_error_and_the_next_read_begins_again(
     bench: Bench, reading: Any
 ) -> None:
     made = table(bench, "a INT, v VARCHAR(200)")

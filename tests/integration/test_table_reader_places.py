@@ -111,7 +111,7 @@ async def test_a_read_waits_for_transactions_that_are_not_visible_yet(bench: Ben
 
 
 @mariadb_only
-async def test_a_snapshot_is_taken_anew_until_it_has_what_the_stream_has(bench: Bench, reading: Any) -> None:
+async def test_a_snapshot_is_taken_again_until_it_has_what_the_stream_has(bench: Bench, reading: Any) -> None:
     made = table(bench, "id INT PRIMARY KEY, n INT")
     reader, end = await reading()
     ahead = replace(end, offset=end.offset + 200)
@@ -160,7 +160,7 @@ def anonymous(stack: Stack) -> Iterator[Bench]:
     server.kill()
 
 
-async def test_without_gtids_a_read_stands_behind_a_row_of_headraces_own(anonymous: Bench) -> None:
+async def test_without_gtids_a_read_is_after_a_row_of_headraces_own(anonymous: Bench) -> None:
     anonymous.run("DROP DATABASE IF EXISTS headrace")
     await placed(anonymous, rounds=30)
     anonymous.cursor.execute("SELECT destination, number FROM headrace.watermark")
@@ -188,7 +188,7 @@ async def test_without_gtids_a_server_whose_order_says_nothing_is_refused(
         await reader.close()
 
 
-async def test_without_gtids_an_account_that_may_not_write_is_told_the_grant(anonymous: Bench) -> None:
+async def test_without_gtids_an_account_that_may_not_write_is_shown_the_grant(anonymous: Bench) -> None:
     made = numbered(anonymous, 1)
     anonymous.run("CREATE USER 'reads'@'%' IDENTIFIED BY 'reads'")
     anonymous.run("GRANT SELECT, REPLICATION CLIENT ON *.* TO 'reads'@'%'")
@@ -198,7 +198,7 @@ async def test_without_gtids_an_account_that_may_not_write_is_told_the_grant(ano
     await reader.close()
 
 
-async def test_without_gtids_another_table_of_that_name_is_told(anonymous: Bench) -> None:
+async def test_without_gtids_another_table_of_that_name_is_reported(anonymous: Bench) -> None:
     made = numbered(anonymous, 1)
     anonymous.run("CREATE DATABASE IF NOT EXISTS headrace", "DROP TABLE IF EXISTS headrace.watermark")
     anonymous.run("CREATE TABLE headrace.watermark (other INT)")

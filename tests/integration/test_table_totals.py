@@ -90,7 +90,7 @@ def test_what_is_counted_of_each_table_is_what_was_done_to_it(
     assert process.terminate() == 0
 
 
-def test_many_tables_are_told_apart_up_to_the_limit_and_counted_all(
+def test_many_tables_are_distinguished_up_to_the_limit_and_counted_all(
     mysql_site: Site, daemon: Callable[..., DaemonProcess], out: Path
 ) -> None:
     for number in range(12):

@@ -96,5 +96,5 @@ def test_mariadb_times_in_the_old_storage(bench: Bench) -> None:
 
 
 @mariadb_only
-def test_the_hidden_column_behind_a_unique_text_is_not_told(bench: Bench) -> None:
+def test_the_hidden_column_of_a_unique_text_is_not_shown(bench: Bench) -> None:
     bench.compare({"TEXT UNIQUE": ["'a'", "'b'", "'c'"], "INT UNSIGNED": ["1", "4000000000", "3"]})

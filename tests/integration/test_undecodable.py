@@ -87,7 +87,7 @@ def test_such_texts_are_published_stop_the_destination_or_are_left_out_as_the_op
 
 
 @pytest.mark.parametrize("site", ["mysql"], indirect=True)
-def test_large_ones_in_a_snapshot_and_those_beside_a_large_document_that_is_changed_in_part_are_published(
+def test_large_ones_in_a_snapshot_and_next_to_a_large_document_that_is_changed_in_part_are_published(
     site: Site, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
     sink = f'type = "jsonl"\npath = "{tmp_path / "out"}"'

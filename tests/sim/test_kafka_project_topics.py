@@ -14,8 +14,8 @@ pytestmark = pytest.mark.long
 
 # They want MySQL, or start brokers of their own with devstack.
 del test_the_daemon_makes_a_topic_for_each_table  # noqa: F821
-del test_check_tells_what_is_wrong_with_topics  # noqa: F821
-del test_copies_that_do_not_fit_min_insync_replicas_are_told  # noqa: F821
+del test_check_reports_what_is_wrong_with_topics  # noqa: F821
+del test_copies_that_do_not_fit_min_insync_replicas_are_reported  # noqa: F821
 del test_resends_that_no_broker_answers_end_the_sink_in_time_also_where_they_wait_for_room  # noqa: F821
 
 

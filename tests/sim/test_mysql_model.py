@@ -466,7 +466,7 @@ def test_the_same_calls_give_the_same_bytes_under_any_hash_seed() -> None:
     assert found[0] == found[1]
 
 
-def test_a_clock_that_stands_still_gives_increasing_numbers() -> None:
+def test_a_stopped_clock_gives_increasing_numbers() -> None:
     clock = Clock()
     server = model(clock=clock)
     client = shop(server, T)

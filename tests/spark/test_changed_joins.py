@@ -16,7 +16,7 @@ from .source_tables import JOINED, PLAIN, configure, fill, start_command, start_
 pytestmark = [pytest.mark.server, pytest.mark.long]
 
 
-def test_a_join_that_is_added_stops_the_consumer_until_the_index_is_filled_anew(
+def test_a_join_that_is_added_stops_the_consumer_until_the_index_is_filled_again(
     mysql: Any,
     schema: str,
     execute: Callable[..., Any],

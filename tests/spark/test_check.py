@@ -41,7 +41,7 @@ def bad(found: dict[str, list[tuple[str, str, str]]]) -> dict[str, list[tuple[st
     return {about: some for about, some in picked.items() if some}
 
 
-async def test_all_is_well_and_nothing_is_left_behind(pipeline: Pipeline, command: Command) -> None:
+async def test_all_is_well_and_nothing_is_left(pipeline: Pipeline, command: Command) -> None:
     await pipeline.send([change(pipeline.topic, START + number, "INSERT", row(number)) for number in range(30)])
     before = set(pipeline.elastic.indices.get(index="*"))
     # By default an index has a copy, for which this cluster has no second node.
@@ -82,7 +82,7 @@ id = "{nothing}"
 """
 
 
-async def test_each_thing_that_is_wrong_is_told_with_its_place(pipeline: Pipeline, command: Command) -> None:
+async def test_each_thing_that_is_wrong_is_reported_with_its_place(pipeline: Pipeline, command: Command) -> None:
     name = pipeline.topic
     types = {**TYPES, "at": "datetime"}
     await pipeline.send(
@@ -131,7 +131,7 @@ async def test_each_thing_that_is_wrong_is_told_with_its_place(pipeline: Pipelin
     }
 
 
-async def test_fields_of_other_types_are_told_as_they_would_fail(pipeline: Pipeline, command: Command) -> None:
+async def test_fields_of_other_types_are_reported_as_they_would_fail(pipeline: Pipeline, command: Command) -> None:
     name = pipeline.topic
     await pipeline.send([change(name, START, "INSERT", row(1))])
     index = f"{name}-i"
@@ -157,7 +157,7 @@ async def test_fields_of_other_types_are_told_as_they_would_fail(pipeline: Pipel
     assert pipeline.elastic.indices.get_mapping(index=index)[index]["mappings"]["properties"] == mapping
 
 
-async def test_a_server_that_is_away_is_told_once(pipeline: Pipeline, command: Command) -> None:
+async def test_a_server_that_is_away_is_reported_once(pipeline: Pipeline, command: Command) -> None:
     from tests.unit.test_spark_settings import closed_port
 
     await pipeline.send([change(pipeline.topic, START, "INSERT", row(1))])

@@ -101,7 +101,7 @@ def differing(found: dict[str, Any], wanted: dict[str, Any]) -> str:
     return "; ".join(f"{key}: {found.get(key)} for {wanted.get(key)}" for key in keys[:5])
 
 
-def test_without_a_running_consumer_it_waits_is_given_up_or_is_told_so(
+def test_without_a_running_consumer_it_waits_is_given_up_or_gets_an_answer(
     mysql: Any, schema: str, execute: Callable[..., Any], pipeline: Pipeline, changes: DaemonProcess
 ) -> None:
     name = configure(pipeline, mysql, schema, PLAIN)

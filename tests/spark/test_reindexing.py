@@ -144,11 +144,11 @@ def shop(
             found.indices.delete(index=name)
 
 
-async def test_a_changed_type_fills_the_index_anew_beside_the_stream(shop: Shop) -> None:
+async def test_a_changed_type_fills_the_index_again_during_the_stream(shop: Shop) -> None:
     await refilled(shop, PLAIN)
 
 
-async def test_a_changed_type_of_a_join_fills_the_index_anew(shop: Shop) -> None:
+async def test_a_changed_type_of_a_join_fills_the_index_again(shop: Shop) -> None:
     await refilled(shop, JOINED)
 
 

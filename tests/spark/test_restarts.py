@@ -122,7 +122,7 @@ async def test_metrics_after_a_known_load(pipeline: Pipeline, capsys: pytest.Cap
     assert pipeline.processes[-1].wait(60) == 0
 
 
-async def test_messages_that_kafka_deleted_unread_are_told(pipeline: Pipeline) -> None:
+async def test_messages_that_kafka_deleted_unread_are_reported(pipeline: Pipeline) -> None:
     table = pipeline.topic
     await pipeline.send([change(table, START + 10, "INSERT", row(1))])
     pipeline.drain()

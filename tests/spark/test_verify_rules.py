@@ -117,7 +117,7 @@ def test_tables_that_share_an_index_with_routing_and_computed_fields(
     elastic.indices.delete(index=name)
 
 
-def test_what_was_deleted_behind_a_look_does_not_come_back(
+def test_what_was_deleted_after_a_check_does_not_come_back(
     mysql: Any, schema: str, execute: Callable[..., Any], pipeline: Pipeline, spark: SparkSession
 ) -> None:
     name, elastic = configure(pipeline, mysql, schema, PLAIN), pipeline.elastic

@@ -76,7 +76,7 @@ def test_the_wait_of_an_ordinary_outage_ends_within_two_seconds_of_its_return(ki
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("looks", [[False, True], [True, False, True], [False, True, True]], ids=str)
-def test_what_comes_and_goes_is_not_tried_each_second(kind: str, looks: list[bool]) -> None:
+def test_a_flapping_dependency_is_not_tried_each_second(kind: str, looks: list[bool]) -> None:
     @timeless
     async def test() -> None:
         assert await Outage(cycle(looks)).attempts(kind, 300) <= 5

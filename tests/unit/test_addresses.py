@@ -39,7 +39,7 @@ def test_each_address_has_all_the_other_settings() -> None:
         ([LOST, REFUSED, AWAY], REFUSED),
     ],
 )
-def test_the_most_telling_error_counts(failures: list[SourceError], reported: SourceError) -> None:
+def test_the_most_specific_error_counts(failures: list[SourceError], reported: SourceError) -> None:
     assert most_telling(failures) is reported
 
 

@@ -90,7 +90,7 @@ def test_a_change_sent_twice_that_resembles_a_later_one_is_noticed() -> None:
     assert (made.resume, made.left_over()) == (None, 1)
 
 
-def test_marks_of_transactions_are_not_looked_for() -> None:
+def test_marks_of_transactions_are_not_searched() -> None:
     mark = Change("tx", "", "TRANSACTIONBEGIN", {}, 5_000, 5_000)
     made = handed([mark], [event(110, mark, change(1, "a"))])
     assert (made.resume, made.left_over()) == (Resume("bin.000001", 50, 0), 0)

@@ -49,7 +49,7 @@ async def test_it_is_empty_once_all_is_confirmed_also_what_has_no_size() -> None
         await emptied
 
 
-async def test_a_put_that_is_given_up_leaves_nothing_behind() -> None:
+async def test_a_put_that_is_given_up_leaves_nothing() -> None:
     queue = ByteQueue(100)
     await queue.put(batch(100))
     waiting = asyncio.create_task(queue.put(batch(50)))

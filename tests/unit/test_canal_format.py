@@ -240,7 +240,7 @@ def test_a_rename_has_the_new_name_as_in_canal() -> None:
     assert (message["database"], message["table"]) == ("arch", "new")
 
 
-def test_key_columns_stand_in_the_keys_order_and_canals_in_the_tables() -> None:
+def test_key_columns_are_in_the_keys_order_and_canals_in_the_tables() -> None:
     schema = TableSchema("s", "t", (Column("b", "int", 4), Column("a", "int", 4)), (1, 0))
     made = RowsChange(schema, Operation.INSERT, [(1, 2)], None, 1, 0, "")
     assert json.loads(CanalFormat().encode(made, 0))["pkNames"] == ["a", "b"]

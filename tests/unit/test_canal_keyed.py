@@ -75,7 +75,7 @@ def test_what_an_image_lacks_has_not_changed_and_a_row_without_its_key_stops() -
         fmt.rows(lacking, 7)
 
 
-def test_a_large_value_stands_in_a_key_as_a_whole() -> None:
+def test_a_large_value_is_in_a_key_as_a_whole() -> None:
     raw = b"x" * 100_000
     large = large_text("utf8mb4")(raw, 0, len(raw), 1000)
     rows = change(Operation.INSERT, (1, large))

@@ -65,7 +65,7 @@ def problem(main: Path, **env: str) -> str:
     return found
 
 
-def test_a_command_without_systemd_finds_the_secret_beside_headrace_toml(main: Path, write: Write) -> None:
+def test_a_command_without_systemd_finds_the_secret_next_to_headrace_toml(main: Path, write: Write) -> None:
     write("headrace/secrets/shop-password", "from-etc\n")
     assert password(main) == "from-etc"
 
@@ -89,7 +89,7 @@ def test_a_command_of_a_unit_with_other_credentials_finds_the_secret_all_the_sam
     assert password(main, CREDENTIALS_DIRECTORY=str(loaded)) == "from-etc"
 
 
-def test_a_missing_credential_is_told_with_the_places_that_were_looked_at(main: Path, tmp_path: Path) -> None:
+def test_a_missing_credential_is_reported_with_the_places_that_were_searched(main: Path, tmp_path: Path) -> None:
     secrets = main.parent / "secrets"
     assert problem(main) == (
         f"{main.parent}/destinations/shop.toml: source.password: there is no credential shop-password: "
@@ -100,7 +100,7 @@ def test_a_missing_credential_is_told_with_the_places_that_were_looked_at(main: 
     )
 
 
-def test_a_credential_that_may_not_be_read_is_told_and_no_other_is_taken(main: Path, write: Write) -> None:
+def test_a_credential_that_may_not_be_read_is_reported_and_no_other_is_taken(main: Path, write: Write) -> None:
     write("headrace/secrets/shop-password", "from-etc\n")
     loaded = write("run/credentials/shop-password/x", "").parent.parent
     reported = problem(main, CREDENTIALS_DIRECTORY=str(loaded))
@@ -119,7 +119,7 @@ def test_a_reference_outside_of_any_file_needs_what_systemd_has_loaded() -> None
     assert reported == ["there is no credential shop-password: there is no CREDENTIALS_DIRECTORY"]
 
 
-def test_all_files_of_the_consumer_share_the_folder_beside_the_main_one(
+def test_all_files_of_the_consumer_share_the_folder_next_to_the_main_one(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)

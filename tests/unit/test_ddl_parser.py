@@ -67,7 +67,7 @@ def test_variables_for_one_statement_of_mariadb_do_not_hide_it() -> None:
         ("WITH x AS (SELECT 1) DELETE FROM t", DdlKind.QUERY, "dml", None),
     ],
 )
-def test_statements_are_told_apart(
+def test_statements_are_distinguished(
     sql: str, kind: DdlKind, category: str, tables: tuple[tuple[str, str], ...] | None
 ) -> None:
     info = look(sql)

@@ -37,7 +37,7 @@ def test_escapes_in_strings() -> None:
     assert values(r"'\\''x'") == ["\\'x"]
 
 
-def test_a_backslash_stands_for_itself_when_the_session_says_so() -> None:
+def test_a_backslash_is_literal_when_the_session_says_so() -> None:
     assert values(r"'a\' 'b'", Dialect(False, 90704, NO_ESCAPES)) == ["a\\", "b"]
 
 

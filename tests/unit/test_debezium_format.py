@@ -214,7 +214,7 @@ def test_a_table_without_a_primary_key_has_neither_keys_nor_tombstones() -> None
         assert [(key, value["op"]) for key, value in read(made)] == [(None, operation[0].lower().replace("i", "c"))]
 
 
-def test_columns_of_a_key_stand_in_its_order() -> None:
+def test_columns_of_a_key_are_in_its_order() -> None:
     schema = TableSchema("s", "t", CUSTOMERS.columns, (1, 0))
     made = debezium().rows(change(Operation.INSERT, ANNE, schema=schema), 1)
     assert made.keys == [b'{"first_name":"Anne","id":1004}']

@@ -246,7 +246,7 @@ def test_variables_for_one_statement_do_not_hide_it() -> None:
         ("", Statement.OTHER),
     ],
 )
-def test_statements_are_told_apart_by_their_first_words(text: str, kind: Statement) -> None:
+def test_statements_are_distinguished_by_their_first_words(text: str, kind: Statement) -> None:
     assert classify(text.encode(), Dialect(mariadb=False, version=90700)) is kind
 
 

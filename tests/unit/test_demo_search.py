@@ -19,7 +19,7 @@ from demo.search import LONGEST, Hit, pairs, query, segments
         ("·,!", []),
     ],
 )
-def test_chinese_text_is_looked_for_in_pairs_and_other_words_as_they_are(text: str, looked_for: list[str]) -> None:
+def test_chinese_text_is_searched_in_pairs_and_other_words_as_they_are(text: str, looked_for: list[str]) -> None:
     assert pairs(text) == looked_for
 
 

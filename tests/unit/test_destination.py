@@ -311,7 +311,7 @@ async def test_a_state_store_that_can_be_read_again_ends_a_wait(store: Any, monk
 
 
 @pytest.mark.parametrize("loaded", [False, True])
-async def test_a_wait_ends_in_time_although_a_client_library_swallows_the_cancellation_of_a_look(
+async def test_a_wait_ends_in_time_although_a_client_library_swallows_the_cancellation_of_a_check(
     loaded: bool, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As aiokafka does while it closes a consumer: the look goes on, and the next one would begin."""
@@ -394,7 +394,7 @@ async def test_the_address_that_served_last_is_tried_first_and_a_dump_is_begun_a
     assert site.asked[-1] == ["again c fail"]
 
 
-async def test_an_id_that_was_taken_from_us_is_told_to_the_next_opening_and_no_longer(
+async def test_an_id_that_was_taken_from_us_is_passed_to_the_next_opening_and_no_longer(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = DestinationSite(store, monkeypatch, server_id=77)
@@ -446,7 +446,7 @@ async def test_a_first_start_is_stored_before_the_first_change(store: Any, monke
     await task
 
 
-async def test_what_a_divergence_gives_up_is_stored_and_told_and_this_run_doubts_the_schemas(
+async def test_what_a_divergence_gives_up_is_stored_and_reported_and_this_run_doubts_the_schemas(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = DestinationSite(store, monkeypatch)
@@ -499,7 +499,7 @@ async def test_a_stop_does_not_wait_for_a_server_that_does_not_answer(
     assert server.ended.is_set()
 
 
-async def test_an_end_by_force_while_the_source_is_opened_leaves_nothing_behind(
+async def test_a_forced_end_while_the_source_is_opened_leaves_nothing(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = DestinationSite(store, monkeypatch)

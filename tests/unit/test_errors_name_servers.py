@@ -152,7 +152,7 @@ async def test_a_channel_that_is_not_opened_names_the_host_of_rabbitmq() -> None
             await connection.try_publishing()
 
 
-async def test_what_is_wrong_with_one_broker_of_kafka_is_not_told_of_the_others() -> None:
+async def test_what_is_wrong_with_one_broker_of_kafka_is_not_said_of_the_others() -> None:
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"this is no TLS\n")
         writer.close()

@@ -211,7 +211,7 @@ async def test_another_failure_makes_no_table(server: Server) -> None:
 
 
 @pytest.mark.parametrize("where", ["refuses", "made"])
-async def test_a_missing_grant_is_told_with_the_sql(where: str, server: Server) -> None:
+async def test_a_missing_grant_is_reported_with_the_sql(where: str, server: Server) -> None:
     server.refuses = failed(1146)
     setattr(server, where, GrantMissing("denied"))
     writer, status = made()
@@ -239,7 +239,7 @@ async def test_without_heartbeats_nothing_is_asked_and_an_old_trouble_ends(serve
     assert (status.troubles, server.opened) == ({}, 0)
 
 
-async def test_the_epoch_of_the_row_is_found_and_no_error_stands_in_the_way(server: Server) -> None:
+async def test_the_epoch_of_the_row_is_found_in_spite_of_errors(server: Server) -> None:
     writer, _ = made()
     assert await writer.stored_epoch() == 0
     server.row = Heartbeat("shop", 9, "n", 1, 1)
@@ -279,7 +279,7 @@ def test_a_higher_epoch_in_the_binlog_ends_the_run_at_that_event(server: Server)
         writer.check()
 
 
-def test_a_lower_epoch_is_reported_only_behind_our_own_first_heartbeat(server: Server) -> None:
+def test_a_lower_epoch_is_reported_only_after_our_own_first_heartbeat(server: Server) -> None:
     writer, status = made()
     old = foreign(epoch=4)
     writer.seen(old)

@@ -190,7 +190,7 @@ def test_hostile_kinds_are_not_remembered_without_end() -> None:
     assert printers.seldom(b"\x0f" * 17) is printers._general
 
 
-def test_keys_of_two_schemas_with_the_same_lengths_are_told_apart() -> None:
+def test_keys_of_two_schemas_with_the_same_lengths_are_distinguished() -> None:
     texts = [json_text(binary({a: 1, b: 2})) for a, b in ("ab", "cd", "ab", "xy")]
     assert texts == ['{"a": 1, "b": 2}', '{"c": 1, "d": 2}', '{"a": 1, "b": 2}', '{"x": 1, "y": 2}']
 

@@ -111,7 +111,7 @@ def test_no_line_is_begun_after_the_end(ends: list[int]) -> None:
         os.read(ends[0], 10)
 
 
-def test_a_reader_that_is_gone_is_told_in_words(ends: list[int]) -> None:
+def test_a_reader_that_is_gone_is_reported_in_words(ends: list[int]) -> None:
     pipe = LinePipe(os.dup(ends[1]), "standard output", shared=True)
     os.close(ends[0])
     ends[0] = os.dup(ends[1])

@@ -168,7 +168,7 @@ async def test_lapsed_notices_a_jump(clocks: Clocks) -> None:
         await waiting
 
 
-async def test_proved_wakes_all_who_wait_and_tells_those_whose_lock_is_lost(lease: Lease, clocks: Clocks) -> None:
+async def test_proved_wakes_all_who_wait_and_informs_those_whose_lock_is_lost(lease: Lease, clocks: Clocks) -> None:
     waiting = [asyncio.create_task(lease.proved()) for _ in range(3)]
     await asyncio.sleep(0)
     lease.prove(clocks.mono - 60)  # too old to be of use

@@ -157,7 +157,7 @@ def test_debezium_s_halves_name_each_other_and_its_records_keep_their_keys() -> 
 
 
 @pytest.mark.parametrize(("where", "copies"), [("first", [0]), ("all", [0, 1, 2, 3])])
-def test_a_schema_change_stands_apart_from_the_rows_before_and_behind_it(where: str, copies: list[int]) -> None:
+def test_a_schema_change_is_separate_from_the_rows_before_and_after_it(where: str, copies: list[int]) -> None:
     made = builder(route={"ddl_partition": where})
     made.emit(insert(*range(9)))
     made.emit_schema(ddl())

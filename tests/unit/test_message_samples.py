@@ -126,7 +126,7 @@ def test_each_kind_of_sample_is_what_the_code_makes() -> None:
         assert reported(one) == reported(ours[one["type"]])
 
 
-def test_the_statements_behind_the_samples_are_those_of_the_binlog() -> None:
+def test_the_statements_after_the_samples_are_those_of_the_binlog() -> None:
     (text,) = blocks("sql")
     shown = [" ".join(one.split()) for one in text.split(";") if one.strip()]
     assert shown == [one for one in STATEMENTS if "serve_sync" in one]

@@ -288,7 +288,7 @@ def test_what_can_not_be_carried_over_is_refused(
     assert reported in refused(tmp_path, capsys, COMMON + common, shop=INSTANCE)[0]
 
 
-def test_a_folder_that_is_none_of_canals_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_none_of_canals_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["import", "canal", str(tmp_path)]) == 2
     assert "canal.properties: the file can't be read: No such file or directory" in capsys.readouterr().err
 
@@ -345,7 +345,7 @@ def test_cursors_are_read_out_of_a_meta_dat(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_broken_meta_dat_is_told(data: bytes, reported: str, tmp_path: Path) -> None:
+def test_a_broken_meta_dat_is_reported(data: bytes, reported: str, tmp_path: Path) -> None:
     (tmp_path / "meta.dat").write_bytes(data)
     problems = list[str]()
     assert meta_cursors(tmp_path / "meta.dat", {"d": "d"}, problems) == {}

@@ -81,7 +81,7 @@ async def test_one_that_is_refused_holds_back_only_its_own_row(loop: Loop, parke
     assert loop.sink.sent == bodies(2, 4)
 
 
-async def test_what_an_operator_has_mended_goes_on_in_order(loop: Loop, parked: SqliteParkingStore) -> None:
+async def test_what_an_operator_has_repaired_continues_in_order(loop: Loop, parked: SqliteParkingStore) -> None:
     loop.sink.refuses = {b"body 1"}
     for index in range(2):
         loop.parking.park("ex", batch(unit("1"), unit("1")), index, "NO_ROUTE", 2)
@@ -93,7 +93,7 @@ async def test_what_an_operator_has_mended_goes_on_in_order(loop: Loop, parked: 
     await until(lambda: loop.sink.sent == bodies(1, 2))
 
 
-async def test_what_an_operator_has_discarded_frees_those_behind_it(loop: Loop, parked: SqliteParkingStore) -> None:
+async def test_what_an_operator_has_discarded_frees_those_after_it(loop: Loop, parked: SqliteParkingStore) -> None:
     loop.sink.refuses = {b"body 1"}
     for index in range(2):
         loop.parking.park("ex", batch(unit("1"), unit("1")), index, "NO_ROUTE", 2)

@@ -79,7 +79,7 @@ def test_entries_come_back_and_large_contents_in_pieces(made: KafkaParkingStore)
     assert [made.log.offsets[2, piece] for piece in range(3)] == [2, 3, 4]
 
 
-async def test_what_is_delivered_leaves_nothing_behind_and_updates_change_the_entry(made: KafkaParkingStore) -> None:
+async def test_what_is_delivered_leaves_nothing_and_updates_change_the_entry(made: KafkaParkingStore) -> None:
     written(made, made.added([ParkedMessage(entry(1), CONTENTS[0]), ParkedMessage(entry(2), CONTENTS[1])]))
     later = entry(2, attempts=9, state=ParkingState.NEEDS_OPERATOR)
     assert await made.update(Guard(1, 0), [later, entry(7)]) == 1, "one that is gone is not brought back"

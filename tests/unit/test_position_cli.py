@@ -84,7 +84,7 @@ def position(config: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., 
 Run = Callable[..., tuple[int, str, str]]
 
 
-def test_without_a_store_every_command_says_where_it_looked_and_makes_none(position: Run, config: Path) -> None:
+def test_without_a_store_every_command_names_the_searched_places_and_creates_none(position: Run, config: Path) -> None:
     for words in (("show",), ("history", "shop"), ("set", "shop", "latest", "--yes"), ("reset", "shop", "--yes")):
         status, _, err = position(*words)
         assert status == 1
@@ -92,7 +92,7 @@ def test_without_a_store_every_command_says_where_it_looked_and_makes_none(posit
     assert not (config.parent / "var").exists()
 
 
-def test_show_tells_what_is_stored_when_the_source_is_away(position: Run, stored: Callable[..., None]) -> None:
+def test_show_reports_what_is_stored_when_the_source_is_away(position: Run, stored: Callable[..., None]) -> None:
     stored(StateChange(POSITION))
     status, out, _ = position("show")
     assert status == 1
@@ -253,7 +253,7 @@ def test_the_verdict_is_the_state_that_the_destination_would_take(
     assert state == "ok" or verdict.startswith(f"{state}: ")
 
 
-def test_warnings_leave_standard_output_alone_and_what_is_below_them_is_not_told(
+def test_warnings_do_not_go_to_standard_output_and_what_is_below_them_is_not_printed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger(), "handlers", [])  # as in a command's own process

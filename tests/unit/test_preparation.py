@@ -100,7 +100,7 @@ def fail(error: Exception) -> Callable[[], None]:
         (FormatError("the registry refuses shop.t"), "the registry refuses shop.t"),
     ],
 )
-async def test_whatever_it_raises_is_told_and_it_is_asked_again(error: Exception, reported: str) -> None:
+async def test_any_error_is_reported_and_it_is_asked_again(error: Exception, reported: str) -> None:
     fmt = Asking(fail(error))
     made = Preparation(fmt, lambda schema: schema)
     for _ in range(2):

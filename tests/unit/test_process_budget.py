@@ -65,7 +65,7 @@ async def test_destinations_whose_sinks_are_away_leave_each_other_its_part() -> 
     assert await fill(live) >= TOTAL // 20
 
 
-async def test_a_batch_larger_than_everything_passes_alone_beside_full_ones() -> None:
+async def test_a_batch_larger_than_everything_passes_alone_next_to_full_ones() -> None:
     *away, live = queues(5)
     for queue in away:
         await fill(queue)

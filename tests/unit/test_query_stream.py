@@ -165,7 +165,7 @@ async def test_a_row_of_several_packets_comes_as_one(
     assert block.ended
 
 
-async def test_an_error_between_rows_is_told_with_its_number(
+async def test_an_error_between_rows_is_reported_with_its_number(
     asked: tuple[QueryStream, asyncio.StreamReader, asyncio.StreamWriter],
 ) -> None:
     stream, _, writer = asked

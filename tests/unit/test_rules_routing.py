@@ -101,7 +101,7 @@ def test_a_table_goes_to_its_topic(rules: str, table: str, topic: str | None) ->
     assert (choice[0] if choice else DEFAULT) == topic
 
 
-def test_the_rule_that_chose_is_told_and_all_rules_can_be_listed() -> None:
+def test_the_rule_that_applied_is_named_and_all_rules_can_be_listed() -> None:
     rules = TopicRules.parse(r"a:shop\.orders; {schema}:shop ,x")
     assert rules.rules == (r"a:shop\.orders", "{schema}:shop", "x")
     assert rules.choose("shop", "orders") == ("a", r"a:shop\.orders")
@@ -213,7 +213,7 @@ def test_a_table_is_spread_by_its_key(rules: str, table: str, found: tuple[Any, 
     assert ((rule.kind, rule.columns) if rule else DEFAULT) == found
 
 
-def test_the_rule_of_a_key_is_told_and_all_can_be_listed() -> None:
+def test_the_rule_of_a_key_is_named_and_all_can_be_listed() -> None:
     rules = parse_keys(r" shop\.orders : id , .*\..* ")
     assert rules.rules == (r"shop\.orders : id", r".*\..*")
     assert rules.first("shop.orders") == KeyRule("columns", ("id",), r"shop\.orders : id")

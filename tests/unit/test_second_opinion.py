@@ -73,7 +73,7 @@ def test_a_different_value_is_reported_with_position_table_column_and_both_value
     assert ": 4711, mysql-replication " in line
 
 
-def test_a_changed_byte_that_only_one_reader_sees_is_told(tmp_path: Path) -> None:
+def test_a_changed_byte_that_only_one_reader_sees_is_reported(tmp_path: Path) -> None:
     (sample,) = samples("mysql-full.bin", 1).kept
     spoilt = dataclasses.replace(sample, rows=sample.rows[:-5] + bytes([sample.rows[-5] ^ 1]) + sample.rows[-4:])
     decode = functools.partial(decode_file, printing_settings(), tmp_path)
@@ -116,7 +116,7 @@ def test_a_table_without_names_in_the_binlog_is_left_out_with_the_remedy(tmp_pat
     assert [what for what in opinion.left_out if "binlog_row_metadata=FULL" in what]
 
 
-def test_many_differences_are_counted_and_the_first_are_told() -> None:
+def test_many_differences_are_counted_and_the_first_are_reported() -> None:
     opinion = Opinion()
     for number in range(1000):
         opinion.differs(str(number))
@@ -127,7 +127,7 @@ def test_many_differences_are_counted_and_the_first_are_told() -> None:
     ("kind", "ours", "theirs"),
     [("binary(4)", b"a\0\0\0", b"a"), ("year", "0000", 1900), ("date", "2026-00-05", None), ("json", "null", None)],
 )
-def test_known_errors_are_told_apart(kind: str, ours: Any, theirs: Any) -> None:
+def test_known_errors_are_distinguished(kind: str, ours: Any, theirs: Any) -> None:
     column = Column("c", kind, 0)
     assert not same_value(column, ours, theirs)
     assert known_error(column, ours, theirs)

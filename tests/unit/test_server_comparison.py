@@ -84,13 +84,13 @@ async def test_another_transaction_at_the_place_of_the_last_is_another_history(
         await server.agrees(STORED if inventory.gtid_mode else replace(STORED, gtid_set=""))
 
 
-async def test_numbers_of_files_that_began_anew_are_another_history(server: Server) -> None:
+async def test_numbers_of_files_that_began_again_are_another_history(server: Server) -> None:
     with pytest.raises(SourceChanged, match=r"its binlogs end with b\.000005"):
         await server.agrees(replace(STORED, file="b.000006"))
     assert server.looked == []
 
 
-async def test_files_that_are_named_anew_are_no_other_history(server: Server) -> None:
+async def test_renamed_files_are_no_other_history(server: Server) -> None:
     stored = replace(STORED, file="old-name.000006", last_transaction="old-name.000006:600")
     assert (await server.agrees(stored)).gap is None
 

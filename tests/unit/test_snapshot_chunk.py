@@ -46,7 +46,7 @@ def test_a_table_without_a_key_has_none() -> None:
     assert made.key_at(0) is None
 
 
-def test_the_key_of_a_row_is_known_behind_rows_that_are_left_out() -> None:
+def test_the_key_of_a_row_is_known_after_rows_that_are_left_out() -> None:
     columns = (Column("name", "varchar(300)", 12, charset="gbk"), COLUMNS[1])
     parts: tuple[list[tuple[str | bytes, int]], ...] = (
         [("a", 1), (b"\xa1\x40", 2), ("c", 3)],

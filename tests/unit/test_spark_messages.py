@@ -69,7 +69,7 @@ def test_messages_of_canal_itself_are_ordered_by_time_and_batch() -> None:
     assert len({action.version for action in actions(_pos=..., data=rows)}) == 1
 
 
-def test_the_position_may_stand_in_the_header_alone() -> None:
+def test_the_position_may_be_in_the_header_alone() -> None:
     (action,) = parse(message(_pos=...), Rules(), headers={"headrace-pos": str(POS).encode()}).actions
     assert action.version == POS
     assert parse(message(_pos=...), Rules(), headers={"headrace-pos": str(POS)}).actions == [action]

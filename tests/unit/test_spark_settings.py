@@ -142,7 +142,7 @@ def test_what_is_to_end_waits_for_an_absent_server_only_so_long(
     assert "Kafka can't be reached: 127.0.0.1:" in capsys.readouterr().err
 
 
-def test_indexes_may_stand_in_files_of_their_own(tmp_path: Path) -> None:
+def test_indexes_may_be_in_files_of_their_own(tmp_path: Path) -> None:
     folder = tmp_path / "indexes"
     folder.mkdir()
     own = "[[index]]\nname = 'services'\ntables = ['shop.serve']\n"
@@ -232,7 +232,7 @@ DECLARED = "[[index]]\nname = 'services'\ntables = ['shop.serve']\n"
 REINDEX = "on_mapping_conflict = 'reindex'\n"
 
 
-def test_which_indexes_are_filled_anew_when_a_type_changes(tmp_path: Path) -> None:
+def test_which_indexes_are_filled_again_when_a_type_changes(tmp_path: Path) -> None:
     good = GOOD.format(kafka=1, elastic=1)
     assert not reindexed(load_settings(write(tmp_path, good + DECLARED)))
     assert list(reindexed(load_settings(write(tmp_path, good + SOURCE + DECLARED + REINDEX)))) == ["services"]
@@ -242,7 +242,7 @@ def test_which_indexes_are_filled_anew_when_a_type_changes(tmp_path: Path) -> No
     assert not reindexed(load_settings(write(tmp_path, own)))
 
 
-def test_what_can_not_be_filled_anew_is_an_error_with_its_place(tmp_path: Path) -> None:
+def test_what_can_not_be_filled_again_is_an_error_with_its_place(tmp_path: Path) -> None:
     def said(text: str) -> list[str]:
         path = write(tmp_path, text)
         with pytest.raises(SettingsError) as caught:

@@ -115,7 +115,7 @@ def test_names_are_bounded() -> None:
     assert total.tables[OTHERS] == total.indexes[OTHERS, "indexed"] == 50
 
 
-def test_an_outage_is_told_once_then_every_minute_then_at_its_end(
+def test_an_outage_is_reported_once_then_every_minute_then_at_its_end(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reported: list[tuple[str, dict[str, Any]]] = []
@@ -199,7 +199,7 @@ def test_causes_of_kafka_and_of_the_query() -> None:
     assert problem_of(Exception("org.apache.kafka.common.errors.TimeoutException: x"), settings).system == KAFKA
 
 
-def test_a_topic_made_anew_while_it_is_read(status: Status) -> None:
+def test_a_topic_recreated_while_it_is_read(status: Status) -> None:
     watch = KafkaWatch(load_settings(ROOT / "config" / "spark.toml").kafka, Mock(), status, Pace(10, 0))
     watch.see(Seen({"shop": "a"}, {("shop", 0): 0}, {("shop", 0): 5}))
     assert watch.refused is None

@@ -43,7 +43,7 @@ async def dump() -> AsyncIterator[Dump]:
     await server.wait_closed()
 
 
-async def test_silence_while_we_read_is_told_after_the_deadline(dump: Dump) -> None:
+async def test_silence_while_we_read_is_reported_after_the_deadline(dump: Dump) -> None:
     begun = time.monotonic()
     with pytest.raises(SourceSilent, match="no byte came from the source at db:3306"):
         async with asyncio.timeout(5):
@@ -114,7 +114,7 @@ async def test_a_server_that_goes_while_we_do_not_read_is_noticed_when_we_do(dum
         await dump.stream.read(b"", 1, 0.2)
 
 
-async def test_the_kernel_is_told_to_notice_a_dead_peer_within_fifteen_seconds(dump: Dump) -> None:
+async def test_the_kernel_is_set_to_notice_a_dead_peer_within_fifteen_seconds(dump: Dump) -> None:
     tune(dump.transport)
     sock = dump.transport.get_extra_info("socket")
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

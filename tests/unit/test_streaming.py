@@ -173,7 +173,7 @@ async def test_a_lost_position_is_shown_once_the_position_before_it_is_stored(
     assert seen == [starts[3]]
 
 
-async def test_what_is_not_confirmed_in_time_stays_behind_and_is_told(store: Any) -> None:
+async def test_what_is_not_confirmed_in_time_remains_and_is_reported(store: Any) -> None:
     log, _, _ = three()
     daemon = daemon_settings(drain_timeout=0.1)
     run = await begin(store, bytes(log.packets), SourceSilent("silence"), sink=HeldSink(held=True), daemon=daemon)
@@ -285,7 +285,7 @@ async def test_a_sink_that_confirms_nothing_is_a_stall_and_one_that_is_slow_is_n
     await task
 
 
-async def test_a_schema_that_the_binlog_does_not_tell_is_looked_for_and_the_rows_follow(store: Any) -> None:
+async def test_a_schema_that_the_binlog_does_not_contain_is_searched_and_the_rows_follow(store: Any) -> None:
     log = Binlog().begin_file()
     log.gtid(1, 1_700_000_000_000_000)
     log.query("BEGIN")
@@ -338,7 +338,7 @@ async def test_a_higher_epoch_that_a_heartbeat_has_met_ends_the_run(store: Any) 
         await asyncio.wait_for(task, 3)
 
 
-async def test_a_library_that_breaks_our_task_off_is_a_failure_that_is_told(store: Any) -> None:
+async def test_a_library_that_cancels_our_task_is_a_failure_that_is_reported(store: Any) -> None:
     class Sink(HeldSink):
         async def publish(self, batch: Any) -> Any:
             raise asyncio.CancelledError

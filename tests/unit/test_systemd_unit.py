@@ -77,7 +77,7 @@ def test_it_leaves_little_open(installed: Path) -> None:
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
-def test_each_consumer_and_daemon_tells_systemd_when_it_is_ready_as_far_as_it_can() -> None:
+def test_each_consumer_and_daemon_notifies_systemd_when_it_is_ready_as_far_as_it_can() -> None:
     assert [keys("Service", unit)["Type"] for unit in UNITS] == [["notify"], ["notify"], ["exec"], ["notify"]]
 
 
@@ -138,7 +138,7 @@ def test_instances_have_users_of_their_own_that_are_made_before_they_start(tmp_p
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_the_names_of_credentials_are_those_that_references_look_for(unit: Path) -> None:
+def test_the_names_of_credentials_are_those_that_references_search(unit: Path) -> None:
     service = keys("Service", unit)
     (loaded,) = service["LoadCredential"]
     name, _, folder = loaded.partition(":")

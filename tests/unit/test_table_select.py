@@ -72,7 +72,7 @@ def test_only_the_wanted_columns_and_the_key_are_selected() -> None:
     assert list(made.present) == [1, 2]
 
 
-def test_a_condition_stands_apart_whatever_it_ends_with() -> None:
+def test_a_condition_is_separate_whatever_it_ends_with() -> None:
     assert "WHERE (a = 1 OR b = 2 -- why\n) AND (`t`.`id` > 1)" in select(ID, where="a = 1 OR b = 2 -- why").sql(
         hexed(b"1"), 1
     )

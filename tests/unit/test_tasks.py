@@ -71,7 +71,7 @@ async def test_the_caller_of_first_is_cancelled_once_all_works_have_ended() -> N
     assert (one.ended, two.ended) == ("cancelled", "cancelled")
 
 
-async def test_a_cancellation_before_anything_ran_leaves_nothing_behind() -> None:
+async def test_a_cancellation_before_anything_ran_leaves_nothing() -> None:
     work = Work()
 
     async def cancelled_at_once() -> None:
