@@ -120,7 +120,7 @@ class Broker:
         """Returns the number of ready messages in a queue; None if the queue does not exist."""
         try:
             async with self._look() as channel:
-                queue = await self._ask(f"looking at queue {name}", channel.declare_queue(name, passive=True))
+                queue = await self._ask(f"checking queue {name}", channel.declare_queue(name, passive=True))
         except BrokerError as error:
             if isinstance(error.__cause__, ChannelNotFoundEntity):
                 return None
@@ -131,7 +131,7 @@ class Broker:
         """Returns whether an exchange of that name exists."""
         try:
             async with self._look() as channel:
-                await self._ask(f"looking at exchange {name}", channel.get_exchange(name))
+                await self._ask(f"checking exchange {name}", channel.get_exchange(name))
         except BrokerError as error:
             if isinstance(error.__cause__, ChannelNotFoundEntity):
                 return False

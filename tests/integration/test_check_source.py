@@ -254,7 +254,7 @@ def test_an_unreachable_source_is_reported_once_and_what_depends_on_it_is_not_ch
     assert status == 1
     assert printed.count("can't be reached") == printed.count("shop: wrong ") == 1
     for name in ("position", "rules"):
-        why = f"not looked at, because the source 127.0.0.1:{port} can't be asked"
+        why = f"not checked, because the source 127.0.0.1:{port} can't be asked"
         assert f"shop: warning {name}: {why}\n" in printed
     assert "shop: ok      sink: " in printed
 
@@ -290,7 +290,7 @@ def test_the_sql_that_check_prints_repairs_all_of_it(
         assert (status, reported["summary"]["wrong"] > 0) == (1, True)
         blind = [one for one in reported["findings"] if one["name"] == "rules" and one["destination"] == "one"]
         assert [one["sentence"] for one in blind] == [
-            "not looked at, because the account may not read the captured tables"
+            "not checked, because the account may not read the captured tables"
         ]
         status, script = process.command("check", "--sql")
         assert (status, script.count("GRANT SELECT ON `bared`.* TO 'bare'@'%';")) == (1, 1)

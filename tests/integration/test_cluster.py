@@ -371,7 +371,7 @@ def test_check_reports_an_account_that_may_not_use_the_nodes(
     assert code == 1
     assert said.count("wrong ") == said.count("state: wrong   store: ZooKeeper does not let us use") == 1, said
     assert "give [zookeeper] the user that made the nodes" in said
-    assert "shop: warning position: not looked at, because the state store can't be read" in said
+    assert "shop: warning position: not checked, because the state store can't be read" in said
     away = daemon(shop=text, settings=service.shared(schema, address="127.0.0.1:1"))
     code, said = away.command("check")
     assert (code, said.count("could be reached within")) == (1, 1), said

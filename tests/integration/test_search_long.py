@@ -45,7 +45,7 @@ def test_a_long_search_delays_neither_the_stream_nor_a_stop_and_ends_with_its_cl
         status = process.wait("shop", lambda status: (status["search"] or {"done": 0})["done"] > 0)
         assert status["search"]["done"] < status["search"]["total"]
         code, text = process.command(*words[:-2])
-        assert (code, "looked for already" in text) == (1, True), text
+        assert (code, "already running" in text) == (1, True), text
         mysql_site.run("INSERT INTO t (name) VALUES ('beside the search')")
         rows = status["rows"]
         beside = process.wait("shop", lambda status: status["rows"] > rows)

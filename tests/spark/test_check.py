@@ -166,8 +166,8 @@ async def test_a_server_that_is_away_is_reported_once(pipeline: Pipeline, comman
     assert wrong.keys() == {"Elasticsearch"}
     [(_, text)] = wrong["Elasticsearch"]
     assert "does not answer" in text
-    assert text.endswith("its indexes and the account's rights could not be looked at")
+    assert text.endswith("its indexes and the account's rights could not be checked")
     wrong = bad(look(pipeline, command, 1, **{pipeline.bootstrap: f"127.0.0.1:{closed_port()}"}))
     assert wrong.keys() == {"Kafka"}
     [(_, text)] = wrong["Kafka"]
-    assert text.endswith("topics and messages could not be looked at")
+    assert text.endswith("topics and messages could not be checked")

@@ -137,7 +137,7 @@ def test_check_says_what_is_missing_and_changes_nothing(config: Callable[[], Pat
     assert f"state: ok      store: {tmp_path}/var/headrace.db can be used" in lines
     assert len([line for line in lines if line.startswith("shop: wrong ")]) == 1, out
     assert any(line.startswith("shop: wrong   connection: ") for line in lines), out
-    assert any(line.startswith("shop: warning rules: not looked at, because the source ") for line in lines), out
+    assert any(line.startswith("shop: warning rules: not checked, because the source ") for line in lines), out
     assert any(line.startswith("shop: ok      sink: ") for line in lines), out
     assert lines[-1].startswith("not all is well")
     assert "geheim" not in out

@@ -489,11 +489,11 @@ def settings_of(message: dict[str, Any], **more: Any) -> DestinationSettings:
         ({"filter": {"transactions": True}}, "the begin and end of transactions are published"),
         (
             {"sink": {"type": "rabbitmq", "hosts": "h:5672", "user": "u", "password": "p", "exchange": "e"}},
-            '[sink] type = "rabbitmq" has each message looked at by itself',
+            '[sink] type = "rabbitmq" handles each message separately',
         ),
         (
             {"sink": {"type": "kafka", "bootstrap_servers": "k:9092", "on_oversize": "park"}},
-            '[sink] type = "kafka" has each message looked at by itself, with on_oversize = "park"',
+            '[sink] type = "kafka" handles each message separately, with on_oversize = "park"',
         ),
     ],
 )

@@ -119,7 +119,7 @@ async def test_one_position_is_searched_at_a_time_and_a_closed_connection_ends_o
     await site.put()
     first = move(site, commit=False)
     await until(lambda: searches.begun == 1)
-    with pytest.raises(RequestRefused, match="looked for already"):
+    with pytest.raises(RequestRefused, match="already running"):
         await move(site, commit=False)
     assert site.status.search.now == {"file": "b.000001", "done": 1, "total": 400}, "it is the first one's"
     first.cancel()

@@ -112,7 +112,7 @@ def _blind(found: Sequence[Finding], address: str) -> tuple[str, str]:
 
 
 def _not_looked_at(name: str, why: str) -> Finding:
-    return warning(name, f"not looked at, because {why}")
+    return warning(name, f"not checked, because {why}")
 
 
 async def _check_stores(settings: Settings, shared: Wiring, stored: dict[str, _Kept], report: Report) -> Container[str]:

@@ -103,7 +103,7 @@ class Operator:
         """Searches for a position, one at a time, and shows the progress."""
         if self._searching:
             raise RequestRefused(
-                "a position is being looked for already", remedy="wait until /health shows no search any more"
+                "a search for a position is already running", remedy="wait until /health shows no search any more"
             )
         status, loop = self._status, asyncio.get_running_loop()
         self._searching = True

@@ -70,7 +70,7 @@ def reason_of_destination(settings: DestinationSettings, fmt: ValueFormat | Keye
     if missing:
         return missing
     if sink.parks or sink.retries or sink.tag is not None:
-        return f'[sink] type = "{settings.sink.type}" has each message looked at by itself' + (
+        return f'[sink] type = "{settings.sink.type}" handles each message separately' + (
             ', with on_oversize = "park"' if settings.sink.type == "kafka" else ""
         )
     if settings.wants_marks and fmt.native_marks() is None:

@@ -141,7 +141,7 @@ class IndexSetup:
                 raise
             if settings.create_index:  # as for a write: no document is the cause
                 raise BulkError(f"Elasticsearch refuses access to index {index}: {error.reason}") from None
-            log.warning("the index can't be looked at: it may forget deletes too early", index=index)
+            log.warning("the index can't be read: it may forget deletes too early", index=index)
             return owner
         if settings.deletes == "remove":
             self._require_memory(index, found)
@@ -150,7 +150,7 @@ class IndexSetup:
         except ApiError as error:
             if error.status != 403 or "cluster_block" in str(error.body):
                 raise
-            log.warning("the mappings of the index can't be looked at", index=index)
+            log.warning("the mappings of the index can't be read", index=index)
             return owner
         metas = [one.get("_meta") or {} for one in there]
         self._truncated[index] = truncated_of(metas)
@@ -303,7 +303,7 @@ class IndexSetup:
             return self._cluster.mappings(index)
         except ApiError as error:
             if error.status == 404:
-                raise BulkError(f"index {index} went while it was looked at") from None
+                raise BulkError(f"index {index} was deleted while it was checked") from None
             raise
 
 

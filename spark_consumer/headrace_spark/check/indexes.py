@@ -79,7 +79,7 @@ class Targets:
                 self._check_new(about, name, wanted)
             else:
                 self._findings.wrong(
-                    about, f"can't be looked at: {error}", "give the account view_index_metadata on it"
+                    about, f"can't be read: {error}", "give the account view_index_metadata on it"
                 )
             return
         if name not in found:

@@ -64,7 +64,7 @@ def _look_at_kafka(findings: Findings, settings: Settings) -> Sample:
     from headrace_spark.session.session import check_java, kafka_package, local_jars
     from headrace_spark.source.kafka_client import KafkaClient
 
-    not_seen = "; topics and messages could not be looked at"
+    not_seen = "; topics and messages could not be checked"
     try:
         findings.ok("Java", f"version {check_java()}")
         if unknown := unknown_version():
@@ -116,4 +116,4 @@ def _look_at_elasticsearch(findings: Findings, settings: Settings, wanted: dict[
             for name, one in sorted(wanted.items()):
                 targets.check(name, one)
     except (ConsumerError, TransportError) as error:
-        findings.wrong("Elasticsearch", f"{error}; its indexes and the account's rights could not be looked at")
+        findings.wrong("Elasticsearch", f"{error}; its indexes and the account's rights could not be checked")

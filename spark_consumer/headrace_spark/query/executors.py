@@ -61,7 +61,7 @@ class Executors:
                 self.look()
             except Exception as error:
                 # For example because the JVM has ended, which the query reports.
-                log.debug("the executors can't be looked at", reason=repr(error))
+                log.debug("the executors can't be read", reason=repr(error))
 
     def look(self) -> None:
         """Reports an outage if there is no executor, and counts running tasks as a sign of life if they do not report

@@ -135,7 +135,7 @@ class DualWriteWatch:
             if error.status != 403:
                 return str(error)
             if self._known is None:
-                log.warning("whether an index is rebuilt can't be looked at, so no rebuild can be done", index=INDEX)
+                log.warning("whether an index is rebuilt can't be read, so no rebuild can be done", index=INDEX)
             found = {}
         except TransportError as error:
             return str(error)

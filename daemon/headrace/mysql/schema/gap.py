@@ -79,7 +79,7 @@ class DdlScan:
                 await self._note(query, end_of_query)
             if self._log is not None and runtime.monotonic() - said > _SAY_EVERY:
                 said = runtime.monotonic()
-                self._log.info("looking for DDL after the position", at="{}:{}".format(*self._reached()), to=f"{end}")
+                self._log.info("searching for DDL after the position", at="{}:{}".format(*self._reached()), to=f"{end}")
         return True
 
     async def _open(self) -> PacketStream:
