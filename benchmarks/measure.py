@@ -12,7 +12,7 @@ import time
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks import beside, tables
+from benchmarks import snapshot_load, tables
 from benchmarks.destinations import running
 from headrace.cli.run import spare_collector
 
@@ -107,7 +107,7 @@ def main() -> None:
     os.sched_setaffinity(0, {0})
     spare_collector()
     kinds = {"pipeline": pipeline, "rabbitmq": rabbitmq_only, "rocketmq": rocketmq_only}
-    kinds |= {"cursor": tables.cursor, "stream_beside": beside.stream, "latency_beside": beside.latency}
+    kinds |= {"cursor": tables.cursor, "stream_during": snapshot_load.stream, "latency_during": snapshot_load.latency}
     alone = {"program": tables.program, "debezium": tables.debezium}
     kind = job["kind"]
     figures = alone[kind](job) if kind in alone else asyncio.run(kinds[kind](job))

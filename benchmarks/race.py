@@ -163,9 +163,9 @@ def race(chosen: list[Entry], runs: int) -> Table:
     """Runs all entries in turn, several times, so that a slow moment of the machine does not affect one alone; the
     yardstick each time too."""
     table = Table("workload")
-    beside = {one.yardstick: one for one in chosen if one.workload.name in yardstick.MOST_ROWS}
+    measured = {one.yardstick: one for one in chosen if one.workload.name in yardstick.MOST_ROWS}
     for number in range(runs):
-        for name, entry in beside.items():
+        for name, entry in measured.items():
             reported(number, runs, name)
             table.add(name, yardstick.measure(entry.servers.source, entry.workload))
         for entry in chosen:

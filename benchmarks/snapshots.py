@@ -33,7 +33,7 @@ def measure_snapshot(runs: int, rows: int) -> list[Line]:
         measured = [
             *_reading(server, stored),
             *_others(stack, server, stored),
-            *_beside(server, stored, live, trickle),
+            *_during(server, stored, live, trickle),
         ]
         run_all(measured, runs, Servers(server))
     return measured
@@ -79,7 +79,7 @@ def _if_there(name: str, kind: str, workload: Workload, job: Callable[[], dict[s
         return [Line(name, kind, workload, _CLOCK, missing=str(error))]
 
 
-def _beside(server: MysqlServer, stored: Workload, live: list[str], trickle: list[str]) -> list[Line]:
+def _during(server: MysqlServer, stored: Workload, live: list[str], trickle: list[str]) -> list[Line]:
     source = {**server.connection(), "start": "latest", "snapshot": "never"}
     common = {"source": source, "root": server.connection("root"), "heartbeat": False}
     stream = {
@@ -89,22 +89,22 @@ def _beside(server: MysqlServer, stored: Workload, live: list[str], trickle: lis
         "filter": {"include": r"bench\.(live|stored)"},
     }
     few = {**common, "statements": trickle, "rate": _TRICKLE, "filter": {"include": r"bench\.(trickle|stored)"}}
-    first = Line("a stream that always has more, alone", "stream_beside", stored, _CLOCK, None, stream)
-    alone = Line(f"{_TRICKLE} one-row transactions a second: median", "latency_beside", stored, "p50_ms", None, few)
+    first = Line("a stream that always has more, alone", "stream_during", stored, _CLOCK, None, stream)
+    alone = Line(f"{_TRICKLE} one-row transactions a second: median", "latency_during", stored, "p50_ms", None, few)
 
     def more(line: Line, name: str, figure: str, target: float | None = None) -> Line:
         return Line(name, line.kind, stored, figure, target, line.job, line.runs)
 
     return [
         first,
-        more(first, "the same stream beside a resync", "beside_rows_per_second"),
+        more(first, "the same stream during a resync", "during_rows_per_second"),
         more(first, "of its pace alone", "ratio", 0.75),
         more(first, "the same by CPU time, whoever else uses the core", "cpu_ratio"),
         more(first, "the resync meanwhile", "snapshot_rows_per_second"),
-        more(first, "share of the time in which nothing was left to stream", "beside_starved"),
+        more(first, "share of the time in which nothing was left to stream", "during_starved"),
         alone,
         more(alone, "99 of 100 below", "p99_ms"),
-        more(alone, "beside a resync: median", "beside_p50_ms"),
-        more(alone, "99 of 100 below", "beside_p99_ms"),
+        more(alone, "during a resync: median", "during_p50_ms"),
+        more(alone, "99 of 100 below", "during_p99_ms"),
         more(alone, "the resync meanwhile", "snapshot_rows_per_second"),
     ]

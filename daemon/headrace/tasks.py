@@ -40,7 +40,7 @@ async def first(works: Mapping[str, Work], *, limit: float | None = None) -> dic
     The others are cancelled, and have ended when this returns or raises. Raises the error of the first, in the order of
     `works`, that ended with one. Returns {} if none ended within `limit` seconds. If the caller is cancelled, all works
     are."""
-    async with beside(works) as tasks:
+    async with alongside(works) as tasks:
         await asyncio.wait(tasks.values(), timeout=limit, return_when=asyncio.FIRST_COMPLETED)
         return {name: result_of(task) for name, task in tasks.items() if task.done()}
 
@@ -68,7 +68,7 @@ else:
 
 
 @asynccontextmanager
-async def beside(works: Mapping[str, Work]) -> AsyncIterator[dict[str, asyncio.Task[Any]]]:
+async def alongside(works: Mapping[str, Work]) -> AsyncIterator[dict[str, asyncio.Task[Any]]]:
     """Runs works alongside the body; they are cancelled, and have ended, when the context is left. Their errors are
     only in the tasks."""
     tasks = {name: asyncio.create_task(work, name=name) for name, work in works.items()}

@@ -12,7 +12,7 @@ from headrace.cluster.view import BALANCE
 from headrace.errors import Fenced, LockServiceError
 from headrace.ports.lock_service import Check
 from headrace.ports.state import VOID, StateChange
-from headrace.tasks import beside, cancel
+from headrace.tasks import alongside, cancel
 from tests.positions import POSITION
 
 
@@ -39,7 +39,7 @@ async def test_who_runs_a_destination_and_who_waits_is_seen(make_cluster: Any) -
     one, two = await make_cluster("one"), await make_cluster("two")
     held, waiting = one.lock("shop"), two.lock("shop")
     assert await held.try_acquire(nothing_known)
-    async with beside({"wait": waiting.acquire(nothing_known)}):
+    async with alongside({"wait": waiting.acquire(nothing_known)}):
 
         async def seen() -> bool:
             assignment = (await one.look()).assignments["shop"]
@@ -63,7 +63,7 @@ async def test_a_destination_goes_to_the_daemon_that_it_is_asked_for(make_cluste
     one, two = await make_cluster("one"), await make_cluster("two")
     held, waiting = one.lock("shop"), two.lock("shop")
     assert await held.try_acquire(nothing_known)
-    async with beside({"wait": waiting.acquire(nothing_known), "asked": held.hand_over_asked()}) as tasks:
+    async with alongside({"wait": waiting.acquire(nothing_known), "asked": held.hand_over_asked()}) as tasks:
         await asyncio.sleep(0.1)
         assert not tasks["asked"].done()
         await one.ask_to_move("shop", "two", "somebody")
@@ -139,7 +139,7 @@ async def test_a_daemon_that_runs_more_than_its_share_hands_some_over(make_clust
     others = {name: two.lock(name) for name in locks}
     for lock in locks.values():
         assert await lock.try_acquire(nothing_known)
-    async with beside({name: lock.acquire(nothing_known) for name, lock in others.items()}):
+    async with alongside({name: lock.acquire(nothing_known) for name, lock in others.items()}):
 
         async def all_wait() -> bool:
             return all(assignment.ready for assignment in (await one.look()).assignments.values())

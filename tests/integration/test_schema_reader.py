@@ -466,7 +466,7 @@ async def test_every_few_minutes_tables_without_names_are_compared_though_no_row
     comparison, _ = await shop.comparison(position)
     for table in ("s", "u", "t"):
         comparison.compare_often((shop.name, table))
-        comparison.looked_at((shop.name, table), (position.file, position.offset))
+        comparison.examined((shop.name, table), (position.file, position.offset))
     assert not comparison.is_due()
     unlogged(shop, SWAP)
     began = time.monotonic()

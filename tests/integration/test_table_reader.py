@@ -161,14 +161,14 @@ async def test_a_chunk_in_the_middle_reads_no_row_before_it(bench: Bench, column
     first = await reader.read(ChunkRequest(made, end, rows=1000))
     first.take(1000)
 
-    def looked_at() -> int:
+    def read_columns() -> int:
         bench.cursor.execute("SHOW GLOBAL STATUS LIKE 'Handler_read_next'")
         return int(bench.cursor.fetchall()[0][1])
 
-    before = looked_at()
+    before = read_columns()
     second = await reader.read(ChunkRequest(made, end, first.key, rows=10))
     assert second.rows == 10
-    assert looked_at() - before < 100
+    assert read_columns() - before < 100
     await reader.close()
 
 

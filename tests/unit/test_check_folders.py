@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.check_folders import look_at_folders
+from headrace.cli.check_folders import check_folders
 from headrace.ports.finding import Level
 from tests.configured import load
 
@@ -29,7 +29,7 @@ def look(folder: Path, spool: str = "spool", max_spool: str = "1MiB", count: int
     main = f'[daemon]\nspool = "{folder / spool}"\n[state]\npath = "{folder}/state/headrace.db"\n'
     (folder / "headrace.toml").write_text(main)
     before = sorted(folder.rglob("*"))
-    found = look_at_folders(load(folder / "headrace.toml", {}))
+    found = check_folders(load(folder / "headrace.toml", {}))
     assert sorted(folder.rglob("*")) == before, "nothing is made"
     return {one.name: (one.level, one.sentence) for one in found}
 

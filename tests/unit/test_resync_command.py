@@ -19,12 +19,12 @@ async def test_json_is_one_object_also_when_the_end_is_waited_for(
     async def command(*_: Any) -> dict[str, Any]:
         return {"id": "abc", "snapshots": []}
 
-    async def look_at(*_: Any) -> dict[str, Any]:
+    async def health_of(*_: Any) -> dict[str, Any]:
         ended = [{"id": "abc", "kind": "resync", "outcome": outcome}]
         return {"snapshot": None, "position": None, "snapshots_ended": ended, "state": "STREAMING"}
 
     monkeypatch.setattr(control, "command", command)
-    monkeypatch.setattr(control, "look_at", look_at)
+    monkeypatch.setattr(control, "health_of", health_of)
     settings: Any = None
     given = {"name": "shop", "tables": "shop.t", "all": False, "where": None, "columns": None}
     assert await resync._resync(settings, Namespace(**given, wait=True, json=True)) == status
@@ -42,13 +42,13 @@ async def test_a_named_snapshot_is_waited_for_while_the_daemon_is_started_again(
     page = {"snapshot": None, "position": None, "snapshots_ended": ended, "state": "STREAMING"}
     answers = iter([CommandRefused("no daemon answers"), CommandRefused("no daemon answers"), page])
 
-    async def look_at(*_: Any) -> dict[str, Any]:
+    async def health_of(*_: Any) -> dict[str, Any]:
         answer = next(answers)
         if isinstance(answer, CommandRefused):
             raise answer
         return answer
 
-    monkeypatch.setattr(control, "look_at", look_at)
+    monkeypatch.setattr(control, "health_of", health_of)
     monkeypatch.setattr(resync, "_LOOK", 0.0)
     settings: Any = None
     assert await resync._wait(settings, Namespace(name="shop", id="abc")) == 0

@@ -33,7 +33,7 @@ from headrace.snapshot.progress import SnapshotRate
 from headrace.snapshot.reading import SnapshotReading
 from headrace.snapshot.throttle import Throttle
 from headrace.snapshots import Snapshot
-from headrace.tasks import beside, cancel
+from headrace.tasks import alongside, cancel
 from tests.streams import daemon_settings, settings, until
 
 
@@ -126,7 +126,7 @@ class Site:
             await asyncio.sleep(0)
 
     async def run(self) -> Snapshot:
-        async with asyncio.timeout(10), beside({"loop": self.loop()}):
+        async with asyncio.timeout(10), alongside({"loop": self.loop()}):
             return await self.reading.run(self.merge.snapshots[0])
 
 
@@ -276,7 +276,7 @@ COMMANDS: dict[str, Callable[[Snapshot], tuple[Snapshot, ...]]] = {
 @pytest.mark.parametrize("turns", range(0, 60, 3))
 async def test_a_command_at_any_moment_leaves_no_progress_with_another_snapshot(command: str, turns: int) -> None:
     site = Site(rows=50_000)
-    async with beside({"loop": site.loop(), "read": site.reading.run(site.merge.snapshots[0])}) as tasks:
+    async with alongside({"loop": site.loop(), "read": site.reading.run(site.merge.snapshots[0])}) as tasks:
         for _ in range(turns):
             await asyncio.sleep(0)
         wanted = COMMANDS[command](site.merge.snapshots[0])
@@ -295,7 +295,7 @@ async def test_a_command_at_the_moment_when_the_stream_comes_to_the_list_of_tabl
     site = Site()
     stream: Any = site
     site.behind = True
-    async with asyncio.timeout(10), beside({"read": site.reading.run(site.merge.snapshots[0])}) as tasks:
+    async with asyncio.timeout(10), alongside({"read": site.reading.run(site.merge.snapshots[0])}) as tasks:
         await until(lambda: site.merge.busy)
         wanted = COMMANDS[command](site.merge.snapshots[0])
         site.behind = False
@@ -311,7 +311,7 @@ async def test_a_pause_at_any_moment_takes_no_row_away(turns: int) -> None:
     site, status = Site(rows=3_000), DestinationStatus("shop")
     context, stream = Context(settings(), daemon_settings(), status), site
     task = Snapshotting(context, site.merge, stream, lambda: Reader(site), lambda *_: None)  # type: ignore[arg-type]
-    async with asyncio.timeout(10), beside({"loop": site.loop(), "run": task.run()}):
+    async with asyncio.timeout(10), alongside({"loop": site.loop(), "run": task.run()}):
         for _ in range(turns):
             await asyncio.sleep(0)
         before = site.merge.snapshots
@@ -334,7 +334,7 @@ async def test_a_resync_that_can_not_be_made_is_given_up_and_a_first_snapshot_is
     ]
     context = Context(settings(), daemon_settings(), status)
     task = Snapshotting(context, site.merge, site, lambda: Reader(site), lambda *_: None)  # type: ignore[arg-type]
-    async with asyncio.timeout(10), beside({"loop": site.loop(), "run": task.run()}):
+    async with asyncio.timeout(10), alongside({"loop": site.loop(), "run": task.run()}):
         await until(lambda: "snapshot" in status.troubles)
         assert "the server went away" in status.troubles["snapshot"]
         assert [one.id for one in site.merge.snapshots] == ["s"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.tasks import TaskBroken, all_of, beside, cancel, finish, first, result_of
+from headrace.tasks import TaskBroken, all_of, alongside, cancel, finish, first, result_of
 
 
 class Work:
@@ -151,7 +151,7 @@ async def test_the_result_of_a_task_is_what_it_returned_or_raised() -> None:
 
 
 async def _fail_beside(work: Work) -> None:
-    async with beside({"work": work.run()}) as tasks:
+    async with alongside({"work": work.run()}) as tasks:
         await work.begun.wait()
         assert not tasks["work"].done()
         raise ValueError("inside")

@@ -24,7 +24,7 @@ from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.adapters.zookeeper.sockets import Connector
 from headrace.cli.common import CommandRefused
-from headrace.cli.control import look
+from headrace.cli.control import health
 from headrace.lease import Lease
 from headrace.ports.documents import IndexAccess
 from headrace.settings.daemon import HttpSettings
@@ -175,10 +175,10 @@ async def test_a_command_knows_its_daemon_by_the_daemon_s_own_certificate(ours: 
         )
         settings = Settings.model_construct(http=http)
         if ours:
-            assert await look(settings) == {"node": 1}
+            assert await health(settings) == {"node": 1}
             return
         with pytest.raises(CommandRefused, match="certificate verify failed"):
-            await look(settings)
+            await health(settings)
     assert server.heard == b""
 
 

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from headrace import runtime
-from headrace.cli.check_folders import look_at_folders
+from headrace.cli.check_folders import check_folders
 from headrace.cli.check_native import native_use
 from headrace.cli.check_report import JsonReport, Report, SqlReport
 from headrace.cli.common import add_config
@@ -94,7 +94,7 @@ async def command(settings: Settings, report: Report) -> int:
                 away, blind = _blind(found, address)
         report.add(name, "state", await _position(shared, destination, kept, name in unread, away, blind))
         rules = (
-            [_not_looked_at("rules", blind)]
+            [_not_checked("rules", blind)]
             if blind
             else await _limited("rules", _check_rules(settings.daemon, destination, look))
         )
@@ -111,7 +111,7 @@ def _blind(found: Sequence[Finding], address: str) -> tuple[str, str]:
     return away, away or ("" if sees else "the account may not read the captured tables")
 
 
-def _not_looked_at(name: str, why: str) -> Finding:
+def _not_checked(name: str, why: str) -> Finding:
     return warning(name, f"not checked, because {why}")
 
 
@@ -120,7 +120,7 @@ async def _check_stores(settings: Settings, shared: Wiring, stored: dict[str, _K
     with the content of each existing store, by destination. Returns the destinations whose store can't be read."""
     unread: set[str] = set()
     try:
-        folders = await runtime.in_thread(look_at_folders, settings)
+        folders = await runtime.in_thread(check_folders, settings)
         report.add("", "daemon", folders)
         try:
             await shared.open()
@@ -172,10 +172,10 @@ async def _position(
     """Returns findings about where the destination would begin, as far as that can be checked. `unread`: its store
     can't be read; `away` and `blind` are the results of _blind()."""
     if unread:
-        return [_not_looked_at("position", "the state store can't be read")]
+        return [_not_checked("position", "the state store can't be read")]
     known = kept is not None and kept.stored.position is not None
     if away and not known and isinstance(destination.source.start, StartLatest):
-        return [_not_looked_at("position", away)]
+        return [_not_checked("position", away)]
     return await _limited("position", _check_state(shared, destination, kept, blind))
 
 
@@ -202,7 +202,7 @@ async def _check_state(
         return [warning("position", f"{begins}; rows that are there already are not published")]
     return [
         ok("position", f"{begins}, and publishes the rows that are there"),
-        *([_not_looked_at("snapshot", blind)] if blind else await _tables(shared, destination)),
+        *([_not_checked("snapshot", blind)] if blind else await _tables(shared, destination)),
     ]
 
 

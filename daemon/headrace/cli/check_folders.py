@@ -13,7 +13,7 @@ _LEAST = 1 << 30
 """Bytes that should be free for positions and schema history."""
 
 
-def look_at_folders(settings: Settings) -> list[Finding]:
+def check_folders(settings: Settings) -> list[Finding]:
     """Returns a finding for the state's folders and one for the spool's."""
     found = []
     if settings.cluster is None:  # else neither state nor locks are in files

@@ -33,7 +33,7 @@ async def command(
     try:
         token = command_token(settings.http, os.environ.get("HEADRACE_TOKEN", ""))
     except TokenError:
-        await look(settings)  # a daemon that never ran has made no token: report that none answers
+        await health(settings)  # a daemon that never ran has made no token: report that none answers
         raise
     path = f"/api/v1/destinations/{name}/{action}"
     code, answer = await _exchanged(settings.http, "POST", path, body, token, limit)
@@ -48,7 +48,7 @@ async def command(
     return answer
 
 
-async def look(settings: Settings) -> dict[str, Any]:
+async def health(settings: Settings) -> dict[str, Any]:
     """Returns the daemon's report about all destinations, as in /health. Raises CommandRefused."""
     return (await _exchanged(settings.http, "GET", "/health", None, "", ANSWER))[1]
 
@@ -58,17 +58,17 @@ async def runs(settings: Settings, name: str) -> bool:
     if settings.http.address is None:
         return False
     try:
-        page = await look(settings)
+        page = await health(settings)
     except CommandRefused:
         return False
     known = page.get("destinations", {}).get(name, {})
     return page.get("node") == settings.daemon.node and known.get("state") not in (None, "STANDBY", "STOPPED")
 
 
-async def look_at(settings: Settings, name: str) -> dict[str, Any]:
+async def health_of(settings: Settings, name: str) -> dict[str, Any]:
     """Returns the same for one destination. Raises CommandRefused."""
     destination(settings, name)
-    page = (await look(settings)).get("destinations", {}).get(name)
+    page = (await health(settings)).get("destinations", {}).get(name)
     if page is None:
         raise CommandRefused(
             f"the daemon does not know {name}", remedy="it takes files over that are right; see /health"

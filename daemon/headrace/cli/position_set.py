@@ -26,7 +26,7 @@ from headrace.model import Gap
 from headrace.ports.inspection import short
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.values import start_text
-from headrace.tasks import beside
+from headrace.tasks import alongside
 
 if TYPE_CHECKING:
     from headrace.cli.wiring import Wiring
@@ -120,7 +120,7 @@ async def _searched(settings: Settings, name: str, body: dict[str, Any]) -> dict
     try:
         async with asyncio.timeout(control.ANSWER) as limit:
             with progress("searching") as work:
-                async with beside({"progress": _follow(settings, name, work, limit)}):
+                async with alongside({"progress": _follow(settings, name, work, limit)}):
                     return await control.command(settings, name, "position", body, limit=None)
     except TimeoutError:
         raise CommandRefused(
@@ -135,7 +135,7 @@ async def _follow(settings: Settings, name: str, work: Work, limit: asyncio.Time
     while True:
         await asyncio.sleep(_LOOK if work.shows else _LOOK_UNSEEN)
         with contextlib.suppress(CommandRefused):
-            search = (await control.look_at(settings, name)).get("search")
+            search = (await control.health_of(settings, name)).get("search")
             if search and search != known and not limit.expired():
                 known = search
                 limit.reschedule(asyncio.get_running_loop().time() + control.ANSWER)

@@ -101,7 +101,7 @@ async def _resync(settings: Settings, given: argparse.Namespace) -> int:
 async def _wait(settings: Settings, given: argparse.Namespace) -> int:
     if given.id:
         return await _until_ended(settings, given.name, {given.id})
-    if not (there := _there(await control.look_at(settings, given.name))):
+    if not (there := _there(await control.health_of(settings, given.name))):
         print(f"{given.name}: no table is read")
     return await _until_ended(settings, given.name, there)
 
@@ -127,7 +127,7 @@ async def _ends(
     with progress("reading tables", counts=True) as work:
         while waited:
             try:
-                page = await control.look_at(settings, name)
+                page = await control.health_of(settings, name)
             except CommandRefused:  # a restarted daemon still knows them
                 if runtime.monotonic() - heard > control.ANSWER:
                     raise
@@ -165,7 +165,7 @@ async def _command(command: str, settings: Settings, given: argparse.Namespace) 
 
 
 async def _status(settings: Settings, given: argparse.Namespace) -> int:
-    page = await control.look_at(settings, given.name)
+    page = await control.health_of(settings, given.name)
     facts = page["snapshot"]
     if given.json:
         print_json(facts)

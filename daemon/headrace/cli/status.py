@@ -75,7 +75,7 @@ async def _watch(settings: Settings, given: argparse.Namespace) -> int:
 
 
 async def _look(settings: Settings, given: argparse.Namespace) -> dict[str, Any]:
-    page = await control.look(settings)
+    page = await control.health(settings)
     known = page.get("destinations")
     if not isinstance(known, dict):
         raise CommandRefused("what answers there is no headrace", remedy="check [http] listen")

@@ -55,7 +55,7 @@ class HeldLock:
             while not holding.lease.lost:
                 event.clear()
                 try:
-                    if not await self._stands(queue):
+                    if not await self._is_ours(queue):
                         taken = f"the lock of {self._destination} was taken away in {session.service.title}"
                         session.proofs.drop(holding, taken)
                         return
@@ -66,7 +66,7 @@ class HeldLock:
         finally:
             ignore()
 
-    async def _stands(self, queue: LockQueue) -> bool:
+    async def _is_ours(self, queue: LockQueue) -> bool:
         if self._session.owns(await queue.watch(self._paths.running)):
             return True
         await self._session.sync()  # a server that we have just connected to may be behind

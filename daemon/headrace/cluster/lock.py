@@ -63,7 +63,7 @@ class SharedLock(Lock):
         self.lease = Lease(1.0)
         self.lease.lose(_NOT_HELD)
         self._holding: Holding | None = None
-        self._standing = -1
+        self._node_generation = -1
         """The generation of the session in which a node `running` of ours may exist; -1 if there is none."""
         self._tried: set[int] = set()
         """The epochs that this node may have. They distinguish it from a node that another lock of this process has
@@ -163,7 +163,7 @@ class SharedLock(Lock):
     def nodes(self) -> LockedNodes | None:
         if self._holding is None or not self._session.service.serves_others:
             return None
-        return HeldNodes(self._session, self._holding.checks, self._standing)
+        return HeldNodes(self._session, self._holding.checks, self._node_generation)
 
     async def release(self) -> None:
         self.lease.lose(_NOT_HELD)
@@ -285,8 +285,8 @@ class SharedLock(Lock):
             operations.append(Delete(self._paths.move, granted.version))
         operations.append(self._queue.mark(holds=True))
         session.counts.attempts += 1
-        self._tried = {*(self._tried if self._standing == generation else ()), epoch}
-        self._standing = generation
+        self._tried = {*(self._tried if self._node_generation == generation else ()), epoch}
+        self._node_generation = generation
         try:
             running, fence, *_ = await session.multi(*operations, generation=generation)
         except OutcomeUnknown:
@@ -333,7 +333,7 @@ class SharedLock(Lock):
         """Deletes our nodes. Waits for at most two seconds until this is done."""
         await self._stop_clearing()
         generation = self._session.generation
-        running, self._standing = self._standing == generation, -1
+        running, self._node_generation = self._node_generation == generation, -1
         if not running and not self._queue.joined:  # our nodes were deleted when their session ended
             return
         work = self._take_away(generation, running=running, leave=self._queue.joined)
@@ -369,4 +369,4 @@ class SharedLock(Lock):
         if task is not None and not task.done():
             task.cancel()
             await asyncio.wait([task], timeout=_RELEASE_LIMIT)
-            self._standing = self._session.generation
+            self._node_generation = self._session.generation

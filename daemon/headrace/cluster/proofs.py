@@ -49,7 +49,7 @@ class Proofs:
         self._session = self._new_lease()
         """The lease of the session. It exists even if no lock is held."""
         self._proved_at = -math.inf
-        self._looked_at = -math.inf
+        self._asked_at = -math.inf
 
     @property
     def held(self) -> int:
@@ -100,7 +100,7 @@ class Proofs:
         LockServiceError if no proof is possible."""
         async with self._proving:
             while True:
-                self._looked_at, session = runtime.monotonic(), self._session
+                self._asked_at, session = runtime.monotonic(), self._session
                 holdings = tuple(self._holdings)
                 owners = [holding for holding in holdings for _ in holding.checks]
                 operations: list[Op] = [*(check for holding in holdings for check in holding.checks), *self._own()]
@@ -117,14 +117,14 @@ class Proofs:
                         await self._restore()
                     else:
                         raise
-            self._looked_at = self._proved_at = asked_at
+            self._asked_at = self._proved_at = asked_at
             session.prove(asked_at)
             for holding in holdings:
                 holding.lease.prove(asked_at)
 
     async def until_next(self) -> None:
         """Waits until the next proof is due, or until `soon` is set."""
-        due = self._looked_at + self.timeout / 6
+        due = self._asked_at + self.timeout / 6
         while (rest := due - runtime.monotonic()) > 0 and not self.soon.is_set():
             waited = not await set_within(self.soon, min(rest, _LOOK))
             if waited and any(not holding.lease.remaining for holding in self._holdings):

@@ -96,7 +96,7 @@ class Session:
                     f"[{service.name}]",
                 ) from error
             await self._register()
-            await self._look_drained()
+            await self._read_drain()
             self.spawn(self._keep(), "proofs")
         except BaseException:
             await self.close()
@@ -293,7 +293,7 @@ class Session:
                     remedy="give each daemon its own [daemon] node",
                 )
 
-    async def _look_drained(self) -> None:
+    async def _read_drain(self) -> None:
         if not self._drain_unknown or not self._member:
             return
         self._drain_unknown = False
@@ -346,7 +346,7 @@ class Session:
             try:
                 if not self._registered:
                     await self._register()
-                await self._look_drained()
+                await self._read_drain()
                 await self.proofs.now()
                 problem = ""
             except LockServiceError as error:

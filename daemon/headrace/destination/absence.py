@@ -73,7 +73,7 @@ class Absence:
         if isinstance(error, StateStoreError) and error.retriable:
 
             async def store_away() -> bool:
-                return await look_at(self._dependencies.store, self._name) is None
+                return await try_load(self._dependencies.store, self._name) is None
 
             return await self._back("state store", store_away, seen=True)
         if isinstance(error, _AWAY):
@@ -100,7 +100,7 @@ class Absence:
         seen = seen and not vain
         needed, there = min(_MOST_LOOKS, 2 ** max(0, vain - _BELIEVED + 1)), 0
         while True:
-            if (await first({"look": away()}))["look"]:  # a task of its own, as in look_at()
+            if (await first({"look": away()}))["look"]:  # a task of its own, as in try_load()
                 seen, there = True, 0
             elif seen:
                 there += 1
@@ -110,7 +110,7 @@ class Absence:
             await asyncio.sleep(_LOOK)
 
 
-async def look_at(store: StateStore, name: str) -> Stored | None:
+async def try_load(store: StateStore, name: str) -> Stored | None:
     """Returns what is stored; None if the store does not answer in time.
 
     Runs in a task of its own: a client library that swallows its cancellation, as aiokafka does while it closes a

@@ -135,7 +135,7 @@ class RetentionWarning:
             self._log.warning("retention is running out", warning=reported, seconds=found.seconds, bytes=found.bytes)
 
 
-async def look_at_binlogs(context: Context, source: Source) -> None:
+async def check_binlogs(context: Context, source: Source) -> None:
     """Checks until it is cancelled how long the source keeps the binlog that the destination needs, and how much that
     is."""
     status, watch, backlog = context.status, RetentionWarning(context, source), Backlog(context)

@@ -11,9 +11,9 @@ from typing import Any
 import structlog
 
 from headrace import __version__
-from headrace.destination.absence import Absence, look_at
+from headrace.destination.absence import Absence, try_load
 from headrace.destination.assembly import Hangs, assemble
-from headrace.destination.binlogs import look_at_binlogs
+from headrace.destination.binlogs import check_binlogs
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.dependencies import Context, Dependencies
 from headrace.destination.heartbeat_writer import HeartbeatWriter
@@ -47,7 +47,7 @@ from headrace.settings.destination import DestinationSettings
 from headrace.settings.snapshot import READS_ROWS
 from headrace.settings.values import StartLatest, start_text
 from headrace.snapshot.plan import first_snapshot
-from headrace.tasks import Work, beside, first, set_within
+from headrace.tasks import Work, alongside, first, set_within
 
 _LOOK_AT_STORE = 1.0
 """Seconds between two checks of the state store while a destination waits for an operator."""
@@ -105,7 +105,7 @@ class Destination:
         """Watches what matters also while run() fails and waits; until it is cancelled."""
         self._log.info("state", store=self._store.describe())
         several = SeveralSources(self._context, self._source)
-        await first({"binlogs": look_at_binlogs(self._context, self._source), "several": several.run()})
+        await first({"binlogs": check_binlogs(self._context, self._source), "several": several.run()})
 
     async def changed(self) -> str:
         """Waits until a retry makes sense, and returns the reason: somebody else, such as `headrace position set`, has
@@ -125,7 +125,7 @@ class Destination:
         known = self._checkpointer
         seen = known.version if known.loaded else None
         while True:
-            if (found := await look_at(self._store, self.name)) is not None:
+            if (found := await try_load(self._store, self.name)) is not None:
                 if seen is None:
                     seen = found.version
                 elif found.version != seen:
@@ -170,7 +170,7 @@ class Destination:
     async def _run_held(self, stop: asyncio.Event) -> None:
         """Runs until `stop`, or until the lock is wanted elsewhere: both end in order."""
         halt = asyncio.Event()
-        async with beside({"stop": stop.wait(), "asked away": self._away()}) as waits:
+        async with alongside({"stop": stop.wait(), "asked away": self._away()}) as waits:
             for wait in waits.values():
                 wait.add_done_callback(lambda _: halt.set())
             self._serves = True
@@ -204,7 +204,7 @@ class Destination:
     async def _run_until(self, halt: asyncio.Event) -> None:
         """Runs until `halt`, or until a request comes that is handled between two runs."""
         turn = asyncio.Event()
-        async with beside({"halt": halt.wait(), "requests": self.requests.some()}) as waits:
+        async with alongside({"halt": halt.wait(), "requests": self.requests.some()}) as waits:
             for wait in waits.values():
                 wait.add_done_callback(lambda _: turn.set())
             await self._run_moving(turn)

@@ -20,7 +20,7 @@ from headrace.pipeline.byte_queue import ByteQueue
 from headrace.pipeline.gathering import Target, joined, target_of, together
 from headrace.ports.sink import Sink
 from headrace.ports.state import StateStore
-from headrace.tasks import beside, ended, result_of
+from headrace.tasks import alongside, ended, result_of
 
 _PROOF_LIMIT = 10.0
 """Maximum time in seconds to wait for the first proof of a lock that was just taken."""
@@ -149,7 +149,7 @@ class Publisher:
             # checks the lease, and the sink has no data yet.
             self._cover = self._watchdog.cover(self.lease, lambda: self.hangs())
         works = {"lapsed": self.lease.lapsed(), "publish": self._publish(), "confirm": self._confirm(on_confirmed)}
-        async with beside(works) as tasks:
+        async with alongside(works) as tasks:
             done = await ended(tasks.values())
             if tasks["lapsed"] in done:  # a lapse takes precedence over errors of the other tasks
                 return

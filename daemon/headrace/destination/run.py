@@ -22,7 +22,7 @@ from headrace.destination.unreadable import UnreadableTables
 from headrace.errors import Fenced, HeadraceError, PositionLost, SourceChanged, SourceSilent
 from headrace.parking.redelivery import Redelivery
 from headrace.snapshot.merge import SnapshotMerge
-from headrace.tasks import Task, beside, cancel, ended, result_of
+from headrace.tasks import Task, alongside, cancel, ended, result_of
 
 _LOOK = 1.0
 """Seconds between two checks."""
@@ -94,7 +94,7 @@ class Run:
         self._status.lag.begin(self._reading)
         self._dependencies.snapshotting.report()  # before the state becomes STREAMING
         try:
-            async with beside({"heartbeat": self._dependencies.heartbeats.run()}), beside(works) as tasks:
+            async with alongside({"heartbeat": self._dependencies.heartbeats.run()}), alongside(works) as tasks:
                 await self._until_end(tasks, stop)
         finally:
             self._operator.attach(None)
@@ -115,7 +115,7 @@ class Run:
             holder.clear()
 
     async def _until_end(self, tasks: dict[str, Task], stop: asyncio.Event) -> None:
-        async with beside({"stop": stop.wait()}) as stopping:
+        async with alongside({"stop": stop.wait()}) as stopping:
             done = await ended([*tasks.values(), *stopping.values()])
         if stopping["stop"] in done:
             await self._drain(tasks, [name for name in tasks if name != "read"])
@@ -147,7 +147,10 @@ class Run:
         self._publisher.sink.hurry()
         watched = [tasks[name] for name in others if name != "redeliver"]
         try:
-            async with asyncio.timeout(self._daemon.drain_timeout), beside({"drain": self._empty(tasks)}) as draining:
+            async with (
+                asyncio.timeout(self._daemon.drain_timeout),
+                alongside({"drain": self._empty(tasks)}) as draining,
+            ):
                 done = await ended([*draining.values(), *watched])
                 for task in [draining["drain"]] if draining["drain"] in done else done:
                     result_of(task)

@@ -75,12 +75,12 @@ class Search:
         """Returns where to continue and after how many events, as for Source.move_by_hand(), and notes for the
         operator. Raises SourceError."""
         start = await start_of(self._chosen.source, self._cursor)
-        resume, notes = await self._look_up(start)
+        resume, notes = await self._search(start)
         if resume is None:
             return start_text(start.start), 0, [*start.notes, *notes]
         return f"{resume.file}:{resume.offset}", resume.events_done, notes
 
-    async def _look_up(self, start: ForeignStart) -> tuple[Resume | None, list[str]]:
+    async def _search(self, start: ForeignStart) -> tuple[Resume | None, list[str]]:
         """Returns where to continue; None: at `start`, where the cursor is."""
         chosen, cursor = self._chosen, self._cursor
         at_cursor = (await relocate(chosen.source, start.start, None, reason="operator")).position

@@ -16,17 +16,17 @@ from headrace.settings.destination import SourceSettings
 
 async def as_canal_cursor(position: Position, source: SourceSettings) -> dict[str, Any]:
     """Returns Canal's cursor, JSON types only. Raises Refusal, or SourceError."""
-    server_id, _ = await _looked_up(position, source)
+    server_id, _ = await _server_of(position, source)
     return made_canal_cursor(position, (source.host, source.port), server_id)
 
 
 async def as_debezium_offset(position: Position, source: SourceSettings) -> dict[str, Any]:
     """Returns Debezium's offset, JSON types only. Raises Refusal, or SourceError."""
-    server_id, gtids = await _looked_up(position, source)
+    server_id, gtids = await _server_of(position, source)
     return made_debezium_offset(replace(position, gtid_set=gtids), server_id)
 
 
-async def _looked_up(position: Position, source: SourceSettings) -> tuple[int, str]:
+async def _server_of(position: Position, source: SourceSettings) -> tuple[int, str]:
     """Returns the server id of the source at its first address, which the other program reads, and what was executed
     before the position: MariaDB's connector does not start without that."""
     first = addresses(source)[0]

@@ -80,7 +80,7 @@ class MysqlStream(ChangeStream):
                 await decoder.statements.read_apart()
             elif self._asked_for_unknown:
                 self._asked_for_unknown = False
-                await self._schemas.look_again(decoder.position())
+                await self._schemas.read_again(decoder.position())
             elif self._schemas.comparison.is_due():
                 await self._schemas.comparison.run(decoder.position())
             elif not self._more:

@@ -67,7 +67,7 @@ class TableSchemas:
     def _look_after(self) -> float:
         return _LOOK_AFTER if self._server.rows_bring_names else math.inf
 
-    async def look_again(self, position: Position) -> None:
+    async def read_again(self, position: Position) -> None:
         """Reads table schemas that are still unknown; logs if it can't."""
         with contextlib.suppress(SourceError):
             await self._look(position, self._look_after)

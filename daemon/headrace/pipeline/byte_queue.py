@@ -91,17 +91,17 @@ class ByteQueue:
         self._outstanding -= 1
         if not self._outstanding:
             self._emptied.set()
-        self.look_again()
+        self.check_again()
         self._process.released()
 
     def give_back(self, size: int) -> None:
         """Subtracts bytes that a batch which is not confirmed no longer needs."""
         if size:
             self.used -= size
-            self.look_again()
+            self.check_again()
             self._process.released()
 
-    def look_again(self) -> None:
+    def check_again(self) -> None:
         """Lets waiting put() calls check the budget again."""
         self._room.set()
 

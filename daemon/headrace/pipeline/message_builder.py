@@ -178,7 +178,7 @@ class MessageBuilder:
         placeholders, and then replaces the placeholders by the values. Also raises NotUnderstood if a message has more
         than `largest` bytes."""
         projection = self.projections.of(change.schema)
-        change.settle(projection.looked_at if self._format.takes_large else None)
+        change.settle(projection.read_columns if self._format.takes_large else None)
         if not change.large:
             self.emit(change)
             return

@@ -19,7 +19,7 @@ class Queue(Protocol):
     used: int
     """Bytes in it now."""
 
-    def look_again(self) -> None:
+    def check_again(self) -> None:
         """Lets waiting callers check the budget again."""
 
 
@@ -93,7 +93,7 @@ class ProcessBudget:
     def released(self) -> None:
         """Notifies waiting queues that bytes were released."""
         for queue in self._waiting:
-            queue.look_again()
+            queue.check_again()
 
 
 NO_BUDGET = ProcessBudget(0)

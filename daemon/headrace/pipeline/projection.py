@@ -87,7 +87,7 @@ class Projections:
                 secret=self._secret,
                 condition=frozenset(columns_of(condition)) if condition is not None else frozenset(),
                 kept=None if masked else self._kept(schema),
-                looked_at=[*self._compared(schema, condition), *self._read_by_masks(schema, masked)],
+                read_columns=[*self._compared(schema, condition), *self._read_by_masks(schema, masked)],
                 left_out=self._left_out,
                 skips_unchanged=self._skips_unchanged,
             )
@@ -203,7 +203,7 @@ class Projections:
         projection = self.of(change.schema)
         if not projection.selective:
             return (change,)
-        change.settle(projection.looked_at)
+        change.settle(projection.read_columns)
         return [part for _, part in projection.slice(change)]
 
     def statement_targets(self, schema: str, table: str) -> tuple[list[tuple[str, int]], bool]:

@@ -83,12 +83,12 @@ class TableProjection:
         secret: bytes = b"",
         condition: frozenset[str] = frozenset(),
         kept: Sequence[int] | None = (),
-        looked_at: Iterable[int] = (),
+        read_columns: Iterable[int] = (),
         left_out: frozenset[Operation] = frozenset(),
         skips_unchanged: bool = False,
     ) -> None:
         """`kept`: numbers of the columns of `source` that are published unchanged; None if values are changed.
-        `condition`: the columns that `keeps` reads, by name in lower case. `looked_at`: columns whose values a
+        `condition`: the columns that `keeps` reads, by name in lower case. `read_columns`: columns whose values a
         condition or a mask needs. `left_out`: operations that are not published. `skips_unchanged`: updates that change
         no published column are not published either."""
         self.route, self.source, self.schema, self.kept = route, source, schema, kept
@@ -120,7 +120,7 @@ class TableProjection:
         """Whether a change's operation can prevent its publication."""
         self.spreads = self._spread is not None
         self.simple = not self.spreads and keeps is None and not self.selective
-        self.looked_at = frozenset((*self.deciding_columns, *looked_at))
+        self.read_columns = frozenset((*self.deciding_columns, *read_columns))
         """The columns of `source` whose values are read: large values in them are decoded completely."""
 
     def native_key(self) -> tuple[Any, ...] | None:

@@ -17,7 +17,7 @@ from headrace.snapshot.progress import SnapshotRate
 from headrace.snapshot.table_read import TableRead
 from headrace.snapshot.throttle import Throttle
 from headrace.snapshots import Snapshot, TableName
-from headrace.tasks import beside, ended, result_of, set_within
+from headrace.tasks import alongside, ended, result_of, set_within
 
 _FIRST_ROWS, _FEWEST, _MOST = 1_000, 10, 200_000
 """Rows of the first chunk of a table, and of any."""
@@ -69,7 +69,7 @@ class SnapshotReading:
         try:
             await self._find_tables(snapshot, readers[0])
             works = {f"reader {number}": self._read_tables(reader) for number, reader in enumerate(readers, 1)}
-            async with beside(works) as tasks:
+            async with alongside(works) as tasks:
                 for task in await ended(tasks.values(), all_unless_error=True):
                     result_of(task)
             return next((one for one in self._merge.snapshots if one.id == snapshot.id), snapshot)

@@ -78,9 +78,7 @@ class Targets:
             if error.status == 404:
                 self._check_new(about, name, wanted)
             else:
-                self._findings.wrong(
-                    about, f"can't be read: {error}", "give the account view_index_metadata on it"
-                )
+                self._findings.wrong(about, f"can't be read: {error}", "give the account view_index_metadata on it")
             return
         if name not in found:
             self._findings.ok(about, f"is an alias of {', '.join(sorted(found))}")

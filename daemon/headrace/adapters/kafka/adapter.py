@@ -36,8 +36,8 @@ class KafkaAdapter(SinkAdapter):
         from headrace.adapters.kafka.sink import KafkaSink
 
         exactly_once = settings.capabilities.exactly_once
-        looked_at = settings.transactional_id_of(use.destination) if exactly_once else ""
-        return KafkaSink(settings, use.lease, use.parking, use.routing, use.ends, transactional_id=looked_at)
+        transactional_id = settings.transactional_id_of(use.destination) if exactly_once else ""
+        return KafkaSink(settings, use.lease, use.parking, use.routing, use.ends, transactional_id=transactional_id)
 
     def state_store(self, settings: KafkaSinkSettings, destination: str, lease: Lease | None = None) -> StateStore:
         from headrace.adapters.kafka.state import KafkaStore

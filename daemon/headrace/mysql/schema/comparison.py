@@ -76,7 +76,7 @@ class SchemaComparison:
         self._nameless[name] = None
         self._forget_dropped()
 
-    def looked_at(self, name: TableName, here: FilePosition) -> None:
+    def examined(self, name: TableName, here: FilePosition) -> None:
         """Records that the source was just asked about the table whose rows are at `here`."""
         if not self.agreed(name, here):
             self._agreed[name] = here

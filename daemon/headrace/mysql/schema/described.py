@@ -102,7 +102,7 @@ class DescribedTables:
             if self._history is not None:
                 self._history.forget_likely(*self.wanted)
         elif self.wanted is not None and self._comparison is not None:
-            self._comparison.looked_at(self.wanted, self._here)
+            self._comparison.examined(self.wanted, self._here)
         self.wanted = None
 
     def known(self) -> set[str]:

@@ -35,7 +35,7 @@ from headrace.destination.status import DestinationStatus
 from headrace.lease import Lease
 from headrace.model import MessageBatch
 from headrace.snapshot.commands import SnapshotCommand
-from headrace.tasks import beside
+from headrace.tasks import alongside
 
 _ALONE_SECONDS = 5.0
 """Seconds that the stream runs alone, before the snapshot and again after it."""
@@ -125,7 +125,7 @@ async def stream(job: dict[str, Any]) -> dict[str, float]:
     with _writer(job, 0) as writer:
         async with running(job) as run, asyncio.timeout(_LIMIT_SECONDS):
             await run.until(lambda: bool(run.status.holding.epoch))
-            async with beside({"feed": writer.feed(run.status)}):
+            async with alongside({"feed": writer.feed(run.status)}):
                 await run.until(lambda: run.status.published.transactions >= 10 * _WINDOW)
                 moments = [_Moment.of(run, writer)]
                 await _pass(run, _ALONE_SECONDS)
@@ -140,16 +140,16 @@ async def stream(job: dict[str, Any]) -> dict[str, float]:
     alone_cpu, with_snapshot_cpu = (each * _share("transactions", "cpu", some) for some in spans)
     return {
         "rows_per_second": alone,
-        "beside_rows_per_second": with_snapshot,
+        "during_rows_per_second": with_snapshot,
         "ratio": with_snapshot / alone,
         "rows_per_cpu_second": alone_cpu,
-        "beside_rows_per_cpu_second": with_snapshot_cpu,
+        "during_rows_per_cpu_second": with_snapshot_cpu,
         "cpu_ratio": with_snapshot_cpu / alone_cpu,
         "snapshot_rows_per_second": given / (during[1].clock - during[0].clock),
         "busy": _share("cpu", "clock", (before, after)),
-        "beside_busy": _share("cpu", "clock", (during,)),
+        "during_busy": _share("cpu", "clock", (during,)),
         "starved": _share("starved", "looks", (before, after)),
-        "beside_starved": _share("starved", "looks", (during,)),
+        "during_starved": _share("starved", "looks", (during,)),
     }
 
 
@@ -177,7 +177,7 @@ async def _resync(run: Running, job: dict[str, Any], each: int) -> int:
         await run.operator.snapshot(SnapshotCommand("resync", tables=f"{SCHEMA}\\.{job['table']}"))
 
     before = others()
-    async with beside({"command": ask()}) as tasks:
+    async with alongside({"command": ask()}) as tasks:
         await run.until(lambda: others() - before >= job["rows"] or time.monotonic() > end or _failed(tasks["command"]))
         given = others() - before
         await tasks["command"]
@@ -228,7 +228,7 @@ async def latency(job: dict[str, Any]) -> dict[str, float]:
             took, end = time.perf_counter() - began, len(noted)
     return {
         **_quantiles("", noted[first:last]),
-        **_quantiles("beside_", noted[last:end]),
+        **_quantiles("during_", noted[last:end]),
         "snapshot_rows_per_second": given / took,
     }
 
