@@ -96,7 +96,7 @@ def test_large_ones_in_a_snapshot_and_next_to_a_large_document_that_is_changed_i
         f"INSERT INTO u VALUES (1, CONCAT(REPEAT('b', 200000), {BAD}))",
     )
     process = daemon(shop=destination_toml(site.server, site.schema, sink, snapshot="initial")).start()
-    status = process.wait("shop", lambda status: status["undecodable_texts"] == 1)
+    status = process.wait("shop", lambda status: (status["undecodable_texts"], status["rows"]) == (1, 1))
     assert f"1 in {site.schema}.u.v" in status["troubles"][TROUBLE]
     assert [row["v"] for one in read_jsonl(tmp_path / "out") for row in one["data"]] == ["b" * 200_000 + "a?"]
     site.run(
