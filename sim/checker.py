@@ -95,12 +95,16 @@ class Checker:
             *_, name, last = path.split("/")
             if last == "position" and node is not None and (topic := self.topics.get(name)) is not None:
                 head = Head.decode(node.data, path)
-                if head.position is None:
-                    topic.version = 0
-                elif head.version != topic.version:  # else it is stored again, for a new epoch
-                    self.look()
-                    self._on_position(topic, head.position, moved=not topic.version or "gap" in head.details)
-                    topic.version = head.version
+                self.stored(topic, head.version, head.position, gap="gap" in head.details)
+
+    def stored(self, topic: Topic, version: int, position: Position | None, *, gap: bool) -> None:
+        """Takes what is stored of a destination. `gap`: the position was moved."""
+        if position is None:
+            topic.version = 0
+        elif version != topic.version:  # else it is stored again, for a new epoch
+            self.look()
+            self._on_position(topic, position, moved=not topic.version or gap)
+            topic.version = version
 
     def _on_position(self, topic: Topic, position: Position, *, moved: bool) -> None:
         index, before = self.truth.index(position), topic.reached

@@ -14,8 +14,10 @@ from headrace.cli.wiring import ADAPTERS
 from headrace.errors import HeadraceError
 from headrace.ports.registry import Registry
 from headrace.settings.load import Loader
+from sim.disk import Disk
 from sim.loop import Process
 from sim.runtime import SimRuntime
+from sim.state import FILE, MACHINE, Machine
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -30,7 +32,13 @@ for _module in (
 ):
     import_module(_module)
 
-SIMULATED = Registry({**ADAPTERS.adapters, "cluster": {"zookeeper": "sim.zookeeper.client:SimZooKeeperAdapter"}})
+SIMULATED = Registry(
+    {
+        **ADAPTERS.adapters,
+        "cluster": {"zookeeper": "sim.zookeeper.client:SimZooKeeperAdapter"},
+        "state": {"sqlite": "sim.state:SimSqliteAdapter"},
+    }
+)
 
 
 class SimDaemon:
@@ -47,7 +55,13 @@ class SimDaemon:
         self.starts = 0
         self.statuses = list[int]()
         """The exit statuses of its processes."""
+        self.machine: Machine | None = None
+        """Its disk, if it has its state there."""
         folder.mkdir()
+        if world.plan.alone:
+            disk = Disk(folder, world.rng("disk"))
+            disk.on_loss = self.lose_power
+            self.machine = Machine(disk, folder, world.stored)
         (folder / "destinations").mkdir()
 
     def write(self, file: str, sections: Mapping[str, Mapping[str, Any]]) -> None:
@@ -59,6 +73,10 @@ class SimDaemon:
         path, now = self.folder / file, self._world.now_us() * 1000
         path.write_text("\n".join([*lines, ""]))
         os.utime(path, ns=(now, now))  # daemons compare it
+
+    def places(self) -> dict[str, dict[str, Any]]:
+        """Returns the sections of the configuration that name its files."""
+        return {} if self.machine is None else {"state": {"store": "sqlite", "path": str(self.folder / FILE)}}
 
     @property
     def running(self) -> bool:
@@ -72,6 +90,8 @@ class SimDaemon:
         loop = self._world.loop
         process = self.process = Process(loop, self.name)
         self.runtime = SimRuntime(loop, self._world.rng("daemon"), process, self._ended)
+        if self.machine is not None:
+            process.base.run(MACHINE.set, self.machine)
         self.task = loop.create_task(self._run(), name=f"{self.name} {self.starts}", context=process.context())
 
     async def _run(self) -> None:
@@ -101,12 +121,23 @@ class SimDaemon:
         """Ends its process between two steps."""
         self._ended(-9)
 
+    def lose_power(self) -> None:
+        """Ends its process and its machine; what was not synced may be lost."""
+        assert self.machine is not None
+        self._world.trace("power is lost", host=self.name)
+        self.machine.disk.lose_power()
+        self._ended(-9)
+
     def _ended(self, status: int) -> None:
         process = self.process
         if process is not None and process.alive:
             self.statuses.append(status)
             self._world.trace("process ends", process=self.name, status=status)
             process.end()
+            if self.machine is not None:
+                self.machine.disk.end_process()
+                for text in self.machine.compare():
+                    self._world.checker.violation(f"{self.name}: {text}")
             if status not in (0, -9):
                 self._world.start_again(self)
             self.ended.append(process)

@@ -22,8 +22,9 @@ from sim.mysql.accounts import Account
 from sim.mysql.server import Server
 from sim.network import Network
 from sim.operator import Operator
-from sim.plan import BROKERS, DAEMONS, SOURCE, ZOOKEEPERS, Fault, Plan
+from sim.plan import BROKERS, SOURCE, ZOOKEEPERS, Fault, Plan
 from sim.runtime import EPOCH_NS
+from sim.state import Row
 from sim.trace import Trace
 from sim.zookeeper.client import ENSEMBLE
 from sim.zookeeper.ensemble import Ensemble
@@ -61,7 +62,7 @@ class World:
         self.replica: Server | None = None
         self.source_process = Process(self.loop, SOURCE)
         self.listen_source()
-        self.daemons = {name: SimDaemon(self, name, folder / name) for name in DAEMONS}
+        self.daemons = {name: SimDaemon(self, name, folder / name) for name in plan.daemons}
         self.clients = Clients(self, plan.rate)
         self.checker = Checker(self)
         self.operator = Operator(self)
@@ -112,6 +113,12 @@ class World:
 
         return start
 
+    def stored(self, rows: list[Row]) -> None:
+        """Takes what a daemon has on its disk."""
+        for row in rows:
+            topic = self.checker.topics[row.destination]
+            self.checker.stored(topic, row.version, row.position, gap="gap" in row.details)
+
     def process(self, host: str) -> Process | None:
         """Returns a host's process."""
         if host in self.daemons:
@@ -130,7 +137,8 @@ class World:
                 self.at_source(self._make_replica)
             self.operator.watch(self.plan.answer)
         for name, daemon in self.daemons.items():
-            daemon.write("headrace.toml", {**self.plan.daemon, "daemon": {**self.plan.daemon["daemon"], "node": name}})
+            sections = {**self.plan.daemon, "daemon": {**self.plan.daemon["daemon"], "node": name}}
+            daemon.write("headrace.toml", sections | daemon.places())
             for destination in self.plan.destinations:
                 self.write_destination(daemon, destination)
             daemon.start()
@@ -228,7 +236,7 @@ class World:
             return False
         for destination in self.plan.destinations:
             states = sorted(status.state.value for status in self.statuses(destination))
-            if states != ["STANDBY", "STANDBY", "STREAMING"]:
+            if states != ["STANDBY"] * (len(self.daemons) - 1) + ["STREAMING"]:
                 return False
         return True
 
