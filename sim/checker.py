@@ -165,10 +165,9 @@ class Checker:
             topic.missing.popleft()
 
     def _judge_stillness(self, topic: Topic) -> None:
-        """A destination must not say STREAMING while nothing moves."""
+        """A destination must not say STREAMING to the monitor while nothing moves."""
         world, now = self._world, self._world.loop.time()
-        healthy = [status for status in world.statuses(topic.name) if status.state.value == "STREAMING"]
-        if not healthy or not topic.missing or world.disturbed:
+        if "STREAMING" not in world.monitor.states(topic.name) or not topic.missing or world.disturbed:
             topic.healthy_since = None
             return
         topic.healthy_since = topic.healthy_since or now

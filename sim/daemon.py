@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.run import Daemon
+from headrace.cli.run import Daemon, serving
 from headrace.cli.wiring import ADAPTERS
 from headrace.errors import HeadraceError
+from headrace.http.facts import LoopDelay
 from headrace.ports.registry import Registry
 from headrace.settings.load import Loader
 from sim.disk import Disk
@@ -27,6 +29,7 @@ for _module in (
     "headrace.adapters.kafka.adapter",
     "headrace.adapters.kafka.sink",
     "headrace.formats.canal.format",
+    "headrace.http.server",
     "headrace.mysql.adapter",
     "encodings.idna",
 ):
@@ -39,6 +42,10 @@ SIMULATED = Registry(
         "state": {"sqlite": "sim.state:SimSqliteAdapter"},
     }
 )
+
+PORT = 9180
+_LOOP_DELAY = 5.0
+"""Seconds between two measurements of the loop's delay: in the simulator they cost more than they tell."""
 
 
 class SimDaemon:
@@ -75,8 +82,15 @@ class SimDaemon:
         os.utime(path, ns=(now, now))  # daemons compare it
 
     def places(self) -> dict[str, dict[str, Any]]:
-        """Returns the sections of the configuration that name its files."""
-        return {} if self.machine is None else {"state": {"store": "sqlite", "path": str(self.folder / FILE)}}
+        """Returns the sections of the configuration that differ from daemon to daemon."""
+        plan = self._world.plan.daemon
+        sections = {
+            "daemon": plan["daemon"] | {"node": self.name},
+            "http": plan["http"] | {"listen": f"{self.name}:{PORT}"},
+        }
+        if self.machine is not None:
+            sections["state"] = plan["state"] | {"path": str(self.folder / FILE)}
+        return sections
 
     @property
     def running(self) -> bool:
@@ -103,7 +117,9 @@ class SimDaemon:
             try:
                 await daemon.wiring.open()
                 self.daemon = daemon
-                status = await daemon.supervisor.run()
+                facts = replace(daemon.facts("off"), delay=LoopDelay(_LOOP_DELAY))
+                async with serving(settings, facts):
+                    status = await daemon.supervisor.run()
             finally:
                 await daemon.wiring.close()
         except HeadraceError as error:

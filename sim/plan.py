@@ -94,7 +94,7 @@ def make(seed: int, seconds: float) -> Plan:
         },
         "zookeeper": {"hosts": "zk1:2181,zk2:2181,zk3:2181", "session_timeout": rng.choice((2.0, 4.0, 10.0))},
         "state": {"store": "zookeeper"},
-        "http": {"listen": ""},
+        "http": {"token": "simulated-operator"},
     }
     if alone:
         plan.daemon["state"]["store"] = "sqlite"

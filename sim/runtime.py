@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from headrace.runtime import CURRENT, Runtime
 from sim.loop import Process, SimLoop, Worker
@@ -85,6 +86,11 @@ class SimRuntime(Runtime):
             look(passed)
 
         self._loop.call_later(interval, tick, context=outside)
+
+    def listen(self, family: socket.AddressFamily, address: tuple[Any, ...]) -> socket.socket:
+        """Returns what the simulated loop accepts connections from."""
+        assert self._loop.listen is not None
+        return cast(socket.socket, self._loop.listen(self._process, *address))
 
     def end(self, status: int, last_words: Callable[[], None]) -> None:
         """Ends the process between two steps."""

@@ -18,6 +18,7 @@ from sim.coverage import Coverage
 from sim.daemon import SimDaemon
 from sim.kafka.cluster import Cluster
 from sim.loop import Process, SimLoop
+from sim.monitor import Monitor
 from sim.mysql.accounts import Account
 from sim.mysql.server import Server
 from sim.network import Network
@@ -65,7 +66,7 @@ class World:
         self.daemons = {name: SimDaemon(self, name, folder / name) for name in plan.daemons}
         self.clients = Clients(self, plan.rate)
         self.checker = Checker(self)
-        self.operator = Operator(self)
+        self.operator, self.monitor = Operator(self), Monitor(self)
         self.active = dict[Fault, Callable[[], None]]()
         """The faults that last, and what ends them."""
         self.healed_at = self.began
@@ -136,14 +137,14 @@ class World:
             if self.plan.lost.kind == "fail over":
                 self.at_source(self._make_replica)
             self.operator.watch(self.plan.answer)
-        for name, daemon in self.daemons.items():
-            sections = {**self.plan.daemon, "daemon": {**self.plan.daemon["daemon"], "node": name}}
-            daemon.write("headrace.toml", sections | daemon.places())
+        for daemon in self.daemons.values():
+            daemon.write("headrace.toml", self.plan.daemon | daemon.places())
             for destination in self.plan.destinations:
                 self.write_destination(daemon, destination)
             daemon.start()
         context = self.source_process.context()
         self.loop.create_task(self.clients.run(), context=context)
+        self.monitor.start()
         for fault in self.plan.faults:
             self.loop.call_later(fault.at, self._begin, fault, context=self.loop.world.context())
 
