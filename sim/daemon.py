@@ -32,6 +32,7 @@ for _module in (
     "headrace.http.server",
     "headrace.mysql.adapter",
     "encodings.idna",
+    "pydantic.v1",
 ):
     import_module(_module)
 
@@ -59,6 +60,8 @@ class SimDaemon:
         self.task: asyncio.Task[None] | None = None
         self.runtime: SimRuntime | None = None
         self.daemon: Daemon | None = None
+        self.serves = False
+        """Whether HTTP must answer."""
         self.starts = 0
         self.statuses = list[int]()
         """The exit statuses of its processes."""
@@ -119,7 +122,9 @@ class SimDaemon:
                 self.daemon = daemon
                 facts = replace(daemon.facts("off"), delay=LoopDelay(_LOOP_DELAY))
                 async with serving(settings, facts):
+                    self.serves = True
                     status = await daemon.supervisor.run()
+                    self.serves = False
             finally:
                 await daemon.wiring.close()
         except HeadraceError as error:
@@ -157,7 +162,7 @@ class SimDaemon:
             if status not in (0, -9):
                 self._world.start_again(self)
             self.ended.append(process)
-            self.daemon = None
+            self.daemon, self.serves = None, False
 
 
 def _toml(value: object) -> str:

@@ -60,9 +60,9 @@ class Monitor:
                 self._violation(daemon, path, f"is answered with {answer}: {error!r}")
 
     async def _ask(self, daemon: SimDaemon, path: str) -> tuple[int, bytes] | None:
-        """Returns status and body; None if it does not answer, which is a violation if it could."""
+        """Returns status and body; None if it does not answer, which is a violation if it must."""
         loop, process = self._world.loop, daemon.process
-        freezes = -1 if process is None or process.frozen else process.freezes
+        freezes = -1 if process is None or process.frozen or not daemon.serves else process.freezes
         client = _Client(loop.create_future())
         transport: asyncio.Transport | None = None
         try:
@@ -73,15 +73,16 @@ class Monitor:
                 )
                 return await client.answer
         except TimeoutError:
-            if process is not None and process.alive and process.freezes == freezes:
-                self._violation(daemon, path, f"has no answer after {_LIMIT:g} s")
-        except OSError:
-            pass  # nothing listens, or the process has ended
+            why = f"has no answer after {_LIMIT:g} s"
+        except OSError as error:
+            why = f"fails: {error!r}"
         finally:
             if transport is not None:
                 transport.abort()
             if not client.answer.cancel() and not client.answer.cancelled():
                 client.answer.exception()  # else asyncio reports that nobody has looked
+        if daemon.serves and process is daemon.process and process is not None and process.freezes == freezes:
+            self._violation(daemon, path, why)
         return None
 
     def _violation(self, daemon: SimDaemon, path: str, text: str) -> None:
