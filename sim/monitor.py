@@ -51,11 +51,11 @@ class Monitor:
             path = "/health"
             try:
                 if (answer := await self._ask(daemon, path)) is not None:
-                    self._seen[daemon.name] = self._judge_health(daemon, *answer)
+                    self._seen[daemon.name] = self.judge_health(daemon, *answer)
                     path = _PATHS[number % len(_PATHS)]
                     number += 1
                     if (answer := await self._ask(daemon, path)) is not None:
-                        self._judge(daemon, path, *answer)
+                        self.judge(daemon, path, *answer)
             except (KeyError, TypeError, ValueError) as error:
                 self._violation(daemon, path, f"is answered with {answer}: {error!r}")
 
@@ -90,7 +90,7 @@ class Monitor:
 
     # -- what the answers must be, by docs/states.md and docs/health.md ------------------------------------------
 
-    def _judge_health(self, daemon: SimDaemon, status: int, body: bytes) -> dict[str, str]:
+    def judge_health(self, daemon: SimDaemon, status: int, body: bytes) -> dict[str, str]:
         page = orjson.loads(body)
         states = {name: str(one["state"]) for name, one in page["destinations"].items()}
         well = bool(states) and all(map(_healthy, states.values()))
@@ -100,7 +100,7 @@ class Monitor:
             self._violation(daemon, "/health", f"names {page['node']} and {states}")
         return states
 
-    def _judge(self, daemon: SimDaemon, path: str, status: int, body: bytes) -> None:
+    def judge(self, daemon: SimDaemon, path: str, status: int, body: bytes) -> None:
         if path == "/metrics":
             found, text = status, body.decode()
             states = dict(_STATE.findall(text))
@@ -119,7 +119,8 @@ def _expected(path: str, page: dict[str, Any]) -> int:
     if path == "/health/unknown":
         return 404
     if path.startswith("/health/"):
-        return 200 if page["healthy"] is _healthy(page["state"]) is True else 503
+        healthy = _healthy(page["state"])
+        return 0 if page["healthy"] is not healthy else 200 if healthy else 503
     if "destination" in page and page["ready"] and not (page["role"] == "ACTIVE" and _healthy(page["state"])):
         return 0
     return 200 if page.get("ready", page.get("live")) else 503
