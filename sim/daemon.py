@@ -129,6 +129,7 @@ class SimDaemon:
                 await daemon.wiring.close()
         except HeadraceError as error:
             self._world.trace("process fails", process=self.name, error=error.operator_text())
+            self._world.judge_error(str(error))
         if process is self.process:
             self._ended(status)
 

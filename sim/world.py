@@ -256,9 +256,15 @@ class World:
         error = context.get("exception")
         self.checker.violation(f"the loop was given an error: {context.get('message')}: {error!r}")
 
+    def judge_error(self, text: str) -> None:
+        """Takes what a daemon says of a failure. A disk that fails, is full or loses power damages no state store."""
+        if "the state store" in text and "is damaged" in text:
+            self.checker.violation(f"said: {text}")
+
     def _on_log(self, event: str, facts: dict[str, object]) -> None:
         if "unexpected" in event or "unexpected error" in str(facts.get("error", "")):
             self.checker.violation(f"logged: {event} {facts}")
+        self.judge_error(str(facts.get("error", "")))
         if event.startswith("first start"):
             self.checker.first_start(str(facts["destination"]), str(facts["position"]))
         if event == "the position was moved by a policy":
