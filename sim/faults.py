@@ -241,11 +241,20 @@ def _power_loss(world: World, fault: Fault) -> Undo:
     return undo
 
 
+def _restart_on(world: World, fault: Fault) -> None:
+    """Kills a daemon, if the fault says so, which starts again on the disk as it is."""
+    daemon = world.daemons[fault.target]
+    if fault.other and daemon.running:
+        daemon.kill()
+        world.start_again(daemon)
+
+
 def _disk_errors(world: World, fault: Fault) -> Undo:
     machine = world.daemons[fault.target].machine
     if machine is None or machine.disk.failing:
         return None
     disk, disk.failing = machine.disk, fault.number
+    _restart_on(world, fault)
     return lambda: setattr(disk, "failing", 0.0)
 
 
@@ -254,6 +263,7 @@ def _full_disk(world: World, fault: Fault) -> Undo:
     if machine is None or machine.disk.full:
         return None
     disk, disk.full = machine.disk, True
+    _restart_on(world, fault)
     return lambda: setattr(disk, "full", False)
 
 

@@ -171,7 +171,8 @@ def _fault(rng: random.Random, end: float, plan: Plan) -> Fault:
         number = rng.choice((50, 500))
     elif kind in DISK:
         target = DAEMONS[0]
-        number = {"power loss": rng.choice((0, 1, 5, 30)), "disk errors": rng.choice((0.02, 0.3, 1.0))}.get(kind, 0)
+        number = {"power loss": rng.choice((0, 1, 5, 30)), "disk errors": rng.choice((0.02, 0.1, 1.0))}.get(kind, 0)
+        other = rng.choice(("", "restart")) if kind != "power loss" else ""
     elif kind == "drain":
         target = rng.choice(DAEMONS)
     elif kind in COMMANDS:
