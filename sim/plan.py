@@ -100,7 +100,7 @@ def make(seed: int, seconds: float) -> Plan:
         plan.daemon["state"]["store"] = "sqlite"
         del plan.daemon["zookeeper"]
     for number in range(3):
-        once = number == 2 and not lost and rng.random() < 0.5
+        once = number == 2 and not lost and not alone and rng.random() < 0.5
         sink: dict[str, Any] = {
             "type": "kafka",
             "create_topics": True,
