@@ -97,4 +97,4 @@ class SimRuntime(Runtime):
         self._ended(status)
 
     def sync(self, descriptor: int, *, metadata: bool = True) -> None:
-        """Does nothing: what is written is there, unless the disk fails."""
+        """Does nothing: a daemon of the world syncs no file but SQLite's, which are seen below SQLite."""
