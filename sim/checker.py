@@ -95,12 +95,16 @@ class Checker:
             *_, name, last = path.split("/")
             if last == "position" and node is not None and (topic := self.topics.get(name)) is not None:
                 head = Head.decode(node.data, path)
-                if head.position is None:
-                    topic.version = 0
-                elif head.version != topic.version:  # else it is stored again, for a new epoch
-                    self.look()
-                    self._on_position(topic, head.position, moved=not topic.version or "gap" in head.details)
-                    topic.version = head.version
+                self.stored(topic, head.version, head.position, gap="gap" in head.details)
+
+    def stored(self, topic: Topic, version: int, position: Position | None, *, gap: bool) -> None:
+        """Takes what is stored of a destination. `gap`: the position was moved."""
+        if position is None:
+            topic.version = 0
+        elif version != topic.version:  # else it is stored again, for a new epoch
+            self.look()
+            self._on_position(topic, position, moved=not topic.version or gap)
+            topic.version = version
 
     def _on_position(self, topic: Topic, position: Position, *, moved: bool) -> None:
         index, before = self.truth.index(position), topic.reached
@@ -161,10 +165,9 @@ class Checker:
             topic.missing.popleft()
 
     def _judge_stillness(self, topic: Topic) -> None:
-        """A destination must not say STREAMING while nothing moves."""
+        """A destination must not say STREAMING to the monitor while nothing moves."""
         world, now = self._world, self._world.loop.time()
-        healthy = [status for status in world.statuses(topic.name) if status.state.value == "STREAMING"]
-        if not healthy or not topic.missing or world.disturbed:
+        if "STREAMING" not in world.monitor.states(topic.name) or not topic.missing or world.disturbed:
             topic.healthy_since = None
             return
         topic.healthy_since = topic.healthy_since or now

@@ -11,7 +11,7 @@ from itertools import combinations_with_replacement
 from headrace.destination.status import TRANSITIONS, DestinationStatus
 from headrace.errors import LostKind
 from headrace.model import State
-from sim.plan import KINDS, LOST
+from sim.plan import DISK, KINDS, LOST, SEVERAL
 
 _DIVERGED = "diverged"
 _SHOWN = 12
@@ -97,7 +97,13 @@ def _transitions() -> list[str]:
 
 
 def _pairs() -> list[str]:
-    """Returns the pairs; a simulation has one fault at most after which positions are lost."""
+    """Returns the pairs that are possible: a simulation has one fault at most after which positions are lost, and its
+    daemons have disks or share a lock service."""
     kinds = [*KINDS, *LOST]
     pairs = combinations_with_replacement(kinds, 2)
-    return [pair_of(one, other) for one, other in pairs if not (one in LOST and other in LOST)]
+    return [pair_of(one, other) for one, other in pairs if not _apart(one, other)]
+
+
+def _apart(one: str, other: str) -> bool:
+    shared = (*SEVERAL, LOST[-1])
+    return (one in LOST and other in LOST) or any(a in DISK and b in shared for a, b in ((one, other), (other, one)))

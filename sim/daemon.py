@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.run import Daemon
+from headrace.cli.run import Daemon, serving
 from headrace.cli.wiring import ADAPTERS
 from headrace.errors import HeadraceError
+from headrace.http.facts import LoopDelay
 from headrace.ports.registry import Registry
 from headrace.settings.load import Loader
+from sim.disk import Disk
 from sim.loop import Process
 from sim.runtime import SimRuntime
+from sim.state import FILE, MACHINE, Machine
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -25,12 +29,24 @@ for _module in (
     "headrace.adapters.kafka.adapter",
     "headrace.adapters.kafka.sink",
     "headrace.formats.canal.format",
+    "headrace.http.server",
     "headrace.mysql.adapter",
     "encodings.idna",
+    "pydantic.v1",
 ):
     import_module(_module)
 
-SIMULATED = Registry({**ADAPTERS.adapters, "cluster": {"zookeeper": "sim.zookeeper.client:SimZooKeeperAdapter"}})
+SIMULATED = Registry(
+    {
+        **ADAPTERS.adapters,
+        "cluster": {"zookeeper": "sim.zookeeper.client:SimZooKeeperAdapter"},
+        "state": {"sqlite": "sim.state:SimSqliteAdapter"},
+    }
+)
+
+PORT = 9180
+_LOOP_DELAY = 5.0
+"""Seconds between two measurements of the loop's delay: in the simulator they cost more than they tell."""
 
 
 class SimDaemon:
@@ -44,10 +60,18 @@ class SimDaemon:
         self.task: asyncio.Task[None] | None = None
         self.runtime: SimRuntime | None = None
         self.daemon: Daemon | None = None
+        self.serves = False
+        """Whether HTTP must answer."""
         self.starts = 0
         self.statuses = list[int]()
         """The exit statuses of its processes."""
+        self.machine: Machine | None = None
+        """Its disk, if it has its state there."""
         folder.mkdir()
+        if world.plan.alone:
+            disk = Disk(folder, world.rng("disk"))
+            disk.on_loss = self.lose_power
+            self.machine = Machine(disk, folder, world.stored)
         (folder / "destinations").mkdir()
 
     def write(self, file: str, sections: Mapping[str, Mapping[str, Any]]) -> None:
@@ -59,6 +83,17 @@ class SimDaemon:
         path, now = self.folder / file, self._world.now_us() * 1000
         path.write_text("\n".join([*lines, ""]))
         os.utime(path, ns=(now, now))  # daemons compare it
+
+    def places(self) -> dict[str, dict[str, Any]]:
+        """Returns the sections of the configuration that differ from daemon to daemon."""
+        plan = self._world.plan.daemon
+        sections = {
+            "daemon": plan["daemon"] | {"node": self.name},
+            "http": plan["http"] | {"listen": f"{self.name}:{PORT}"},
+        }
+        if self.machine is not None:
+            sections["state"] = plan["state"] | {"path": str(self.folder / FILE)}
+        return sections
 
     @property
     def running(self) -> bool:
@@ -72,6 +107,8 @@ class SimDaemon:
         loop = self._world.loop
         process = self.process = Process(loop, self.name)
         self.runtime = SimRuntime(loop, self._world.rng("daemon"), process, self._ended)
+        if self.machine is not None:
+            process.base.run(MACHINE.set, self.machine)
         self.task = loop.create_task(self._run(), name=f"{self.name} {self.starts}", context=process.context())
 
     async def _run(self) -> None:
@@ -83,11 +120,16 @@ class SimDaemon:
             try:
                 await daemon.wiring.open()
                 self.daemon = daemon
-                status = await daemon.supervisor.run()
+                facts = replace(daemon.facts("off"), delay=LoopDelay(_LOOP_DELAY))
+                async with serving(settings, facts):
+                    self.serves = True
+                    status = await daemon.supervisor.run()
+                    self.serves = False
             finally:
                 await daemon.wiring.close()
         except HeadraceError as error:
             self._world.trace("process fails", process=self.name, error=error.operator_text())
+            self._world.judge_error(str(error))
         if process is self.process:
             self._ended(status)
 
@@ -101,16 +143,27 @@ class SimDaemon:
         """Ends its process between two steps."""
         self._ended(-9)
 
+    def lose_power(self) -> None:
+        """Ends its process and its machine; what was not synced may be lost."""
+        assert self.machine is not None
+        self._world.trace("power is lost", host=self.name)
+        self.machine.disk.lose_power()
+        self._ended(-9)
+
     def _ended(self, status: int) -> None:
         process = self.process
         if process is not None and process.alive:
             self.statuses.append(status)
             self._world.trace("process ends", process=self.name, status=status)
             process.end()
+            if self.machine is not None:
+                self.machine.disk.end_process()
+                for text in self.machine.compare():
+                    self._world.checker.violation(f"{self.name}: {text}")
             if status not in (0, -9):
                 self._world.start_again(self)
             self.ended.append(process)
-            self.daemon = None
+            self.daemon, self.serves = None, False
 
 
 def _toml(value: object) -> str:

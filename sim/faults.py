@@ -223,6 +223,50 @@ def _reload(world: World, fault: Fault) -> Undo:
     return undo
 
 
+def _power_loss(world: World, fault: Fault) -> Undo:
+    """The power is lost at one of the next writes, or now."""
+    daemon = world.daemons[fault.target]
+    if not daemon.running or daemon.machine is None:
+        return None
+    disk = daemon.machine.disk
+    if not fault.number:
+        daemon.lose_power()
+    disk.calls_left = int(fault.number)
+
+    def undo() -> None:
+        disk.calls_left = 0
+        if not daemon.running:
+            daemon.start()
+
+    return undo
+
+
+def _restart_on(world: World, fault: Fault) -> None:
+    """Kills a daemon, if the fault says so, which starts again on the disk as it is."""
+    daemon = world.daemons[fault.target]
+    if fault.other and daemon.running:
+        daemon.kill()
+        world.start_again(daemon)
+
+
+def _disk_errors(world: World, fault: Fault) -> Undo:
+    machine = world.daemons[fault.target].machine
+    if machine is None or machine.disk.failing:
+        return None
+    disk, disk.failing = machine.disk, fault.number
+    _restart_on(world, fault)
+    return lambda: setattr(disk, "failing", 0.0)
+
+
+def _full_disk(world: World, fault: Fault) -> Undo:
+    machine = world.daemons[fault.target].machine
+    if machine is None or machine.disk.full:
+        return None
+    disk, disk.full = machine.disk, True
+    _restart_on(world, fault)
+    return lambda: setattr(disk, "full", False)
+
+
 _KINDS: dict[str, Callable[[World, Fault], Undo]] = {
     "kill": _kill,
     "stop": _stop,
@@ -253,5 +297,8 @@ _KINDS: dict[str, Callable[[World, Fault], Undo]] = {
     "drain": _drain,
     "hand over": _hand_over,
     "reload": _reload,
+    "power loss": _power_loss,
+    "disk errors": _disk_errors,
+    "full disk": _full_disk,
     **lost.KINDS,
 }

@@ -50,6 +50,8 @@ class Process:
         self.base = copy_context()
         """What its tasks and connections inherit."""
         self.alive, self.frozen = True, False
+        self.freezes = 0
+        """How often it was frozen."""
         self.held = list[Lane]()
         """While it is frozen: its lanes that have something to do."""
         self.tasks = list[asyncio.Task[Any]]()
@@ -65,6 +67,7 @@ class Process:
     def freeze(self) -> None:
         """Stops all its steps, as SIGSTOP does. Its timers go on, and what is due runs after thaw()."""
         self.frozen = True
+        self.freezes += 1
         self.loop.hold(self)
 
     def thaw(self) -> None:
@@ -161,6 +164,8 @@ class SimLoop(_Base):  # type: ignore[misc]
         self.before_step: Callable[[Lane], None] | None = None
         self.connect: Callable[..., Coroutine[Any, Any, Any]] | None = None
         """Serves create_connection()."""
+        self.listen: Callable[[Process, str, int], Any] | None = None
+        """Returns what sock_accept() is given."""
 
     # -- time and callbacks ---------------------------------------------------------------------------------------
 
@@ -350,6 +355,15 @@ class SimLoop(_Base):  # type: ignore[misc]
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **more: Any) -> Any:
         assert self.connect is not None
         return await self.connect(protocol_factory, host, port, **more)
+
+    async def sock_accept(self, sock: Any) -> tuple[Any, Any]:
+        end = await sock.accept()
+        return end, end.get_extra_info("peername")
+
+    async def connect_accepted_socket(self, protocol_factory: Any, sock: Any, **_: Any) -> tuple[Any, Any]:
+        protocol = protocol_factory()
+        sock.begin(protocol)
+        return sock, protocol
 
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
         return [(2, 1, 6, "", (host, port))]

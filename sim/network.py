@@ -28,7 +28,7 @@ class Network:
 
     def __init__(self, loop: SimLoop, rng: random.Random) -> None:
         self.loop, self.rng = loop, rng
-        self._listeners = dict[tuple[str, int], tuple[Process, Callable[[], Any]]]()
+        self._listeners = dict[tuple[str, int], tuple[Process, Callable[[End], None]]]()
         self._blocked = Counter[tuple[str, str]]()
         """By pairs of hosts, from the sender to the receiver: how many faults let nothing arrive."""
         self.delay = 0.001
@@ -38,11 +38,19 @@ class Network:
         self._waiting = list[tuple[tuple[str, str], Callable[[], None]]]()
         """What goes on once a pair of hosts is not blocked any more."""
         self._clients = 0
-        loop.connect = self._connect
+        loop.connect, loop.listen = self._connect, self.backlog
 
     def listen(self, process: Process, host: str, port: int, factory: Callable[[], Any]) -> None:
         """Accepts connections to host:port; `factory` returns the protocol of each."""
-        self._listeners[host, port] = process, factory
+        self._listeners[host, port] = process, lambda end: end.begin(factory())
+
+    def backlog(self, process: Process, host: str, port: int) -> Backlog:
+        """Returns a socket that accepts connections to host:port. Raises OSError."""
+        if (known := self._listeners.get((host, port))) is not None and known[0].alive:
+            raise OSError(errno.EADDRINUSE, f"{host}:{port} is in use")
+        made = Backlog(self, host, port)
+        self._listeners[host, port] = process, made.put
+        return made
 
     def close(self, host: str, port: int) -> None:
         """Refuses new connections there."""
@@ -103,7 +111,7 @@ class Network:
             self.connections.append((here, there))
             self.send(host, ours.name, lambda: answered(here, serve), waiting)
 
-        def answered(here: End, serve: Callable[[], Any]) -> None:
+        def answered(here: End, serve: Callable[[End], None]) -> None:
             if done.done():
                 here.abort()  # nobody waits for it any more
             else:
@@ -164,7 +172,8 @@ class End(asyncio.Transport):
     """One end of a connection."""
 
     def __init__(self, network: Network, process: Process, host: str, port: int, peer: str, peer_port: int) -> None:
-        super().__init__({"peername": (peer, peer_port), "sockname": (host, port), "socket": _Socket(peer, peer_port)})
+        known = _Socket(host, port, peer, peer_port)
+        super().__init__({"peername": known.getpeername(), "sockname": known.getsockname(), "socket": known})
         self._network, self.process, self.host = network, process, host
         self.peer: End = self
         self.context = process.context()
@@ -187,14 +196,14 @@ class End(asyncio.Transport):
         self.peer = peer
         self._wire = Wire(self._network, self.host, peer.host, peer.context)
 
-    def acknowledge(self, serve: Callable[[], Any]) -> None:
+    def acknowledge(self, serve: Callable[[End], None]) -> None:
         """Lets the other end's process accept the connection."""
         self._wire.send(self.peer.accept, serve)
 
-    def accept(self, serve: Callable[[], Any]) -> None:
-        """Gives this end the protocol that its process makes, unless the connection is over by then."""
+    def accept(self, serve: Callable[[End], None]) -> None:
+        """Gives this end to its process, unless the connection is over by then."""
         if not self._lost:
-            self.begin(serve())
+            serve(self)
 
     def begin(self, protocol: Any) -> None:
         """Gives this end its protocol."""
@@ -362,13 +371,48 @@ class End(asyncio.Transport):
         self._network.loop.call_soon(call, *given, context=self.context)
 
 
+class Backlog:
+    """A socket that listens, for the loop's sock_accept()."""
+
+    def __init__(self, network: Network, host: str, port: int) -> None:
+        self._network, self._address = network, (host, port)
+        self._waiting = deque[End]()
+        self._arrived = asyncio.Event()
+
+    def put(self, end: End) -> None:
+        """Adds a connection."""
+        self._waiting.append(end)
+        self._arrived.set()
+
+    async def accept(self) -> End:
+        """Waits for the next connection and returns it."""
+        while not self._waiting:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._waiting.popleft()
+
+    def getsockname(self) -> tuple[str, int]:
+        """Returns its address."""
+        return self._address
+
+    def close(self) -> None:
+        """Refuses new connections, and resets those that nobody has accepted."""
+        self._network.close(*self._address)
+        for end in self._waiting:
+            end.abort()
+
+
 class _Socket:
-    """What clients ask of a socket."""
+    """What clients and servers ask of a socket."""
 
     family, type, proto = socket.AF_INET, socket.SOCK_STREAM, 0
 
-    def __init__(self, host: str, port: int) -> None:
-        self._peer = host, port
+    def __init__(self, host: str, port: int, peer: str, peer_port: int) -> None:
+        self._name, self._peer = (host, port), (peer, peer_port)
+
+    def getsockname(self) -> tuple[str, int]:
+        """Returns this end's address."""
+        return self._name
 
     def setsockopt(self, *_: Any) -> None:
         """Does nothing."""

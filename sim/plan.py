@@ -56,6 +56,16 @@ class Plan:
     """Where the operator lets a destination go on whose position is lost."""
 
     @property
+    def alone(self) -> bool:
+        """Returns whether there is one daemon, which has its state on its disk, and no lock service."""
+        return bool(self.daemon["state"]["store"] == "sqlite")
+
+    @property
+    def daemons(self) -> tuple[str, ...]:
+        """Returns the names of the daemons."""
+        return DAEMONS[:1] if self.alone else DAEMONS
+
+    @property
     def lost(self) -> Fault | None:
         """Returns the fault after which positions may be lost; there is one at most."""
         return next((fault for fault in self.faults if fault.kind in LOST), None)
@@ -72,7 +82,8 @@ def make(seed: int, seconds: float) -> Plan:
     plan.rate = rng.choice((0.2, 1.0, 5.0))
     plan.delay = rng.choice((0.0005, 0.002, 0.02))
     plan.rows = rng.choice((0, 30, 80, 200))
-    lost = rng.choice(LOST) if rng.random() < 0.35 else ""
+    alone = rng.random() < 0.2
+    lost = rng.choice(LOST[:-1] if alone else LOST) if rng.random() < 0.35 else ""
     plan.gtids = lost == "fail over" or rng.random() < 0.65
     plan.daemon = {
         "daemon": {
@@ -83,10 +94,13 @@ def make(seed: int, seconds: float) -> Plan:
         },
         "zookeeper": {"hosts": "zk1:2181,zk2:2181,zk3:2181", "session_timeout": rng.choice((2.0, 4.0, 10.0))},
         "state": {"store": "zookeeper"},
-        "http": {"listen": ""},
+        "http": {"token": "simulated-operator"},
     }
+    if alone:
+        plan.daemon["state"]["store"] = "sqlite"
+        del plan.daemon["zookeeper"]
     for number in range(3):
-        once = number == 2 and not lost and rng.random() < 0.5
+        once = number == 2 and not lost and not alone and rng.random() < 0.5
         sink: dict[str, Any] = {
             "type": "kafka",
             "create_topics": True,
@@ -119,7 +133,7 @@ def make(seed: int, seconds: float) -> Plan:
         }
     end = seconds * HEAL_AT
     for _ in range(int(rng.expovariate(1 / 6))):
-        plan.faults.append(_fault(rng, end))
+        plan.faults.append(_fault(rng, end, plan))
     if lost:
         plan.answer = rng.choice(("earliest", "latest"))
         plan.faults.append(_lost(lost, rng, end))
@@ -127,22 +141,25 @@ def make(seed: int, seconds: float) -> Plan:
     return plan
 
 
-def _fault(rng: random.Random, end: float) -> Fault:
-    kind = rng.choice(KINDS)
+def _fault(rng: random.Random, end: float, plan: Plan) -> Fault:
+    kind = rng.choice([kind for kind in KINDS if kind not in (*DISK, *(SEVERAL if plan.alone else ()))])
+    if plan.alone and rng.random() < 0.3:
+        kind = rng.choice(DISK)
+    hosts = (*plan.daemons, *BROKERS, SOURCE) if plan.alone else HOSTS
     at = rng.random() * end * 0.95
     seconds = min(rng.choice((0.05, 0.5, 3.0, 12.0, 40.0)) * (0.5 + rng.random()), end - at)
     target = other = ""
     number = 0.0
     if kind in ("kill", "stop", "freeze", "clock jump", "clock drift", "hang"):
-        target = rng.choice(DAEMONS)
+        target = rng.choice(plan.daemons)
         number = {"clock jump": rng.choice((-3600, -2, 2, 3600)), "clock drift": rng.choice((-0.01, 0.01))}.get(kind, 0)
     elif kind == "freeze server":
-        target = rng.choice((*ZOOKEEPERS, *BROKERS, SOURCE))
+        target = rng.choice([host for host in hosts if host not in DAEMONS])
     elif kind in ("partition", "slow link", "reset"):
-        target, other = rng.sample(HOSTS, 2)
+        target, other = rng.sample(hosts, 2)
         number = rng.choice((0.05, 0.5)) if kind == "slow link" else 0
     elif kind == "isolate":
-        target = rng.choice((*DAEMONS, *ZOOKEEPERS))
+        target = rng.choice([host for host in hosts if host in (*DAEMONS, *ZOOKEEPERS)])
     elif kind == "kill zookeeper":
         target = rng.choice(ZOOKEEPERS)
     elif kind in ("crash broker", "lose answers", "late answers", "drop requests"):
@@ -152,6 +169,10 @@ def _fault(rng: random.Random, end: float) -> Fault:
         number = rng.randrange(3)
     elif kind == "large transaction":
         number = rng.choice((50, 500))
+    elif kind in DISK:
+        target = DAEMONS[0]
+        number = {"power loss": rng.choice((0, 1, 5, 30)), "disk errors": rng.choice((0.02, 0.1, 1.0))}.get(kind, 0)
+        other = rng.choice(("", "restart")) if kind != "power loss" else ""
     elif kind == "drain":
         target = rng.choice(DAEMONS)
     elif kind in COMMANDS:
@@ -180,6 +201,10 @@ LOST = ("purge", "reset source", "restore source", "lose tail", "fail over", "lo
 """Faults after which positions may be lost."""
 COMMANDS = ("pause", "resync", "move back", "restart", "hand over", "reload")
 """Commands of the operator to one destination."""
+DISK = ("power loss", "disk errors", "full disk")
+"""Faults of a daemon that has its state on its disk."""
+SEVERAL = ("kill zookeeper", "drain", "hand over")
+"""Faults of daemons that share a lock service."""
 KINDS = (
     "kill",
     "stop",
@@ -204,5 +229,6 @@ KINDS = (
     "rotate",
     "large transaction",
     "drain",
+    *DISK,
     *COMMANDS,
 )

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from sim.coverage import Coverage
 from sim.determinism import seed_libraries
+from sim.disk import below_sqlite
 from sim.loop import Spinning, Stuck
 from sim.plan import Plan
 from sim.world import World
@@ -85,8 +86,10 @@ def run(plan: Plan, show: Callable[[str], None] | None = None) -> Result:
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="headrace-sim-", dir=memory) as folder:
         world = World(plan, Path(folder), show)
+        disks = [daemon.machine.disk for daemon in world.daemons.values() if daemon.machine is not None]
         try:
-            world.loop.run_until_complete(_all(world, result))
+            with below_sqlite(*disks):
+                world.loop.run_until_complete(_all(world, result))
         except (Spinning, Stuck) as error:
             world.checker.violation(f"{type(error).__name__}: {error}")
         result.violations = world.checker.violations

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from headrace.runtime import CURRENT, Runtime
 from sim.loop import Process, SimLoop, Worker
@@ -86,9 +87,14 @@ class SimRuntime(Runtime):
 
         self._loop.call_later(interval, tick, context=outside)
 
+    def listen(self, family: socket.AddressFamily, address: tuple[Any, ...]) -> socket.socket:
+        """Returns what the simulated loop accepts connections from."""
+        assert self._loop.listen is not None
+        return cast(socket.socket, self._loop.listen(self._process, *address))
+
     def end(self, status: int, last_words: Callable[[], None]) -> None:
         """Ends the process between two steps."""
         self._ended(status)
 
     def sync(self, descriptor: int, *, metadata: bool = True) -> None:
-        """Does nothing: what is written is there, unless the disk fails."""
+        """Does nothing: a daemon of the world syncs no file but SQLite's, which are seen below SQLite."""

@@ -18,12 +18,14 @@ from sim.coverage import Coverage
 from sim.daemon import SimDaemon
 from sim.kafka.cluster import Cluster
 from sim.loop import Process, SimLoop
+from sim.monitor import Monitor
 from sim.mysql.accounts import Account
 from sim.mysql.server import Server
 from sim.network import Network
 from sim.operator import Operator
-from sim.plan import BROKERS, DAEMONS, SOURCE, ZOOKEEPERS, Fault, Plan
+from sim.plan import BROKERS, SOURCE, ZOOKEEPERS, Fault, Plan
 from sim.runtime import EPOCH_NS
+from sim.state import Row
 from sim.trace import Trace
 from sim.zookeeper.client import ENSEMBLE
 from sim.zookeeper.ensemble import Ensemble
@@ -61,10 +63,10 @@ class World:
         self.replica: Server | None = None
         self.source_process = Process(self.loop, SOURCE)
         self.listen_source()
-        self.daemons = {name: SimDaemon(self, name, folder / name) for name in DAEMONS}
+        self.daemons = {name: SimDaemon(self, name, folder / name) for name in plan.daemons}
         self.clients = Clients(self, plan.rate)
         self.checker = Checker(self)
-        self.operator = Operator(self)
+        self.operator, self.monitor = Operator(self), Monitor(self)
         self.active = dict[Fault, Callable[[], None]]()
         """The faults that last, and what ends them."""
         self.healed_at = self.began
@@ -112,6 +114,12 @@ class World:
 
         return start
 
+    def stored(self, rows: list[Row]) -> None:
+        """Takes what a daemon has on its disk."""
+        for row in rows:
+            topic = self.checker.topics[row.destination]
+            self.checker.stored(topic, row.version, row.position, gap="gap" in row.details)
+
     def process(self, host: str) -> Process | None:
         """Returns a host's process."""
         if host in self.daemons:
@@ -129,13 +137,14 @@ class World:
             if self.plan.lost.kind == "fail over":
                 self.at_source(self._make_replica)
             self.operator.watch(self.plan.answer)
-        for name, daemon in self.daemons.items():
-            daemon.write("headrace.toml", {**self.plan.daemon, "daemon": {**self.plan.daemon["daemon"], "node": name}})
+        for daemon in self.daemons.values():
+            daemon.write("headrace.toml", self.plan.daemon | daemon.places())
             for destination in self.plan.destinations:
                 self.write_destination(daemon, destination)
             daemon.start()
         context = self.source_process.context()
         self.loop.create_task(self.clients.run(), context=context)
+        self.monitor.start()
         for fault in self.plan.faults:
             self.loop.call_later(fault.at, self._begin, fault, context=self.loop.world.context())
 
@@ -228,7 +237,7 @@ class World:
             return False
         for destination in self.plan.destinations:
             states = sorted(status.state.value for status in self.statuses(destination))
-            if states != ["STANDBY", "STANDBY", "STREAMING"]:
+            if states != ["STANDBY"] * (len(self.daemons) - 1) + ["STREAMING"]:
                 return False
         return True
 
@@ -247,9 +256,15 @@ class World:
         error = context.get("exception")
         self.checker.violation(f"the loop was given an error: {context.get('message')}: {error!r}")
 
+    def judge_error(self, text: str) -> None:
+        """Takes what a daemon says of a failure. A disk that fails, is full or loses power damages no state store."""
+        if "the state store" in text and "is damaged" in text:
+            self.checker.violation(f"said: {text}")
+
     def _on_log(self, event: str, facts: dict[str, object]) -> None:
         if "unexpected" in event or "unexpected error" in str(facts.get("error", "")):
             self.checker.violation(f"logged: {event} {facts}")
+        self.judge_error(str(facts.get("error", "")))
         if event.startswith("first start"):
             self.checker.first_start(str(facts["destination"]), str(facts["position"]))
         if event == "the position was moved by a policy":

@@ -9,6 +9,7 @@ from headrace.destination.status import DestinationStatus
 from headrace.lease import Guard, Lease
 from headrace.model import MessageBatch, Unit
 from headrace.parking.parking import OrderedParking
+from headrace.ports.finding import Finding
 from headrace.ports.parking import ParkingStore
 from headrace.ports.sink import MessageRefused, Sink
 from headrace.settings.adapters import ParkingSettings
@@ -66,7 +67,7 @@ class RefusingSink(Sink):
 
     async def close(self) -> None: ...
 
-    async def check(self) -> list[str]:
+    async def check(self) -> list[Finding]:
         return []
 
 

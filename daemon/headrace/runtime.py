@@ -1,5 +1,5 @@
 """Gives the daemon everything that differs from run to run: clocks, random numbers, threads, the end of the process,
-and the sync of files to the disk. No other module gets these from Python's libraries.
+the sync of files to the disk, and sockets that listen. No other module gets these from Python's libraries.
 
 Each process has one `Runtime`. A real process has one that uses the operating system. The simulator gives each
 simulated process its own: it puts it into the context of the first task, and each further task inherits the context. In
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random as _random
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -78,6 +79,13 @@ class Runtime:
         telling.start()
         telling.join(_LAST_WORDS)
         os._exit(status)
+
+    def listen(self, family: socket.AddressFamily, address: tuple[Any, ...]) -> socket.socket:
+        """Returns a socket that accepts connections at an address, for loop.sock_accept(). Raises OSError."""
+        both = family == socket.AF_INET6
+        listening = socket.create_server(address, family=family, backlog=128, dualstack_ipv6=both)
+        listening.setblocking(False)
+        return listening
 
     def sync(self, descriptor: int, *, metadata: bool = True) -> None:
         """Returns once a file's data is on the disk. With `metadata`, the file's metadata is on the disk too, even what

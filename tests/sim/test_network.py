@@ -425,3 +425,34 @@ async def test_a_buffered_protocol_gets_what_fits_its_buffer(net: Net) -> None:
     await asyncio.sleep(1)
     assert got == bytes(range(100))
     transport.close()
+
+
+@networked
+async def test_a_connection_waits_until_the_loop_accepts_it(net: Net) -> None:
+    loop: Any = net.loop
+    listening = net.network.backlog(net.server, "server", 2)
+    here = await net.open("server", 2)
+    here.transport.write(b"hello")
+    await asyncio.sleep(1)
+    sock, address = await loop.sock_accept(listening)
+    _, there = await loop.connect_accepted_socket(Recorder, sock)
+    there.transport.write(b"welcome")
+    await asyncio.sleep(1)
+    assert (there.data, here.data) == (b"hello", b"welcome")
+    assert address[0] == "client"
+    assert listening.getsockname() == there.transport.get_extra_info("socket").getsockname() == ("server", 2)
+
+
+@networked
+async def test_what_is_not_accepted_ends_with_the_socket_that_listens(net: Net) -> None:
+    listening = net.network.backlog(net.server, "server", 2)
+    with pytest.raises(OSError, match="in use"):
+        net.network.backlog(net.server, "server", 2)
+    here = await net.open("server", 2)
+    await asyncio.sleep(1)
+    listening.close()
+    await asyncio.sleep(1)
+    assert isinstance(here.error, ConnectionResetError)
+    with pytest.raises(OSError, match="failed"):
+        await net.open("server", 2)
+    net.network.backlog(net.server, "server", 2)

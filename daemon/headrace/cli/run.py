@@ -57,7 +57,7 @@ async def command(settings: Settings, env: Mapping[str, str]) -> int:
     try:
         with daemon.supervisor.handling_signals():
             await daemon.wiring.open()
-            async with _serving(settings, daemon.facts(native)):
+            async with serving(settings, daemon.facts(native)):
                 return await daemon.supervisor.run()
     finally:
         await daemon.wiring.close()
@@ -92,7 +92,7 @@ def spare_collector() -> None:
 
 
 @asynccontextmanager
-async def _serving(settings: Settings, facts: Facts) -> AsyncIterator[None]:
+async def serving(settings: Settings, facts: Facts) -> AsyncIterator[None]:
     """Serves HTTP while the context lasts, unless it is turned off. Raises HttpError and TokenError."""
     address, http = settings.http.address, settings.http
     if not address:

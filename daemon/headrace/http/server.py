@@ -15,7 +15,7 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from headrace import tasks
+from headrace import runtime, tasks
 from headrace.errors import HeadraceError
 from headrace.http.access import Access
 from headrace.http.api import make_app
@@ -34,6 +34,7 @@ log = structlog.get_logger(__name__)
 
 _START_LIMIT = 10.0
 _END_LIMIT = 3.0
+_DATE_EACH = 1.0
 
 
 class HttpError(HeadraceError):
@@ -57,6 +58,19 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._handshakes = dict[asyncio.Task[None], None]()
         self._accepting: asyncio.Task[None] | None = None
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """Ends serve()."""
+        self.should_exit = True
+        self._ending.set()
+
+    async def main_loop(self) -> None:
+        """Waits for end(). Updates the date in answers each second; uvicorn's own loop would wake up ten times."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_DATE_EACH):
+                    await self._ending.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -221,7 +235,7 @@ class HttpServer:
         """Stops listening; safe to call twice."""
         self._events.end()
         if self._server is not None:
-            self._server.should_exit = True
+            self._server.end()
             await asyncio.wait(self._tasks[:1], timeout=_END_LIMIT)
         await tasks.cancel(*self._tasks)
         if self._metrics is not None:
@@ -233,9 +247,7 @@ async def _listen(host: str, port: int) -> socket.socket:
     """Returns a listening socket. Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host or None, port, type=socket.SOCK_STREAM)
     family, _, _, _, address = found[0]
-    listening = socket.create_server(address, family=family, backlog=128, dualstack_ipv6=family == socket.AF_INET6)
-    listening.setblocking(False)
-    return listening
+    return runtime.current().listen(family, address)
 
 
 def _why(error: OSError) -> str:

@@ -30,8 +30,11 @@ def daemon_token(settings: HttpSettings) -> str:
         token = urlsafe_b64encode(runtime.random().randbytes(32)).decode().rstrip("=")
         # Atomically: a command may read it at any moment.
         fresh = file.with_name(f"{file.name}.{os.getpid()}")
+        fresh.unlink(missing_ok=True)  # of a process that was killed here; in a container all have the same number
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
             out.write(token + "\n")
+            out.flush()
+            runtime.sync(out.fileno())  # else a part of it may be there after a power loss, which is easy to guess
         fresh.rename(file)
     except OSError as error:
         raise _failed(file, error) from error

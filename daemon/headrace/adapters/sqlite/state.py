@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
@@ -54,6 +55,8 @@ create table parked_messages (
 create table parked_changes (destination text primary key, changes integer not null) without rowid;
 """
 
+_NOT_READ = re.compile(r"unable to get the page\. error code=(\d+)")
+"""What quick_check reports, as if it were damage, for a page that it can't read."""
 _TAKEN_AWAY = b"null"
 """In the history: no position."""
 _T = TypeVar("_T")
@@ -321,6 +324,9 @@ def _examine(connection: sqlite3.Connection, path: Path) -> bool:
         raise
     except sqlite3.DatabaseError as error:
         raise _damaged(path, str(error)) from error
+    codes = (int(found[1]) for found in map(_NOT_READ.search, faults) if found is not None)
+    if any(code & 0xFF == sqlite3.SQLITE_IOERR for code in codes):
+        raise sqlite3.OperationalError("disk I/O error")  # of the disk; the file may be whole
     if faults != ["ok"]:
         raise _damaged(path, "; ".join(faults))
     tables: int = connection.execute("select count(*) from sqlite_master").fetchone()[0]
