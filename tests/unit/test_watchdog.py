@@ -78,14 +78,14 @@ async def test_a_lapse_ends_the_process_only_when_something_was_handed_over(
     watchdog: Watchdog, ended: list[int]
 ) -> None:
     """A source that opens slowly, or a broker that answers slowly, may take longer than the lease."""
-    lease = Lease(1.0, margin=1.0)
+    lease = Lease(60.0, margin=1.0)
     lease.prove(time.monotonic())
     made = publisher(lease, watchdog)
     await made.start()
     lease.lose("gone")
     ticks(watchdog, 10)
     assert ended == []
-    lease = Lease(1.0, margin=1.0)
+    lease = Lease(60.0, margin=1.0)
     lease.prove(time.monotonic())
     made = publisher(lease, watchdog)
     await made.start()
@@ -96,7 +96,7 @@ async def test_a_lapse_ends_the_process_only_when_something_was_handed_over(
     ticks(watchdog, 10)
     assert ended == [], "its connections were cut in time"
     await cancel(running)
-    lease = Lease(1.0, margin=1.0)
+    lease = Lease(60.0, margin=1.0)
     lease.prove(time.monotonic())
     made = publisher(lease, watchdog)
     await made.start()
