@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import orjson
 
 from headrace.model import Position
 from headrace.ports.state_records import Head
+from sim.rabbit import REFUSALS
 from sim.topic_checker import Findings, Part, Record, Table, TopicChecker
 from sim.truth import Event, Truth
 from sim.zookeeper.ensemble import Change
@@ -145,20 +147,24 @@ class Checker:
             topic.missing = deque(event for event in topic.missing if not event.lost)
 
     def _read(self, topic: Topic) -> None:
-        kafka = self._world.kafka
-        if topic.name not in kafka.topics:
-            return
-        for record in kafka.records(topic.name, 0, start=topic.taken):
-            value = record.value or b""
-            headers = {name: value or b"" for name, value in record.headers}
+        for offset, headers, value in self._new_records(topic):
             if "headrace-snapshot" not in headers and "headrace-id" in headers:
                 id_ = self.truth.name(headers["headrace-id"].decode(), orjson.loads(value)["es"])
                 headers["headrace-id"] = id_.encode()
                 topic.ids[id_] = None
-            topic.records.append(Record(0, record.offset, headers, value, len(value)))
-            topic.taken = record.offset + 1
+            topic.records.append(Record(0, offset, headers, value, len(value)))
+            topic.taken = offset + 1
         while topic.missing and topic.missing[0].id in topic.ids:
             topic.missing.popleft()
+
+    def _new_records(self, topic: Topic) -> Iterator[tuple[int, dict[str, bytes], bytes]]:
+        kafka = self._world.kafka
+        if self._world.plan.destinations[topic.name]["sink"]["type"] == "rabbitmq":
+            for offset, (headers, body) in enumerate(self._world.rabbit.records(topic.name, topic.taken), topic.taken):
+                yield offset, headers, body
+        elif topic.name in kafka.topics:
+            for record in kafka.records(topic.name, 0, start=topic.taken):
+                yield record.offset, {name: value or b"" for name, value in record.headers}, record.value or b""
 
     def _judge_stillness(self, topic: Topic) -> None:
         """A destination must not say STREAMING while nothing moves."""
@@ -199,7 +205,9 @@ class Checker:
                 topic.begins.append(Begin(0, first))
             begun, *later = topic.begins
             events, replica = self.truth.since(begun.index), self._world.replica is not None
-            checker = TopicChecker(events, 0, topic.delivery, ESCAPED, renumbered=replica)
+            checker = TopicChecker(
+                events, 0, topic.delivery, ESCAPED, renumbered=replica, by_key=self._refuses(topic.name)
+            )
             for begin in later:
                 checker.moved(Part(begin.offset, self.truth.since(begin.index), begin.gap, begin.whole, begin.certain))
             for record in topic.records:
@@ -208,6 +216,12 @@ class Checker:
             for text in findings.texts:
                 self.violation(f"{topic.name}: {text}")
         return found
+
+    def _refuses(self, name: str) -> bool:
+        """Returns whether messages of a destination may be refused, so that they come again after later ones."""
+        plan = self._world.plan
+        rabbitmq = plan.destinations[name]["sink"]["type"] == "rabbitmq"
+        return rabbitmq and any(fault.kind in REFUSALS for fault in plan.faults)
 
     def _tables(self) -> dict[str, Table]:
         tables: dict[str, Table] = {}

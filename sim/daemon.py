@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 for _module in (
     "headrace.adapters.kafka.adapter",
     "headrace.adapters.kafka.sink",
+    "headrace.adapters.rabbitmq.connection",
+    "headrace.adapters.rabbitmq.sink",
     "headrace.formats.canal.format",
     "headrace.mysql.adapter",
     "encodings.idna",

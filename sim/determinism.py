@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import sys
+from collections.abc import Iterable
+from typing import Any
+from weakref import WeakKeyDictionary
 
+import aio_pika.tools
 import aiokafka.cluster
+import aiormq.base
+import aiormq.tools
 from aiokafka.structs import BrokerMetadata
 
 
@@ -15,6 +22,35 @@ class _Broker(BrokerMetadata):  # type: ignore[misc]
 
     def __hash__(self) -> int:
         return hash((self.nodeId, self.host, self.port))
+
+
+class _Ordered(dict[Any, None]):
+    """What aiormq and aio-pika use of a set, in the order of entry."""
+
+    def __init__(self, items: Iterable[Any] = ()) -> None:
+        super().__init__(dict.fromkeys(items))
+
+    def add(self, item: Any) -> None:
+        self[item] = None
+
+    def remove(self, item: Any) -> None:
+        del self[item]
+
+    def pop(self) -> Any:  # type: ignore[override]
+        return self.popitem()[0]
+
+
+class _WeakOrdered(WeakKeyDictionary[Any, None]):
+    """The same with weak references."""
+
+    def __init__(self, items: Iterable[Any] = ()) -> None:
+        super().__init__(dict.fromkeys(items))
+
+    def add(self, item: Any) -> None:
+        self[item] = None
+
+    def remove(self, item: Any) -> None:
+        del self[item]
 
 
 def fixed_hashes() -> None:
@@ -27,3 +63,9 @@ def seed_libraries(seed: int) -> None:
     """Seeds what libraries take from the modules that they share."""
     random.seed(seed)
     aiokafka.cluster.BrokerMetadata = _Broker
+    futures: Any = aiormq.base
+    callbacks: Any = aio_pika.tools
+    limits: Any = aiormq.tools.Countdown
+    futures.set = callbacks.set = _Ordered
+    callbacks.WeakSet = _WeakOrdered
+    limits._now = staticmethod(lambda: asyncio.get_running_loop().time())

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sim import lost
+from sim import lost, rabbit
 from sim.kafka.wire import Api
 from sim.plan import HOSTS, Fault
 
@@ -253,5 +253,6 @@ _KINDS: dict[str, Callable[[World, Fault], Undo]] = {
     "drain": _drain,
     "hand over": _hand_over,
     "reload": _reload,
+    **rabbit.KINDS,
     **lost.KINDS,
 }

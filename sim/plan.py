@@ -12,7 +12,8 @@ DAEMONS = ("a", "b", "c")
 ZOOKEEPERS = ("zk1", "zk2", "zk3")
 BROKERS = ("kafka1", "kafka2", "kafka3")
 SOURCE = "mysql1"
-HOSTS = (*DAEMONS, *ZOOKEEPERS, *BROKERS, SOURCE)
+RABBIT = "rabbitmq1"
+HOSTS = (*DAEMONS, *ZOOKEEPERS, *BROKERS, SOURCE, RABBIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +86,10 @@ def make(seed: int, seconds: float) -> Plan:
         "state": {"store": "zookeeper"},
         "http": {"listen": ""},
     }
-    for number in range(3):
+    for number in range(4):
         once = number == 2 and not lost and rng.random() < 0.5
-        sink: dict[str, Any] = {
-            "type": "kafka",
-            "create_topics": True,
-            "request_timeout": rng.choice((2.0, 5.0, 30.0)),
-        }
+        sink: dict[str, Any] = _rabbitmq(rng, "d4") if number == 3 else {"type": "kafka", "create_topics": True}
+        sink["request_timeout"] = rng.choice((2.0, 5.0, 30.0))
         if once:
             sink["delivery"] = "exactly_once"
         source: dict[str, Any] = {
@@ -127,6 +125,21 @@ def make(seed: int, seconds: float) -> Plan:
     return plan
 
 
+def _rabbitmq(rng: random.Random, queue: str) -> dict[str, Any]:
+    return {
+        "type": "rabbitmq",
+        "exchange": "headrace",
+        "declare": True,
+        "queue": queue,
+        "user": "guest",
+        "password": "guest",
+        "tls": "disabled",
+        "max_in_flight": rng.choice((3, 20, 1000)),
+        "max_in_flight_bytes": rng.choice((1024, 131_072)),
+        "retry_delay": rng.choice((0.1, 3.0)),
+    }
+
+
 def _fault(rng: random.Random, end: float) -> Fault:
     kind = rng.choice(KINDS)
     at = rng.random() * end * 0.95
@@ -137,7 +150,7 @@ def _fault(rng: random.Random, end: float) -> Fault:
         target = rng.choice(DAEMONS)
         number = {"clock jump": rng.choice((-3600, -2, 2, 3600)), "clock drift": rng.choice((-0.01, 0.01))}.get(kind, 0)
     elif kind == "freeze server":
-        target = rng.choice((*ZOOKEEPERS, *BROKERS, SOURCE))
+        target = rng.choice((*ZOOKEEPERS, *BROKERS, SOURCE, RABBIT))
     elif kind in ("partition", "slow link", "reset"):
         target, other = rng.sample(HOSTS, 2)
         number = rng.choice((0.05, 0.5)) if kind == "slow link" else 0
@@ -148,6 +161,12 @@ def _fault(rng: random.Random, end: float) -> Fault:
     elif kind in ("crash broker", "lose answers", "late answers", "drop requests"):
         target = rng.choice(BROKERS)
         number = rng.choice((1, 3)) if kind != "crash broker" else 0
+    elif kind in ("nack messages", "lose confirms"):
+        number = rng.choice((1, 3, 20))
+    elif kind == "crash rabbitmq":
+        number = rng.choice((0, 1, 20))
+    elif kind == "late confirms":
+        target = "d4"
     elif kind == "move leader":
         number = rng.randrange(3)
     elif kind == "large transaction":
@@ -155,7 +174,7 @@ def _fault(rng: random.Random, end: float) -> Fault:
     elif kind == "drain":
         target = rng.choice(DAEMONS)
     elif kind in COMMANDS:
-        target = f"d{rng.randrange(3) + 1}"
+        target = f"d{rng.randrange(4) + 1}"
         if kind == "resync":
             other = rng.choice(("", "shop.t1", r"shop\.t[23]"))
         elif kind == "hand over":
@@ -172,7 +191,7 @@ def _lost(kind: str, rng: random.Random, end: float) -> Fault:
         number = rng.choice((1, 3, 20))
     elif kind == "fail over":
         number = rng.choice((0, 1.0, 5.0))
-    target = {"purge": f"d{rng.randrange(3) + 1}", "lose state": rng.choice(("d1", "d3", "d3"))}.get(kind, "")
+    target = {"purge": f"d{rng.randrange(4) + 1}", "lose state": rng.choice(("d1", "d3", "d3", "d4"))}.get(kind, "")
     return Fault(kind, at, seconds, target, "", number)
 
 
@@ -198,6 +217,13 @@ KINDS = (
     "late answers",
     "drop requests",
     "move leader",
+    "crash rabbitmq",
+    "nack messages",
+    "lose confirms",
+    "return messages",
+    "revoke rights",
+    "late confirms",
+    "memory alarm",
     "restart source",
     "crash source",
     "kill connections",

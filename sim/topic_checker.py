@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from sim.order import KeyOrder
+
 SHOWN = 8
 """Violations of one kind that are kept as text; all are counted."""
 
@@ -124,11 +126,18 @@ class TopicChecker:
         *,
         epochs: bool = True,
         renumbered: bool = False,
+        by_key: bool = False,
     ) -> None:
-        """`renumbered`: a message that comes again may have a higher `_pos`, because another server commits later."""
+        """`renumbered`: a message that comes again may have a higher `_pos`, because another server commits later.
+        `by_key`: messages may have been refused and come later, so that only the order of each row is kept."""
         self.findings = Findings(delivery, bound)
         self._exactly_once, self._want_epochs = delivery == "exactly_once", epochs
         self._rows_per_message, self._renumbered = rows_per_message, renumbered
+        self._keys = KeyOrder() if by_key else None
+        self._seen: dict[str, None] = {}
+        """Ids of all messages that count."""
+        self._holes: dict[str, None] = {}
+        """With `by_key`: what had no message when a position was moved past it."""
         self._rank: dict[str, int] = {}
         self._lost: dict[str, None] = {}
         self._last = ""
@@ -180,10 +189,16 @@ class TopicChecker:
             self._first[id_] = _First(record.offset, pos, content, current)
         else:
             self._judge_again(id_, first, record, pos, content)
-        if id_ not in self._rank:
-            if id_ not in self._older:
-                found.violation("ghost", f"offset {record.offset}: {id_} was never committed")
-        elif current and (first is None or not first.current):
+        if id_ not in self._rank and id_ not in self._older:
+            found.violation("ghost", f"offset {record.offset}: {id_} was never committed")
+        elif self._keys is not None:
+            if current:
+                self._apply(message, record, pos)
+                self._first[id_].current = True
+                self._seen[id_] = None
+                if id_ not in self._lost:
+                    self._keys.take(id_, record.offset, _positions(message, pos))
+        elif id_ in self._rank and current and (first is None or not first.current):
             self._judge_order(id_, record, pos)
             self._apply(message, record, pos)
             self._first[id_].current = True
@@ -198,7 +213,11 @@ class TopicChecker:
             self._snapshot_ids[id_] = first = _First(record.offset, pos, content, False)
         else:
             self._judge_again(id_, first, record, pos, content)
-        if current and not first.current:
+        if current and self._keys is not None:
+            first.current = True
+            self._apply(message, record, pos)
+            self._keys.take(id_, record.offset, _positions(message, pos))
+        elif current and not first.current:
             first.current = True
             self._apply(message, record, pos)
             if self._exactly_once and record.headers["headrace-snapshot"] == b"initial":
@@ -232,6 +251,8 @@ class TopicChecker:
 
     def _begin(self, part: Part) -> None:
         self._end_part()
+        if part.gap:
+            self._judge_keys()
         self._older |= dict.fromkeys(self._rank)
         self._rank = {}
         for event in part.events:
@@ -249,8 +270,19 @@ class TopicChecker:
         """Judges that what was published before a move has no hole."""
         highest = max((rank for id_, rank in self._rank.items() if self._counts(id_)), default=-1)
         for id_, rank in self._rank.items():
-            if rank < highest and not self._counts(id_) and id_ not in self._lost:
+            if rank >= highest or self._counts(id_) or id_ in self._lost:
+                continue
+            if self._keys is not None:
+                self._holes[id_] = None
+            else:
                 self.findings.violation("missing", f"{id_} has no message, and later ones have, before a move")
+
+    def _judge_keys(self) -> None:
+        """Judges the order of each row, and begins again."""
+        if self._keys is not None:
+            for text in self._keys.violations():
+                self.findings.violation("reordered", text)
+            self._keys = KeyOrder()
 
     def _counts(self, id_: str) -> bool:
         return id_ in self._first and self._first[id_].current
@@ -270,6 +302,10 @@ class TopicChecker:
                 found.violation("missing", f"{id_} has no message")
             elif not first.current:
                 found.violation("missing", f"{id_} has only a message of an old epoch, at offset {first.offset}")
+        for id_ in self._holes:
+            if id_ not in self._seen and id_ not in self._lost:
+                found.violation("missing", f"{id_} has no message, also none after a move")
+        self._judge_keys()
         for (partition, epoch), size in self._escaped.items():
             if size > found.bound:
                 limit = f"{found.bound} may"
@@ -334,7 +370,7 @@ class TopicChecker:
         table = self._ordered.setdefault(message["table"], {})
         for i, (row, old) in enumerate(_rows(message)):
             key = record.partition, message["table"], row["id"]
-            if self._snapshot_ids and pos + i < (before := self._key_pos.get(key, 0)):
+            if self._snapshot_ids and self._keys is None and pos + i < (before := self._key_pos.get(key, 0)):
                 text = f"offset {record.offset}: _pos {pos + i} of {key[1:]} is below {before} of a former message"
                 self.findings.violation("backward", text)
             self._key_pos[key] = pos + i
@@ -366,6 +402,10 @@ class TopicChecker:
             return
         examples = "; ".join(f"{key}: {made.get(key)} instead of {real.get(key)}" for key in keys[:3])
         self.findings.violation("table", f"{name} replayed {how} differs in {len(keys)} rows: {examples}")
+
+
+def _positions(message: dict[str, Any], pos: int) -> Iterable[tuple[tuple[str, str], int]]:
+    return (((message["table"], row["id"]), pos + i) for i, (row, _) in enumerate(_rows(message)))
 
 
 def message_ids(event: Committed, rows_per_message: int) -> Sequence[str]:

@@ -22,7 +22,8 @@ from sim.mysql.accounts import Account
 from sim.mysql.server import Server
 from sim.network import Network
 from sim.operator import Operator
-from sim.plan import BROKERS, DAEMONS, SOURCE, ZOOKEEPERS, Fault, Plan
+from sim.plan import BROKERS, DAEMONS, RABBIT, SOURCE, ZOOKEEPERS, Fault, Plan
+from sim.rabbit import PORT, Node
 from sim.runtime import EPOCH_NS
 from sim.trace import Trace
 from sim.zookeeper.client import ENSEMBLE
@@ -56,6 +57,7 @@ class World:
         for number, broker in self.kafka.brokers.items():
             broker.address = f"kafka{number}", self.kafka_port
             self.listen_broker(number)
+        self.rabbit = Node(self)
         mode = "ON" if plan.gtids else "OFF"
         self.mysql = Server(self.now_us, self.rng("mysql"), accounts=[Account(USER, PASSWORD)], gtid_mode=mode)
         self.replica: Server | None = None
@@ -118,7 +120,8 @@ class World:
             return self.daemons[host].process
         if host in self.ensemble.servers:
             return self.ensemble.servers[host].process
-        return self.source_process if host == SOURCE else self.brokers[int(host[-1])]
+        others = {SOURCE: self.source_process, RABBIT: self.rabbit.process}
+        return others.get(host) or self.brokers[int(host[-1])]
 
     # -- the course of a simulation -------------------------------------------------------------------------------
 
@@ -149,7 +152,9 @@ class World:
         sections = self.plan.destinations[destination] | changed
         source = {"host": SOURCE, "port": self.mysql_port, "user": USER, "password": PASSWORD}
         source |= {"tls": "disabled", **sections["source"]}
-        sink = {**sections["sink"], "bootstrap_servers": self.kafka.bootstrap_servers}
+        rabbitmq = sections["sink"]["type"] == "rabbitmq"
+        servers = {"hosts": f"{RABBIT}:{PORT}"} if rabbitmq else {"bootstrap_servers": self.kafka.bootstrap_servers}
+        sink = {**sections["sink"], **servers}
         daemon.write(f"destinations/{destination}.toml", {**sections, "source": source, "sink": sink})
 
     def _begin(self, fault: Fault) -> None:

@@ -78,10 +78,10 @@ def test_the_summary_names_what_was_never_reached() -> None:
 EVENTS = [Committed(f"s:{number}#1", 1) for number in range(6)]
 
 
-def checked(published: list[int], *parts: Part, lost: int = -1, table: str = "5") -> list[str]:
+def checked(published: list[int], *parts: Part, lost: int = -1, table: str = "5", by_key: bool = False) -> list[str]:
     """Returns the kinds of violations of a topic with these events, each of which sets the same row to its number."""
     events = [Committed(one.id, 1, number == lost) for number, one in enumerate(EVENTS)]
-    checker = TopicChecker(events, 0, "at_least_once", 0)
+    checker = TopicChecker(events, 0, "at_least_once", 0, by_key=by_key)
     for part in parts:
         checker.moved(part)
     for offset, number in enumerate(published):
@@ -108,6 +108,20 @@ def test_after_a_move_everything_from_there_must_come_again() -> None:
 def test_what_a_move_skips_is_no_failure_and_what_nothing_skips_is_one() -> None:
     assert checked([0, 1, 4, 5], Part(2, EVENTS[4:], gap=True)) == []
     assert checked([0, 1, 4, 5]) == ["missing"]
+
+
+def test_refused_messages_may_come_later_if_those_after_them_come_again() -> None:
+    assert checked([0, 2, 3, 1, 2, 3, 4, 5], by_key=True) == []
+    assert checked([0, 2, 3, 1, 2, 4, 5, 3], by_key=True) == ["reordered", "table"]
+    assert checked([0, 2, 1, 3, 4, 5], by_key=True) == ["reordered"]
+    assert checked([0, 2, 3, 4, 5], by_key=True) == ["missing"]
+    assert checked([0, 2, 3, 1, 2, 3, 4, 5]) == ["reordered"]
+
+
+def test_what_was_refused_before_a_move_may_come_after_it() -> None:
+    back = Part(4, EVENTS[3:])
+    assert checked([0, 2, 3, 4, 1, 2, 3, 4, 5], back, by_key=True) == []
+    assert checked([0, 2, 3, 4, 3, 4, 5], back, by_key=True) == ["missing"]
 
 
 def test_what_the_source_has_lost_need_not_come_and_may() -> None:
