@@ -11,6 +11,7 @@ import orjson
 
 from headrace.model import Position
 from headrace.ports.state_records import Head
+from sim import parked
 from sim.rabbit import REFUSALS
 from sim.topic_checker import Findings, Part, Record, Table, TopicChecker
 from sim.truth import Event, Truth
@@ -144,7 +145,8 @@ class Checker:
         self.truth.changed(self._world.mysql)
         self.unsafe = True
         for topic in self.topics.values():
-            topic.missing = deque(event for event in topic.missing if not event.lost)
+            if topic.begins:
+                self.begun(topic)
 
     def _read(self, topic: Topic) -> None:
         for offset, headers, value in self._new_records(topic):
@@ -159,7 +161,7 @@ class Checker:
 
     def _new_records(self, topic: Topic) -> Iterator[tuple[int, dict[str, bytes], bytes]]:
         kafka = self._world.kafka
-        if self._world.plan.destinations[topic.name]["sink"]["type"] == "rabbitmq":
+        if self._world.plan.sink(topic.name) == "rabbitmq":
             for offset, (headers, body) in enumerate(self._world.rabbit.records(topic.name, topic.taken), topic.taken):
                 yield offset, headers, body
         elif topic.name in kafka.topics:
@@ -206,7 +208,13 @@ class Checker:
             begun, *later = topic.begins
             events, replica = self.truth.since(begun.index), self._world.replica is not None
             checker = TopicChecker(
-                events, 0, topic.delivery, ESCAPED, renumbered=replica, by_key=self._refuses(topic.name)
+                events,
+                0,
+                topic.delivery,
+                ESCAPED,
+                renumbered=replica,
+                by_key=self._refuses(topic.name),
+                parks=self._world.plan.parks,
             )
             for begin in later:
                 checker.moved(Part(begin.offset, self.truth.since(begin.index), begin.gap, begin.whole, begin.certain))
@@ -215,13 +223,14 @@ class Checker:
             findings = found[topic.name] = checker.finish(tables)
             for text in findings.texts:
                 self.violation(f"{topic.name}: {text}")
+        for name, count in parked.left(self._world).items():
+            self.violation(f"{name}: {count} messages are still parked")
         return found
 
     def _refuses(self, name: str) -> bool:
         """Returns whether messages of a destination may be refused, so that they come again after later ones."""
         plan = self._world.plan
-        rabbitmq = plan.destinations[name]["sink"]["type"] == "rabbitmq"
-        return rabbitmq and any(fault.kind in REFUSALS for fault in plan.faults)
+        return plan.parks or (plan.sink(name) == "rabbitmq" and any(fault.kind in REFUSALS for fault in plan.faults))
 
     def _tables(self) -> dict[str, Table]:
         tables: dict[str, Table] = {}

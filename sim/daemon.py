@@ -88,6 +88,9 @@ class SimDaemon:
                 status = await daemon.supervisor.run()
             finally:
                 await daemon.wiring.close()
+            budget = daemon.wiring._budget
+            if left := [queue.used for queue in budget._queues] or budget._alone:
+                self._world.checker.violation(f"{self.name} ended, and its budget still counts queues: {left}")
         except HeadraceError as error:
             self._world.trace("process fails", process=self.name, error=error.operator_text())
         if process is self.process:
@@ -120,6 +123,8 @@ def _toml(value: object) -> str:
         return str(value).lower()
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
     return str(value)

@@ -13,6 +13,7 @@ from headrace.destination.requests import RequestRefused
 from headrace.errors import HeadraceError
 from headrace.model import State
 from headrace.snapshot.commands import SnapshotCommand
+from sim import parked
 from sim.checker import Begin
 from sim.loop import Process
 from sim.runtime import SimRuntime
@@ -136,6 +137,21 @@ class Operator:
                 if any(status.state in _LOST for status in self._world.statuses(name)):
                     async with self._turns[name]:
                         await self.give(name, lambda handle: _move_lost(handle, answer), tries=1)
+
+    def watch_parked(self) -> None:
+        """Lets messages that need an operator be sent again, until the end, while no broker refuses any."""
+        self._world.loop.create_task(self._watch_parked(), context=self._process.context())
+
+    async def _watch_parked(self) -> None:
+        world = self._world
+        while True:
+            await asyncio.sleep(_WATCH)
+            if any(fault.kind == "refuse messages" for fault in world.active):
+                continue
+            for name in self._turns:
+                if any(status.parked.needs_operator for status in world.statuses(name)):
+                    with suppress(HeadraceError):
+                        await parked.retry(world, name)
 
     # -- the cluster ----------------------------------------------------------------------------------------------
 

@@ -15,10 +15,16 @@ class KeyOrder:
     def __init__(self) -> None:
         self._last: dict[Key, dict[str, tuple[int, int]]] = {}
         """By row and message id: offset and `_pos`, in the order of offsets."""
+        self._highest: dict[Key, int] = {}
+
+    def newer(self, rows: Iterable[tuple[Key, int]]) -> bool:
+        """Returns whether no row of a message has had one with a higher `_pos`."""
+        return all(pos >= self._highest.get(key, 0) for key, pos in rows)
 
     def take(self, id_: str, offset: int, rows: Iterable[tuple[Key, int]]) -> None:
         """Takes a message with the `_pos` of each of its rows."""
         for key, pos in rows:
+            self._highest[key] = max(pos, self._highest.get(key, 0))
             changes = self._last.setdefault(key, {})
             changes.pop(id_, None)
             changes[id_] = offset, pos

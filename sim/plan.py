@@ -11,7 +11,7 @@ HEAL_AT = 0.75
 DAEMONS = ("a", "b", "c")
 ZOOKEEPERS = ("zk1", "zk2", "zk3")
 BROKERS = ("kafka1", "kafka2", "kafka3")
-SOURCE = "mysql1"
+SOURCE, STANDBY = "mysql1", "mysql2"
 RABBIT = "rabbitmq1"
 HOSTS = (*DAEMONS, *ZOOKEEPERS, *BROKERS, SOURCE, RABBIT)
 
@@ -53,6 +53,10 @@ class Plan:
 
     gtids: bool = True
     """Whether the source gives GTIDs to transactions."""
+    standby: bool = False
+    """Whether the replica has an address of its own, which the daemons know."""
+    parks: bool = False
+    """Whether destinations park what is refused, and some rows are large."""
     answer: str = ""
     """Where the operator lets a destination go on whose position is lost."""
 
@@ -60,6 +64,10 @@ class Plan:
     def lost(self) -> Fault | None:
         """Returns the fault after which positions may be lost; there is one at most."""
         return next((fault for fault in self.faults if fault.kind in LOST), None)
+
+    def sink(self, destination: str) -> str:
+        """Returns the kind of sink of a destination."""
+        return str(self.destinations[destination]["sink"]["type"])
 
     def with_faults(self, faults: list[Fault]) -> Plan:
         """Returns the same with other faults."""
@@ -74,6 +82,8 @@ def make(seed: int, seconds: float) -> Plan:
     plan.delay = rng.choice((0.0005, 0.002, 0.02))
     plan.rows = rng.choice((0, 30, 80, 200))
     lost = rng.choice(LOST) if rng.random() < 0.35 else ""
+    plan.standby = lost == "fail over" and rng.random() < 0.5
+    plan.parks = not lost and rng.random() < 0.4
     plan.gtids = lost == "fail over" or rng.random() < 0.65
     plan.daemon = {
         "daemon": {
@@ -92,16 +102,20 @@ def make(seed: int, seconds: float) -> Plan:
         sink["request_timeout"] = rng.choice((2.0, 5.0, 30.0))
         if once:
             sink["delivery"] = "exactly_once"
+        if plan.parks:
+            sink["on_failure" if number == 3 else "on_oversize"] = "park"
         source: dict[str, Any] = {
             "connect_timeout": rng.choice((2.0, 10.0)),
             "stall_after": rng.choice((10.0, 30.0)),
             "snapshot": "initial" if number == 2 and rng.random() < 0.7 else "never",
         }
         if lost:
-            source["on_position_lost"] = rng.choice(("fail", "fail", "earliest", "latest", "resnapshot"))
+            source["on_position_lost"] = rng.choice(("fail", "fail", "earliest", "latest", "resnapshot", "next_file"))
             source["on_diverged"] = rng.choice(("fail", "fail", "continue"))
             if source["snapshot"] == "initial" and rng.random() < 0.3:
                 source["snapshot"] = "when_needed"
+        if plan.standby:
+            source["read_only"] = "refuse"
         if source["snapshot"] == "never":
             source["start"] = "earliest"
         else:
@@ -114,12 +128,17 @@ def make(seed: int, seconds: float) -> Plan:
             "queue": {"bytes": rng.choice((65_536, 1_048_576))},
             "heartbeat": {"interval": rng.choice((1.0, 5.0))},
             "sink": sink,
+            "parking": _parking(rng, once) if plan.parks else {},
         }
     end = seconds * HEAL_AT
     for _ in range(int(rng.expovariate(1 / 6))):
         plan.faults.append(_fault(rng, end))
+    for _ in range(rng.choice((1, 2, 4)) if plan.parks else 0):
+        at = rng.random() * end * 0.8
+        seconds = min(rng.choice((3.0, 12.0, 40.0)), end - at)
+        plan.faults.append(Fault("refuse messages", at, seconds, f"d{rng.randrange(4) + 1}"))
     if lost:
-        plan.answer = rng.choice(("earliest", "latest"))
+        plan.answer = rng.choice(("next-file" if lost == "tear binlog" else "earliest", "latest"))
         plan.faults.append(_lost(lost, rng, end))
     plan.faults.sort(key=lambda fault: fault.at)
     return plan
@@ -137,7 +156,14 @@ def _rabbitmq(rng: random.Random, queue: str) -> dict[str, Any]:
         "max_in_flight": rng.choice((3, 20, 1000)),
         "max_in_flight_bytes": rng.choice((1024, 131_072)),
         "retry_delay": rng.choice((0.1, 3.0)),
+        "retries": rng.choice((0, 1, 3)),
     }
+
+
+def _parking(rng: random.Random, once: bool) -> dict[str, Any]:
+    """With exactly once they wait in a topic, else in a table of the source's server."""
+    times = {"delay": rng.choice((0.2, 2.0)), "max_delay": rng.choice((2.0, 20.0)), "attempts": rng.choice((1, 3, 20))}
+    return times if once else {"store": "mysql", **times}
 
 
 def _fault(rng: random.Random, end: float) -> Fault:
@@ -151,7 +177,7 @@ def _fault(rng: random.Random, end: float) -> Fault:
         number = {"clock jump": rng.choice((-3600, -2, 2, 3600)), "clock drift": rng.choice((-0.01, 0.01))}.get(kind, 0)
     elif kind == "freeze server":
         target = rng.choice((*ZOOKEEPERS, *BROKERS, SOURCE, RABBIT))
-    elif kind in ("partition", "slow link", "reset"):
+    elif kind in ("partition", "slow link", "reset", "cut packet"):
         target, other = rng.sample(HOSTS, 2)
         number = rng.choice((0.05, 0.5)) if kind == "slow link" else 0
     elif kind == "isolate":
@@ -173,6 +199,8 @@ def _fault(rng: random.Random, end: float) -> Fault:
         number = rng.choice((50, 500))
     elif kind == "drain":
         target = rng.choice(DAEMONS)
+    elif kind in ("refuse messages", "same server id"):
+        target = f"d{rng.randrange(4) + 1}"
     elif kind in COMMANDS:
         target = f"d{rng.randrange(4) + 1}"
         if kind == "resync":
@@ -185,17 +213,21 @@ def _fault(rng: random.Random, end: float) -> Fault:
 
 
 def _lost(kind: str, rng: random.Random, end: float) -> Fault:
-    at, number = end * (0.2 + 0.6 * rng.random()), 0.0
+    at, number, other = end * (0.2 + 0.6 * rng.random()), 0.0, ""
     seconds = min(rng.choice((0.5, 5.0, 15.0)), end - at)
     if kind == "lose tail":
         number = rng.choice((1, 3, 20))
+    elif kind == "tear binlog":
+        number = rng.choice((1, 4, 40))
     elif kind == "fail over":
         number = rng.choice((0, 1.0, 5.0))
-    target = {"purge": f"d{rng.randrange(4) + 1}", "lose state": rng.choice(("d1", "d3", "d3", "d4"))}.get(kind, "")
-    return Fault(kind, at, seconds, target, "", number)
+        other = rng.choice(("", "back"))
+    paused = f"d{rng.randrange(4) + 1}"
+    target = {"tear binlog": paused, "purge": paused, "lose state": rng.choice(("d1", "d3", "d3", "d4"))}.get(kind, "")
+    return Fault(kind, at, seconds, target, other, number)
 
 
-LOST = ("purge", "reset source", "restore source", "lose tail", "fail over", "lose state")
+LOST = ("purge", "tear binlog", "reset source", "restore source", "lose tail", "fail over", "lose state")
 """Faults after which positions may be lost."""
 COMMANDS = ("pause", "resync", "move back", "restart", "hand over", "reload")
 """Commands of the operator to one destination."""
@@ -211,6 +243,7 @@ KINDS = (
     "isolate",
     "slow link",
     "reset",
+    "cut packet",
     "kill zookeeper",
     "crash broker",
     "lose answers",
@@ -224,9 +257,11 @@ KINDS = (
     "revoke rights",
     "late confirms",
     "memory alarm",
+    "refuse messages",
     "restart source",
     "crash source",
     "kill connections",
+    "same server id",
     "rotate",
     "large transaction",
     "drain",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Undo = Callable[[], None] | None
 EXCHANGE, PORT = "headrace", 5672
 _CONFIRM_TIMES = (0.0, 0.01, 0.2)
-REFUSALS = ("nack messages", "return messages", "revoke rights")
+REFUSALS = ("nack messages", "return messages", "revoke rights", "refuse messages")
 """Faults after which messages come again behind later ones about the same row."""
 
 

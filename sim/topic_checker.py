@@ -127,13 +127,15 @@ class TopicChecker:
         epochs: bool = True,
         renumbered: bool = False,
         by_key: bool = False,
+        parks: bool = False,
     ) -> None:
         """`renumbered`: a message that comes again may have a higher `_pos`, because another server commits later.
-        `by_key`: messages may have been refused and come later, so that only the order of each row is kept."""
+        `by_key`: messages may have been refused and come later, so that only the order of each row is kept. `parks`:
+        those that were parked come under the epoch of the run that made them."""
         self.findings = Findings(delivery, bound)
         self._exactly_once, self._want_epochs = delivery == "exactly_once", epochs
         self._rows_per_message, self._renumbered = rows_per_message, renumbered
-        self._keys = KeyOrder() if by_key else None
+        self._keys, self._parks = KeyOrder() if by_key else None, parks
         self._seen: dict[str, None] = {}
         """Ids of all messages that count."""
         self._holes: dict[str, None] = {}
@@ -178,7 +180,7 @@ class TopicChecker:
         found.messages += 1
         found.rows += len(message["data"])
         id_, pos = record.headers["headrace-id"].decode(), int(record.headers["headrace-pos"])
-        current = self._judge_epoch(record)
+        current = self._judge_epoch(record, message, pos)
         if "headrace-snapshot" in record.headers:
             self._feed_snapshot(id_, record, message, pos, current=current)
             return
@@ -324,8 +326,9 @@ class TopicChecker:
 
     # -- one record -----------------------------------------------------------------------------------------------
 
-    def _judge_epoch(self, record: Record) -> bool:
-        """Whether the message counts: it is not of an older epoch than one before it in the partition."""
+    def _judge_epoch(self, record: Record, message: dict[str, Any], pos: int) -> bool:
+        """Whether the message counts: it is not of an older epoch than one before it in the partition, or it was parked
+        and is the newest of its rows."""
         found, partition = self.findings, record.partition
         if "headrace-epoch" not in record.headers:
             if self._want_epochs:
@@ -337,6 +340,8 @@ class TopicChecker:
         if epoch >= newest:
             if epoch > newest:
                 self._newest[partition] = epoch, record.offset
+            return True
+        if self._parks and self._keys is not None and self._keys.newer(_positions(message, pos)):
             return True
         found.escaped_messages += 1
         key = partition, epoch

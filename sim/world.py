@@ -22,7 +22,7 @@ from sim.mysql.accounts import Account
 from sim.mysql.server import Server
 from sim.network import Network
 from sim.operator import Operator
-from sim.plan import BROKERS, DAEMONS, RABBIT, SOURCE, ZOOKEEPERS, Fault, Plan
+from sim.plan import BROKERS, DAEMONS, RABBIT, SOURCE, STANDBY, ZOOKEEPERS, Fault, Plan
 from sim.rabbit import PORT, Node
 from sim.runtime import EPOCH_NS
 from sim.trace import Trace
@@ -61,7 +61,8 @@ class World:
         mode = "ON" if plan.gtids else "OFF"
         self.mysql = Server(self.now_us, self.rng("mysql"), accounts=[Account(USER, PASSWORD)], gtid_mode=mode)
         self.replica: Server | None = None
-        self.source_process = Process(self.loop, SOURCE)
+        self.sources = {self.mysql: Process(self.loop, SOURCE)}
+        """The processes of the servers. The present one is `mysql`."""
         self.listen_source()
         self.daemons = {name: SimDaemon(self, name, folder / name) for name in DAEMONS}
         self.clients = Clients(self, plan.rate)
@@ -93,11 +94,20 @@ class World:
 
     def listen_source(self) -> None:
         """Lets the source accept connections."""
-        self.network.listen(self.source_process, SOURCE, self.mysql_port, self.mysql.protocol)
+        process = self.sources[self.mysql]
+        self.network.listen(process, process.name, self.mysql_port, self.mysql.protocol)
+
+    def lead_to(self, server: Server, *, start: bool = False) -> None:
+        """Makes a server the one that clients and daemons write to and read."""
+        self.mysql = server
+        if start:
+            self.at_source(server.start)
+        self.checker.source_changed()
+        self.listen_source()
 
     def at_source(self, call: Callable[[], object]) -> None:
         """Calls something as a step of the source."""
-        self.source_process.context().run(call)
+        self.sources[self.mysql].context().run(call)
 
     def end_source(self, end: Callable[[], object]) -> Callable[[], None] | None:
         """Ends the source, by one of its methods. Returns what starts it again; None if it does not run."""
@@ -105,7 +115,7 @@ class World:
         if not server.running:
             return None
         self.at_source(end)
-        self.network.close(SOURCE, self.mysql_port)
+        self.network.close(self.sources[server].name, self.mysql_port)
 
         def start() -> None:
             if server is self.mysql and not server.running:
@@ -120,7 +130,7 @@ class World:
             return self.daemons[host].process
         if host in self.ensemble.servers:
             return self.ensemble.servers[host].process
-        others = {SOURCE: self.source_process, RABBIT: self.rabbit.process}
+        others = {SOURCE: next(iter(self.sources.values())), RABBIT: self.rabbit.process}
         return others.get(host) or self.brokers[int(host[-1])]
 
     # -- the course of a simulation -------------------------------------------------------------------------------
@@ -132,12 +142,14 @@ class World:
             if self.plan.lost.kind == "fail over":
                 self.at_source(self._make_replica)
             self.operator.watch(self.plan.answer)
+        if self.plan.parks:
+            self.operator.watch_parked()
         for name, daemon in self.daemons.items():
             daemon.write("headrace.toml", {**self.plan.daemon, "daemon": {**self.plan.daemon["daemon"], "node": name}})
             for destination in self.plan.destinations:
                 self.write_destination(daemon, destination)
             daemon.start()
-        context = self.source_process.context()
+        context = self.sources[self.mysql].context()
         self.loop.create_task(self.clients.run(), context=context)
         for fault in self.plan.faults:
             self.loop.call_later(fault.at, self._begin, fault, context=self.loop.world.context())
@@ -145,16 +157,25 @@ class World:
     def _make_replica(self) -> None:
         assert self.plan.lost is not None
         behind = self.plan.lost.number
-        self.replica = self.mysql.replica(lag=lambda: behind)
+        self.replica = replica = self.mysql.replica(lag=lambda: behind)
+        replica.set_variable("read_only", True)
+        self.sources[replica] = self.sources[self.mysql]
+        if self.plan.standby:
+            self.sources[replica] = process = Process(self.loop, STANDBY)
+            self.network.listen(process, STANDBY, self.mysql_port, replica.protocol)
 
     def write_destination(self, daemon: SimDaemon, destination: str, **changed: dict[str, Any]) -> None:
         """Writes the file of a destination, with some sections changed."""
         sections = self.plan.destinations[destination] | changed
-        source = {"host": SOURCE, "port": self.mysql_port, "user": USER, "password": PASSWORD}
-        source |= {"tls": "disabled", **sections["source"]}
-        rabbitmq = sections["sink"]["type"] == "rabbitmq"
+        account = {"host": SOURCE, "port": self.mysql_port, "user": USER, "password": PASSWORD, "tls": "disabled"}
+        source = account | sections["source"]
+        if self.plan.standby:
+            source["standby"] = [{"host": STANDBY, "port": self.mysql_port}]
+        rabbitmq = self.plan.sink(destination) == "rabbitmq"
         servers = {"hosts": f"{RABBIT}:{PORT}"} if rabbitmq else {"bootstrap_servers": self.kafka.bootstrap_servers}
         sink = {**sections["sink"], **servers}
+        if sections["parking"].get("store") == "mysql":
+            sections["parking"] = sections["parking"] | account
         daemon.write(f"destinations/{destination}.toml", {**sections, "source": source, "sink": sink})
 
     def _begin(self, fault: Fault) -> None:
@@ -213,6 +234,8 @@ class World:
             left = [f"{task.get_name()}: {getattr(task.get_coro(), '__qualname__', '?')}" for task in pending]
             if left:
                 self.checker.violation(f"{daemon.name} left tasks: {left}")
+        if nodes := [path for path, node in self.ensemble.nodes.items() if node.owner]:
+            self.checker.violation(f"locks and nodes of sessions are left: {nodes}")
 
     # -- facts ----------------------------------------------------------------------------------------------------
 
