@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _STILL = 90.0
 """Seconds for which a destination may be healthy while its oldest change is not published."""
+_STATE_TOPIC = "__headrace_state"
 ESCAPED = 200_000
 """Bytes of an overtaken daemon that may arrive after the first message of the next one."""
 
@@ -35,16 +36,16 @@ class Begin:
     """The number of the event."""
     gap: bool = False
     whole: bool = False
-    certain: bool = True
+    absent: dict[str, None] = field(default_factory=dict)
+    """What the source lacked for a while, before the next begin."""
 
 
 class Topic:
     """One destination's topic."""
 
-    def __init__(self, name: str, delivery: str, begins: list[Begin]) -> None:
-        self.name, self.delivery, self.begins = name, delivery, begins
-        self.seen = delivery == "at_least_once"
-        """Whether its positions are seen as they are stored: they are in ZooKeeper."""
+    def __init__(self, name: str, delivery: str) -> None:
+        self.name, self.delivery = name, delivery
+        self.begins = list[Begin]()
         self.records = list[Record]()
         self.ids = dict[str, None]()
         """What was published since the last begin."""
@@ -55,7 +56,9 @@ class Topic:
         self.version = 0
         """The number of the stored position; 0 if none is."""
         self.reached = 0
-        """The number of the event that the stored position leads to."""
+        """The number of the event that the stored position leads to, as far as it was looked up."""
+        self.stored: Position | None = None
+        """The stored position, if it was not looked up yet."""
         self.healthy_since: float | None = None
 
 
@@ -70,11 +73,11 @@ class Checker:
         """Whether the source may have lost transactions or binlogs."""
         self.topics = dict[str, Topic]()
         for name, sections in world.plan.destinations.items():
-            delivery = sections["sink"].get("delivery", "at_least_once")
-            known = delivery == "exactly_once" and sections["source"].get("start") == "earliest"
-            begins = [Begin(0, 0)] if known else []
-            self.topics[name] = Topic(name, delivery, begins)
+            self.topics[name] = Topic(name, sections["sink"].get("delivery", "at_least_once"))
+        self._states = dict[int, int]()
+        """By partition of the state topic, up to which offset records were read."""
         world.ensemble.on_commit = self._on_state
+        world.kafka.on_commit = self._on_transaction
 
     def violation(self, text: str) -> None:
         """Records one."""
@@ -87,6 +90,8 @@ class Checker:
         """Reads what is new on both sides; called each second."""
         new = self.truth.look(self._world.mysql)
         for topic in self.topics.values():
+            self._look_up(topic)
+        for topic in self.topics.values():
             if topic.begins:
                 topic.missing += new
             self._read(topic)
@@ -95,37 +100,50 @@ class Checker:
     def _on_state(self, changes: list[Change]) -> None:
         """Takes the positions that are stored: where a destination begins, and where it is moved to."""
         for path, node in changes:
-            *_, name, last = path.split("/")
-            if last == "position" and node is not None and (topic := self.topics.get(name)) is not None:
-                head = Head.decode(node.data, path)
-                if head.position is None:
-                    topic.version = 0
-                elif head.version != topic.version:  # else it is stored again, for a new epoch
-                    self.look()
-                    self._on_position(topic, head.position, moved=not topic.version or "gap" in head.details)
-                    topic.version = head.version
+            if node is not None:
+                self._on_record(path, node.data)
 
-    def _on_position(self, topic: Topic, position: Position, *, moved: bool) -> None:
+    def _on_transaction(self) -> None:
+        """The same with exactly once, for which they are in a topic."""
+        topic = self._world.kafka.topics.get(_STATE_TOPIC)
+        for number in range(len(topic.partitions)) if topic is not None else ():
+            for record in self._world.kafka.records(_STATE_TOPIC, number, start=self._states.get(number, 0)):
+                self._states[number] = record.offset + 1
+                if record.key is not None and record.value is not None:
+                    self._on_record(f"/{record.key.decode()}", record.value)
+
+    def _on_record(self, path: str, data: bytes) -> None:
+        *_, name, last = path.split("/")
+        if last != "position" or (topic := self.topics.get(name)) is None:
+            return
+        head = Head.decode(data, path)
+        if head.position is None:
+            topic.version = 0
+        elif head.version != topic.version:  # else it is stored again, for a new epoch
+            if not topic.begins or not topic.version or "gap" in head.details:
+                self.look()
+                self._on_moved(topic, head.position)
+            else:
+                topic.stored = head.position
+            topic.version = head.version
+
+    def _look_up(self, topic: Topic) -> None:
+        if topic.stored is not None:
+            topic.reached, topic.stored = self.truth.index(topic.stored), None
+
+    def _on_moved(self, topic: Topic, position: Position) -> None:
         index, before = self.truth.index(position), topic.reached
         topic.reached = index
         if not topic.begins:
             if self._world.plan.destinations[topic.name]["source"].get("start") == "earliest" and not self.unsafe:
                 index = 0  # that is what is promised, wherever the daemon begins
             self.begin(topic, Begin(0, index))
-        elif moved:
+        else:
             skipped = [event for event in self.truth.events[before:index] if not event.lost]
             lost = any(event.lost and event.id in topic.ids for event in self.truth.events)
             whole = any(one.kind == "initial" and not one.rows for one in position.snapshots)
             self.begin(topic, Begin(topic.taken, index, bool(skipped) or lost, whole))
             self._world.trace("a position was moved", to=str(position), index=index, before=before, lost=lost)
-
-    def first_start(self, destination: str, position: str) -> None:
-        """Takes where a destination begins whose position is not in ZooKeeper, as it logs it."""
-        topic = self.topics[destination]
-        if not topic.seen and not topic.begins:
-            self.look()
-            file, _, offset = position.rpartition(":")
-            self.begin(topic, Begin(0, self.truth.index(Position("", file, int(offset)))))
 
     def begin(self, topic: Topic, begin: Begin) -> None:
         """Notes that a destination begins somewhere."""
@@ -142,6 +160,9 @@ class Checker:
 
     def source_changed(self) -> None:
         """Takes the source's present history, which may lack transactions; call look() before it changes."""
+        for topic in self.topics.values():
+            if topic.begins:
+                topic.begins[-1].absent |= self.truth.absent()
         self.truth.changed(self._world.mysql)
         self.unsafe = True
         for topic in self.topics.values():
@@ -200,13 +221,14 @@ class Checker:
         """Judges all topics."""
         found, tables = dict[str, Findings](), self._tables()
         for topic in self.topics.values():
-            if not topic.begins:  # it was killed before it logged its first start
+            if not topic.begins:  # it was killed before it stored a position
                 first = min(
                     (number for number, event in enumerate(self.truth.events) if event.id in topic.ids), default=0
                 )
                 topic.begins.append(Begin(0, first))
+            topic.begins[-1].absent = {}
             begun, *later = topic.begins
-            events, replica = self.truth.since(begun.index), self._world.replica is not None
+            events, replica = self.truth.since(begun.index, begun.absent), self._world.replica is not None
             checker = TopicChecker(
                 events,
                 0,
@@ -217,7 +239,7 @@ class Checker:
                 parks=self._world.plan.parks,
             )
             for begin in later:
-                checker.moved(Part(begin.offset, self.truth.since(begin.index), begin.gap, begin.whole, begin.certain))
+                checker.moved(Part(begin.offset, self.truth.since(begin.index, begin.absent), begin.gap, begin.whole))
             for record in topic.records:
                 checker.feed(record)
             findings = found[topic.name] = checker.finish(tables)

@@ -14,7 +14,6 @@ from headrace.errors import HeadraceError
 from headrace.model import State
 from headrace.snapshot.commands import SnapshotCommand
 from sim import parked
-from sim.checker import Begin
 from sim.loop import Process
 from sim.runtime import SimRuntime
 from sim.zookeeper.client import SimZooKeeper, settings_of
@@ -116,15 +115,8 @@ class Operator:
             published = checker.published(topic)
             if not published or not world.mysql.running:
                 return
-            index = published[int(len(published) * part)]
-            event = checker.truth.events[index]
-            to, begin = f"{event.file}:{event.offset}", Begin(topic.taken, index - event.number + 1, certain=False)
-            if not topic.seen:
-                topic.begins.append(begin)
-            done = await self.give(destination, lambda handle: _move(handle, to), tries=5)
-            if not topic.seen:
-                begin.certain = done
-                checker.begun(topic)
+            event = checker.truth.events[published[int(len(published) * part)]]
+            await self.give(destination, lambda handle: _move(handle, f"{event.file}:{event.offset}"), tries=5)
 
     def watch(self, answer: str) -> None:
         """Looks for destinations whose position is lost until the end, and lets them go on at `answer`."""

@@ -86,14 +86,12 @@ class _First:
 class Part:
     """What is published after the position was moved, from an offset of the topic on: the committed events from the
     new position. `gap`: changes were skipped, or published and lost by the source, so that only keys with later
-    messages are compared with the tables, or with `whole` all rows that the tables have. `certain`: it is known that it
-    was moved; else its first message tells."""
+    messages are compared with the tables, or with `whole` all rows that the tables have."""
 
     offset: int
     events: list[Committed]
     gap: bool = False
     whole: bool = False
-    certain: bool = True
 
     @property
     def first(self) -> str:
@@ -155,8 +153,10 @@ class TopicChecker:
         self._key_pos: dict[tuple[int, str, str], int] = {}
         """By partition, table and key the `_pos` of the last message that counts."""
         self._snapshot_ids: dict[str, _First] = {}
-        self._initial: dict[tuple[str, str], int] = {}
-        """By table and key where the initial snapshot's row is."""
+        self._wholes: list[int] = []
+        """Where positions were moved to the end, and all rows are read again."""
+        self._initial: dict[tuple[int, str, str], int] = {}
+        """By reading, table and key where the initial snapshot's row is."""
         self._judged: dict[tuple[str, str], None] | None = None
         """The keys that are compared with the tables at the end; None for all."""
         self._whole = False
@@ -229,9 +229,12 @@ class TopicChecker:
     def _judge_rows(self, message: dict[str, Any], record: Record) -> None:
         """Judges that each row is published once, also if reading goes on after a kill."""
         for row, _ in _rows(message):
-            place = message["table"], row["id"]
+            reading = sum(offset <= record.offset for offset in self._wholes)
+            place = reading, message["table"], row["id"]
             if place in self._initial:
-                text = f"offsets {self._initial[place]} and {record.offset}: the row {place} of the initial snapshot"
+                text = (
+                    f"offsets {self._initial[place]} and {record.offset}: the row {place[1:]} of the initial snapshot"
+                )
                 self.findings.violation("duplicate", text)
             self._initial[place] = record.offset
 
@@ -240,6 +243,8 @@ class TopicChecker:
     def moved(self, part: Part) -> None:
         """Notes that the position was moved; call it before records are fed."""
         self._later.append(part)
+        if part.whole:
+            self._wholes.append(part.offset)
 
     def _begin_later(self, id_: str, offset: int) -> None:
         """Begins the next part with its first message."""
@@ -260,6 +265,7 @@ class TopicChecker:
         for event in part.events:
             for id_ in message_ids(event, self._rows_per_message):
                 self._rank[id_] = len(self._rank)
+                self._lost.pop(id_, None)
                 if event.lost:
                     self._lost[id_] = None
         self._last = next(reversed(self._rank), "")
@@ -294,7 +300,7 @@ class TopicChecker:
         found = self.findings
         while self._later:
             part = self._later.popleft()
-            if part.certain and not (self._later and self._later[-1].certain):
+            if not self._later:
                 self._begin(part)
         for id_ in self._rank:
             first = self._first.get(id_)

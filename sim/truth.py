@@ -93,9 +93,13 @@ class Truth:
                 return number
         return len(self.events)
 
-    def since(self, index: int) -> list[Committed]:
-        """Returns the events from a number on."""
-        return [Committed(event.id, 1, event.lost) for event in self.events[index:]]
+    def since(self, index: int, absent: dict[str, None]) -> list[Committed]:
+        """Returns the events from a number on. Those that are `absent` count as lost too."""
+        return [Committed(event.id, 1, event.lost or event.id in absent) for event in self.events[index:]]
+
+    def absent(self) -> dict[str, None]:
+        """Returns the ids of events that the source lacks now."""
+        return {event.id: None for event in self.events if event.lost}
 
 
 def _before(event: Event, position: Position, done: Gtids) -> bool:

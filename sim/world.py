@@ -278,7 +278,5 @@ class World:
     def _on_log(self, event: str, facts: dict[str, object]) -> None:
         if "unexpected" in event or "unexpected error" in str(facts.get("error", "")):
             self.checker.violation(f"logged: {event} {facts}")
-        if event.startswith("first start"):
-            self.checker.first_start(str(facts["destination"]), str(facts["position"]))
         if event == "the position was moved by a policy":
             self.coverage.lost[str(facts["reason"])] += 1
