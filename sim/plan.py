@@ -74,16 +74,17 @@ class Plan:
         return replace(self, faults=faults)
 
 
-def make(seed: int, seconds: float) -> Plan:
-    """Returns the plan of a seed."""
+def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = False) -> Plan:
+    """Returns the plan of a seed. `lost`: with this kind of LOST, or "" for none; `parks`: with parked messages."""
     rng = random.Random(f"plan {seed}")
     plan = Plan(seed, seconds)
     plan.rate = rng.choice((0.2, 1.0, 5.0))
     plan.delay = rng.choice((0.0005, 0.002, 0.02))
     plan.rows = rng.choice((0, 30, 80, 200))
-    lost = rng.choice(LOST) if rng.random() < 0.35 else ""
+    chosen = rng.choice(LOST) if rng.random() < 0.35 else ""
+    lost = chosen if lost is None else lost
     plan.standby = lost == "fail over" and rng.random() < 0.5
-    plan.parks = not lost and rng.random() < 0.4
+    plan.parks = parks or (not lost and rng.random() < 0.4)
     plan.gtids = lost == "fail over" or rng.random() < 0.65
     plan.daemon = {
         "daemon": {
@@ -97,7 +98,7 @@ def make(seed: int, seconds: float) -> Plan:
         "http": {"listen": ""},
     }
     for number in range(4):
-        once = number == 2 and not lost and rng.random() < 0.5
+        once = number == 2 and rng.random() < 0.5
         sink: dict[str, Any] = _rabbitmq(rng, "d4") if number == 3 else {"type": "kafka", "create_topics": True}
         sink["request_timeout"] = rng.choice((2.0, 5.0, 30.0))
         if once:
@@ -140,6 +141,8 @@ def make(seed: int, seconds: float) -> Plan:
     if lost:
         plan.answer = rng.choice(("next-file" if lost == "tear binlog" else "earliest", "latest"))
         plan.faults.append(_lost(lost, rng, end))
+        if lost == "lose state" and plan.destinations[plan.faults[-1].target]["sink"].get("delivery"):
+            plan.faults[-1] = replace(plan.faults[-1], target="d4")  # that of d3 is in a topic
     plan.faults.sort(key=lambda fault: fault.at)
     return plan
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sim import plan as plans
-from sim import planted
+from sim import planted, scenarios
 from sim.__main__ import parse
 from sim.coverage import Coverage
 from sim.topic_checker import Committed, Part, Record, TopicChecker
@@ -52,7 +52,9 @@ def test_a_plan_is_made_from_its_seed_alone() -> None:
     assert plans.make(5, 60) != plans.make(6, 60)
 
 
-@pytest.mark.parametrize("words", [["--seed", "1"], ["--seeds", "1..2", "--seconds", "10"], ["--trace"], []])
+@pytest.mark.parametrize(
+    "words", [["--seed", "1"], ["--seeds", "1..2", "--seconds", "10"], ["--scenario", "failover"], []]
+)
 def test_the_options_that_docs_name_are_there(words: list[str]) -> None:
     parse(words)
 
@@ -61,6 +63,23 @@ def test_a_seed_has_one_fault_at_most_after_which_positions_are_lost() -> None:
     found = [plans.make(seed, 60) for seed in range(1, 200)]
     assert {plan.lost.kind for plan in found if plan.lost is not None} == set(plans.LOST)
     assert all(sum(fault.kind in plans.LOST for fault in plan.faults) <= 1 for plan in found)
+
+
+@pytest.mark.parametrize("name", scenarios.SCENARIOS)
+def test_a_scenario_has_its_faults_and_takes_the_rest_from_the_seed(name: str) -> None:
+    plan, other = (scenarios.make(name, seed, 60) for seed in (1, 2))
+    assert plan == scenarios.make(name, 1, 60)
+    assert plan.faults == other.faults == list(scenarios.SCENARIOS[name].faults)
+    assert plan.destinations != other.destinations
+    text = (ROOT / "docs" / "simulation.md").read_text()
+    assert f"| `{name}` | {scenarios.SCENARIOS[name].text} |" in text
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", scenarios.SCENARIOS)
+def test_the_seeds_of_a_scenario_find_nothing(name: str) -> None:
+    done = simulation("--scenario", name, "--seeds", "1..5")
+    assert done.returncode == 0, done.stdout
 
 
 def test_the_summary_names_what_was_never_reached() -> None:
