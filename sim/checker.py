@@ -57,6 +57,8 @@ class Topic:
         """The number of the stored position; 0 if none is."""
         self.reached = 0
         """The number of the event that the stored position leads to, as far as it was looked up."""
+        self.life = 0
+        """The number of the source's life in which it began, or to which it was moved: positions are of that one."""
         self.stored: Position | None = None
         """The stored position, if it was not looked up yet."""
         self.healthy_since: float | None = None
@@ -129,15 +131,16 @@ class Checker:
 
     def _look_up(self, topic: Topic) -> None:
         if topic.stored is not None:
-            topic.reached, topic.stored = self.truth.index(topic.stored), None
+            topic.reached, topic.stored = self.truth.index(topic.stored, topic.life), None
 
     def _on_moved(self, topic: Topic, position: Position) -> None:
         index, before = self.truth.index(position), topic.reached
-        topic.reached = index
+        topic.reached, topic.life = index, len(self.truth.lives) - 1
         if not topic.begins:
-            if self._world.plan.destinations[topic.name]["source"].get("start") == "earliest" and not self.unsafe:
+            earliest = self._world.plan.destinations[topic.name]["source"].get("start") == "earliest"
+            if earliest and not self.unsafe:
                 index = 0  # that is what is promised, wherever the daemon begins
-            self.begin(topic, Begin(0, index))
+            self.begin(topic, Begin(0, index, gap=earliest and index > 0))
         else:
             skipped = [event for event in self.truth.events[before:index] if not event.lost]
             lost = any(event.lost and event.id in topic.ids for event in self.truth.events)
@@ -219,7 +222,7 @@ class Checker:
 
     def finish(self) -> dict[str, Findings]:
         """Judges all topics."""
-        found, tables = dict[str, Findings](), self._tables()
+        found, tables, parked_ids = dict[str, Findings](), self._tables(), parked.ids(self._world)
         for topic in self.topics.values():
             if not topic.begins:  # it was killed before it stored a position
                 first = min(
@@ -236,7 +239,8 @@ class Checker:
                 ESCAPED,
                 renumbered=replica,
                 by_key=self._refuses(topic.name),
-                parks=self._world.plan.parks,
+                parked=parked_ids,
+                gap=begun.gap,
             )
             for begin in later:
                 checker.moved(Part(begin.offset, self.truth.since(begin.index, begin.absent), begin.gap, begin.whole))

@@ -216,6 +216,11 @@ def _resync(world: World, fault: Fault) -> Undo:
     return None
 
 
+def _pause_snapshot(world: World, fault: Fault) -> Undo:
+    world.operator.begin(world.operator.pause_snapshot(fault.target))
+    return lambda: None
+
+
 def _move_back(world: World, fault: Fault) -> Undo:
     world.operator.begin(world.operator.move_back(fault.target, fault.number))
     return None
@@ -276,6 +281,7 @@ _KINDS: dict[str, Callable[[World, Fault], Undo]] = {
     "large transaction": _large_transaction,
     "pause": _pause,
     "resync": _resync,
+    "pause snapshot": _pause_snapshot,
     "move back": _move_back,
     "restart": _restart,
     "drain": _drain,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import orjson
 
 from headrace import runtime
 from headrace.adapters.kafka.parking import ParkingLog
 from headrace.cli.wiring import Wiring
 from headrace.ports.parking import ParkingState
 from headrace.settings.load import Loader
+from sim.kafka.records import Record
 from sim.mysql.errors import SqlError
 from sim.plan import Fault
 
@@ -67,6 +70,25 @@ async def retry(world: World, destination: str) -> None:
         await wiring.close()
 
 
+def _records(world: World) -> Iterator[Record]:
+    topic = world.kafka.topics.get(_PARKED_TOPIC)
+    for number in range(len(topic.partitions) if topic is not None else 0):
+        yield from world.kafka.records(_PARKED_TOPIC, number)
+
+
+def ids(world: World) -> dict[str, None]:
+    """Returns the headrace-ids of all messages that were ever parked."""
+    found = dict[str, None]()
+    for transaction in world.mysql.history:
+        for change in transaction.changes:
+            if change.table == "headrace_parked_message" and change.after is not None:
+                found[str(change.values(change.after)["id"])] = None
+    for record in _records(world):
+        if record.value is not None and record.key is not None and record.key.count(b"/") == 2:
+            found[orjson.loads(record.value)["id"]] = None
+    return found
+
+
 def left(world: World) -> dict[str, int]:
     """Returns how many messages are parked, by destination."""
     found = dict[str, int]()
@@ -77,10 +99,8 @@ def left(world: World) -> dict[str, int]:
     session.close()
     for name in world.plan.destinations:
         log = ParkingLog(name)
-        topic = world.kafka.topics.get(_PARKED_TOPIC)
-        for number in range(len(topic.partitions) if topic is not None else 0):
-            for record in world.kafka.records(_PARKED_TOPIC, number):
-                log.take(record.offset, record.key, record.value)
+        for record in _records(world):
+            log.take(record.offset, record.key, record.value)
         if log.entries:
             found[name] = found.get(name, 0) + len(log.entries)
     return found

@@ -98,7 +98,7 @@ def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = Fa
         "http": {"listen": ""},
     }
     for number in range(4):
-        once = number == 2 and rng.random() < 0.5
+        once = number == 2 and lost != "lose state" and rng.random() < 0.5
         sink: dict[str, Any] = _rabbitmq(rng, "d4") if number == 3 else {"type": "kafka", "create_topics": True}
         sink["request_timeout"] = rng.choice((2.0, 5.0, 30.0))
         if once:
@@ -141,8 +141,6 @@ def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = Fa
     if lost:
         plan.answer = rng.choice(("next-file" if lost == "tear binlog" else "earliest", "latest"))
         plan.faults.append(_lost(lost, rng, end))
-        if lost == "lose state" and plan.destinations[plan.faults[-1].target]["sink"].get("delivery"):
-            plan.faults[-1] = replace(plan.faults[-1], target="d4")  # that of d3 is in a topic
     plan.faults.sort(key=lambda fault: fault.at)
     return plan
 
@@ -208,6 +206,8 @@ def _fault(rng: random.Random, end: float) -> Fault:
         target = f"d{rng.randrange(4) + 1}"
         if kind == "resync":
             other = rng.choice(("", "shop.t1", r"shop\.t[23]"))
+        elif kind == "pause snapshot":
+            target = rng.choice((target, "d3"))
         elif kind == "hand over":
             other = rng.choice(DAEMONS)
         elif kind == "move back":
@@ -232,7 +232,7 @@ def _lost(kind: str, rng: random.Random, end: float) -> Fault:
 
 LOST = ("purge", "tear binlog", "reset source", "restore source", "lose tail", "fail over", "lose state")
 """Faults after which positions may be lost."""
-COMMANDS = ("pause", "resync", "move back", "restart", "hand over", "reload")
+COMMANDS = ("pause", "resync", "pause snapshot", "move back", "restart", "hand over", "reload")
 """Commands of the operator to one destination."""
 KINDS = (
     "kill",

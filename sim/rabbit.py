@@ -74,12 +74,12 @@ def _crash(world: World, fault: Fault) -> Undo:
 
 def _nack(world: World, fault: Fault) -> Undo:
     world.rabbit.broker.nack_next(int(fault.number))
-    return None
+    return world.rabbit.broker.end_losses
 
 
 def _lose_confirms(world: World, fault: Fault) -> Undo:
     world.rabbit.broker.lose_confirms(int(fault.number))
-    return None
+    return world.rabbit.broker.end_losses
 
 
 def _return(world: World, fault: Fault) -> Undo:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,15 +125,17 @@ class TopicChecker:
         epochs: bool = True,
         renumbered: bool = False,
         by_key: bool = False,
-        parks: bool = False,
+        parked: Collection[str] = (),
+        gap: bool = False,
     ) -> None:
         """`renumbered`: a message that comes again may have a higher `_pos`, because another server commits later.
-        `by_key`: messages may have been refused and come later, so that only the order of each row is kept. `parks`:
-        those that were parked come under the epoch of the run that made them."""
+        `by_key`: messages may have been refused and come later, so that only the order of each row is kept. `parked`:
+        headrace-ids of those that were parked at any time: they come under the epoch of the run that made them. `gap`: as of
+        a Part."""
         self.findings = Findings(delivery, bound)
         self._exactly_once, self._want_epochs = delivery == "exactly_once", epochs
         self._rows_per_message, self._renumbered = rows_per_message, renumbered
-        self._keys, self._parks = KeyOrder() if by_key else None, parks
+        self._keys, self._parked = KeyOrder() if by_key else None, parked
         self._seen: dict[str, None] = {}
         """Ids of all messages that count."""
         self._holes: dict[str, None] = {}
@@ -164,7 +166,7 @@ class TopicChecker:
         self._later: deque[Part] = deque()
         self._older: dict[str, None] = {}
         """Ids of former parts, of which messages may still be under way."""
-        self._begin(Part(0, list(committed)))
+        self._begin(Part(0, list(committed), gap))
 
     @property
     def complete(self) -> bool:
@@ -333,8 +335,8 @@ class TopicChecker:
     # -- one record -----------------------------------------------------------------------------------------------
 
     def _judge_epoch(self, record: Record, message: dict[str, Any], pos: int) -> bool:
-        """Whether the message counts: it is not of an older epoch than one before it in the partition, or it was parked
-        and is the newest of its rows."""
+        """Whether the message counts: it is not of an older epoch than one before it in the partition, or it was
+        parked. A parked one that comes again after later ones about its rows is of a daemon that was replaced."""
         found, partition = self.findings, record.partition
         if "headrace-epoch" not in record.headers:
             if self._want_epochs:
@@ -347,8 +349,10 @@ class TopicChecker:
             if epoch > newest:
                 self._newest[partition] = epoch, record.offset
             return True
-        if self._parks and self._keys is not None and self._keys.newer(_positions(message, pos)):
-            return True
+        if self._keys is not None and record.headers["headrace-id"].decode().partition("@")[0] in self._parked:
+            id_ = record.headers["headrace-id"].decode()
+            if id_ not in self._seen or self._keys.newer(_positions(message, pos)):
+                return True
         found.escaped_messages += 1
         key = partition, epoch
         self._escaped[key] = self._escaped.get(key, 0) + record.size

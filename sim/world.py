@@ -138,12 +138,9 @@ class World:
     def start(self) -> None:
         """Starts everything, and sets the faults' timers."""
         self.at_source(self.clients.create)
-        if self.plan.lost is not None:
-            if self.plan.lost.kind == "fail over":
-                self.at_source(self._make_replica)
-            self.operator.watch(self.plan.answer)
-        if self.plan.parks:
-            self.operator.watch_parked()
+        if self.plan.lost is not None and self.plan.lost.kind == "fail over":
+            self.at_source(self._make_replica)
+        self.operator.watch()
         for name, daemon in self.daemons.items():
             daemon.write("headrace.toml", {**self.plan.daemon, "daemon": {**self.plan.daemon["daemon"], "node": name}})
             for destination in self.plan.destinations:

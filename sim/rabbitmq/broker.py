@@ -225,6 +225,10 @@ class Broker:
         """Resets the connection of each of the next messages when it would be confirmed, or refused."""
         self._lost_confirms += count
 
+    def end_losses(self) -> None:
+        """Ends nack_next() and lose_confirms(), whatever is left of them."""
+        self._nacks = self._lost_confirms = 0
+
     # -- for channels -------------------------------------------------------------------------------------------------
 
     def take_nack(self, size: int) -> bool:
