@@ -130,8 +130,8 @@ class TopicChecker:
     ) -> None:
         """`renumbered`: a message that comes again may have a higher `_pos`, because another server commits later.
         `by_key`: messages may have been refused and come later, so that only the order of each row is kept. `parked`:
-        headrace-ids of those that were parked at any time: they come under the epoch of the run that made them. `gap`: as of
-        a Part."""
+        headrace-ids of those that were parked at any time: they come under the epoch of the run that made them.
+        `gap`: as of a Part."""
         self.findings = Findings(delivery, bound)
         self._exactly_once, self._want_epochs = delivery == "exactly_once", epochs
         self._rows_per_message, self._renumbered = rows_per_message, renumbered
