@@ -140,7 +140,11 @@ def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = Fa
         plan.faults.append(Fault("refuse messages", at, seconds, f"d{rng.randrange(4) + 1}"))
     if lost:
         plan.answer = rng.choice(("next-file" if lost == "tear binlog" else "earliest", "latest"))
-        plan.faults.append(_lost(lost, rng, end))
+        plan.faults.append(first := _lost(lost, rng, end))
+        plan.faults += [_soon_after(first, _fault(rng, end), rng, end) for _ in range(rng.choice((0, 0, 5)))]
+    if plan.destinations["d3"]["source"]["snapshot"] != "never" and rng.random() < 0.3:
+        at = rng.random() * min(8.0, end)
+        plan.faults.append(Fault("pause snapshot", at, min(rng.choice((3.0, 20.0)), end - at), "d3"))
     plan.faults.sort(key=lambda fault: fault.at)
     return plan
 
@@ -213,6 +217,12 @@ def _fault(rng: random.Random, end: float) -> Fault:
         elif kind == "move back":
             number = rng.random()
     return Fault(kind, at, seconds, target, other, number)
+
+
+def _soon_after(first: Fault, other: Fault, rng: random.Random, end: float) -> Fault:
+    """Returns the other fault while what the first has done may still last."""
+    at = min(first.at + first.seconds + rng.random() * 6, end)
+    return replace(other, at=at, seconds=min(other.seconds, end - at))
 
 
 def _lost(kind: str, rng: random.Random, end: float) -> Fault:

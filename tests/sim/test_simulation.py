@@ -37,9 +37,9 @@ def test_a_seed_gives_the_same_trace_whatever_the_hashes_and_addresses_are() -> 
 
 
 def test_seeds_find_nothing() -> None:
-    done = simulation("--seeds", "1..12", "--seconds", "30", "--workers", "1")
+    done = simulation("--seeds", "1..10", "--seconds", "30", "--workers", "1")
     assert done.returncode == 0, done.stdout
-    assert "12 seeds, 0 failed" in done.stdout
+    assert "10 seeds, 0 failed" in done.stdout
 
 
 @pytest.mark.long
