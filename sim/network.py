@@ -286,6 +286,8 @@ class End(asyncio.Transport):
             for end in (self, self.peer):
                 end.cuts = False
                 end._soon(end.lose, _reset())
+            if not piece:
+                return
         self._arrived.append(piece)
         if not self._delivering and self._protocol is not None:
             self._deliver()
