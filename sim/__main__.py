@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 
 from sim import plan as plans
-from sim import planted
+from sim import planted, scenarios
 from sim.determinism import fixed_hashes
 from sim.plan import Plan
 from sim.run import Result, simulate
@@ -26,11 +26,19 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/sim",
         description="Simulations of daemons, servers and faults in virtual time, each from one seed.",
+        epilog="Scenarios:\n" + "\n".join(f"  {name:14}  {one.text}" for name, one in scenarios.SCENARIOS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--seed", type=int, help="replays one")
     add("--seeds", metavar="A..B", help="the seeds from A to B; without it and --seed: from 1 until it is stopped")
     add("--seconds", type=float, default=60.0, help="virtual seconds of each (default %(default)s)")
+    add(
+        "--scenario",
+        metavar="NAME",
+        choices=scenarios.SCENARIOS,
+        help="the faults of a scenario instead of those of the seed",
+    )
     add("--trace", action="store_true", help="prints what happens, in virtual time")
     add("--workers", type=int, default=os.cpu_count() or 1, help="simulations at the same time (default %(default)s)")
     add("--keep-going", action="store_true", help="goes on after a failure")
@@ -54,9 +62,14 @@ def main() -> int:
     show = (lambda line: print(line, flush=True)) if options.trace else None
     totals, failed, began = Result(0), list[int](), time.monotonic()
     seeds = _seeds(options)
+
+    def make(seed: int) -> Plan:
+        name, seconds = options.scenario, options.seconds
+        return scenarios.make(name, seed, seconds) if name else plans.make(seed, seconds)
+
     try:
         with ThreadPoolExecutor(1 if show else options.workers) as pool:
-            for plan, result in _results(pool, seeds, options.seconds, show, options.workers):
+            for plan, result in _results(pool, map(make, seeds), show, options.workers):
                 totals.add(result)
                 if result.violations:
                     failed.append(plan.seed)
@@ -90,12 +103,11 @@ def _seeds(options: argparse.Namespace) -> Iterator[int]:
 
 
 def _results(
-    pool: ThreadPoolExecutor, seeds: Iterator[int], seconds: float, show: Callable[[str], None] | None, ahead: int
+    pool: ThreadPoolExecutor, chosen: Iterator[Plan], show: Callable[[str], None] | None, ahead: int
 ) -> Iterator[tuple[Plan, Result]]:
     """Yields results in the order of the seeds; each simulation is a process, which a thread waits for."""
     running = list[tuple[Plan, object]]()
-    for seed in seeds:
-        plan = plans.make(seed, seconds)
+    for plan in chosen:
         running.append((plan, pool.submit(simulate, plan, show)))
         if len(running) > ahead:
             first, future = running.pop(0)

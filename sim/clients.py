@@ -19,6 +19,10 @@ _FILL = 50
 """Rows of a transaction that fills a table."""
 
 
+_LARGE = 0.1
+"""The part of changes that make a row large, in worlds where messages are parked."""
+
+
 class Clients:
     """They run until `stop` is set."""
 
@@ -34,7 +38,7 @@ class Clients:
             session.execute(statement)
         session.use("shop")
         for table in TABLES:
-            session.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, name VARCHAR(40), n BIGINT)")
+            session.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, name VARCHAR(4000), n BIGINT)")
             for first in range(0, self._world.plan.rows, _FILL):
                 keys = range(first, min(first + _FILL, self._world.plan.rows))
                 session.begin()
@@ -72,6 +76,8 @@ class Clients:
     def _change(self, session: Session, rng: random.Random) -> None:
         table, key = rng.choice(TABLES), rng.randrange(self._keys)
         values = {"name": f"n{rng.randrange(1000)}", "n": rng.getrandbits(40)}
+        if self._world.plan.parks and rng.random() < _LARGE:
+            values["name"] = f"{rng.getrandbits(12_000):x}"
         if session.get(table, key) is None:
             session.insert(table, {"id": key, **values})
         elif rng.random() < 0.3:

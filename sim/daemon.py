@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 for _module in (
     "headrace.adapters.kafka.adapter",
     "headrace.adapters.kafka.sink",
+    "headrace.adapters.rabbitmq.connection",
+    "headrace.adapters.rabbitmq.sink",
     "headrace.formats.canal.format",
     "headrace.http.server",
     "headrace.mysql.adapter",
@@ -127,6 +129,9 @@ class SimDaemon:
                     self.serves = False
             finally:
                 await daemon.wiring.close()
+            budget = daemon.wiring._budget
+            if left := [queue.used for queue in budget._queues] or budget._alone:
+                self._world.checker.violation(f"{self.name} ended, and its budget still counts queues: {left}")
         except HeadraceError as error:
             self._world.trace("process fails", process=self.name, error=error.operator_text())
             self._world.judge_error(str(error))
@@ -171,6 +176,8 @@ def _toml(value: object) -> str:
         return str(value).lower()
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
     return str(value)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import aio_pika.tools
 import aiokafka.cluster
+import aiormq.base
+import aiormq.tools
 import prometheus_client
 from aiokafka.structs import BrokerMetadata
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -27,6 +32,35 @@ def _number_of(connection: Any, numbers: Iterator[int] = count(1)) -> int:  # no
     return int(connection.__dict__.setdefault("sim_number", next(numbers)))
 
 
+class _Ordered(dict[Any, None]):
+    """What aiormq and aio-pika use of a set, in the order of entry."""
+
+    def __init__(self, items: Iterable[Any] = ()) -> None:
+        super().__init__(dict.fromkeys(items))
+
+    def add(self, item: Any) -> None:
+        self[item] = None
+
+    def remove(self, item: Any) -> None:
+        del self[item]
+
+    def pop(self) -> Any:  # type: ignore[override]
+        return self.popitem()[0]
+
+
+class _WeakOrdered(WeakKeyDictionary[Any, None]):
+    """The same with weak references."""
+
+    def __init__(self, items: Iterable[Any] = ()) -> None:
+        super().__init__(dict.fromkeys(items))
+
+    def add(self, item: Any) -> None:
+        self[item] = None
+
+    def remove(self, item: Any) -> None:
+        del self[item]
+
+
 def fixed_hashes() -> None:
     """Starts this program again if texts are hashed at random: sets of libraries are visited in that order."""
     if os.environ.get("PYTHONHASHSEED") != "0":
@@ -40,3 +74,9 @@ def seed_libraries(seed: int) -> None:
     H11Protocol.__hash__ = _number_of  # type: ignore[assignment]
     # What it says of the real process differs each time, in length too.
     prometheus_client.ProcessCollector.collect = lambda self: []  # type: ignore[method-assign]
+    futures: Any = aiormq.base
+    callbacks: Any = aio_pika.tools
+    limits: Any = aiormq.tools.Countdown
+    futures.set = callbacks.set = _Ordered
+    callbacks.WeakSet = _WeakOrdered
+    limits._now = staticmethod(lambda: asyncio.get_running_loop().time())

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sim import lost
+from headrace.mysql.replicas import replica_name
+from sim import lost, parked, rabbit
 from sim.kafka.wire import Api
-from sim.plan import HOSTS, Fault
+from sim.plan import DAEMONS, HOSTS, Fault
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -107,6 +108,12 @@ def _reset(world: World, fault: Fault) -> Undo:
     return None
 
 
+def _cut_packet(world: World, fault: Fault) -> Undo:
+    pair = {fault.target, fault.other}
+    world.network.cut(lambda one, other: {one, other} == pair)
+    return None
+
+
 def _kill_zookeeper(world: World, fault: Fault) -> Undo:
     server = world.ensemble.servers[fault.target]
     server.kill()
@@ -168,6 +175,25 @@ def _kill_connections(world: World, fault: Fault) -> Undo:
     return None
 
 
+def _same_name(world: World, fault: Fault) -> Undo:
+    """Another reader has the name of a daemon that reads, as with a copied configuration: the source ends ours."""
+    server = world.mysql
+    ours = {replica_name(node, fault.target).uuid for node in DAEMONS}
+    dump = next((dump for dump in server.dumps if dump.uuid in ours), None)
+    if dump is None:
+        return None
+    session = server.session()
+    session.user_variables["replica_uuid"] = dump.uuid
+    world.at_source(lambda: server.register(session, dump.server_id, "another", 1))
+    world.at_source(lambda: server.end_dumps_of(dump.uuid, dump.server_id))
+
+    def undo() -> None:
+        server.unregister(session.thread)
+        session.close()
+
+    return undo
+
+
 def _rotate(world: World, fault: Fault) -> Undo:
     if world.mysql.running:
         world.at_source(world.mysql.rotate)
@@ -188,6 +214,11 @@ def _pause(world: World, fault: Fault) -> Undo:
 def _resync(world: World, fault: Fault) -> Undo:
     world.operator.begin(world.operator.resync(fault.target, fault.other))
     return None
+
+
+def _pause_snapshot(world: World, fault: Fault) -> Undo:
+    world.operator.begin(world.operator.pause_snapshot(fault.target))
+    return lambda: None
 
 
 def _move_back(world: World, fault: Fault) -> Undo:
@@ -279,6 +310,7 @@ _KINDS: dict[str, Callable[[World, Fault], Undo]] = {
     "isolate": _isolate,
     "slow link": _slow_link,
     "reset": _reset,
+    "cut packet": _cut_packet,
     "kill zookeeper": _kill_zookeeper,
     "crash broker": _crash_broker,
     "lose answers": _lose_answers,
@@ -288,10 +320,12 @@ _KINDS: dict[str, Callable[[World, Fault], Undo]] = {
     "restart source": _restart_source,
     "crash source": _crash_source,
     "kill connections": _kill_connections,
+    "same server id": _same_name,
     "rotate": _rotate,
     "large transaction": _large_transaction,
     "pause": _pause,
     "resync": _resync,
+    "pause snapshot": _pause_snapshot,
     "move back": _move_back,
     "restart": _restart,
     "drain": _drain,
@@ -300,5 +334,7 @@ _KINDS: dict[str, Callable[[World, Fault], Undo]] = {
     "power loss": _power_loss,
     "disk errors": _disk_errors,
     "full disk": _full_disk,
+    **rabbit.KINDS,
+    **parked.KINDS,
     **lost.KINDS,
 }

@@ -33,6 +33,26 @@ def purge(world: World, fault: Fault) -> Undo:
     return lambda: operator.begin(end())
 
 
+def tear(world: World, fault: Fault) -> Undo:
+    """Cuts off the end of a binlog, in the middle of an event, before a paused destination has read it."""
+    operator = world.operator
+    operator.begin(operator.pause(fault.target))
+
+    async def end() -> None:
+        if world.mysql.running:
+            world.at_source(world.mysql.rotate)
+            await asyncio.sleep(0.5)  # readers that keep up go to the new file
+        files = world.mysql.engine.binlog.files
+        if world.mysql.running and len(files) > 1:
+            world.checker.look()
+            world.checker.unsafe = True
+            file = files[-2]
+            file.tear(max(2, len(file.events) - int(fault.number)))
+        await operator.resume(fault.target)
+
+    return lambda: operator.begin(end())
+
+
 def reset(world: World, fault: Fault) -> Undo:
     """Resets the source's binlogs and GTIDs."""
     server = world.mysql
@@ -69,20 +89,28 @@ def lose_tail(world: World, fault: Fault) -> Undo:
 
 
 def fail_over(world: World, fault: Fault) -> Undo:
-    """Crashes the source; the same name leads to its replica, which has applied all of it, or lacks the end."""
+    """Crashes the source; the same name leads to its replica, which has applied all of it, or lacks the end, or the
+    replica is at an address of its own. "back": later to the first server, which lacks what the replica has committed.
+    """
     old, replica = world.mysql, world.replica
     if replica is None or replica is old or not old.running:
         return None
     world.checker.look()
-    world.at_source(old.crash)
+    world.end_source(old.crash)
     if not fault.number and replica.following is not None:
         world.at_source(replica.following.catch_up)
     world.at_source(replica.promote)
     replica.set_variable("read_only", False)
-    world.mysql = replica
-    world.checker.source_changed()
-    world.listen_source()
-    return None
+    world.lead_to(replica)
+    if fault.other != "back":
+        return None
+
+    def undo() -> None:
+        world.checker.look()
+        world.end_source(replica.crash)
+        world.lead_to(old, start=True)
+
+    return undo
 
 
 def lose_state(world: World, fault: Fault) -> Undo:
@@ -97,6 +125,7 @@ def lose_state(world: World, fault: Fault) -> Undo:
 
 KINDS: dict[str, Callable[[World, Fault], Undo]] = {
     "purge": purge,
+    "tear binlog": tear,
     "reset source": reset,
     "restore source": restore,
     "lose tail": lose_tail,

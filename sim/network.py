@@ -86,6 +86,13 @@ class Network:
             server.lose(_reset())
         return len(found)
 
+    def cut(self, chosen: Callable[[str, str], bool]) -> int:
+        """Resets the same connections in the middle of what arrives next; returns their number."""
+        found = [pair for pair in self.connections if chosen(pair[0].host, pair[1].host)]
+        for end in (end for pair in found for end in pair):
+            end.cuts = True
+        return len(found)
+
     def send(self, source: str, target: str, deliver: Callable[[], None], context: Context) -> None:
         """Calls `deliver` in a context of the target after the time of a way, in no order with anything else."""
         Wire(self, source, target, context).send(deliver)
@@ -189,6 +196,8 @@ class End(asyncio.Transport):
         self._closing = self._lost = self._ends = False
         """`_ends`: the other end writes no more."""
         self._eof_sent = False
+        self.cuts = False
+        """Whether a part of the next piece arrives, and nothing after it."""
         process.on_end.append(self._process_ended)
 
     def join(self, peer: End) -> None:
@@ -281,6 +290,13 @@ class End(asyncio.Transport):
         if self._lost:
             self._wire.send(self.peer.lose, _reset())
             return
+        if self.cuts:
+            piece = piece[: self._network.rng.randrange(len(piece))]
+            for end in (self, self.peer):
+                end.cuts = False
+                end._soon(end.lose, _reset())
+            if not piece:
+                return
         self._arrived.append(piece)
         if not self._delivering and self._protocol is not None:
             self._deliver()

@@ -13,7 +13,7 @@ from headrace.destination.requests import RequestRefused
 from headrace.errors import HeadraceError
 from headrace.model import State
 from headrace.snapshot.commands import SnapshotCommand
-from sim.checker import Begin
+from sim import parked
 from sim.loop import Process
 from sim.runtime import SimRuntime
 from sim.zookeeper.client import SimZooKeeper, settings_of
@@ -25,7 +25,7 @@ _AGAIN = 1.0
 """Seconds between two tries of a command."""
 _LOOK = 0.1
 _WATCH = 5.0
-"""Seconds between two looks whether a position is lost."""
+"""Seconds between two looks whether something needs an operator."""
 _LOST = (State.POSITION_LOST, State.SOURCE_CHANGED)
 _PATIENCE = 90.0
 """Seconds for which a daemon may take to answer, as a client of HTTP gives up."""
@@ -102,9 +102,8 @@ class Operator:
 
     async def resync(self, destination: str, tables: str) -> None:
         """Has tables read again; "" for all."""
-        command = SnapshotCommand("resync", tables)
         async with self._turns[destination]:
-            await self.give(destination, lambda handle: handle.snapshot(command, "sim"), tries=10)
+            await self.give(destination, _snapshot("resync", tables), tries=10)
 
     async def move_back(self, destination: str, part: float) -> None:
         """Moves a position back to a transaction that was published; `part` of them are before it."""
@@ -115,27 +114,36 @@ class Operator:
             published = checker.published(topic)
             if not published or not world.mysql.running:
                 return
-            index = published[int(len(published) * part)]
-            event = checker.truth.events[index]
-            to, begin = f"{event.file}:{event.offset}", Begin(topic.taken, index - event.number + 1, certain=False)
-            if not topic.seen:
-                topic.begins.append(begin)
-            done = await self.give(destination, lambda handle: _move(handle, to), tries=5)
-            if not topic.seen:
-                begin.certain = done
-                checker.begun(topic)
+            event = checker.truth.events[published[int(len(published) * part)]]
+            await self.give(destination, lambda handle: _move(handle, f"{event.file}:{event.offset}"), tries=5)
 
-    def watch(self, answer: str) -> None:
-        """Looks for destinations whose position is lost until the end, and lets them go on at `answer`."""
-        self._world.loop.create_task(self._watch(answer), context=self._process.context())
+    async def pause_snapshot(self, destination: str) -> None:
+        """Pauses the snapshot that runs; watch() resumes it."""
+        async with self._turns[destination]:
+            await self.give(destination, _snapshot("pause"), tries=3)
 
-    async def _watch(self, answer: str) -> None:
+    def watch(self) -> None:
+        """Looks until the end for what needs an operator, and does it."""
+        self._world.loop.create_task(self._watch(), context=self._process.context())
+
+    async def _watch(self) -> None:
+        world = self._world
         while True:
             await asyncio.sleep(_WATCH)
+            active = {(fault.kind, fault.target) for fault in world.active}
+            refuses = any(kind == "refuse messages" for kind, _ in active)
             for name in self._turns:
-                if any(status.state in _LOST for status in self._world.statuses(name)):
+                statuses = world.statuses(name)
+                if world.plan.answer and any(status.state in _LOST for status in statuses):
                     async with self._turns[name]:
-                        await self.give(name, lambda handle: _move_lost(handle, answer), tries=1)
+                        await self.give(name, lambda handle: _move_lost(handle, world.plan.answer), tries=1)
+                if not refuses and any(status.parked.needs_operator for status in statuses):
+                    with suppress(HeadraceError):
+                        await parked.retry(world, name)
+                paused = any((status.snapshots.now or {}).get("state") == "paused" for status in statuses)
+                if paused and ("pause snapshot", name) not in active:
+                    async with self._turns[name]:
+                        await self.give(name, _snapshot("resume"), tries=1)
 
     # -- the cluster ----------------------------------------------------------------------------------------------
 
@@ -171,6 +179,10 @@ class Operator:
                 await cluster.ask_to_move(destination, node, "sim")
 
         await self._cluster(ask, tries=3)
+
+
+def _snapshot(command: str, tables: str = "") -> Command:
+    return lambda handle: handle.snapshot(SnapshotCommand(command, tables), "sim")
 
 
 def _move(handle: DestinationHandle, to: str) -> Coroutine[Any, Any, Any]:

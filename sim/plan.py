@@ -11,8 +11,9 @@ HEAL_AT = 0.75
 DAEMONS = ("a", "b", "c")
 ZOOKEEPERS = ("zk1", "zk2", "zk3")
 BROKERS = ("kafka1", "kafka2", "kafka3")
-SOURCE = "mysql1"
-HOSTS = (*DAEMONS, *ZOOKEEPERS, *BROKERS, SOURCE)
+SOURCE, STANDBY = "mysql1", "mysql2"
+RABBIT = "rabbitmq1"
+HOSTS = (*DAEMONS, *ZOOKEEPERS, *BROKERS, SOURCE, RABBIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,10 @@ class Plan:
 
     gtids: bool = True
     """Whether the source gives GTIDs to transactions."""
+    standby: bool = False
+    """Whether the replica has an address of its own, which the daemons know."""
+    parks: bool = False
+    """Whether destinations park what is refused, and some rows are large."""
     answer: str = ""
     """Where the operator lets a destination go on whose position is lost."""
 
@@ -70,20 +75,27 @@ class Plan:
         """Returns the fault after which positions may be lost; there is one at most."""
         return next((fault for fault in self.faults if fault.kind in LOST), None)
 
+    def sink(self, destination: str) -> str:
+        """Returns the kind of sink of a destination."""
+        return str(self.destinations[destination]["sink"]["type"])
+
     def with_faults(self, faults: list[Fault]) -> Plan:
         """Returns the same with other faults."""
         return replace(self, faults=faults)
 
 
-def make(seed: int, seconds: float) -> Plan:
-    """Returns the plan of a seed."""
+def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = False) -> Plan:
+    """Returns the plan of a seed. `lost`: with this kind of LOST, or "" for none; `parks`: with parked messages."""
     rng = random.Random(f"plan {seed}")
     plan = Plan(seed, seconds)
     plan.rate = rng.choice((0.2, 1.0, 5.0))
     plan.delay = rng.choice((0.0005, 0.002, 0.02))
     plan.rows = rng.choice((0, 30, 80, 200))
-    alone = rng.random() < 0.2
-    lost = rng.choice(LOST[:-1] if alone else LOST) if rng.random() < 0.35 else ""
+    alone = rng.random() < 0.2 and lost is None and not parks
+    chosen = rng.choice(LOST[:-1] if alone else LOST) if rng.random() < 0.35 else ""
+    lost = chosen if lost is None else lost
+    plan.standby = lost == "fail over" and rng.random() < 0.5
+    plan.parks = parks or (not lost and not alone and rng.random() < 0.4)
     plan.gtids = lost == "fail over" or rng.random() < 0.65
     plan.daemon = {
         "daemon": {
@@ -99,25 +111,26 @@ def make(seed: int, seconds: float) -> Plan:
     if alone:
         plan.daemon["state"]["store"] = "sqlite"
         del plan.daemon["zookeeper"]
-    for number in range(3):
-        once = number == 2 and not lost and not alone and rng.random() < 0.5
-        sink: dict[str, Any] = {
-            "type": "kafka",
-            "create_topics": True,
-            "request_timeout": rng.choice((2.0, 5.0, 30.0)),
-        }
+    for number in range(4):
+        once = number == 2 and lost != "lose state" and rng.random() < 0.5
+        sink: dict[str, Any] = _rabbitmq(rng, "d4") if number == 3 else {"type": "kafka", "create_topics": True}
+        sink["request_timeout"] = rng.choice((2.0, 5.0, 30.0))
         if once:
             sink["delivery"] = "exactly_once"
+        if plan.parks:
+            sink["on_failure" if number == 3 else "on_oversize"] = "park"
         source: dict[str, Any] = {
             "connect_timeout": rng.choice((2.0, 10.0)),
             "stall_after": rng.choice((10.0, 30.0)),
             "snapshot": "initial" if number == 2 and rng.random() < 0.7 else "never",
         }
         if lost:
-            source["on_position_lost"] = rng.choice(("fail", "fail", "earliest", "latest", "resnapshot"))
+            source["on_position_lost"] = rng.choice(("fail", "fail", "earliest", "latest", "resnapshot", "next_file"))
             source["on_diverged"] = rng.choice(("fail", "fail", "continue"))
             if source["snapshot"] == "initial" and rng.random() < 0.3:
                 source["snapshot"] = "when_needed"
+        if plan.standby:
+            source["read_only"] = "refuse"
         if source["snapshot"] == "never":
             source["start"] = "earliest"
         else:
@@ -130,22 +143,53 @@ def make(seed: int, seconds: float) -> Plan:
             "queue": {"bytes": rng.choice((65_536, 1_048_576))},
             "heartbeat": {"interval": rng.choice((1.0, 5.0))},
             "sink": sink,
+            "parking": _parking(rng, once) if plan.parks else {},
         }
     end = seconds * HEAL_AT
     for _ in range(int(rng.expovariate(1 / 6))):
         plan.faults.append(_fault(rng, end, plan))
+    for _ in range(rng.choice((1, 2, 4)) if plan.parks else 0):
+        at = rng.random() * end * 0.8
+        seconds = min(rng.choice((3.0, 12.0, 40.0)), end - at)
+        plan.faults.append(Fault("refuse messages", at, seconds, f"d{rng.randrange(4) + 1}"))
     if lost:
-        plan.answer = rng.choice(("earliest", "latest"))
-        plan.faults.append(_lost(lost, rng, end))
+        plan.answer = rng.choice(("next-file" if lost == "tear binlog" else "earliest", "latest"))
+        plan.faults.append(first := _lost(lost, rng, end))
+        plan.faults += [_soon_after(first, _fault(rng, end, plan), rng, end) for _ in range(rng.choice((0, 0, 5)))]
+    if plan.destinations["d3"]["source"]["snapshot"] != "never" and rng.random() < 0.3:
+        at = rng.random() * min(8.0, end)
+        plan.faults.append(Fault("pause snapshot", at, min(rng.choice((3.0, 20.0)), end - at), "d3"))
     plan.faults.sort(key=lambda fault: fault.at)
     return plan
+
+
+def _rabbitmq(rng: random.Random, queue: str) -> dict[str, Any]:
+    return {
+        "type": "rabbitmq",
+        "exchange": "headrace",
+        "declare": True,
+        "queue": queue,
+        "user": "guest",
+        "password": "guest",
+        "tls": "disabled",
+        "max_in_flight": rng.choice((3, 20, 1000)),
+        "max_in_flight_bytes": rng.choice((1024, 131_072)),
+        "retry_delay": rng.choice((0.1, 3.0)),
+        "retries": rng.choice((0, 1, 3)),
+    }
+
+
+def _parking(rng: random.Random, once: bool) -> dict[str, Any]:
+    """With exactly once they wait in a topic, else in a table of the source's server."""
+    times = {"delay": rng.choice((0.2, 2.0)), "max_delay": rng.choice((2.0, 20.0)), "attempts": rng.choice((1, 3, 20))}
+    return times if once else {"store": "mysql", **times}
 
 
 def _fault(rng: random.Random, end: float, plan: Plan) -> Fault:
     kind = rng.choice([kind for kind in KINDS if kind not in (*DISK, *(SEVERAL if plan.alone else ()))])
     if plan.alone and rng.random() < 0.3:
         kind = rng.choice(DISK)
-    hosts = (*plan.daemons, *BROKERS, SOURCE) if plan.alone else HOSTS
+    hosts = (*plan.daemons, *BROKERS, SOURCE, RABBIT) if plan.alone else HOSTS
     at = rng.random() * end * 0.95
     seconds = min(rng.choice((0.05, 0.5, 3.0, 12.0, 40.0)) * (0.5 + rng.random()), end - at)
     target = other = ""
@@ -155,7 +199,7 @@ def _fault(rng: random.Random, end: float, plan: Plan) -> Fault:
         number = {"clock jump": rng.choice((-3600, -2, 2, 3600)), "clock drift": rng.choice((-0.01, 0.01))}.get(kind, 0)
     elif kind == "freeze server":
         target = rng.choice([host for host in hosts if host not in DAEMONS])
-    elif kind in ("partition", "slow link", "reset"):
+    elif kind in ("partition", "slow link", "reset", "cut packet"):
         target, other = rng.sample(hosts, 2)
         number = rng.choice((0.05, 0.5)) if kind == "slow link" else 0
     elif kind == "isolate":
@@ -165,6 +209,12 @@ def _fault(rng: random.Random, end: float, plan: Plan) -> Fault:
     elif kind in ("crash broker", "lose answers", "late answers", "drop requests"):
         target = rng.choice(BROKERS)
         number = rng.choice((1, 3)) if kind != "crash broker" else 0
+    elif kind in ("nack messages", "lose confirms"):
+        number = rng.choice((1, 3, 20))
+    elif kind == "crash rabbitmq":
+        number = rng.choice((0, 1, 20))
+    elif kind == "late confirms":
+        target = "d4"
     elif kind == "move leader":
         number = rng.randrange(3)
     elif kind == "large transaction":
@@ -175,10 +225,14 @@ def _fault(rng: random.Random, end: float, plan: Plan) -> Fault:
         other = rng.choice(("", "restart")) if kind != "power loss" else ""
     elif kind == "drain":
         target = rng.choice(DAEMONS)
+    elif kind in ("refuse messages", "same server id"):
+        target = f"d{rng.randrange(4) + 1}"
     elif kind in COMMANDS:
-        target = f"d{rng.randrange(3) + 1}"
+        target = f"d{rng.randrange(4) + 1}"
         if kind == "resync":
             other = rng.choice(("", "shop.t1", r"shop\.t[23]"))
+        elif kind == "pause snapshot":
+            target = rng.choice((target, "d3"))
         elif kind == "hand over":
             other = rng.choice(DAEMONS)
         elif kind == "move back":
@@ -186,20 +240,30 @@ def _fault(rng: random.Random, end: float, plan: Plan) -> Fault:
     return Fault(kind, at, seconds, target, other, number)
 
 
+def _soon_after(first: Fault, other: Fault, rng: random.Random, end: float) -> Fault:
+    """Returns the other fault while what the first has done may still last."""
+    at = min(first.at + first.seconds + rng.random() * 6, end)
+    return replace(other, at=at, seconds=min(other.seconds, end - at))
+
+
 def _lost(kind: str, rng: random.Random, end: float) -> Fault:
-    at, number = end * (0.2 + 0.6 * rng.random()), 0.0
+    at, number, other = end * (0.2 + 0.6 * rng.random()), 0.0, ""
     seconds = min(rng.choice((0.5, 5.0, 15.0)), end - at)
     if kind == "lose tail":
         number = rng.choice((1, 3, 20))
+    elif kind == "tear binlog":
+        number = rng.choice((1, 4, 40))
     elif kind == "fail over":
         number = rng.choice((0, 1.0, 5.0))
-    target = {"purge": f"d{rng.randrange(3) + 1}", "lose state": rng.choice(("d1", "d3", "d3"))}.get(kind, "")
-    return Fault(kind, at, seconds, target, "", number)
+        other = rng.choice(("", "back"))
+    paused = f"d{rng.randrange(4) + 1}"
+    target = {"tear binlog": paused, "purge": paused, "lose state": rng.choice(("d1", "d3", "d3", "d4"))}.get(kind, "")
+    return Fault(kind, at, seconds, target, other, number)
 
 
-LOST = ("purge", "reset source", "restore source", "lose tail", "fail over", "lose state")
+LOST = ("purge", "tear binlog", "reset source", "restore source", "lose tail", "fail over", "lose state")
 """Faults after which positions may be lost."""
-COMMANDS = ("pause", "resync", "move back", "restart", "hand over", "reload")
+COMMANDS = ("pause", "resync", "pause snapshot", "move back", "restart", "hand over", "reload")
 """Commands of the operator to one destination."""
 DISK = ("power loss", "disk errors", "full disk")
 """Faults of a daemon that has its state on its disk."""
@@ -217,15 +281,25 @@ KINDS = (
     "isolate",
     "slow link",
     "reset",
+    "cut packet",
     "kill zookeeper",
     "crash broker",
     "lose answers",
     "late answers",
     "drop requests",
     "move leader",
+    "crash rabbitmq",
+    "nack messages",
+    "lose confirms",
+    "return messages",
+    "revoke rights",
+    "late confirms",
+    "memory alarm",
+    "refuse messages",
     "restart source",
     "crash source",
     "kill connections",
+    "same server id",
     "rotate",
     "large transaction",
     "drain",

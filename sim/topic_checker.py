@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+
+from sim.order import KeyOrder
 
 SHOWN = 8
 """Violations of one kind that are kept as text; all are counted."""
@@ -84,14 +86,12 @@ class _First:
 class Part:
     """What is published after the position was moved, from an offset of the topic on: the committed events from the
     new position. `gap`: changes were skipped, or published and lost by the source, so that only keys with later
-    messages are compared with the tables, or with `whole` all rows that the tables have. `certain`: it is known that it
-    was moved; else its first message tells."""
+    messages are compared with the tables, or with `whole` all rows that the tables have."""
 
     offset: int
     events: list[Committed]
     gap: bool = False
     whole: bool = False
-    certain: bool = True
 
     @property
     def first(self) -> str:
@@ -124,11 +124,22 @@ class TopicChecker:
         *,
         epochs: bool = True,
         renumbered: bool = False,
+        by_key: bool = False,
+        parked: Collection[str] = (),
+        gap: bool = False,
     ) -> None:
-        """`renumbered`: a message that comes again may have a higher `_pos`, because another server commits later."""
+        """`renumbered`: a message that comes again may have a higher `_pos`, because another server commits later.
+        `by_key`: messages may have been refused and come later, so that only the order of each row is kept. `parked`:
+        headrace-ids of those that were parked at any time: they come under the epoch of the run that made them.
+        `gap`: as of a Part."""
         self.findings = Findings(delivery, bound)
         self._exactly_once, self._want_epochs = delivery == "exactly_once", epochs
         self._rows_per_message, self._renumbered = rows_per_message, renumbered
+        self._keys, self._parked = KeyOrder() if by_key else None, parked
+        self._seen: dict[str, None] = {}
+        """Ids of all messages that count."""
+        self._holes: dict[str, None] = {}
+        """With `by_key`: what had no message when a position was moved past it."""
         self._rank: dict[str, int] = {}
         self._lost: dict[str, None] = {}
         self._last = ""
@@ -144,8 +155,10 @@ class TopicChecker:
         self._key_pos: dict[tuple[int, str, str], int] = {}
         """By partition, table and key the `_pos` of the last message that counts."""
         self._snapshot_ids: dict[str, _First] = {}
-        self._initial: dict[tuple[str, str], int] = {}
-        """By table and key where the initial snapshot's row is."""
+        self._wholes: list[int] = []
+        """Where positions were moved to the end, and all rows are read again."""
+        self._initial: dict[tuple[int, str, str], int] = {}
+        """By reading, table and key where the initial snapshot's row is."""
         self._judged: dict[tuple[str, str], None] | None = None
         """The keys that are compared with the tables at the end; None for all."""
         self._whole = False
@@ -153,7 +166,7 @@ class TopicChecker:
         self._later: deque[Part] = deque()
         self._older: dict[str, None] = {}
         """Ids of former parts, of which messages may still be under way."""
-        self._begin(Part(0, list(committed)))
+        self._begin(Part(0, list(committed), gap))
 
     @property
     def complete(self) -> bool:
@@ -169,7 +182,7 @@ class TopicChecker:
         found.messages += 1
         found.rows += len(message["data"])
         id_, pos = record.headers["headrace-id"].decode(), int(record.headers["headrace-pos"])
-        current = self._judge_epoch(record)
+        current = self._judge_epoch(record, message, pos)
         if "headrace-snapshot" in record.headers:
             self._feed_snapshot(id_, record, message, pos, current=current)
             return
@@ -180,10 +193,16 @@ class TopicChecker:
             self._first[id_] = _First(record.offset, pos, content, current)
         else:
             self._judge_again(id_, first, record, pos, content)
-        if id_ not in self._rank:
-            if id_ not in self._older:
-                found.violation("ghost", f"offset {record.offset}: {id_} was never committed")
-        elif current and (first is None or not first.current):
+        if id_ not in self._rank and id_ not in self._older:
+            found.violation("ghost", f"offset {record.offset}: {id_} was never committed")
+        elif self._keys is not None:
+            if current:
+                self._apply(message, record, pos)
+                self._first[id_].current = True
+                self._seen[id_] = None
+                if id_ not in self._lost:
+                    self._keys.take(id_, record.offset, _positions(message, pos))
+        elif id_ in self._rank and current and (first is None or not first.current):
             self._judge_order(id_, record, pos)
             self._apply(message, record, pos)
             self._first[id_].current = True
@@ -198,7 +217,11 @@ class TopicChecker:
             self._snapshot_ids[id_] = first = _First(record.offset, pos, content, False)
         else:
             self._judge_again(id_, first, record, pos, content)
-        if current and not first.current:
+        if current and self._keys is not None:
+            first.current = True
+            self._apply(message, record, pos)
+            self._keys.take(id_, record.offset, _positions(message, pos))
+        elif current and not first.current:
             first.current = True
             self._apply(message, record, pos)
             if self._exactly_once and record.headers["headrace-snapshot"] == b"initial":
@@ -208,9 +231,12 @@ class TopicChecker:
     def _judge_rows(self, message: dict[str, Any], record: Record) -> None:
         """Judges that each row is published once, also if reading goes on after a kill."""
         for row, _ in _rows(message):
-            place = message["table"], row["id"]
+            reading = sum(offset <= record.offset for offset in self._wholes)
+            place = reading, message["table"], row["id"]
             if place in self._initial:
-                text = f"offsets {self._initial[place]} and {record.offset}: the row {place} of the initial snapshot"
+                text = (
+                    f"offsets {self._initial[place]} and {record.offset}: the row {place[1:]} of the initial snapshot"
+                )
                 self.findings.violation("duplicate", text)
             self._initial[place] = record.offset
 
@@ -219,6 +245,8 @@ class TopicChecker:
     def moved(self, part: Part) -> None:
         """Notes that the position was moved; call it before records are fed."""
         self._later.append(part)
+        if part.whole:
+            self._wholes.append(part.offset)
 
     def _begin_later(self, id_: str, offset: int) -> None:
         """Begins the next part with its first message."""
@@ -232,11 +260,14 @@ class TopicChecker:
 
     def _begin(self, part: Part) -> None:
         self._end_part()
+        if part.gap:
+            self._judge_keys()
         self._older |= dict.fromkeys(self._rank)
         self._rank = {}
         for event in part.events:
             for id_ in message_ids(event, self._rows_per_message):
                 self._rank[id_] = len(self._rank)
+                self._lost.pop(id_, None)
                 if event.lost:
                     self._lost[id_] = None
         self._last = next(reversed(self._rank), "")
@@ -249,8 +280,19 @@ class TopicChecker:
         """Judges that what was published before a move has no hole."""
         highest = max((rank for id_, rank in self._rank.items() if self._counts(id_)), default=-1)
         for id_, rank in self._rank.items():
-            if rank < highest and not self._counts(id_) and id_ not in self._lost:
+            if rank >= highest or self._counts(id_) or id_ in self._lost:
+                continue
+            if self._keys is not None:
+                self._holes[id_] = None
+            else:
                 self.findings.violation("missing", f"{id_} has no message, and later ones have, before a move")
+
+    def _judge_keys(self) -> None:
+        """Judges the order of each row, and begins again."""
+        if self._keys is not None:
+            for text in self._keys.violations():
+                self.findings.violation("reordered", text)
+            self._keys = KeyOrder()
 
     def _counts(self, id_: str) -> bool:
         return id_ in self._first and self._first[id_].current
@@ -260,7 +302,7 @@ class TopicChecker:
         found = self.findings
         while self._later:
             part = self._later.popleft()
-            if part.certain and not (self._later and self._later[-1].certain):
+            if not self._later:
                 self._begin(part)
         for id_ in self._rank:
             first = self._first.get(id_)
@@ -270,6 +312,10 @@ class TopicChecker:
                 found.violation("missing", f"{id_} has no message")
             elif not first.current:
                 found.violation("missing", f"{id_} has only a message of an old epoch, at offset {first.offset}")
+        for id_ in self._holes:
+            if id_ not in self._seen and id_ not in self._lost:
+                found.violation("missing", f"{id_} has no message, also none after a move")
+        self._judge_keys()
         for (partition, epoch), size in self._escaped.items():
             if size > found.bound:
                 limit = f"{found.bound} may"
@@ -288,8 +334,9 @@ class TopicChecker:
 
     # -- one record -----------------------------------------------------------------------------------------------
 
-    def _judge_epoch(self, record: Record) -> bool:
-        """Whether the message counts: it is not of an older epoch than one before it in the partition."""
+    def _judge_epoch(self, record: Record, message: dict[str, Any], pos: int) -> bool:
+        """Whether the message counts: it is not of an older epoch than one before it in the partition, or it was
+        parked. A parked one that comes again after later ones about its rows is of a daemon that was replaced."""
         found, partition = self.findings, record.partition
         if "headrace-epoch" not in record.headers:
             if self._want_epochs:
@@ -302,6 +349,10 @@ class TopicChecker:
             if epoch > newest:
                 self._newest[partition] = epoch, record.offset
             return True
+        if self._keys is not None and record.headers["headrace-id"].decode().partition("@")[0] in self._parked:
+            id_ = record.headers["headrace-id"].decode()
+            if id_ not in self._seen or self._keys.newer(_positions(message, pos)):
+                return True
         found.escaped_messages += 1
         key = partition, epoch
         self._escaped[key] = self._escaped.get(key, 0) + record.size
@@ -334,7 +385,7 @@ class TopicChecker:
         table = self._ordered.setdefault(message["table"], {})
         for i, (row, old) in enumerate(_rows(message)):
             key = record.partition, message["table"], row["id"]
-            if self._snapshot_ids and pos + i < (before := self._key_pos.get(key, 0)):
+            if self._snapshot_ids and self._keys is None and pos + i < (before := self._key_pos.get(key, 0)):
                 text = f"offset {record.offset}: _pos {pos + i} of {key[1:]} is below {before} of a former message"
                 self.findings.violation("backward", text)
             self._key_pos[key] = pos + i
@@ -366,6 +417,10 @@ class TopicChecker:
             return
         examples = "; ".join(f"{key}: {made.get(key)} instead of {real.get(key)}" for key in keys[:3])
         self.findings.violation("table", f"{name} replayed {how} differs in {len(keys)} rows: {examples}")
+
+
+def _positions(message: dict[str, Any], pos: int) -> Iterable[tuple[tuple[str, str], int]]:
+    return (((message["table"], row["id"]), pos + i) for i, (row, _) in enumerate(_rows(message)))
 
 
 def message_ids(event: Committed, rows_per_message: int) -> Sequence[str]:

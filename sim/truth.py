@@ -49,8 +49,8 @@ class Truth:
         self.events = list[Event]()
         self._known = 0
         """How many transactions of the server's history are read."""
-        self.life = 0
-        """Where the events begin whose binlogs and GTIDs were not removed by a reset."""
+        self.lives = [0]
+        """Where the events begin of each life: with each reset binlogs and GTIDs begin again."""
         self._names = dict[tuple[str, int], str]()
         """The ids of events, by headrace-id and the milliseconds of a commit, on any server."""
 
@@ -78,24 +78,34 @@ class Truth:
 
     def reset(self) -> None:
         """Notes that the server's binlogs and GTIDs begin again."""
-        self.life = len(self.events)
+        self.lives.append(len(self.events))
 
     def name(self, headrace_id: str, commit_ms: int) -> str:
         """Returns the id of the event of a message, and what is no event's id if there is none."""
         return self._names.get((headrace_id, commit_ms), f"{headrace_id}@{commit_ms}")
 
-    def index(self, position: Position) -> int:
-        """Returns the number of the first event after a position."""
-        done = Gtids(position.gtid_set)
-        for number in range(self.life, len(self.events)):
+    @property
+    def life(self) -> int:
+        """Returns where the events of the present life begin."""
+        return self.lives[-1]
+
+    def index(self, position: Position, life: int = -1) -> int:
+        """Returns the number of the first event after a position of the present life, or a former one by number."""
+        begin, *later = self.lives[life:]
+        end, done = later[0] if later else len(self.events), Gtids(position.gtid_set)
+        for number in range(begin, end):
             event = self.events[number]
             if not event.lost and not _before(event, position, done):
                 return number
-        return len(self.events)
+        return end
 
-    def since(self, index: int) -> list[Committed]:
-        """Returns the events from a number on."""
-        return [Committed(event.id, 1, event.lost) for event in self.events[index:]]
+    def since(self, index: int, absent: dict[str, None]) -> list[Committed]:
+        """Returns the events from a number on. Those that are `absent` count as lost too."""
+        return [Committed(event.id, 1, event.lost or event.id in absent) for event in self.events[index:]]
+
+    def absent(self) -> dict[str, None]:
+        """Returns the ids of events that the source lacks now."""
+        return {event.id: None for event in self.events if event.lost}
 
 
 def _before(event: Event, position: Position, done: Gtids) -> bool:

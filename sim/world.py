@@ -23,7 +23,8 @@ from sim.mysql.accounts import Account
 from sim.mysql.server import Server
 from sim.network import Network
 from sim.operator import Operator
-from sim.plan import BROKERS, SOURCE, ZOOKEEPERS, Fault, Plan
+from sim.plan import BROKERS, RABBIT, SOURCE, STANDBY, ZOOKEEPERS, Fault, Plan
+from sim.rabbit import PORT, Node
 from sim.runtime import EPOCH_NS
 from sim.state import Row
 from sim.trace import Trace
@@ -58,10 +59,12 @@ class World:
         for number, broker in self.kafka.brokers.items():
             broker.address = f"kafka{number}", self.kafka_port
             self.listen_broker(number)
+        self.rabbit = Node(self)
         mode = "ON" if plan.gtids else "OFF"
         self.mysql = Server(self.now_us, self.rng("mysql"), accounts=[Account(USER, PASSWORD)], gtid_mode=mode)
         self.replica: Server | None = None
-        self.source_process = Process(self.loop, SOURCE)
+        self.sources = {self.mysql: Process(self.loop, SOURCE)}
+        """The processes of the servers. The present one is `mysql`."""
         self.listen_source()
         self.daemons = {name: SimDaemon(self, name, folder / name) for name in plan.daemons}
         self.clients = Clients(self, plan.rate)
@@ -93,11 +96,20 @@ class World:
 
     def listen_source(self) -> None:
         """Lets the source accept connections."""
-        self.network.listen(self.source_process, SOURCE, self.mysql_port, self.mysql.protocol)
+        process = self.sources[self.mysql]
+        self.network.listen(process, process.name, self.mysql_port, self.mysql.protocol)
+
+    def lead_to(self, server: Server, *, start: bool = False) -> None:
+        """Makes a server the one that clients and daemons write to and read."""
+        self.mysql = server
+        if start:
+            self.at_source(server.start)
+        self.checker.source_changed()
+        self.listen_source()
 
     def at_source(self, call: Callable[[], object]) -> None:
         """Calls something as a step of the source."""
-        self.source_process.context().run(call)
+        self.sources[self.mysql].context().run(call)
 
     def end_source(self, end: Callable[[], object]) -> Callable[[], None] | None:
         """Ends the source, by one of its methods. Returns what starts it again; None if it does not run."""
@@ -105,7 +117,7 @@ class World:
         if not server.running:
             return None
         self.at_source(end)
-        self.network.close(SOURCE, self.mysql_port)
+        self.network.close(self.sources[server].name, self.mysql_port)
 
         def start() -> None:
             if server is self.mysql and not server.running:
@@ -126,23 +138,23 @@ class World:
             return self.daemons[host].process
         if host in self.ensemble.servers:
             return self.ensemble.servers[host].process
-        return self.source_process if host == SOURCE else self.brokers[int(host[-1])]
+        others = {SOURCE: next(iter(self.sources.values())), RABBIT: self.rabbit.process}
+        return others.get(host) or self.brokers[int(host[-1])]
 
     # -- the course of a simulation -------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Starts everything, and sets the faults' timers."""
         self.at_source(self.clients.create)
-        if self.plan.lost is not None:
-            if self.plan.lost.kind == "fail over":
-                self.at_source(self._make_replica)
-            self.operator.watch(self.plan.answer)
+        if self.plan.lost is not None and self.plan.lost.kind == "fail over":
+            self.at_source(self._make_replica)
+        self.operator.watch()
         for daemon in self.daemons.values():
             daemon.write("headrace.toml", self.plan.daemon | daemon.places())
             for destination in self.plan.destinations:
                 self.write_destination(daemon, destination)
             daemon.start()
-        context = self.source_process.context()
+        context = self.sources[self.mysql].context()
         self.loop.create_task(self.clients.run(), context=context)
         self.monitor.start()
         for fault in self.plan.faults:
@@ -151,14 +163,25 @@ class World:
     def _make_replica(self) -> None:
         assert self.plan.lost is not None
         behind = self.plan.lost.number
-        self.replica = self.mysql.replica(lag=lambda: behind)
+        self.replica = replica = self.mysql.replica(lag=lambda: behind)
+        replica.set_variable("read_only", True)
+        self.sources[replica] = self.sources[self.mysql]
+        if self.plan.standby:
+            self.sources[replica] = process = Process(self.loop, STANDBY)
+            self.network.listen(process, STANDBY, self.mysql_port, replica.protocol)
 
     def write_destination(self, daemon: SimDaemon, destination: str, **changed: dict[str, Any]) -> None:
         """Writes the file of a destination, with some sections changed."""
         sections = self.plan.destinations[destination] | changed
-        source = {"host": SOURCE, "port": self.mysql_port, "user": USER, "password": PASSWORD}
-        source |= {"tls": "disabled", **sections["source"]}
-        sink = {**sections["sink"], "bootstrap_servers": self.kafka.bootstrap_servers}
+        account = {"host": SOURCE, "port": self.mysql_port, "user": USER, "password": PASSWORD, "tls": "disabled"}
+        source = account | sections["source"]
+        if self.plan.standby:
+            source["standby"] = [{"host": STANDBY, "port": self.mysql_port}]
+        rabbitmq = self.plan.sink(destination) == "rabbitmq"
+        servers = {"hosts": f"{RABBIT}:{PORT}"} if rabbitmq else {"bootstrap_servers": self.kafka.bootstrap_servers}
+        sink = {**sections["sink"], **servers}
+        if sections["parking"].get("store") == "mysql":
+            sections["parking"] = sections["parking"] | account
         daemon.write(f"destinations/{destination}.toml", {**sections, "source": source, "sink": sink})
 
     def _begin(self, fault: Fault) -> None:
@@ -217,6 +240,8 @@ class World:
             left = [f"{task.get_name()}: {getattr(task.get_coro(), '__qualname__', '?')}" for task in pending]
             if left:
                 self.checker.violation(f"{daemon.name} left tasks: {left}")
+        if nodes := [path for path, node in self.ensemble.nodes.items() if node.owner]:
+            self.checker.violation(f"locks and nodes of sessions are left: {nodes}")
 
     # -- facts ----------------------------------------------------------------------------------------------------
 
@@ -265,7 +290,5 @@ class World:
         if "unexpected" in event or "unexpected error" in str(facts.get("error", "")):
             self.checker.violation(f"logged: {event} {facts}")
         self.judge_error(str(facts.get("error", "")))
-        if event.startswith("first start"):
-            self.checker.first_start(str(facts["destination"]), str(facts["position"]))
         if event == "the position was moved by a policy":
             self.coverage.lost[str(facts["reason"])] += 1

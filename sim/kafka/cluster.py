@@ -78,6 +78,8 @@ class Cluster:
     ) -> None:
         self.settings = settings or ClusterSettings()
         self.now_us = now_us
+        self.on_commit: Callable[[], None] = lambda: None
+        """Called when a transaction is committed in all its partitions."""
         self.cluster_id = f"{random.getrandbits(128):022x}"[:22]
         self.faults = Faults()
         self.unknown: list[tuple[int, int, int, str]] = []

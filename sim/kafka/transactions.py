@@ -279,6 +279,8 @@ class Coordinators:
         if not transaction.partitions and transaction.state in _PREPARED:
             commit = transaction.state is State.PREPARE_COMMIT
             transaction.state = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
+            if commit:
+                self._cluster.on_commit()
 
     # -- transactions that are late ----------------------------------------------------------------------------------
 

@@ -24,6 +24,9 @@ class BinlogFile:
     events: list[bytes] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     size: int = MAGIC
+    """Bytes of whole events, with those before them."""
+    torn: bytes = b""
+    """The begin of an event that follows them and is not whole."""
 
     def append(self, event: bytes) -> None:
         self.events.append(event)
@@ -43,15 +46,20 @@ class BinlogFile:
             self.size = self.offsets[count]
             del self.events[count:], self.offsets[count:]
 
+    def tear(self, count: int) -> None:
+        """Keeps the first events and the begin of the next, as when the disk was full."""
+        self.torn = self.events[count][: len(self.events[count]) // 2]
+        self.truncate(count)
+
     def copy(self) -> BinlogFile:
         """Returns an independent file; events are shared."""
         made = BinlogFile(self.name, self.previous.copy(), self.created_us, list(self.events), list(self.offsets))
-        made.size = self.size
+        made.size, made.torn = self.size, self.torn
         return made
 
     def as_bytes(self) -> bytes:
         """Returns the file as it would be on a disk."""
-        return b"\xfebin" + b"".join(self.events)
+        return b"\xfebin" + b"".join(self.events) + self.torn
 
 
 class Binlog:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _NO_FILE = "Could not find first log file name in binary log index file"
 _NO_NEXT = "could not find next log"
+_TORN = "binlog truncated in the middle of event; consider out of disk space on source"
 _SAME_ID = "A replica with the same server_uuid/server_id as this replica has connected to the source"
 _AHEAD = (
     "Replica has more GTIDs than the source has, using the source's SERVER_UUID. This may indicate that the the last "
@@ -94,7 +95,7 @@ class Dump:
         file = binlog.files[number]
         if offset < 4:
             raise SqlError(1236, "Client requested source to start replication from position < 4")
-        if offset > file.size:
+        if offset > file.size + len(file.torn):
             raise SqlError(1236, "Client requested source to start replication from position > file size")
         return file, file.index_of(offset)
 
@@ -185,6 +186,9 @@ class Dump:
         files = self.server.engine.binlog.files
         if file is files[-1]:
             return False
+        if file.torn:
+            self.fail(self._with_positions(_TORN, file, file.size + len(file.torn)))
+            return False
         number = next((at for at, one in enumerate(files) if one is file), None)
         if number is None:
             self.fail(self._with_positions(_NO_NEXT, file, file.size))
@@ -255,7 +259,7 @@ class Dump:
         size = int.from_bytes(raw[9:13], "little")
         end = offset + len(raw)
         if len(raw) < 19 or (19 <= size <= _LARGEST_EVENT and offset + size > file.size):
-            what, end = "binlog truncated in the middle of event; consider out of disk space on source", file.size
+            what, end = _TORN, file.size + len(file.torn)
         elif size < 19:
             what = "bogus data in log event"
         elif size > _LARGEST_EVENT:

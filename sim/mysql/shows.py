@@ -52,7 +52,7 @@ def show(session: Session, statement: Show) -> Result:
         return plain(columns, [(last.name, last.size, "", "", executed)], " i   ")
     if what == "BINARY LOGS":
         _require(session, "REPLICATION CLIENT", "SUPER, REPLICATION CLIENT")
-        rows = [(file.name, file.size, "No") for file in engine.binlog.files]
+        rows = [(file.name, file.size + len(file.torn), "No") for file in engine.binlog.files]
         return plain(("Log_name", "File_size", "Encrypted"), rows, " i ")
     if what == "REPLICAS":
         _require(session, "REPLICATION SLAVE", "REPLICATION SLAVE")

@@ -102,6 +102,8 @@ class Broker:
         """Seconds until a queue that is declared from now on confirms a message."""
         self.published = 0
         """How many messages came."""
+        self.largest = 0
+        """Bytes of a body above which messages are refused, by any queue; 0 for no limit."""
         self._nacks = 0
         self._lost_confirms = 0
 
@@ -223,10 +225,16 @@ class Broker:
         """Resets the connection of each of the next messages when it would be confirmed, or refused."""
         self._lost_confirms += count
 
+    def end_losses(self) -> None:
+        """Ends nack_next() and lose_confirms(), whatever is left of them."""
+        self._nacks = self._lost_confirms = 0
+
     # -- for channels -------------------------------------------------------------------------------------------------
 
-    def take_nack(self) -> bool:
-        """Returns whether the present message is to be refused."""
+    def take_nack(self, size: int) -> bool:
+        """Returns whether the present message, of so many bytes, is to be refused."""
+        if self.largest and size > self.largest:
+            return True
         if self._nacks:
             self._nacks -= 1
             return True

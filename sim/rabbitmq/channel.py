@@ -142,7 +142,7 @@ class Channel:
             return
         self._tag += 1
         tag = self._tag
-        if self.connection.broker.take_nack():
+        if self.connection.broker.take_nack(len(message.body)):
             self._missing[tag] = 1
             self.settled([tag], False)
             return

@@ -136,6 +136,24 @@ async def test_a_dump_waits_while_its_reader_takes_nothing() -> None:
     assert server.sessions.keys() == {client.thread}
 
 
+async def test_a_dump_ends_where_a_file_is_torn_that_others_follow() -> None:
+    server = model()
+    client = server.session()
+    client.ddl("CREATE DATABASE shop")
+    client.ddl("CREATE TABLE shop.t (id INT PRIMARY KEY)")
+    server.rotate()
+    torn = server.engine.binlog.files[0]
+    whole = torn.size
+    torn.tear(len(torn.events) - 2)
+    assert len(torn.as_bytes()) == torn.size + len(torn.torn) < whole
+    connection, transport = logged_in(server)
+    connection.data_received(packet(_DUMP + struct.pack("<IHI", 4, 0, 9) + b"binlog.000001"))
+    *_, (_, error) = transport.packets()
+    assert error[0] == 0xFF
+    assert b"binlog truncated in the middle of event" in error
+    assert f"last event read from './binlog.000001' at {torn.size}, the last byte".encode() in error
+
+
 async def test_a_crash_aborts_and_a_stop_ends_dumps_with_an_eof() -> None:
     for stops, ended in ((True, "close"), (False, "abort")):
         server = model()

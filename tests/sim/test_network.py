@@ -225,6 +225,20 @@ async def test_a_reset_ends_both_ends_and_drops_what_is_under_way(net: Net) -> N
 
 
 @networked
+async def test_a_connection_that_is_cut_ends_in_the_middle_of_a_piece(net: Net) -> None:
+    here, there = await net.connect()
+    assert net.network.cut(lambda client, server: (client, server) == ("client", "server")) == 1
+    here.transport.write(b"x" * 1000)
+    here.transport.write(b"never")
+    await asyncio.sleep(5)
+    assert len(there.data) < 1000
+    for one in (here, there):
+        assert one.events == ["made", "lost"]
+        assert isinstance(one.error, ConnectionResetError)
+    assert net.network.connections == []
+
+
+@networked
 async def test_a_close_comes_after_what_was_written_and_an_abort_does_not_wait(net: Net) -> None:
     here, there = await net.connect()
     for piece in PIECES:

@@ -106,11 +106,17 @@ async def test_messages_are_refused_on_demand_and_when_their_queue_is_deleted() 
         client.publish("1", "2")
         assert [(await client.expect(commands.Basic.Nack)).delivery_tag for _ in range(2)] == [1, 2]
         assert ids(server.broker) == []
+        server.broker.largest = 1
+        client.publish("large")
+        await client.expect(commands.Basic.Nack)
+        server.broker.largest = 0
+        server.broker.nack_next(2)
+        server.broker.end_losses()
         queue.stall()
         client.publish("3")
         await becomes(lambda: len(queue.messages) == 1)
         server.broker.delete_queue("shop")
-        assert (await client.expect(commands.Basic.Nack)).delivery_tag == 3
+        assert (await client.expect(commands.Basic.Nack)).delivery_tag == 4
 
 
 REFUSED: dict[str, tuple[list[Any], int, str]] = {

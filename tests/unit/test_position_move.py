@@ -122,6 +122,20 @@ async def test_a_server_with_restarted_file_numbers_is_not_an_earlier_position()
     assert [entry["kind"] for entry in move.entries] == ["doubt"]
 
 
+_BACK, _BOTH = ["back"], ["back", "doubt"]
+
+
+@pytest.mark.parametrize(
+    ("offset", "executed", "kinds"), [(300, "1-12", _BACK), (300, "1-2", _BOTH), (900, "1-12", _BOTH)]
+)
+async def test_on_a_server_that_was_reset_no_schema_is_trusted(offset: int, executed: str, kinds: list[str]) -> None:
+    stored = replace(STORED, offset=offset, gtid_set=f"{UUID}:1-10")
+    begin = replace(STORED, offset=4, last_pos=1)
+    boundary = TransactionBoundary("b.000005", 50, GtidSet(f"{UUID}:1-2"))
+    move = await mover(stored, 5, executed=f"{UUID}:{executed}").move(boundary, [], [begin])
+    assert [entry["kind"] for entry in move.entries] == kinds
+
+
 async def test_another_server_gets_numbers_above_all_earlier_ones() -> None:
     stored = replace(STORED, server_uuid="other", gtid_set=f"{UUID}:1-10")
     move = await mover(stored, 1).move(TransactionBoundary("b.000003", 4, GtidSet(f"{UUID}:1-7")), [], [])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
+from headrace import runtime
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.sink import KafkaSink
 from headrace.adapters.sqlite.parking import SqliteParkingStore
@@ -193,6 +194,19 @@ async def test_in_one_pass_an_address_that_fails_is_tried_with_one_group_only(ri
     await rig.start(sink, gone, batch(unit("x"), first=201))
     await until(lambda: sink.sent == [b"body 201"])
     assert sink.tried_first == 50
+
+
+async def test_a_message_that_a_daemon_with_a_wrong_clock_has_parked_is_sent_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.parking.open(rig.guard)
+    with monkeypatch.context() as wrong:
+        wrong.setattr(runtime, "now_us", lambda: time.time_ns() // 1000 + 3600 * 10**6)
+        rig.parking.park("shop", batch(unit("7")), 0, "NO_ROUTE", 1)
+    await rig.parking.flush(rig.guard)
+    rig.sink = sink = RefusingSink()
+    rig.task = asyncio.create_task(rig.loop.run())
+    await until(lambda: sink.sent == [b"body 1"])
 
 
 async def test_an_end_waits_for_what_is_under_way_and_begins_nothing_more(rig: Rig) -> None:

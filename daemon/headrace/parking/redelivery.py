@@ -87,6 +87,7 @@ class Redelivery:
         the others; the first error is raised at the end."""
         stuck, group, busy = Blocks(), list[ParkedEntry](), Blocks()
         failures: dict[tuple[str, int], HeadraceError] = {}
+        longest = int(self._settings.max_delay * 1e6)
         for number, entry in enumerate(self._parking.waiting()):
             if number % _BREATH == 0:
                 await asyncio.sleep(0)
@@ -95,7 +96,9 @@ class Redelivery:
                 group, busy = [], Blocks()
             if self._ending:
                 return
-            due = entry.state is ParkingState.PENDING and entry.due_us <= runtime.now_us()
+            # A time further ahead was set by a clock that was wrong, or ours is.
+            early = 0 < entry.due_us - runtime.now_us() <= longest
+            due = entry.state is ParkingState.PENDING and not early
             if not due or (entry.topic, entry.partition) in failures or stuck.blocks(entry.scope, entry.unit):
                 stuck.add(entry.scope, entry.unit)
                 continue

@@ -266,10 +266,9 @@ class _Mover:
                 last_pos = self._last_pos
             last_pos, sure = _schema_pos(entries, trail, boundary, last_pos)
             learned = (back_entry(last_pos, str(boundary)),)
-            if not sure:
-                learned += (
-                    doubt_entry(last_pos, str(boundary), "the position was moved back, to before what is known"),
-                )
+            if not sure or self._replaced:
+                why = "to before what is known" if not sure else "on a server that was reset or restored"
+                learned += (doubt_entry(last_pos, str(boundary), f"the position was moved back, {why}"),)
         elif (entries or stored is not None) and not self._stays(boundary, given_up, again):
             learned = (doubt_entry(last_pos, str(boundary), "the position was moved, so statements were passed over"),)
         commit_time_us = stored.commit_time_us if stored is not None else 0
@@ -293,6 +292,15 @@ class _Mover:
         if given_up is not None:
             return self._same_server and not given_up and not again
         return self._same_server and self._stored is not None and boundary.file_position == _file_position(self._stored)
+
+    @property
+    def _replaced(self) -> bool:
+        """Returns whether the server was reset or restored since the position was stored: then other statements may be
+        where those of the schema history were."""
+        stored, inventory = self._stored, self._inventory
+        if self._ours is not None and self._ours.minus(GtidSet(inventory.executed)):
+            return True
+        return stored is not None and stored.offset > inventory.size(stored.file)
 
     def _differences(self, gtids: GtidSet | None) -> tuple[GtidSet | None, GtidSet | None]:
         """Returns what is skipped and what is published again, as far as GTIDs show it."""

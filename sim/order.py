@@ -1,0 +1,40 @@
+"""The order of messages where some were refused: it is kept for each row, and by the last message of each change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+Key = tuple[str, str]
+"""Table and key."""
+
+
+class KeyOrder:
+    """Where each change of each row came last. A message that is sent again after later ones about its row is followed
+    by those again, so a consumer that applies all of them has the newest row in the end."""
+
+    def __init__(self) -> None:
+        self._last: dict[Key, dict[str, tuple[int, int]]] = {}
+        """By row and message id: offset and `_pos`, in the order of offsets."""
+        self._highest: dict[Key, int] = {}
+
+    def newer(self, rows: Iterable[tuple[Key, int]]) -> bool:
+        """Returns whether no row of a message has had one with a higher `_pos`."""
+        return all(pos >= self._highest.get(key, 0) for key, pos in rows)
+
+    def take(self, id_: str, offset: int, rows: Iterable[tuple[Key, int]]) -> None:
+        """Takes a message with the `_pos` of each of its rows."""
+        for key, pos in rows:
+            self._highest[key] = max(pos, self._highest.get(key, 0))
+            changes = self._last.setdefault(key, {})
+            changes.pop(id_, None)
+            changes[id_] = offset, pos
+
+    def violations(self) -> Iterator[str]:
+        """Yields what is wrong."""
+        for key, changes in self._last.items():
+            highest, where = -1, ""
+            for id_, (offset, pos) in changes.items():
+                if pos < highest:
+                    yield f"{id_} of the row {key} comes last at {offset}, behind the later change {where}"
+                else:
+                    highest, where = pos, f"{id_} at {offset}"
