@@ -50,6 +50,7 @@ _MESSAGES: tuple[dict[str, Any], ...] = (
     {"key": ["$pk$"]},
     {"key": ["c1"], "compat": "canal"},
     {"time_zone": "Asia/Shanghai"},
+    {"time_zone": "America/St_Johns"},
     {"format": "debezium"},
     {"format": "debezium"},
     {"format": "debezium", "debezium": {"schemas": True, "tombstones": True}},

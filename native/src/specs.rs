@@ -1,11 +1,15 @@
 //! Python's description of a table: tuples that begin with a name.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use headrace_native_core::canal::Canal;
+use headrace_native_core::charsets::{Charset, Codes};
 use headrace_native_core::debezium::Debezium;
 use headrace_native_core::decimal::Decimal;
 use headrace_native_core::entries::{Constants, Entries};
 use headrace_native_core::fields::{Binary, Kind, Label, Style};
 use headrace_native_core::table::{Column, Format, Key, Operation, Route};
+use headrace_native_core::temporal::Zone;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -47,12 +51,9 @@ pub fn kind(spec: &Bound<'_, PyTuple>) -> PyResult<Kind> {
         "set" => Kind::Set { size: size_of(spec.get(1)?, &[1, 2, 3, 4, 5, 6, 7, 8])?, labels: members(spec.get(2)?)? },
         "date" => Kind::Date,
         "datetime" => Kind::Datetime { fsp: size_of(spec.get(1)?, DIGITS)? },
-        "timestamp" => Kind::Timestamp { fsp: size_of(spec.get(1)?, DIGITS)? },
+        "timestamp" => Kind::Timestamp { fsp: size_of(spec.get(1)?, DIGITS)?, zone: zone(spec.get(2)?)? },
         "time" => Kind::Time { fsp: size_of(spec.get(1)?, DIGITS)? },
-        "text" => Kind::Text {
-            length: size_of(spec.get(1)?, LENGTHS)?,
-            characters: characters(spec.get::<String>(2)?.as_str())?,
-        },
+        "text" => Kind::Text { length: size_of(spec.get(1)?, LENGTHS)?, charset: charset(&spec.get(2)?)? },
         "bytes" => Kind::Bytes { length: size_of(spec.get(1)?, LENGTHS)?, pad: spec.get(2)? },
         "json" => Kind::Json { length: size_of(spec.get(1)?, LENGTHS)? },
         _ => return Err(unknown("the layout", &name)),
@@ -74,15 +75,36 @@ fn labels(texts: &[String]) -> Vec<Label> {
     texts.iter().map(|text| Label::new(text.as_bytes())).collect()
 }
 
-/// Returns the characters of a one-byte character set, U+FFFE for none; "" is UTF-8.
-fn characters(table: &str) -> PyResult<Option<Box<[Vec<u8>; 256]>>> {
-    if table.is_empty() {
+/// Reads the changes of a time zone; none for UTC.
+fn zone(changes: Vec<(u32, i32)>) -> PyResult<Option<Arc<Zone>>> {
+    if changes.is_empty() {
         return Ok(None);
     }
-    let known = |one: char| Some(one).filter(|one| *one != '\u{FFFE}');
-    let one = |one: char| known(one).map_or_else(Vec::new, |one| one.to_string().into_bytes());
-    let made: Vec<Vec<u8>> = table.chars().map(one).collect();
-    made.into_boxed_slice().try_into().map(Some).map_err(|_| unfit())
+    Zone::new(changes).map(|zone| Some(Arc::new(zone))).map_err(|_| unfit())
+}
+
+/// The character sets that this process has read, by name: the tables of one may take half a megabyte.
+static CHARSETS: Mutex<Vec<(String, Arc<Charset>)>> = Mutex::new(Vec::new());
+
+/// Reads a character set; see `native_charset` in `headrace/mysql/values/charsets.py`.
+pub fn charset(spec: &Bound<'_, PyTuple>) -> PyResult<Arc<Charset>> {
+    let spec = Spec(spec);
+    let name: String = spec.get(0)?;
+    let mut known = CHARSETS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, charset)) = known.iter().find(|(one, _)| *one == name) {
+        return Ok(Arc::clone(charset));
+    }
+    let kind: String = spec.get(1)?;
+    let table = |at: usize| -> PyResult<Vec<char>> { Ok(spec.get::<String>(at)?.chars().collect()) };
+    let made = Arc::new(match kind.as_str() {
+        "utf-8" => Charset::Utf8,
+        "utf-16" => Charset::Utf16 { little: spec.get(2)?, pairs: spec.get(3)? },
+        "utf-32" => Charset::Utf32,
+        "codes" => Charset::Codes(Codes::new(table(2)?, table(3)?, table(4)?, table(5)?).map_err(|_| unfit())?),
+        _ => return Err(unknown("the character set", &kind)),
+    });
+    known.push((name, Arc::clone(&made)));
+    Ok(made)
 }
 
 fn binary(name: &str) -> PyResult<Binary> {

@@ -13,8 +13,10 @@ import tomllib
 import types
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import aiokafka
 import pytest
@@ -30,6 +32,7 @@ from headrace.model import Column, Position, RowsChange, TableSchema
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.dump_start import DumpStart
+from headrace.mysql.values import charsets
 from headrace.mysql.values import column_types as ct
 from headrace.mysql.values.jsonb import json_text
 from headrace.mysql.wire.binlog_file import packets
@@ -62,6 +65,42 @@ def test_random_tables_become_the_same_messages_both_ways() -> None:
 @needs_native
 def test_damaged_binlogs_end_in_the_same_messages_and_errors_both_ways() -> None:
     native_differential.damaged(MORE or 250, seed=12)
+
+
+@needs_native
+@pytest.mark.parametrize("charset", sorted(set(charsets.WIDTHS) - {"binary"}))
+def test_texts_of_all_character_sets_are_the_same(charset: str) -> None:
+    decode, native_charset = charsets.codec_of(charset).decode, charsets.native_charset(charset)
+    rng = random.Random(charset)
+    raws = [bytes((code,)) for code in range(256)]
+    raws += [code.to_bytes(2, "big") for code in range(0, 1 << 16, 1 if charsets.WIDTHS[charset] == 2 else 97)]
+    raws += [b"\x8f" + code.to_bytes(2, "big") for code in range(0, 1 << 16, 5 if "j" in charset else 197)]
+    for _ in range(3_000):
+        raws.append(charsets._four_bytes(rng.randrange(126 * 10 * 126 * 10)))
+        raws.append(rng.randbytes(rng.randrange(8)))
+    good = list[bytes]()
+    for raw in raws:
+        try:
+            expected = decode(raw)
+        except UnicodeDecodeError:
+            with pytest.raises(ValueError, match="native"):
+                MODULE.character_text(native_charset, raw)
+        else:
+            assert MODULE.character_text(native_charset, raw) == expected, raw
+            good.append(raw)
+    mixed = b"".join(rng.choice(good) for _ in range(20_000))
+    assert MODULE.character_text(native_charset, mixed) == decode(mixed)
+
+
+def test_native_code_is_given_each_offset_of_a_time_zone() -> None:
+    rng = random.Random(4)
+    for name in ("Asia/Shanghai", "Europe/Berlin", "America/St_Johns", "Africa/Casablanca", "Asia/Kolkata"):
+        zone = ZoneInfo(name)
+        changes = ct.offset_changes(zone)
+        for at in [rng.randrange(1 << 32) for _ in range(3_000)] + [at + by for at, _ in changes for by in (-1, 0)]:
+            if at >= 0:
+                offset = datetime.fromtimestamp(at, zone).utcoffset()
+                assert offset == timedelta(seconds=[by for begin, by in changes if begin <= at][-1])
 
 
 @needs_native
@@ -233,7 +272,7 @@ def unknown() -> Iterator[None]:
 def test_what_is_found_says_why_it_is_python() -> None:
     assert str(native.find("off")) == 'Python (off: [daemon] native = "off")'
     sys.modules["headrace_native"] = types.ModuleType("headrace_native")
-    assert str(native.find()) == "Python (headrace-native unknown has interface None, not 5)"
+    assert str(native.find()) == "Python (headrace-native unknown has interface None, not 6)"
     native.find.cache_clear()
     old = sys.modules["headrace_native"] = types.ModuleType("headrace_native")
     old.INTERFACE, old.__version__ = native.INTERFACE, "0.0.9"  # type: ignore[attr-defined]
@@ -446,6 +485,7 @@ def test_it_is_said_of_each_table_whether_native_code_makes_its_rows_and_why_not
         table("times", 3, Column_(ct.TIMESTAMP2, b"\0", ct.TIMESTAMP2, 0)),
         table("masked", 4, text("utf8mb4")),
         table("some", 5, text("utf8mb4")),
+        table("vectors", 6, Column_(ct.VECTOR, b"\x04", ct.VECTOR, 4, "binary")),
     ]
     binlog = Binlog().begin_file()
     binlog.gtid(1, 1_700_000_000_000_000)
@@ -460,8 +500,9 @@ def test_it_is_said_of_each_table_whether_native_code_makes_its_rows_and_why_not
     config = settings_of({"time_zone": "Asia/Shanghai"}, filter=filters)
     assert used(data, config) == {
         ("shop", "plain"): "",
-        ("shop", "chinese"): "it does not know the type of column c1",
-        ("shop", "times"): "it does not know the type of column c1",
+        ("shop", "chinese"): "",
+        ("shop", "times"): "",
+        ("shop", "vectors"): "it does not know the type of column c1",
         ("shop", "masked"): "a column is masked",
         ("shop", "some"): "rows are left out, or spread by Canal's hash",
     }

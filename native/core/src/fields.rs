@@ -1,6 +1,10 @@
 //! Columns: the layout of each in a row image, and how a format prints it.
 
+use std::sync::Arc;
+
+use crate::charsets::Charset;
 use crate::decimal::Decimal;
+use crate::temporal::Zone;
 use crate::{json, numbers, temporal, text};
 use crate::{Fit, Unfit};
 
@@ -40,18 +44,18 @@ pub enum Kind {
     Datetime {
         fsp: usize,
     },
-    /// In UTC.
+    /// In UTC, and printed in a time zone; None is UTC.
     Timestamp {
         fsp: usize,
+        zone: Option<Arc<Zone>>,
     },
     Time {
         fsp: usize,
     },
-    /// Bytes of the length; the characters of a one-byte character set as UTF-8 (an empty one is invalid), or None for
-    /// UTF-8 itself.
+    /// Bytes of the length.
     Text {
         length: usize,
-        characters: Option<Box<[Vec<u8>; 256]>>,
+        charset: Arc<Charset>,
     },
     /// Bytes of the length, and the size up to which zeros are added.
     Bytes {
@@ -130,7 +134,7 @@ impl Kind {
             Kind::Decimal(ref decimal) => Shape::Fixed(decimal.size),
             Kind::Date => Shape::Fixed(3),
             Kind::Datetime { fsp } => Shape::Fixed(5 + temporal::fraction_size(fsp)),
-            Kind::Timestamp { fsp } => Shape::Fixed(4 + temporal::fraction_size(fsp)),
+            Kind::Timestamp { fsp, .. } => Shape::Fixed(4 + temporal::fraction_size(fsp)),
             Kind::Time { fsp } => Shape::Fixed(3 + temporal::fraction_size(fsp)),
             Kind::Text { length, .. } | Kind::Bytes { length, .. } | Kind::Json { length } => Shape::Var(length),
         }
@@ -186,7 +190,7 @@ impl Kind {
             Kind::Set { ref labels, .. } => set::<JSON>(out, unsigned_int(raw), labels)?,
             Kind::Date => temporal::date(raw)?.print_date(out),
             Kind::Datetime { fsp } => temporal::datetime(raw)?.print(out, b' ', fsp),
-            Kind::Timestamp { fsp } => match temporal::timestamp(raw)? {
+            Kind::Timestamp { fsp, ref zone } => match temporal::timestamp(raw, zone.as_deref())? {
                 Some(value) => value.print(out, b' ', fsp),
                 None => {
                     out.extend_from_slice(b"0000-00-00 00:00:00");
@@ -194,21 +198,7 @@ impl Kind {
                 }
             },
             Kind::Time { fsp } => temporal::time(raw)?.print(out, fsp),
-            Kind::Text { ref characters, .. } => match characters {
-                None => {
-                    std::str::from_utf8(raw).map_err(|_| Unfit)?;
-                    string::<JSON>(out, raw);
-                }
-                Some(characters) => {
-                    for &byte in raw {
-                        let character = &characters[byte as usize];
-                        if character.is_empty() {
-                            return Err(Unfit);
-                        }
-                        string::<JSON>(out, character);
-                    }
-                }
-            },
+            Kind::Text { ref charset, .. } => charset.print::<JSON>(out, raw)?,
             Kind::Bytes { pad, .. } => {
                 if raw.len() < pad {
                     let mut padded = raw.to_vec();
@@ -226,14 +216,6 @@ impl Kind {
             }
         }
         Ok(())
-    }
-}
-
-fn string<const JSON: bool>(out: &mut Vec<u8>, text: &[u8]) {
-    if JSON {
-        text::escape(out, text);
-    } else {
-        out.extend_from_slice(text);
     }
 }
 
@@ -335,7 +317,7 @@ impl Style {
             }
             // Milliseconds of a time are truncated towards zero.
             (Style::Time { unit, .. }, Kind::Time { fsp }) => text::int(out, temporal::time(raw)?.micros(*fsp) / unit),
-            (Style::Zoned(zero), Kind::Timestamp { fsp }) => match temporal::timestamp(raw)? {
+            (Style::Zoned(zero), Kind::Timestamp { fsp, .. }) => match temporal::timestamp(raw, None)? {
                 Some(value) => {
                     out.push(b'"');
                     value.print(out, b'T', *fsp);

@@ -7,6 +7,7 @@
 
 pub mod batch;
 pub mod canal;
+pub mod charsets;
 pub mod debezium;
 pub mod decimal;
 pub mod entries;

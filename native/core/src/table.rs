@@ -290,19 +290,7 @@ impl Table {
     /// Writes the text of a key column, without JSON's escapes.
     fn key_text(&self, field: usize, raw: &[u8], out: &mut Vec<u8>) -> Fit<()> {
         match &self.kinds[field] {
-            Kind::Text { characters: None, .. } => {
-                std::str::from_utf8(raw).map_err(|_| Unfit)?;
-                out.extend_from_slice(raw);
-            }
-            Kind::Text { characters: Some(characters), .. } => {
-                for &byte in raw {
-                    let character = &characters[byte as usize];
-                    if character.is_empty() {
-                        return Err(Unfit);
-                    }
-                    out.extend_from_slice(character);
-                }
-            }
+            Kind::Text { charset, .. } => charset.print::<false>(out, raw)?,
             Kind::Int { .. }
             | Kind::Decimal(_)
             | Kind::Date

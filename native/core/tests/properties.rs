@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use headrace_native_core::batch::{Batch, Shared};
 use headrace_native_core::canal::Canal;
+use headrace_native_core::charsets::{Charset, Codes, NONE};
 use headrace_native_core::debezium::Debezium;
 use headrace_native_core::decimal::Decimal;
 use headrace_native_core::entries::{Constants, Entries, Marks};
@@ -12,6 +13,7 @@ use headrace_native_core::json::json_text;
 use headrace_native_core::output::{lock, Opener, Output};
 use headrace_native_core::reader::{Frame, Reader, State, Stop};
 use headrace_native_core::table::{Column, Format, Key, Route, Selection, Table};
+use headrace_native_core::temporal::Zone;
 use headrace_native_core::text::escape;
 use headrace_native_core::{records, Fit};
 use proptest::prelude::*;
@@ -24,6 +26,16 @@ impl Opener for New {
     fn open(&mut self, _: u32) -> Fit<Shared> {
         Ok(Shared::default())
     }
+}
+
+fn codes() -> Codes {
+    let single = (0..256).map(|byte| if byte < 0x80 { byte as u8 as char } else { NONE }).collect();
+    let table = |with: char| (0..1 << 16).map(|code| if code % 3 == 0 { with } else { NONE }).collect();
+    Codes::new(single, table('\u{4E00}'), table('"'), vec!['\u{20AC}'; 39_420]).unwrap()
+}
+
+fn zone() -> Zone {
+    Zone::new(vec![(0, -43_200), (1_000_000_000, 50_400)]).unwrap()
 }
 
 fn kinds() -> Vec<(Kind, Style)> {
@@ -43,9 +55,13 @@ fn kinds() -> Vec<(Kind, Style)> {
         (Kind::Set { size: 1, labels: labels() }, text()),
         (Kind::Date, Style::Days(zero())),
         (Kind::Datetime { fsp: 3 }, Style::Time { unit: 1000, zero: zero() }),
-        (Kind::Timestamp { fsp: 6 }, Style::Zoned(zero())),
+        (Kind::Timestamp { fsp: 6, zone: None }, Style::Zoned(zero())),
         (Kind::Time { fsp: 1 }, Style::Time { unit: 1, zero: zero() }),
-        (Kind::Text { length: 1, characters: None }, text()),
+        (Kind::Text { length: 1, charset: Arc::new(Charset::Utf8) }, text()),
+        (Kind::Text { length: 1, charset: Arc::new(Charset::Codes(codes())) }, text()),
+        (Kind::Text { length: 2, charset: Arc::new(Charset::Utf16 { little: true, pairs: false }) }, text()),
+        (Kind::Text { length: 1, charset: Arc::new(Charset::Utf32) }, text()),
+        (Kind::Timestamp { fsp: 0, zone: Some(Arc::new(zone())) }, text()),
         (Kind::Bytes { length: 2, pad: 4 }, Style::Text(Binary::Latin1)),
         (Kind::Json { length: 4 }, text()),
     ]
