@@ -93,6 +93,10 @@ _FILTERS: tuple[dict[str, Any], ...] = (
     {"where": [{"tables": "shop\\.t1", "rows": "c1 is not null"}]},
     {"mask": [{"tables": "shop\\.t0", "columns": ["c1", "c3"], "mask": "null"}]},
     {"mask": [{"tables": "shop\\.t0", "columns": ["c1"], "mask": "hash", "salt": "s"}]},
+    {"mask": [{"tables": ".*", "columns": ["c1", "c2", "c3", "c4", "c5"], "mask": "hash", "salt": "s" * 70}]},
+    {"mask": [{"tables": ".*", "columns": ["c1", "c2", "c3", "c4", "c5"], "mask": "null"}]},
+    {"mask": [{"tables": ".*", "columns": ["c2"], "mask": "fixed", "value": "7"}]},
+    {"mask": [{"tables": ".*", "columns": ["c2"], "mask": "truncate", "length": 2}]},
 )
 _KAFKA = {"type": "kafka", "bootstrap_servers": "k:9092"}
 _SINKS: tuple[dict[str, Any], ...] = (

@@ -67,7 +67,7 @@ impl Output {
     fn table(
         &self,
         fields: Vec<Bound<'_, PyTuple>>,
-        columns: Vec<(usize, String, Bound<'_, PyTuple>)>,
+        columns: Vec<specs::ColumnSpec<'_>>,
         format: &Bound<'_, PyTuple>,
         route: &Bound<'_, PyTuple>,
         left_out: Vec<String>,

@@ -8,6 +8,7 @@ use headrace_native_core::debezium::Debezium;
 use headrace_native_core::decimal::Decimal;
 use headrace_native_core::entries::{Constants, Entries};
 use headrace_native_core::fields::{Binary, Kind, Label, Style};
+use headrace_native_core::masks::{Hmac, Mask};
 use headrace_native_core::table::{Column, Format, Key, Operation, Route};
 use headrace_native_core::temporal::Zone;
 use pyo3::exceptions::PyValueError;
@@ -136,12 +137,29 @@ fn style(spec: &Bound<'_, PyTuple>) -> PyResult<Style> {
     })
 }
 
-/// Reads published columns: number of the field, name as JSON with its colon, style.
-pub fn columns(specs: &[(usize, String, Bound<'_, PyTuple>)]) -> PyResult<Vec<Column>> {
-    specs
-        .iter()
-        .map(|(field, name, of)| Ok(Column { field: *field, name: name.clone().into_bytes(), style: style(of)? }))
-        .collect()
+/// A published column: number of the field, name as JSON with its colon, style, mask.
+pub type ColumnSpec<'py> = (usize, String, Bound<'py, PyTuple>, Option<Bound<'py, PyTuple>>);
+
+/// Reads published columns.
+pub fn columns(specs: &[ColumnSpec<'_>]) -> PyResult<Vec<Column>> {
+    let one = |(field, name, style_spec, mask_spec): &ColumnSpec<'_>| {
+        let mask = mask_spec.as_ref().map(mask).transpose()?;
+        Ok(Column { field: *field, name: name.clone().into_bytes(), style: style(style_spec)?, mask })
+    };
+    specs.iter().map(one).collect()
+}
+
+/// Reads a mask; see `Mask.native` in `headrace/rules/masks.py`.
+fn mask(spec: &Bound<'_, PyTuple>) -> PyResult<Mask> {
+    let spec = Spec(spec);
+    let name: String = spec.get(0)?;
+    Ok(match name.as_str() {
+        "null" => Mask::Null,
+        "fixed" => Mask::Fixed(spec.get::<String>(1)?.into_bytes()),
+        "truncate" => Mask::Truncate(spec.get(1)?),
+        "hash" => Mask::Hash(Hmac::new(&spec.get::<Vec<u8>>(1)?)),
+        _ => return Err(unknown("the mask", &name)),
+    })
 }
 
 /// See `_Column.native` in `headrace/formats/canal/entries.py`.

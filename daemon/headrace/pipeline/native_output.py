@@ -85,14 +85,23 @@ def reason_of_table(
     `several`: messages have more than one row, but not all of an event."""
     if unknown:
         return f"it does not know the type of column {', '.join(unknown[:_NAMED])}"
-    if projection.kept is None:
-        return "a column is masked"
+    if (
+        projection.spreads
+        and projection.native_key() == ("record",)
+        and projection.masks.keys() & set(projection.source.keys)
+    ):
+        return "a masked key chooses the partition"
     if projection.conditional or (projection.spreads and projection.native_key() is None):
         return "rows are left out, or spread by Canal's hash"
     if projection.spreads and (one_log or several):
         return "rows are spread, and messages have several"
-    schema = projection.schema
-    if fmt.native(schema) is None:
+    schema, described = projection.schema, fmt.native(projection.schema)
+    if described is not None:
+        styles = dict(zip(projection.kept, (style for _, style in described.columns), strict=True))
+        fixed = [i for i, mask in projection.masks.items() if mask[0] == "fixed" and styles[i][0] != "text"]
+        if fixed:
+            return f"column {projection.source.columns[fixed[0]].name} has a fixed value that is no text"
+    if described is None:
         alone = [replace(schema, columns=(column,), keys=()) for column in schema.columns]
         names = [one.columns[0].name for one in alone if fmt.native(one) is None]
         if len(names) == len(alone):
@@ -191,12 +200,15 @@ class NativeOutput(NativeRows):
         reason = reason_of_table(projection, self._format, unknown, one_log=self._one_log, several=several)
         spec, route = self._format.native(projection.schema), self._route(projection)
         known = [layout for layout in layouts if layout is not None]
-        if not reason and (spec is None or route is None or projection.kept is None or len(known) < len(layouts)):
+        if not reason and (spec is None or route is None or len(known) < len(layouts)):
             reason = "it has a column that is not shown"
-        if reason or spec is None or route is None or projection.kept is None:
+        if reason or spec is None or route is None:
             self._note(schema, reason)
             return None
-        columns = [(number, *column) for number, column in zip(projection.kept, spec.columns, strict=True)]
+        columns = [
+            (number, *column, projection.masks.get(number))
+            for number, column in zip(projection.kept, spec.columns, strict=True)
+        ]
         try:
             made = self.output.table(
                 known,

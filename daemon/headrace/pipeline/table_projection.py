@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -82,16 +82,17 @@ class TableProjection:
         hidden_key: bool = False,
         secret: bytes = b"",
         condition: frozenset[str] = frozenset(),
-        kept: Sequence[int] | None = (),
+        kept: Sequence[int] = (),
+        masks: Mapping[int, tuple[Any, ...]] | None = None,
         read_columns: Iterable[int] = (),
         left_out: frozenset[Operation] = frozenset(),
         skips_unchanged: bool = False,
     ) -> None:
-        """`kept`: numbers of the columns of `source` that are published unchanged; None if values are changed.
+        """`kept`: numbers of the columns of `source` that are published. `masks`: how native code masks some of them.
         `condition`: the columns that `keeps` reads, by name in lower case. `read_columns`: columns whose values a
         condition or a mask needs. `left_out`: operations that are not published. `skips_unchanged`: updates that change
         no published column are not published either."""
-        self.route, self.source, self.schema, self.kept = route, source, schema, kept
+        self.route, self.source, self.schema, self.kept, self.masks = route, source, schema, kept, masks or {}
         self.partition, self.address = route.partition, lru_cache(maxsize=None)(address)
         self.tables = (f"{route.schema}.{route.table}",)
         self._project, self._keeps = project, keeps

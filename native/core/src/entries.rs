@@ -4,6 +4,7 @@
 //! written once, in order.
 
 use crate::fields::{unsigned_int, Kind, Style};
+use crate::masks::Mask;
 use crate::output::{Message, Stage};
 use crate::table::{Change, Column, Image, Operation, Table};
 use crate::{Fit, Unfit};
@@ -33,7 +34,10 @@ pub struct Constants {
 impl Entries {
     /// Returns whether it is the format of a table with these columns.
     pub fn fits(&self, columns: &[Column]) -> bool {
-        self.cells.len() == columns.len() && columns.iter().all(|one| matches!(one.style, Style::Text(_)))
+        let fixed = |one: &Column| matches!(one.mask, Some(Mask::Fixed(_) | Mask::Truncate(_) | Mask::Hash(_)));
+        self.cells.len() == columns.len()
+            && columns.iter().all(|one| matches!(one.style, Style::Text(_)))
+            && columns.iter().zip(&self.cells).all(|(one, cell)| !fixed(one) || cell.before_small.is_none())
     }
 }
 
@@ -358,6 +362,16 @@ impl Table {
         let Some(raw) = image[column.field].of(change.data) else { return Ok(Cell::default()) };
         let Style::Text(binary) = column.style else { return Err(Unfit) };
         let (kind, start) = (&self.kinds[column.field], texts.len());
+        if let Some(mask) = &column.mask {
+            let Some(value) = mask.apply(kind, raw)? else { return Ok(Cell::default()) };
+            value.print::<false>(texts, binary)?;
+            // How an integer is described depends on its value.
+            return if constants.before_small.is_none() {
+                Ok(Cell { text: Some((start, texts.len())), ..Cell::default() })
+            } else {
+                Err(Unfit)
+            };
+        }
         kind.plain(texts, raw, binary)?;
         let small = match (&constants.before_small, kind) {
             (None, _) => false,

@@ -161,6 +161,15 @@ impl Kind {
         }
     }
 
+    /// Returns the value of a FLOAT or DOUBLE, as Python has it.
+    pub(crate) fn number(&self, raw: &[u8]) -> Fit<f64> {
+        match self {
+            Kind::Float => numbers::float32(float(raw)?),
+            Kind::Double => double(raw),
+            _ => Err(Unfit),
+        }
+    }
+
     /// Writes the text of MySQL, without quotes; escaped for a JSON string.
     pub fn value(&self, out: &mut Vec<u8>, raw: &[u8], binary: Binary) -> Fit<()> {
         self.print::<true>(out, raw, binary)

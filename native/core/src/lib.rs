@@ -14,6 +14,7 @@ pub mod entries;
 pub mod fields;
 pub mod hashes;
 pub mod json;
+pub mod masks;
 pub mod numbers;
 pub mod output;
 pub mod reader;

@@ -5,6 +5,7 @@ use crate::debezium::Debezium;
 use crate::entries::{Entries, Event};
 use crate::fields::{Kind, Shape, Style};
 use crate::hashes;
+use crate::masks::Mask;
 use crate::output::Stage;
 use crate::spans::Span;
 use crate::{Fit, Unfit};
@@ -35,6 +36,7 @@ pub struct Column {
     /// Its name as JSON, with the colon.
     pub name: Vec<u8>,
     pub style: Style,
+    pub mask: Option<Mask>,
 }
 
 #[derive(Debug, Clone)]
@@ -125,6 +127,12 @@ impl Table {
         counter: usize,
     ) -> Fit<Self> {
         let fields = kinds.len();
+        // The text of a mask has no form but that of a text.
+        let masked =
+            |one: &Column| matches!((&one.mask, &one.style), (None, _) | (Some(Mask::Null), _) | (_, Style::Text(_)));
+        if !columns.iter().all(masked) {
+            return Err(Unfit);
+        }
         let keys = match &format {
             Format::Debezium(format) => format.keys.as_slice(),
             Format::Canal(format) => format.keys.as_slice(),
@@ -149,7 +157,8 @@ impl Table {
             return Err(Unfit);
         }
         let shapes = kinds.iter().map(Kind::shape).collect();
-        let printed = |field: usize| columns.iter().any(|one| one.field == field);
+        let shown = |one: &Column| one.mask.as_ref().map_or(true, |mask| !mask.hides_all());
+        let printed = |field: usize| columns.iter().any(|one| one.field == field && shown(one));
         let unprinted = (0..fields).filter(|&field| !printed(field) && !kinds[field].takes_any()).collect();
         Ok(Self { kinds, shapes, columns, unprinted, format, route, selection, identity, two_numbers, counter })
     }
@@ -323,8 +332,24 @@ impl Table {
                 out.extend_from_slice(b"null");
                 Ok(())
             }
-            Some(raw) => column.style.print(&self.kinds[column.field], out, raw),
+            Some(raw) => match &column.mask {
+                None => column.style.print(&self.kinds[column.field], out, raw),
+                Some(mask) => self.masked_cell(column, mask, raw, out),
+            },
         }
+    }
+
+    fn masked_cell(&self, column: &Column, mask: &Mask, raw: &[u8], out: &mut Vec<u8>) -> Fit<()> {
+        match (mask.apply(&self.kinds[column.field], raw)?, &column.style) {
+            (None, _) => out.extend_from_slice(b"null"),
+            (Some(value), Style::Text(binary)) => {
+                out.push(b'"');
+                value.print::<true>(out, *binary)?;
+                out.push(b'"');
+            }
+            _ => return Err(Unfit),
+        }
+        Ok(())
     }
 
     pub(crate) fn row(&self, data: &[u8], image: Image, out: &mut Vec<u8>) -> Fit<()> {
@@ -348,9 +373,13 @@ impl Table {
         after: Image,
         scratch: &mut Vec<u8>,
     ) -> Fit<bool> {
-        match (before[column.field].of(data), after[column.field].of(data)) {
-            (None, None) => Ok(true),
-            (Some(a), Some(b)) => Ok(a == b || self.kinds[column.field].same(a, b, scratch)?),
+        let kind = &self.kinds[column.field];
+        match (before[column.field].of(data), after[column.field].of(data), &column.mask) {
+            (None, None, _) | (_, _, Some(Mask::Null)) | (Some(_), Some(_), Some(Mask::Fixed(_))) => Ok(true),
+            (Some(a), Some(b), Some(mask @ Mask::Truncate(_))) => {
+                Ok(a == b || mask.apply(kind, a)?.map(|one| one.bytes) == mask.apply(kind, b)?.map(|one| one.bytes))
+            }
+            (Some(a), Some(b), None | Some(Mask::Hash(_))) => Ok(a == b || kind.same(a, b, scratch)?),
             _ => Ok(false),
         }
     }

@@ -71,7 +71,7 @@ fn table(format: Format, route: Route, counter: usize) -> Arc<Table> {
     let (kinds, styles): (Vec<_>, Vec<_>) = kinds().into_iter().unzip();
     let texts = matches!(format, Format::Entries(_));
     let style_of = |style| if texts { Style::Text(Binary::Latin1) } else { style };
-    let column = |(field, style)| Column { field, name: b"\"c\":".to_vec(), style: style_of(style) };
+    let column = |(field, style)| Column { field, name: b"\"c\":".to_vec(), style: style_of(style), mask: None };
     let columns = styles.into_iter().enumerate().map(column).collect();
     Arc::new(Table::new(kinds, columns, format, route, Selection::default(), vec![0], true, counter).unwrap())
 }
