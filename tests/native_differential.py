@@ -67,6 +67,7 @@ _ROUTES: tuple[dict[str, Any], ...] = (
     {"partitions": 3, "partition_hash": ".*\\..*:c1"},
     {"partitions": 3, "partition_hash": ".*\\..*:c1^c2"},
     {"partitions": 4, "partition_hash": ".*\\..*:$pk$", "hash": "canal"},
+    {"partitions": 7, "partition_hash": ".*\\..*:c1^c2", "hash": "canal", "canal_hash_database": False},
     {"partitions": 8, "partition_hash": "shop\\.t0:$pk$,shop\\.t1:c1,shop\\.t2", "ddl_partition": "all"},
     {
         "dynamic_topic": "x_{table}:shop\\..*",
@@ -91,6 +92,8 @@ _FILTERS: tuple[dict[str, Any], ...] = (
     {"operations": ["update", "delete"], "unchanged_updates": "skip"},
     {"unchanged_updates": "skip", "exclude_columns": "shop\\.t0:c1/c2,shop\\.t1:c2/c3"},
     {"where": [{"tables": "shop\\.t1", "rows": "c1 is not null"}]},
+    {"where": [{"tables": ".*", "rows": "c1 is null or c2 is not null"}], "unchanged_updates": "skip"},
+    {"where": [{"tables": ".*", "rows": "not c2 is null"}], "operations": ["insert", "update"]},
     {"mask": [{"tables": "shop\\.t0", "columns": ["c1", "c3"], "mask": "null"}]},
     {"mask": [{"tables": "shop\\.t0", "columns": ["c1"], "mask": "hash", "salt": "s"}]},
     {"mask": [{"tables": ".*", "columns": ["c1", "c2", "c3", "c4", "c5"], "mask": "hash", "salt": "s" * 70}]},

@@ -72,13 +72,15 @@ impl Output {
         route: &Bound<'_, PyTuple>,
         left_out: Vec<String>,
         skips_unchanged: bool,
+        condition: Option<Bound<'_, PyTuple>>,
         identity: Vec<usize>,
         two_numbers: bool,
         counter: usize,
     ) -> PyResult<Table> {
         let kinds = fields.iter().map(specs::kind).collect::<PyResult<Vec<_>>>()?;
         let (columns, format, route) = (specs::columns(&columns)?, specs::format(format)?, specs::route(route)?);
-        let selection = Selection { left_out: specs::operations(&left_out)?, skips_unchanged };
+        let condition = condition.as_ref().map(specs::condition).transpose()?;
+        let selection = Selection { left_out: specs::operations(&left_out)?, skips_unchanged, condition };
         let table = core::table::Table::new(kinds, columns, format, route, selection, identity, two_numbers, counter)
             .map_err(|_| unfit())?;
         Ok(Table { table: Arc::new(table) })

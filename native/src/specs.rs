@@ -4,10 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use headrace_native_core::canal::Canal;
 use headrace_native_core::charsets::{Charset, Codes};
+use headrace_native_core::conditions::{Condition, Exact, Like, Operator, Test};
 use headrace_native_core::debezium::Debezium;
 use headrace_native_core::decimal::Decimal;
 use headrace_native_core::entries::{Constants, Entries};
 use headrace_native_core::fields::{Binary, Kind, Label, Style};
+use headrace_native_core::hashes;
 use headrace_native_core::masks::{Hmac, Mask};
 use headrace_native_core::table::{Column, Format, Key, Operation, Route};
 use headrace_native_core::temporal::Zone;
@@ -202,6 +204,56 @@ pub fn format(spec: &Bound<'_, PyTuple>) -> PyResult<Format> {
     })
 }
 
+/// Reads a condition; see `native` in `headrace/rules/predicates.py`.
+pub fn condition(spec: &Bound<'_, PyTuple>) -> PyResult<Condition> {
+    let spec = Spec(spec);
+    let parts = |at: usize| -> PyResult<Vec<Condition>> {
+        spec.get::<Vec<Bound<'_, PyTuple>>>(at)?.iter().map(condition).collect()
+    };
+    let name: String = spec.get(0)?;
+    let test = match name.as_str() {
+        "every" => return Ok(Condition::Every(parts(1)?)),
+        "any" => return Ok(Condition::Any(parts(1)?)),
+        "not" => return Ok(Condition::Not(Box::new(condition(&spec.get(1)?)?))),
+        "is null" => return Ok(Condition::IsNull(spec.get(1)?)),
+        "like" => Test::Like(Like(spec.get(2)?)),
+        _ => {
+            let operator = operator(spec.get::<String>(2)?.as_str())?;
+            let texts: Vec<String> = spec.get(3)?;
+            match name.as_str() {
+                "int" => {
+                    let whole = |text: &String| text.parse().map_err(|_| unfit());
+                    Test::Int(operator, texts.iter().map(whole).collect::<PyResult<_>>()?)
+                }
+                "decimal" => {
+                    let exact = |text: &String| Exact::new(text.as_bytes()).map_err(|_| unfit());
+                    Test::Decimal(operator, texts.iter().map(exact).collect::<PyResult<_>>()?)
+                }
+                "float" => {
+                    let double = |text: &String| text.parse().map_err(|_| unfit());
+                    Test::Float(operator, texts.iter().map(double).collect::<PyResult<_>>()?)
+                }
+                "text" => Test::Text(operator, texts.iter().map(|text| text.as_bytes().to_vec()).collect()),
+                _ => return Err(unknown("the condition", &name)),
+            }
+        }
+    };
+    Ok(Condition::Leaf(spec.get(1)?, test))
+}
+
+fn operator(name: &str) -> PyResult<Operator> {
+    Ok(match name {
+        "==" => Operator::Equal,
+        "!=" => Operator::Unequal,
+        "<" => Operator::Less,
+        "<=" => Operator::AtMost,
+        ">" => Operator::More,
+        ">=" => Operator::AtLeast,
+        "in" => Operator::In,
+        _ => return Err(unknown("the operator", name)),
+    })
+}
+
 /// Reads operations by Canal's names.
 pub fn operations(names: &[String]) -> PyResult<Vec<Operation>> {
     let one = |name: &String| match name.as_str() {
@@ -213,7 +265,8 @@ pub fn operations(names: &[String]) -> PyResult<Vec<Operation>> {
     names.iter().map(one).collect()
 }
 
-/// Reads where rows go: ("one", slot), or by a key ("text" with a field, "list" with fields, "record") to one of slots.
+/// Reads where rows go: ("one", slot), or by a key ("text" with a field, "list" with fields, "record", "canal" with
+/// fields and the schema's name or None) to one of slots.
 pub fn route(spec: &Bound<'_, PyTuple>) -> PyResult<Route> {
     let spec = Spec(spec);
     let name: String = spec.get(0)?;
@@ -222,6 +275,10 @@ pub fn route(spec: &Bound<'_, PyTuple>) -> PyResult<Route> {
         "text" => Key::Text(spec.get(2)?),
         "list" => Key::List(spec.get(2)?),
         "record" => Key::Record,
+        "canal" => {
+            let database = spec.get::<Option<String>>(3)?.map_or(0, |name| hashes::java_hash(&name));
+            Key::Canal { fields: spec.get(2)?, database }
+        }
         _ => return Err(unknown("the route", &name)),
     };
     Ok(Route::Spread { key, slots: spec.get(1)? })

@@ -19,7 +19,7 @@ from headrace.rules.masks import Mask
 from headrace.rules.patterns import Pattern, compile_filter
 from headrace.rules.predicate_parser import Node, parse_condition
 from headrace.rules.predicate_sql import columns_of
-from headrace.rules.predicates import bind, compared_columns
+from headrace.rules.predicates import bind, compared_columns, native
 from headrace.rules.topics import TopicRules, parse_partitions
 from headrace.settings.destination import DestinationSettings
 
@@ -89,6 +89,9 @@ class Projections:
                 condition=frozenset(columns_of(condition)) if condition is not None else frozenset(),
                 kept=self._kept(schema),
                 masks=self._native_masks(schema, masked),
+                native_condition=(
+                    native(condition, schema.columns, enum_index=self._enum_index) if condition is not None else None
+                ),
                 read_columns=[*self._compared(schema, condition), *self._read_by_masks(schema, masked)],
                 left_out=self._left_out,
                 skips_unchanged=self._skips_unchanged,

@@ -170,6 +170,19 @@ impl Kind {
         }
     }
 
+    /// Returns a whole number, a year, or a TIME in microseconds.
+    pub(crate) fn whole(&self, raw: &[u8]) -> Fit<i128> {
+        Ok(match self {
+            Kind::Int { signed: true, .. } => signed_int(raw).into(),
+            Kind::Int { .. } => unsigned_int(raw).into(),
+            Kind::Bit { .. } => raw.iter().fold(0u64, |n, &byte| n << 8 | u64::from(byte)).into(),
+            Kind::Year if raw[0] == 0 => 0,
+            Kind::Year => 1900 + i128::from(raw[0]),
+            Kind::Time { fsp } => temporal::time(raw)?.usual_micros(*fsp)?.into(),
+            _ => return Err(Unfit),
+        })
+    }
+
     /// Writes the text of MySQL, without quotes; escaped for a JSON string.
     pub fn value(&self, out: &mut Vec<u8>, raw: &[u8], binary: Binary) -> Fit<()> {
         self.print::<true>(out, raw, binary)

@@ -8,6 +8,7 @@
 pub mod batch;
 pub mod canal;
 pub mod charsets;
+pub mod conditions;
 pub mod debezium;
 pub mod decimal;
 pub mod entries;

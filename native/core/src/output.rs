@@ -31,6 +31,8 @@ pub struct Stage {
     /// How many of them have a number of Canal's.
     pub numbered: u64,
     pub members: Vec<usize>,
+    /// By row, whether it is not published; empty if all are.
+    pub left_out: Vec<bool>,
     pub slots: Vec<u32>,
     pub order: Vec<u32>,
     pub scratch: Vec<u8>,
@@ -49,6 +51,7 @@ impl Stage {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.messages.clear();
+        self.left_out.clear();
         self.numbered = 0;
     }
 }
@@ -216,7 +219,8 @@ impl Output {
             batch.told = batch.values.count();
         }
         self.number += stage.numbered;
-        self.count_rows(table.counter, change);
+        let rows = stage.messages.iter().map(|message| message.rows).sum();
+        self.count_rows(table.counter, change, rows);
         Ok(())
     }
 
@@ -312,12 +316,12 @@ impl Output {
         self.keyed || self.rows_per_message != 0 || stage.sliced
     }
 
-    fn count_rows(&mut self, at: usize, change: &Change) {
+    fn count_rows(&mut self, at: usize, change: &Change, rows: usize) {
         let Some(counter) = self.counters.get_mut(at) else { return };
         if counter.inserted + counter.updated + counter.deleted == 0 {
             self.touched.push(at);
         }
-        let rows = change.rows as u64;
+        let rows = rows as u64;
         match change.operation {
             Operation::Insert => counter.inserted += rows,
             Operation::Update => counter.updated += rows,

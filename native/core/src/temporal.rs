@@ -3,6 +3,8 @@
 use crate::text;
 use crate::{Fit, Unfit};
 
+/// 838:59:59.
+const MOST_MICROS: i64 = ((838 * 60 + 59) * 60 + 59) * 1_000_000;
 const POWERS: [u64; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
 
 /// A calendar time, or MySQL's form of an invalid one: month and day may be 0.
@@ -221,5 +223,12 @@ impl Time {
     /// Returns it in microseconds.
     pub fn micros(&self, fsp: usize) -> i64 {
         self.clock.micros_of_day(fsp) * if self.negative { -1 } else { 1 }
+    }
+
+    /// Does the same for a time within MySQL's limits, and refuses others.
+    pub fn usual_micros(&self, fsp: usize) -> Fit<i64> {
+        let micros = self.micros(fsp);
+        let usual = self.clock.minute < 60 && self.clock.second < 60 && micros.abs() <= MOST_MICROS;
+        usual.then_some(micros).ok_or(Unfit)
     }
 }
