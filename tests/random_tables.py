@@ -11,7 +11,7 @@ from typing import Any
 from headrace.mysql.values import column_types as ct
 from headrace.mysql.values.charsets import _COLLATIONS, _PYTHON, _SINGLE
 from headrace.mysql.values.values import decimal_size
-from tests.made_binlog import Binlog
+from tests.made_binlog import Binlog, captured, payload
 
 COLLATIONS = {name: int(text.split()[0].split("-")[0]) for name, text in _COLLATIONS.items() if name != "binary"}
 _NATIVE_CHARSETS = ["utf8mb4", "utf8mb3", "latin1", "ascii", *sorted(_SINGLE)]
@@ -387,23 +387,30 @@ def transaction(rng: random.Random, binlog: Binlog, gno: int, tables: Sequence[T
         binlog.gtid(gno, micros)
     elif what < 0.9:
         binlog.gtid(0, micros)
-    binlog.query("BEGIN")
-    for _ in range(1 if small else rng.choice((1, 1, 1, 2, 4))):
-        one = rng.choice(tables)
-        binlog.event(19, one.body())
-        kind = rng.choice((30, 30, 31, 32))
-        rows = []
-        for _ in range(1 if small else rng.choice((1, 1, 2, 5, 30))):
-            row = one.row()
-            rows.append(row)
-            if kind == 31:
-                rows.append(row if rng.random() < 0.2 else one.row())
-        body = one.event(kind, rows)
-        binlog.event(kind, body[: -rng.randrange(1, 9)] if rng.random() < 0.005 else body)
-    if small or rng.random() < 0.95:
-        binlog.event(16, struct.pack("<Q", gno))
+
+    def rest() -> None:
+        binlog.query("BEGIN")
+        for _ in range(1 if small else rng.choice((1, 1, 1, 2, 4))):
+            one = rng.choice(tables)
+            binlog.event(19, one.body())
+            kind = rng.choice((30, 30, 31, 32))
+            rows = []
+            for _ in range(1 if small else rng.choice((1, 1, 2, 5, 30))):
+                row = one.row()
+                rows.append(row)
+                if kind == 31:
+                    rows.append(row if rng.random() < 0.2 else one.row())
+            body = one.event(kind, rows)
+            binlog.event(kind, body[: -rng.randrange(1, 9)] if rng.random() < 0.005 else body)
+        if small or rng.random() < 0.95:
+            binlog.event(16, struct.pack("<Q", gno))
+        else:
+            binlog.query("COMMIT")
+
+    if rng.random() < 0.15:
+        binlog.event(40, payload(captured(binlog, rest)))
     else:
-        binlog.query("COMMIT")
+        rest()
 
 
 def stream(rng: random.Random, *, broken: float = 0.005) -> bytes:

@@ -14,6 +14,7 @@ import types
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -47,7 +48,7 @@ from headrace_common.numbers import float32, float_text
 from tests import native_differential
 from tests.canal_entries import RECORDED
 from tests.configured import destination_of
-from tests.made_binlog import Binlog, decoder, feed
+from tests.made_binlog import Binlog, captured, decoder, feed, payload
 from tests.random_tables import Column as Column_
 from tests.random_tables import Table, json_bytes, stream, transaction
 
@@ -300,7 +301,7 @@ class Failing:
     def ready(self) -> bool:
         return True
 
-    def run(self, data: bytes, at: int, *, eager: bool) -> tuple[int, int, int, bool]:
+    def run(self, data: bytes, at: int, *, eager: bool, inner: bool = False) -> tuple[int, int, int, bool]:
         self.runs += 1
         return at, 0, 0, True
 
@@ -613,6 +614,28 @@ def test_conditions_choose_the_same_rows_both_ways(message: dict[str, Any]) -> N
         assert outcomes[0] == outcomes[1], condition
         assert used(data, config) == {("shop", "t"): ""}, condition
         assert emitted[1] < emitted[0] * 0.6, condition  # updates that begin or cease to meet it are Python's
+
+
+@needs_native
+@pytest.mark.parametrize("rows", [1, 40_000])
+def test_rows_of_compressed_transactions_are_made_by_native_code(rows: int) -> None:
+    binlog = Binlog().begin_file()
+    binlog.transaction(1, 1_700_000_000_000_000, [(0, "x")])  # the schema is known then
+    for gno in range(2, 30 if rows == 1 else 4):
+        groups = [[(at, "text " * 8) for at in range(first, first + 20)] for first in range(0, rows, 20)]
+        binlog.gtid(gno, 1_700_000_000_000_000 + gno)
+        calls = [partial(binlog.query, "BEGIN")]
+        calls += [call for group in groups for call in (binlog.table, partial(binlog.insert, *group))]
+        events = captured(binlog, *calls, partial(binlog.event, 16, struct.pack("<Q", gno)))
+        binlog.event(40, payload(events))
+    data, config = bytes(binlog.packets), plain()
+    outcomes, emitted = list[Any](), list[int]()
+    for module in (None, MODULE):
+        with mock.patch.object(MessageBuilder, "emit", autospec=True, side_effect=MessageBuilder.emit) as emit:
+            outcomes.append(native_differential.outcome(data, config, module, WHOLE))
+            emitted.append(emit.call_count)
+    assert outcomes[0] == outcomes[1]
+    assert emitted[1] < max(5, emitted[0] / 20)
 
 
 SOURCE = {"host": "h", "user": "u", "password": "p"}

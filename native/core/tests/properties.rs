@@ -155,7 +155,8 @@ fn run(data: &[u8], format: Format, spread: bool, checksums: bool) -> (usize, St
     reader.know(&[7, 0, 0, 0, 0, 0], BODY, Some(table(format, route, counter)));
     reader.know(&[8, 0, 0, 0, 0, 0], BODY, None);
     reader.leave(&[9, 0, 0, 0, 0, 0], BODY);
-    let frame = Frame { file: b"b.000001", checksums, eager: false, most_bytes: 1 << 20, most_messages: 5000 };
+    let frame =
+        Frame { file: b"b.000001", checksums, inner: false, eager: false, most_bytes: 1 << 20, most_messages: 5000 };
     let mut state = State { end: 4, start: -1, roomed: -1, ..State::default() };
     let (at, stop) = reader.run(data, 0, &frame, &mut state, &mut output, &mut New);
     (at, stop, state, output.count)

@@ -103,9 +103,14 @@ class InnerEvents:
         self._next = self._at + length
         return when, kind, flags, self._data, self._at + 19, self._next
 
-    def advance(self) -> None:
-        """Skips the event that peek() gave."""
-        self._at = self._next
+    @property
+    def buffered(self) -> tuple[bytes, int]:
+        """Returns bytes of which all are read, and where the event begins that peek() gave."""
+        return self._data, self._at
+
+    def advance(self, at: int = -1) -> None:
+        """Skips the event that peek() gave; or all up to `at` of what is buffered."""
+        self._at = self._next if at < 0 else at
         if self._at == len(self._data):
             self._data, self._at = b"", 0
 
