@@ -377,7 +377,9 @@ def _text(rng: random.Random, one: Column, bad: bool) -> bytes:
     return raw
 
 
-def transaction(rng: random.Random, binlog: Binlog, gno: int, tables: Sequence[Table], *, small: bool = False) -> None:
+def transaction(
+    rng: random.Random, binlog: Binlog, gno: int, tables: Sequence[Table], *, small: bool = False, damage: float = 0.005
+) -> None:
     """A transaction of some rows events, with or without a GTID; a small one is mostly as the one before, with few
     rows."""
     micros = 1_700_000_000_000_000 + gno * rng.choice((0, 1, 1000)) + rng.randrange(3)
@@ -401,7 +403,7 @@ def transaction(rng: random.Random, binlog: Binlog, gno: int, tables: Sequence[T
                 if kind == 31:
                     rows.append(row if rng.random() < 0.2 else one.row())
             body = one.event(kind, rows)
-            binlog.event(kind, body[: -rng.randrange(1, 9)] if rng.random() < 0.005 else body)
+            binlog.event(kind, body[: -rng.randrange(1, 9)] if rng.random() < damage else body)
         if small or rng.random() < 0.95:
             binlog.event(16, struct.pack("<Q", gno))
         else:

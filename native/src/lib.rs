@@ -43,11 +43,17 @@ fn float_text<'py>(py: Python<'py>, value: f64, kind: &str, single: bool) -> PyR
     text_of(py, &out)
 }
 
-/// Returns a text in a character set, described as for a table. Raises ValueError for what Python must handle.
+/// Returns a value as JSON, by the layout of its column and the style in which a format prints it. Raises ValueError for
+/// what Python must handle.
 #[pyfunction]
-fn character_text<'py>(py: Python<'py>, charset: &Bound<'py, PyTuple>, raw: &[u8]) -> PyResult<Bound<'py, PyString>> {
+fn cell<'py>(
+    py: Python<'py>,
+    layout: &Bound<'py, PyTuple>,
+    style: &Bound<'py, PyTuple>,
+    raw: &[u8],
+) -> PyResult<Bound<'py, PyString>> {
     let mut out = Vec::new();
-    specs::charset(charset)?.print::<false>(&mut out, raw).map_err(|_| unfit())?;
+    specs::style(style)?.print(&specs::kind(layout)?, &mut out, raw).map_err(|_| unfit())?;
     text_of(py, &out)
 }
 
@@ -70,7 +76,7 @@ fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<output::Table>()?;
     module.add_class::<reader::Reader>()?;
     module.add_function(wrap_pyfunction!(json_text, module)?)?;
-    module.add_function(wrap_pyfunction!(character_text, module)?)?;
+    module.add_function(wrap_pyfunction!(cell, module)?)?;
     module.add_function(wrap_pyfunction!(murmur2, module)?)?;
     module.add_function(wrap_pyfunction!(float_text, module)?)?;
     Ok(())

@@ -59,6 +59,10 @@ pub fn kind(spec: &Bound<'_, PyTuple>) -> PyResult<Kind> {
         "text" => Kind::Text { length: size_of(spec.get(1)?, LENGTHS)?, charset: charset(&spec.get(2)?)? },
         "bytes" => Kind::Bytes { length: size_of(spec.get(1)?, LENGTHS)?, pad: spec.get(2)? },
         "json" => Kind::Json { length: size_of(spec.get(1)?, LENGTHS)? },
+        "uuid" => Kind::Uuid,
+        "inet6" => Kind::Inet6,
+        "inet4" => Kind::Inet4,
+        "vector" => Kind::Vector { length: size_of(spec.get(1)?, LENGTHS)? },
         _ => return Err(unknown("the layout", &name)),
     })
 }
@@ -90,7 +94,7 @@ fn zone(changes: Vec<(u32, i32)>) -> PyResult<Option<Arc<Zone>>> {
 static CHARSETS: Mutex<Vec<(String, Arc<Charset>)>> = Mutex::new(Vec::new());
 
 /// Reads a character set; see `native_charset` in `headrace/mysql/values/charsets.py`.
-pub fn charset(spec: &Bound<'_, PyTuple>) -> PyResult<Arc<Charset>> {
+fn charset(spec: &Bound<'_, PyTuple>) -> PyResult<Arc<Charset>> {
     let spec = Spec(spec);
     let name: String = spec.get(0)?;
     let mut known = CHARSETS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,7 +124,8 @@ fn binary(name: &str) -> PyResult<Binary> {
     })
 }
 
-fn style(spec: &Bound<'_, PyTuple>) -> PyResult<Style> {
+/// Reads the style in which a format prints a column.
+pub fn style(spec: &Bound<'_, PyTuple>) -> PyResult<Style> {
     let spec = Spec(spec);
     let name: String = spec.get(0)?;
     Ok(match name.as_str() {
@@ -135,6 +140,10 @@ fn style(spec: &Bound<'_, PyTuple>) -> PyResult<Style> {
         "since" => Style::Time { unit: spec.get(1)?, zero: spec.get::<String>(2)?.into_bytes() },
         "zoned" => Style::Zoned(spec.get::<String>(1)?.into_bytes()),
         "year" => Style::Year,
+        "decimals" => Style::Decimals(spec.get::<u8>(1)?.into()),
+        "json" => Style::Json,
+        "geometry" => Style::Geometry { point: false },
+        "point" => Style::Geometry { point: true },
         _ => return Err(unknown("the style", &name)),
     })
 }

@@ -36,7 +36,7 @@ impl Entries {
     pub fn fits(&self, columns: &[Column]) -> bool {
         let fixed = |one: &Column| matches!(one.mask, Some(Mask::Fixed(_) | Mask::Truncate(_) | Mask::Hash(_)));
         self.cells.len() == columns.len()
-            && columns.iter().all(|one| matches!(one.style, Style::Text(_)))
+            && columns.iter().all(|one| matches!(one.style, Style::Text(_) | Style::Decimals(_)))
             && columns.iter().zip(&self.cells).all(|(one, cell)| !fixed(one) || cell.before_small.is_none())
     }
 }
@@ -360,10 +360,10 @@ impl Table {
         texts: &mut Vec<u8>,
     ) -> Fit<Cell> {
         let Some(raw) = image[column.field].of(change.data) else { return Ok(Cell::default()) };
-        let Style::Text(binary) = column.style else { return Err(Unfit) };
         let (kind, start) = (&self.kinds[column.field], texts.len());
         if let Some(mask) = &column.mask {
             let Some(value) = mask.apply(kind, raw)? else { return Ok(Cell::default()) };
+            let Style::Text(binary) = column.style else { return Err(Unfit) };
             value.print::<false>(texts, binary)?;
             // How an integer is described depends on its value.
             return if constants.before_small.is_none() {
@@ -372,7 +372,7 @@ impl Table {
                 Err(Unfit)
             };
         }
-        kind.plain(texts, raw, binary)?;
+        column.style.plain(kind, texts, raw)?;
         let small = match (&constants.before_small, kind) {
             (None, _) => false,
             (Some((largest, _)), Kind::Int { .. }) => unsigned_int(raw) <= *largest,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::charsets::Charset;
 use crate::decimal::Decimal;
 use crate::temporal::Zone;
-use crate::{json, numbers, temporal, text};
+use crate::{addresses, json, numbers, temporal, text};
 use crate::{Fit, Unfit};
 
 /// The size of a column.
@@ -65,6 +65,15 @@ pub enum Kind {
     Json {
         length: usize,
     },
+    /// Of MariaDB; 16 bytes, of which zeros at the end may be missing.
+    Uuid,
+    Inet6,
+    /// Of MariaDB; 4 bytes.
+    Inet4,
+    /// Numbers of 4 bytes.
+    Vector {
+        length: usize,
+    },
 }
 
 /// A member of an ENUM or SET, plain and as within a JSON string.
@@ -120,6 +129,12 @@ pub enum Style {
     Zoned(Vec<u8>),
     /// A year as a number.
     Year,
+    /// A FLOAT or DOUBLE in a JSON string, with this many digits after the point.
+    Decimals(usize),
+    /// The text of MySQL, which is JSON.
+    Json,
+    /// An object with well-known binary and SRID, and for a point with its coordinates before.
+    Geometry { point: bool },
 }
 
 impl Kind {
@@ -136,7 +151,11 @@ impl Kind {
             Kind::Datetime { fsp } => Shape::Fixed(5 + temporal::fraction_size(fsp)),
             Kind::Timestamp { fsp, .. } => Shape::Fixed(4 + temporal::fraction_size(fsp)),
             Kind::Time { fsp } => Shape::Fixed(3 + temporal::fraction_size(fsp)),
-            Kind::Text { length, .. } | Kind::Bytes { length, .. } | Kind::Json { length } => Shape::Var(length),
+            Kind::Text { length, .. }
+            | Kind::Bytes { length, .. }
+            | Kind::Json { length }
+            | Kind::Vector { length } => Shape::Var(length),
+            Kind::Uuid | Kind::Inet6 | Kind::Inet4 => Shape::Var(1),
         }
     }
 
@@ -230,6 +249,10 @@ impl Kind {
                     bytes::<JSON>(out, raw, binary);
                 }
             }
+            Kind::Uuid => addresses::uuid(out, raw)?,
+            Kind::Inet6 => addresses::inet6(out, raw)?,
+            Kind::Inet4 => addresses::inet4(out, raw)?,
+            Kind::Vector { .. } => vector(out, raw)?,
             Kind::Json { .. } if !JSON => json::json_text(out, raw)?,
             Kind::Json { .. } => {
                 let mut document = Vec::with_capacity(2 * raw.len());
@@ -239,6 +262,27 @@ impl Kind {
         }
         Ok(())
     }
+}
+
+/// Writes a VECTOR as a JSON list, each number as the shortest one that gives the same bytes.
+fn vector(out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
+    if raw.len() % 4 != 0 {
+        return Err(Unfit);
+    }
+    out.push(b'[');
+    for (i, one) in raw.chunks_exact(4).enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        let value = float(one)?;
+        if value == 0.0 {
+            out.extend_from_slice(if value.is_sign_negative() { b"-0.0" } else { b"0" });
+        } else {
+            numbers::float_text(out, numbers::float32(value)?)?;
+        }
+    }
+    out.push(b']');
+    Ok(())
 }
 
 fn bytes<const JSON: bool>(out: &mut Vec<u8>, raw: &[u8], binary: Binary) {
@@ -285,6 +329,17 @@ fn double(raw: &[u8]) -> Fit<f64> {
 }
 
 impl Style {
+    /// Writes a value that is not NULL as the text in a JSON string would be, without escapes. Refuses a style that is
+    /// no text.
+    pub fn plain(&self, kind: &Kind, out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
+        match (self, kind) {
+            (Style::Text(binary), _) => kind.plain(out, raw, *binary),
+            (Style::Decimals(decimals), Kind::Float) => numbers::fixed(out, float(raw)?.into(), *decimals),
+            (Style::Decimals(decimals), Kind::Double) => numbers::fixed(out, double(raw)?, *decimals),
+            _ => Err(Unfit),
+        }
+    }
+
     /// Writes a value that is not NULL as JSON.
     pub fn print(&self, kind: &Kind, out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
         match (self, kind) {
@@ -347,6 +402,13 @@ impl Style {
                 }
                 None => out.extend_from_slice(zero),
             },
+            (Style::Decimals(_), Kind::Float | Kind::Double) => {
+                out.push(b'"');
+                self.plain(kind, out, raw)?;
+                out.push(b'"');
+            }
+            (Style::Json, Kind::Vector { .. }) => kind.plain(out, raw, Binary::Base64)?,
+            (Style::Geometry { point }, Kind::Bytes { .. }) => geometry(out, raw, *point)?,
             (Style::Year, Kind::Year) => text::int(out, if raw[0] == 0 { 0 } else { 1900 + u32::from(raw[0]) }),
             _ => return Err(Unfit),
         }
@@ -391,4 +453,30 @@ fn integer_bytes(out: &mut Vec<u8>, size: &[u8], negative: bool) {
     out.push(b'"');
     text::base64(out, &bytes[first..], false);
     out.push(b'"');
+}
+
+/// Writes MySQL's own form of a geometry, the SRID in 4 bytes little endian and well-known binary, as Debezium does.
+fn geometry(out: &mut Vec<u8>, raw: &[u8], point: bool) -> Fit<()> {
+    let (srid, wkb) = raw.split_first_chunk::<4>().ok_or(Unfit)?;
+    out.push(b'{');
+    if point {
+        let number = |at: usize| -> Fit<f64> {
+            let eight: [u8; 8] = wkb.get(at..at + 8).ok_or(Unfit)?.try_into().map_err(|_| Unfit)?;
+            Ok(if wkb[0] == 0 { f64::from_be_bytes(eight) } else { f64::from_le_bytes(eight) })
+        };
+        for (name, at) in [(&b"\"x\":"[..], 5), (&b"\"y\":"[..], 13)] {
+            out.extend_from_slice(name);
+            numbers::repr(out, number(at)?)?;
+            out.push(b',');
+        }
+    }
+    out.extend_from_slice(b"\"wkb\":\"");
+    text::base64(out, wkb, false);
+    out.extend_from_slice(b"\",\"srid\":");
+    match u32::from_le_bytes(*srid) {
+        0 => out.extend_from_slice(b"null"),
+        srid => text::int(out, srid),
+    }
+    out.push(b'}');
+    Ok(())
 }

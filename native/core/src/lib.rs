@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod addresses;
 pub mod batch;
 pub mod canal;
 pub mod charsets;

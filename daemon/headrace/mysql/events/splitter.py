@@ -67,8 +67,9 @@ class FastPath(Protocol):
         """Returns whether run() may be called."""
 
     def run(self, data: bytes, at: int, *, eager: bool, inner: bool = False) -> tuple[int, int, int, bool]:
-        """Reads packets from `at` on, or the events of a compressed transaction if `inner`. Returns where it stopped; how many events it read; the minimum size of the next
-        packet, 0 if a whole one may be there; and whether the splitter must read that one."""
+        """Reads packets from `at` on, or the events of a compressed transaction if `inner`. Returns where it stopped;
+        how many events it read; the minimum size of the next packet, 0 if a whole one may be there; and whether the
+        splitter must read that one."""
 
 
 class InSlices(Exception):
@@ -458,10 +459,9 @@ class EventSplitter:
         if self._rests:
             self._rests -= 1
             return False
-        data, at = inner.buffered
-        if not isinstance(data, bytes):  # a large event, which is in a file
+        if (buffered := inner.buffered) is None:
             return False
-        after, count, _, _ = fast.run(data, at, eager=self.eager, inner=True)
+        after, count, _, _ = fast.run(*buffered, eager=self.eager, inner=True)
         if not count:
             self._turns = self._rests = min(_MOST_TURNS, 2 * self._turns)
             return False

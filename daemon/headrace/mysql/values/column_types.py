@@ -231,8 +231,6 @@ def _large(kind: int, size: int, column: Column, largest: int) -> MakeLarge | No
 
 def known_to_native_code(column: Column) -> bool:
     """Returns whether native code decodes a column, as far as its declaration shows."""
-    if column.kind == "vector" or column.kind in mariadb_values.FIXED_BINARY:
-        return False
     return column.charset in ("", "binary") or bool(column.labels) or native_charset(column.charset) is not None
 
 
@@ -241,7 +239,11 @@ def _var_layout(kind: int, meta: int, size: int, column: Column) -> Layout | Non
         return "json", size
     if kind == GEOMETRY:
         return "bytes", size, 0
-    if kind not in (VARCHAR, VAR_STRING, STRING, BLOB) or column.kind in mariadb_values.FIXED_BINARY:
+    if kind == VECTOR:
+        return "vector", size
+    if kind == STRING and mariadb_values.FIXED_BINARY.get(column.kind) == meta:
+        return (column.kind,)
+    if kind not in (VARCHAR, VAR_STRING, STRING, BLOB):
         return None
     if column.charset == "binary":
         return "bytes", size, meta if kind == STRING else 0
