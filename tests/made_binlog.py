@@ -28,6 +28,7 @@ class Binlog:
     def __init__(self, *, checksums: bool = True) -> None:
         self.at, self.packets = 4, bytearray()
         self.sequence, self.checksums, self.says_checksums = 0, checksums, True
+        self.mariadb = False
 
     def event(
         self,
@@ -51,6 +52,7 @@ class Binlog:
         self.sequence += 1
 
     def begin_file(self, name: str = "b.000001", version: bytes = b"9.7") -> Binlog:
+        self.mariadb = version.endswith(b"MariaDB")
         self.says_checksums = not version.startswith(b"5.")  # whether there are any, and of the event that says so
         self.event(4, struct.pack("<Q", 4) + name.encode(), when=0, artificial=True)
         says = bytes([self.checksums]) if self.says_checksums else b""
@@ -58,11 +60,16 @@ class Binlog:
         return self
 
     def gtid(self, gno: int, micros: int) -> None:
+        if self.mariadb:  # it has no BEGIN after it
+            self.event(162, struct.pack("<QIB", gno, 3, 8) + bytes(6), when=micros // 1_000_000)
+            return
         self.event(
             33, b"\0" + RAW_SID + struct.pack("<Q", gno) + b"\x02" + bytes(16) + micros.to_bytes(7, "little") + b"\0"
         )
 
     def query(self, text: str) -> None:
+        if self.mariadb and text == "BEGIN":
+            return
         self.event(2, struct.pack("<IIBHH", 1, 0, 4, 0, 0) + b"shop\0" + text.encode())
 
     def table(self, name: str = "t", columns: tuple[str, ...] = ("id", NAME), collation: int = 45) -> None:

@@ -285,9 +285,10 @@ def made(inputs: int, seed: int) -> int:
     total = 0
     for number in range(inputs):
         rng = random.Random(f"{seed} {number}")
-        data = stream(rng, broken=rng.choice((0.0, 0.0, 0.002, 0.05)))
+        mariadb = rng.random() < 0.25
+        data = stream(rng, broken=rng.choice((0.0, 0.0, 0.002, 0.05)), mariadb=mariadb)
         try:
-            total += compare(data, rng, sound=True)
+            total += compare(data, rng, sound=True, mariadb=mariadb)
         except Exception as error:
             raise AssertionError(f"input {number} of seed {seed}: {error}") from error
     return total

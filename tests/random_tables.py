@@ -409,15 +409,16 @@ def transaction(
         else:
             binlog.query("COMMIT")
 
-    if rng.random() < 0.15:
+    if rng.random() < 0.15 and not binlog.mariadb:
         binlog.event(40, payload(captured(binlog, rest)))
     else:
         rest()
 
 
-def stream(rng: random.Random, *, broken: float = 0.005) -> bytes:
+def stream(rng: random.Random, *, broken: float = 0.005, mariadb: bool = False) -> bytes:
     """The packets of one random binlog."""
-    binlog = Binlog(checksums=rng.random() < 0.85).begin_file()
+    version = b"10.11.6-MariaDB" if mariadb else b"9.7"
+    binlog = Binlog(checksums=rng.random() < 0.85).begin_file(version=version)
     tables = [table(rng, i, broken=broken) for i in range(rng.choice((1, 2, 4, 12)))]
     gno = rng.randrange(1, 1 << 40)
     small = rng.random() < 0.3

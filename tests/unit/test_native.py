@@ -38,6 +38,7 @@ from headrace.model import Column, Position, RowsChange, TableSchema
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.dump_start import DumpStart
+from headrace.mysql.native_reader import NativeReader
 from headrace.mysql.values import charsets, mariadb
 from headrace.mysql.values import column_types as ct
 from headrace.mysql.values.jsonb import json_text
@@ -673,6 +674,18 @@ def test_rows_of_compressed_transactions_are_made_by_native_code(rows: int) -> N
             emitted.append(emit.call_count)
     assert outcomes[0] == outcomes[1]
     assert emitted[1] < max(5, emitted[0] / 20)
+
+
+@needs_native
+@pytest.mark.parametrize("version", [b"9.7", b"10.11.6-MariaDB"])
+def test_python_reads_no_event_of_usual_transactions(version: bytes) -> None:
+    binlog = Binlog().begin_file(version=version)
+    for gno in range(1, 1001):
+        binlog.transaction(gno, 1_700_000_000_000_000 + gno, [(gno, "x")])
+    with mock.patch.object(NativeReader, "run", autospec=True, side_effect=NativeReader.run) as run:
+        made = native_differential.outcome(bytes(binlog.packets), plain(), MODULE, WHOLE)
+    assert run.call_count < 10
+    assert made == native_differential.outcome(bytes(binlog.packets), plain(), None, WHOLE)
 
 
 SOURCE = {"host": "h", "user": "u", "password": "p"}

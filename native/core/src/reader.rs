@@ -9,7 +9,7 @@ use crate::entries::{Event, Mark};
 use crate::output::{Opener, Origin, Output};
 use crate::spans::{self, Span};
 use crate::table::{Change, Operation, Table};
-use crate::text;
+use crate::text::{self, put};
 use crate::{Fit, Unfit};
 
 /// Packet head, status byte and event header.
@@ -25,6 +25,9 @@ const XID: u8 = 16;
 const TABLE_MAP: u8 = 19;
 const GTID: u8 = 33;
 const ANONYMOUS_GTID: u8 = 34;
+const MARIADB_GTID: u8 = 162;
+/// Flags of MariaDB's GTID events: a statement without a COMMIT, and the ends of XA transactions.
+const MARIADB_UNUSUAL: u8 = 1 | 64 | 128;
 /// Maximum bytes of a rows event that is published as a whole, however many rows it has; beyond `PART_BYTES`, or with
 /// more than `PART_ROWS` rows or `PART_VALUES` values, Python gives the rows in parts (`headrace/mysql/rows.py`), and
 /// larger events in slices.
@@ -172,6 +175,22 @@ enum Done {
 
 fn number(raw: &[u8]) -> u64 {
     raw.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte))
+}
+
+/// Begins a transaction of MariaDB, which has no BEGIN; returns false for what only Python knows.
+fn mariadb_gtid(body: &[u8], header: &Header, state: &mut State) -> bool {
+    let Some((head, &[flags])) = body.get(..13).map(|head| head.split_at(12)) else { return false };
+    let commit_us = u64::from(header.time) * 1_000_000;
+    if flags & MARIADB_UNUSUAL != 0 || state.inside || state.last_pos >= POS_LIMIT {
+        return false;
+    }
+    begin(header.start, commit_us, state);
+    state.gtid.clear();
+    let (sequence, domain) = (number(&head[..8]), number(&head[8..]));
+    put!(&mut state.gtid, domain, b"-", header.server_id, b"-", sequence);
+    (state.key, state.inside) = (None, true);
+    (state.server_id, state.thread) = (header.server_id, 0);
+    true
 }
 
 /// Returns where the packet ends that begins at `at`.
@@ -368,6 +387,7 @@ impl Reader {
             TABLE_MAP => self.table_map(body),
             23..=25 | 30..=32 => self.rows(header, data, at, stop, frame, state, output, opener)?,
             GTID | ANONYMOUS_GTID => self.gtid(body, header, state)?,
+            MARIADB_GTID => mariadb_gtid(body, header, state),
             QUERY => self.query(body, header, state)?,
             XID => self.commit(body, header, frame, state, output, opener)?,
             _ => self.passed.contains(&header.kind),
