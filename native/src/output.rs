@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use headrace_native_core as core;
-use headrace_native_core::entries::Marks;
+use headrace_native_core::output::Marks;
 use headrace_native_core::table::Selection;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -41,9 +41,11 @@ impl Output {
         self.output.add_slot()
     }
 
-    /// Publishes the begin and end of transactions in this slot, as entries; see `EntryFormat.native_marks`.
-    fn set_marks(&mut self, slot: u32, header: Vec<u8>, compat: bool) {
-        self.output.marks = Some(Marks { slot, header, compat });
+    /// Publishes the begin and end of transactions in this slot; see `Format.native_marks`. Raises ValueError for an
+    /// unknown description.
+    fn set_marks(&mut self, slot: u32, style: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.output.marks = Some(Marks { slot, style: specs::marks(style)? });
+        Ok(())
     }
 
     /// Returns the number of another table.

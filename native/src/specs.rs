@@ -7,10 +7,11 @@ use headrace_native_core::charsets::{Charset, Codes};
 use headrace_native_core::conditions::{Condition, Exact, Like, Operator, Test};
 use headrace_native_core::debezium::Debezium;
 use headrace_native_core::decimal::Decimal;
-use headrace_native_core::entries::{Constants, Entries};
+use headrace_native_core::entries::{Constants, Entries, EntryMarks};
 use headrace_native_core::fields::{Binary, Kind, Label, Style};
 use headrace_native_core::hashes;
 use headrace_native_core::masks::{Hmac, Mask};
+use headrace_native_core::output::MarkStyle;
 use headrace_native_core::table::{Column, Format, Key, Operation, Route};
 use headrace_native_core::temporal::Zone;
 use pyo3::exceptions::PyValueError;
@@ -210,6 +211,17 @@ pub fn format(spec: &Bound<'_, PyTuple>) -> PyResult<Format> {
             Format::Entries(Entries { header: spec.get(1)?, cells, compat: spec.get(3)? })
         }
         _ => return Err(unknown("the format", &name)),
+    })
+}
+
+/// Reads the style of messages about the begin and end of transactions.
+pub fn marks(spec: &Bound<'_, PyTuple>) -> PyResult<MarkStyle> {
+    let spec = Spec(spec);
+    let name: String = spec.get(0)?;
+    Ok(match name.as_str() {
+        "entries" => MarkStyle::Entries(EntryMarks { header: spec.get(1)?, compat: spec.get(2)? }),
+        "canal" => MarkStyle::Canal { compat: spec.get(1)? },
+        _ => return Err(unknown("the style of marks", &name)),
     })
 }
 

@@ -708,7 +708,11 @@ def settings_of(message: dict[str, Any], **more: Any) -> DestinationSettings:
     ("more", "reason"),
     [
         ({}, ""),
-        ({"filter": {"transactions": True}}, "the begin and end of transactions are published"),
+        ({"filter": {"transactions": True}}, ""),
+        (
+            {"message": {"format": "debezium", "debezium": {"transaction_topic": "x"}}},
+            "the begin and end of transactions are published",
+        ),
         (
             {"sink": {"type": "rabbitmq", "hosts": "h:5672", "user": "u", "password": "p", "exchange": "e"}},
             '[sink] type = "rabbitmq" handles each message separately',
@@ -720,7 +724,7 @@ def settings_of(message: dict[str, Any], **more: Any) -> DestinationSettings:
     ],
 )
 def test_it_is_said_of_a_destination_why_native_code_makes_none_of_its_rows(more: dict[str, Any], reason: str) -> None:
-    config = settings_of({}, **more)
+    config = settings_of(**({"message": {}} | more))
     assert reason_of_destination(config, new_format(config), "") == reason
     without = reason_of_destination(config, new_format(config), "headrace-native is not installed")
     assert without.startswith("headrace-")

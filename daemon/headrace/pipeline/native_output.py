@@ -142,7 +142,7 @@ class NativeOutput(NativeRows):
         self.marks = described is not None
         if described is not None:
             ((target, *_), _) = projections.statement_targets("", "")
-            self.output.set_marks(self._slot(*target), *described)
+            self.output.set_marks(self._slot(*target), described)
         self.now_ms = 0
         self._runs = False
         self.use = NativeUse()

@@ -65,11 +65,9 @@ pub struct Event {
     pub thread: u32,
 }
 
-/// The constant parts of the entries about the begin and end of transactions.
+/// How the begin and end of transactions become entries.
 #[derive(Debug, Clone)]
-pub struct Marks {
-    /// Where they go.
-    pub slot: u32,
+pub struct EntryMarks {
     /// The beginning of the entry's header.
     pub header: Vec<u8>,
     pub compat: bool,
@@ -87,7 +85,7 @@ pub struct Mark<'a> {
     pub file: &'a [u8],
 }
 
-impl Marks {
+impl EntryMarks {
     /// Writes the packet of a mark; its number is that of its batch.
     pub(crate) fn write(&self, out: &mut Vec<u8>, mark: &Mark, batch: u64) {
         let (mut header, mut store, mut digits) = (Vec::new(), Vec::new(), itoa::Buffer::new());

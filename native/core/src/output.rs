@@ -3,7 +3,8 @@
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use crate::batch::{Batch, Headers, Shared};
-use crate::entries::{Cell, Mark, Marks};
+use crate::canal;
+use crate::entries::{Cell, EntryMarks, Mark};
 use crate::table::{Change, Operation, Table};
 use crate::text::{self, put};
 use crate::{Fit, Unfit};
@@ -54,6 +55,22 @@ impl Stage {
         self.left_out.clear();
         self.numbered = 0;
     }
+}
+
+/// The messages about the begin and end of transactions, and where they go.
+#[derive(Debug)]
+pub struct Marks {
+    pub slot: u32,
+    pub style: MarkStyle,
+}
+
+#[derive(Debug)]
+pub enum MarkStyle {
+    Entries(EntryMarks),
+    /// Canal's flat messages, whether exactly.
+    Canal {
+        compat: bool,
+    },
 }
 
 /// Rows of one table since the last call.
@@ -228,7 +245,12 @@ impl Output {
     pub fn put_mark(&mut self, mark: &Mark, transaction: u64, opener: &mut dyn Opener) -> Fit<()> {
         let Some(marks) = &self.marks else { return Err(Unfit) };
         let (slot, mut value) = (marks.slot, Vec::new());
-        marks.write(&mut value, mark, self.number + 1);
+        match &marks.style {
+            MarkStyle::Entries(style) => style.write(&mut value, mark, self.number + 1),
+            MarkStyle::Canal { compat } => {
+                canal::write_mark(&mut value, mark, *compat, self.number + 1, self.now_ms);
+            }
+        }
         self.open(slot, opener)?;
         self.number += 1;
         self.name(mark.file, mark.gtid, transaction);

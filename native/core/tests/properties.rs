@@ -7,10 +7,10 @@ use headrace_native_core::canal::Canal;
 use headrace_native_core::charsets::{Charset, Codes, NONE};
 use headrace_native_core::debezium::Debezium;
 use headrace_native_core::decimal::Decimal;
-use headrace_native_core::entries::{Constants, Entries, Marks};
+use headrace_native_core::entries::{Constants, Entries, EntryMarks};
 use headrace_native_core::fields::{Binary, Kind, Label, Style};
 use headrace_native_core::json::json_text;
-use headrace_native_core::output::{lock, Opener, Output};
+use headrace_native_core::output::{lock, MarkStyle, Marks, Opener, Output};
 use headrace_native_core::reader::{Frame, Reader, State, Stop};
 use headrace_native_core::table::{Column, Format, Key, Route, Selection, Table};
 use headrace_native_core::temporal::Zone;
@@ -149,7 +149,8 @@ fn run(data: &[u8], format: Format, spread: bool, checksums: bool) -> (usize, St
     let route = if spread { Route::Spread { key, slots } } else { Route::One(slots[0]) };
     let counter = output.add_counter();
     if matches!(format, Format::Entries(_)) {
-        output.marks = Some(Marks { slot: slot_of_marks, header: Vec::new(), compat: true });
+        let style = MarkStyle::Entries(EntryMarks { header: Vec::new(), compat: true });
+        output.marks = Some(Marks { slot: slot_of_marks, style });
     }
     let mut reader = Reader::new(&[3]);
     reader.know(&[7, 0, 0, 0, 0, 0], BODY, Some(table(format, route, counter)));

@@ -186,7 +186,7 @@ class EntryFormat(ValueFormat):
         return NativeTable(columns, ("entries", table.header, cells, self._compat))
 
     def native_marks(self) -> tuple[Any, ...]:
-        return _header_of("", ""), self._compat
+        return "entries", _header_of("", ""), self._compat
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
         return self._rows(change, change.pos, self._row_datas(change))

@@ -142,6 +142,9 @@ class CanalFormat(ValueFormat):
         columns = list(zip(table.names, styles, strict=True))
         return NativeTable(columns, ("canal", *table.constants, self._compat, self._uniform, "", []))
 
+    def native_marks(self) -> tuple[Any, ...]:
+        return "canal", self._compat
+
     def split(self, value: bytes, room: int) -> list[tuple[int, bytes]]:
         """Splits a message: all values of rows are texts, so parsing and printing them again changes none."""
         try:

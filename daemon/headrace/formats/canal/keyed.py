@@ -67,6 +67,9 @@ class KeyedCanalFormat(KeyedFormat):
 
         return key
 
+    def native_marks(self) -> tuple[Any, ...]:
+        return self._plain.native_marks()
+
     def native(self, schema: TableSchema) -> NativeTable:
         made = self._plain.native(schema)
         return NativeTable(made.columns, (*made.format[:-2], self._head(schema), self._columns(schema)))
