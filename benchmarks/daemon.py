@@ -176,6 +176,14 @@ def toml(sections: Mapping[str, Mapping[str, Any]]) -> str:
     lines = []
     for name, keys in sections.items():
         inner = {f"{name}.{key}": value for key, value in keys.items() if isinstance(value, Mapping)}
-        lines += [f"[{name}]", *(f"{key} = {json.dumps(v)}" for key, v in keys.items() if not isinstance(v, Mapping))]
+        lines += [f"[{name}]", *(f"{key} = {_value(v)}" for key, v in keys.items() if not isinstance(v, Mapping))]
         lines += [toml(inner)] if inner else []
     return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {_value(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return json.dumps(value)

@@ -17,7 +17,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from benchmarks import canal_client, yardstick
 from benchmarks.daemon import HERE, Sample, Version, free_port, running
 from benchmarks.report import Table
-from benchmarks.workloads import SCHEMA, W1_ROWS, W2L_ROWS, Filler, Workload
+from benchmarks.workloads import SCHEMA, W1_ROWS, W2L_ROWS, WIDE_ROWS, Filler, Workload
 from devstack import Stack
 from devstack.cache import Cache
 from devstack.servers.kafka import KafkaCluster
@@ -77,6 +77,7 @@ class Way:
     name: str
     message: dict[str, Any] = field(default_factory=dict)
     sink: dict[str, Any] = field(default_factory=dict)
+    filter: dict[str, Any] = field(default_factory=dict)
     partitions: int = 1
     kafka: bool = True
     client: bool = False
@@ -95,6 +96,14 @@ _ENTRIES = {"format": "canal-protobuf"}
 ENTRIES = Way("canal-protobuf", message=_ENTRIES)
 CLIENT = Way("Canal's client", message=_ENTRIES, kafka=False, client=True)
 CLIENT_PYTHON = replace(CLIENT, name="Canal's client, Python alone", native=False)
+OPTIONS = Way(
+    "into Kafka, with a time zone, masks, and conditions that all rows meet",
+    message={"time_zone": "Asia/Shanghai"},
+    filter={
+        "mask": [{"tables": r"bench\.wide[0-4]", "columns": ["c1", "c10"], "mask": "hash", "salt": "salt"}],
+        "where": [{"tables": r"bench\.wide[3-7]", "rows": "id > 0 and (c1 like '家庭%' or c1 is not null)"}],
+    },
+)
 W1_WAYS = (
     KAFKA,
     PYTHON,
@@ -115,6 +124,7 @@ FILLS: dict[str, tuple[Callable[[Filler, int], Workload], int, Sequence[Way]]] =
     "W1": (Filler.w1, W1_ROWS, W1_WAYS),
     "W2L": (Filler.w2l, W2L_ROWS, W2L_WAYS),
     "W1Z": (Filler.w1_compressed, W1_ROWS, [NULL]),
+    "WIDE": (Filler.wide, WIDE_ROWS, [KAFKA, PYTHON, OPTIONS, DEBEZIUM]),
 }
 """Each workload: what writes it, its rows, and how it is published."""
 
@@ -228,7 +238,7 @@ def destination(servers: Servers, name: str, tables: str, start: str, way: Way) 
         sink = {"type": "kafka", "bootstrap_servers": servers.kafka.bootstrap_servers}
     return {
         "source": {**servers.source, "start": start, "tls": "disabled", "snapshot": "never"},
-        "filter": {"include": tables},
+        "filter": {"include": tables, **way.filter},
         "route": route,
         "message": way.message,
         "sink": {**sink, **way.sink},

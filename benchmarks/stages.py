@@ -30,6 +30,7 @@ from aiokafka.record.util import calc_crc32c
 from benchmarks.destinations import settings_of
 from benchmarks.race import PYTHON, YARDSTICK, Entry, race
 from benchmarks.report import Table
+from benchmarks.yardstick import MOST_ROWS
 from headrace.adapters.kafka import producer as producers
 from headrace.cli.run import spare_collector
 from headrace.cli.wiring import new_format
@@ -254,11 +255,11 @@ async def record(job: dict[str, Any], size: int) -> bytes:
 
 
 def split(chosen: list[Entry], table: Table, runs: int) -> Table:
-    """Measures the stages of each workload that goes into Kafka by Python alone. `table` has the race's results;
+    """Measures the stages of W1 and W2L into Kafka by Python alone. `table` has the race's results;
     missing ones are run."""
     stages = Table("stage, us of CPU a row")
     with TemporaryDirectory(prefix="bench-") as folder:
-        for entry in (one for one in chosen if one.way is PYTHON):
+        for entry in (one for one in chosen if one.way is PYTHON and one.workload.name in MOST_ROWS):
             name, servers = entry.workload.name, entry.servers
             key = f"{name}_us"
             if entry.name not in table.rows:

@@ -13,8 +13,10 @@ from typing import Any
 import pymysql
 from pymysql.constants import CLIENT
 
+from benchmarks import wide
+
 SCHEMA = "bench"
-W1_ROWS, W2L_ROWS = 560_000, 250_000
+W1_ROWS, W2L_ROWS, WIDE_ROWS = 560_000, 250_000, 100_000
 _COLUMNS_MIXED = (
     "id BIGINT PRIMARY KEY, k INT NOT NULL, name VARCHAR(64), price DECIMAL(10,2), created DATETIME(3), note TEXT,"
     " doc JSON, flag TINYINT UNSIGNED"
@@ -136,6 +138,18 @@ class Filler:
         workload = self.w1(rows, "w1z")
         self._cursor.execute("SET binlog_transaction_compression = OFF")
         return workload
+
+    def wide(self, rows: int) -> Workload:
+        """Writes WIDE; see benchmarks/wide.py."""
+        self.relax()
+        for statement in wide.tables(SCHEMA, "wide"):
+            self._cursor.execute(statement)
+        file, statements = self._new_file(), wide.transactions(SCHEMA, "wide", rows)
+        while some := list(islice(statements, 10)):
+            self._cursor.execute(";".join(some))
+            while self._cursor.nextset():
+                """Each statement is a transaction, and has an answer."""
+        return Workload("wide", r"wide\d+", rows, file, self._new_file())
 
     def old(self, size: int, table: str = "old") -> Workload:
         """Writes this many bytes of binlog with rows of that kind, which the server does not keep elsewhere."""

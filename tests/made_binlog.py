@@ -7,6 +7,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import zstandard
+
 from headrace.model import Position, RowsChange
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
@@ -26,6 +28,7 @@ class Binlog:
     def __init__(self, *, checksums: bool = True) -> None:
         self.at, self.packets = 4, bytearray()
         self.sequence, self.checksums, self.says_checksums = 0, checksums, True
+        self.mariadb = False
 
     def event(
         self,
@@ -49,6 +52,7 @@ class Binlog:
         self.sequence += 1
 
     def begin_file(self, name: str = "b.000001", version: bytes = b"9.7") -> Binlog:
+        self.mariadb = version.endswith(b"MariaDB")
         self.says_checksums = not version.startswith(b"5.")  # whether there are any, and of the event that says so
         self.event(4, struct.pack("<Q", 4) + name.encode(), when=0, artificial=True)
         says = bytes([self.checksums]) if self.says_checksums else b""
@@ -56,11 +60,16 @@ class Binlog:
         return self
 
     def gtid(self, gno: int, micros: int) -> None:
+        if self.mariadb:  # it has no BEGIN after it
+            self.event(162, struct.pack("<QIB", gno, 3, 8) + bytes(6), when=micros // 1_000_000)
+            return
         self.event(
             33, b"\0" + RAW_SID + struct.pack("<Q", gno) + b"\x02" + bytes(16) + micros.to_bytes(7, "little") + b"\0"
         )
 
     def query(self, text: str) -> None:
+        if self.mariadb and text == "BEGIN":
+            return
         self.event(2, struct.pack("<IIBHH", 1, 0, 4, 0, 0) + b"shop\0" + text.encode())
 
     def table(self, name: str = "t", columns: tuple[str, ...] = ("id", NAME), collation: int = 45) -> None:
@@ -86,6 +95,44 @@ class Binlog:
             self.table()
             self.insert(*rows)
         self.event(16, struct.pack("<Q", gno))
+
+
+def inner(kind: int, body: bytes) -> bytes:
+    """An event within another one: no checksum, no position."""
+    return struct.pack("<IBIIIH", 1_700_000_000, kind, 1, 19 + len(body), 0, 0) + body
+
+
+def captured(log: Binlog, *calls: Callable[[], None]) -> bytes:
+    """What `calls` write on the log, as inner events."""
+    before, at, sequence = bytes(log.packets), log.at, log.sequence
+    log.packets.clear()
+    for call in calls:
+        call()
+    events, p = b"", 0
+    while p < len(log.packets):
+        size = int.from_bytes(log.packets[p : p + 3], "little")
+        raw = bytes(log.packets[p + 5 : p + 4 + size])
+        events += inner(raw[4], raw[19 : -4 if log.checksums else None])
+        p += 4 + size
+    log.packets, log.at, log.sequence = bytearray(before), at, sequence
+    return events
+
+
+def payload(events: bytes, *, algorithm: int = 0, said: int | None = None, frames: int = 1) -> bytes:
+    """The body of a TRANSACTION_PAYLOAD event."""
+    if algorithm == 255:
+        packed = events
+    else:
+        step = -(-len(events) // frames)
+        packed = b"".join(
+            zstandard.ZstdCompressor().compress(events[i : i + step]) for i in range(0, len(events), step)
+        )
+    sizes = [
+        bytes([2, 3 if algorithm > 250 else 1]) + (b"\xfc\xff\0" if algorithm > 250 else bytes([algorithm])),
+        b"\x03\x09\xfe" + struct.pack("<Q", len(events) if said is None else said),
+        b"\x01\x09\xfe" + struct.pack("<Q", len(packed)),
+    ]
+    return b"".join(sizes) + b"\0" + packed
 
 
 _made: list[Decoder] = []

@@ -50,6 +50,7 @@ _MESSAGES: tuple[dict[str, Any], ...] = (
     {"key": ["$pk$"]},
     {"key": ["c1"], "compat": "canal"},
     {"time_zone": "Asia/Shanghai"},
+    {"time_zone": "America/St_Johns"},
     {"format": "debezium"},
     {"format": "debezium"},
     {"format": "debezium", "debezium": {"schemas": True, "tombstones": True}},
@@ -66,6 +67,7 @@ _ROUTES: tuple[dict[str, Any], ...] = (
     {"partitions": 3, "partition_hash": ".*\\..*:c1"},
     {"partitions": 3, "partition_hash": ".*\\..*:c1^c2"},
     {"partitions": 4, "partition_hash": ".*\\..*:$pk$", "hash": "canal"},
+    {"partitions": 7, "partition_hash": ".*\\..*:c1^c2", "hash": "canal", "canal_hash_database": False},
     {"partitions": 8, "partition_hash": "shop\\.t0:$pk$,shop\\.t1:c1,shop\\.t2", "ddl_partition": "all"},
     {
         "dynamic_topic": "x_{table}:shop\\..*",
@@ -90,8 +92,14 @@ _FILTERS: tuple[dict[str, Any], ...] = (
     {"operations": ["update", "delete"], "unchanged_updates": "skip"},
     {"unchanged_updates": "skip", "exclude_columns": "shop\\.t0:c1/c2,shop\\.t1:c2/c3"},
     {"where": [{"tables": "shop\\.t1", "rows": "c1 is not null"}]},
+    {"where": [{"tables": ".*", "rows": "c1 is null or c2 is not null"}], "unchanged_updates": "skip"},
+    {"where": [{"tables": ".*", "rows": "not c2 is null"}], "operations": ["insert", "update"]},
     {"mask": [{"tables": "shop\\.t0", "columns": ["c1", "c3"], "mask": "null"}]},
     {"mask": [{"tables": "shop\\.t0", "columns": ["c1"], "mask": "hash", "salt": "s"}]},
+    {"mask": [{"tables": ".*", "columns": ["c1", "c2", "c3", "c4", "c5"], "mask": "hash", "salt": "s" * 70}]},
+    {"mask": [{"tables": ".*", "columns": ["c1", "c2", "c3", "c4", "c5"], "mask": "null"}]},
+    {"mask": [{"tables": ".*", "columns": ["c2"], "mask": "fixed", "value": "7"}]},
+    {"mask": [{"tables": ".*", "columns": ["c2"], "mask": "truncate", "length": 2}]},
 )
 _KAFKA = {"type": "kafka", "bootstrap_servers": "k:9092"}
 _SINKS: tuple[dict[str, Any], ...] = (
@@ -277,9 +285,10 @@ def made(inputs: int, seed: int) -> int:
     total = 0
     for number in range(inputs):
         rng = random.Random(f"{seed} {number}")
-        data = stream(rng, broken=rng.choice((0.0, 0.0, 0.002, 0.05)))
+        mariadb = rng.random() < 0.25
+        data = stream(rng, broken=rng.choice((0.0, 0.0, 0.002, 0.05)), mariadb=mariadb)
         try:
-            total += compare(data, rng, sound=True)
+            total += compare(data, rng, sound=True, mariadb=mariadb)
         except Exception as error:
             raise AssertionError(f"input {number} of seed {seed}: {error}") from error
     return total

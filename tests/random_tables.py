@@ -11,7 +11,7 @@ from typing import Any
 from headrace.mysql.values import column_types as ct
 from headrace.mysql.values.charsets import _COLLATIONS, _PYTHON, _SINGLE
 from headrace.mysql.values.values import decimal_size
-from tests.made_binlog import Binlog
+from tests.made_binlog import Binlog, captured, payload
 
 COLLATIONS = {name: int(text.split()[0].split("-")[0]) for name, text in _COLLATIONS.items() if name != "binary"}
 _NATIVE_CHARSETS = ["utf8mb4", "utf8mb3", "latin1", "ascii", *sorted(_SINGLE)]
@@ -377,7 +377,9 @@ def _text(rng: random.Random, one: Column, bad: bool) -> bytes:
     return raw
 
 
-def transaction(rng: random.Random, binlog: Binlog, gno: int, tables: Sequence[Table], *, small: bool = False) -> None:
+def transaction(
+    rng: random.Random, binlog: Binlog, gno: int, tables: Sequence[Table], *, small: bool = False, damage: float = 0.005
+) -> None:
     """A transaction of some rows events, with or without a GTID; a small one is mostly as the one before, with few
     rows."""
     micros = 1_700_000_000_000_000 + gno * rng.choice((0, 1, 1000)) + rng.randrange(3)
@@ -387,28 +389,36 @@ def transaction(rng: random.Random, binlog: Binlog, gno: int, tables: Sequence[T
         binlog.gtid(gno, micros)
     elif what < 0.9:
         binlog.gtid(0, micros)
-    binlog.query("BEGIN")
-    for _ in range(1 if small else rng.choice((1, 1, 1, 2, 4))):
-        one = rng.choice(tables)
-        binlog.event(19, one.body())
-        kind = rng.choice((30, 30, 31, 32))
-        rows = []
-        for _ in range(1 if small else rng.choice((1, 1, 2, 5, 30))):
-            row = one.row()
-            rows.append(row)
-            if kind == 31:
-                rows.append(row if rng.random() < 0.2 else one.row())
-        body = one.event(kind, rows)
-        binlog.event(kind, body[: -rng.randrange(1, 9)] if rng.random() < 0.005 else body)
-    if small or rng.random() < 0.95:
-        binlog.event(16, struct.pack("<Q", gno))
+
+    def rest() -> None:
+        binlog.query("BEGIN")
+        for _ in range(1 if small else rng.choice((1, 1, 1, 2, 4))):
+            one = rng.choice(tables)
+            binlog.event(19, one.body())
+            kind = rng.choice((30, 30, 31, 32))
+            rows = []
+            for _ in range(1 if small else rng.choice((1, 1, 2, 5, 30))):
+                row = one.row()
+                rows.append(row)
+                if kind == 31:
+                    rows.append(row if rng.random() < 0.2 else one.row())
+            body = one.event(kind, rows)
+            binlog.event(kind, body[: -rng.randrange(1, 9)] if rng.random() < damage else body)
+        if small or rng.random() < 0.95:
+            binlog.event(16, struct.pack("<Q", gno))
+        else:
+            binlog.query("COMMIT")
+
+    if rng.random() < 0.15 and not binlog.mariadb:
+        binlog.event(40, payload(captured(binlog, rest)))
     else:
-        binlog.query("COMMIT")
+        rest()
 
 
-def stream(rng: random.Random, *, broken: float = 0.005) -> bytes:
+def stream(rng: random.Random, *, broken: float = 0.005, mariadb: bool = False) -> bytes:
     """The packets of one random binlog."""
-    binlog = Binlog(checksums=rng.random() < 0.85).begin_file()
+    version = b"10.11.6-MariaDB" if mariadb else b"9.7"
+    binlog = Binlog(checksums=rng.random() < 0.85).begin_file(version=version)
     tables = [table(rng, i, broken=broken) for i in range(rng.choice((1, 2, 4, 12)))]
     gno = rng.randrange(1, 1 << 40)
     small = rng.random() < 0.3

@@ -9,10 +9,10 @@ mod specs;
 
 use headrace_native_core as core;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyString, PyTuple};
 
 /// Must equal the number in `headrace/native.py`; the functions of another interface may mean something else.
-const INTERFACE: u32 = 5;
+const INTERFACE: u32 = 6;
 
 /// Returns MySQL's binary JSON as text. Raises ValueError for what Python must handle.
 #[pyfunction]
@@ -43,6 +43,20 @@ fn float_text<'py>(py: Python<'py>, value: f64, kind: &str, single: bool) -> PyR
     text_of(py, &out)
 }
 
+/// Returns a value as JSON, by the layout of its column and the style in which a format prints it. Raises ValueError for
+/// what Python must handle.
+#[pyfunction]
+fn cell<'py>(
+    py: Python<'py>,
+    layout: &Bound<'py, PyTuple>,
+    style: &Bound<'py, PyTuple>,
+    raw: &[u8],
+) -> PyResult<Bound<'py, PyString>> {
+    let mut out = Vec::new();
+    specs::style(style)?.print(&specs::kind(layout)?, &mut out, raw).map_err(|_| unfit())?;
+    text_of(py, &out)
+}
+
 fn unfit() -> PyErr {
     pyo3::exceptions::PyValueError::new_err("this is not what native code reads")
 }
@@ -62,6 +76,7 @@ fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<output::Table>()?;
     module.add_class::<reader::Reader>()?;
     module.add_function(wrap_pyfunction!(json_text, module)?)?;
+    module.add_function(wrap_pyfunction!(cell, module)?)?;
     module.add_function(wrap_pyfunction!(murmur2, module)?)?;
     module.add_function(wrap_pyfunction!(float_text, module)?)?;
     Ok(())

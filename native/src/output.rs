@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use headrace_native_core as core;
-use headrace_native_core::entries::Marks;
+use headrace_native_core::output::Marks;
 use headrace_native_core::table::Selection;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -41,9 +41,11 @@ impl Output {
         self.output.add_slot()
     }
 
-    /// Publishes the begin and end of transactions in this slot, as entries; see `EntryFormat.native_marks`.
-    fn set_marks(&mut self, slot: u32, header: Vec<u8>, compat: bool) {
-        self.output.marks = Some(Marks { slot, header, compat });
+    /// Publishes the begin and end of transactions in this slot; see `Format.native_marks`. Raises ValueError for an
+    /// unknown description.
+    fn set_marks(&mut self, slot: u32, style: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.output.marks = Some(Marks { slot, style: specs::marks(style)? });
+        Ok(())
     }
 
     /// Returns the number of another table.
@@ -67,18 +69,20 @@ impl Output {
     fn table(
         &self,
         fields: Vec<Bound<'_, PyTuple>>,
-        columns: Vec<(usize, String, Bound<'_, PyTuple>)>,
+        columns: Vec<specs::ColumnSpec<'_>>,
         format: &Bound<'_, PyTuple>,
         route: &Bound<'_, PyTuple>,
         left_out: Vec<String>,
         skips_unchanged: bool,
+        condition: Option<Bound<'_, PyTuple>>,
         identity: Vec<usize>,
         two_numbers: bool,
         counter: usize,
     ) -> PyResult<Table> {
         let kinds = fields.iter().map(specs::kind).collect::<PyResult<Vec<_>>>()?;
         let (columns, format, route) = (specs::columns(&columns)?, specs::format(format)?, specs::route(route)?);
-        let selection = Selection { left_out: specs::operations(&left_out)?, skips_unchanged };
+        let condition = condition.as_ref().map(specs::condition).transpose()?;
+        let selection = Selection { left_out: specs::operations(&left_out)?, skips_unchanged, condition };
         let table = core::table::Table::new(kinds, columns, format, route, selection, identity, two_numbers, counter)
             .map_err(|_| unfit())?;
         Ok(Table { table: Arc::new(table) })

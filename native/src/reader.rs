@@ -80,9 +80,10 @@ impl Reader {
         self.reader.clear();
     }
 
-    /// Reads packets of `data` from `at` on. `open` returns the batch of a slot, `most` has the bytes and messages
+    /// Reads packets of `data` from `at` on; or, if `inner` is where the event begins that contains them, the events of
+    /// a compressed transaction. `open` returns the batch of a slot, `most` has the bytes and messages
     /// after which it stops. Returns where it stopped and why, and the state there.
-    #[pyo3(signature = (data, at, file, checksums, eager, most, place, group, output, open))]
+    #[pyo3(signature = (data, at, file, checksums, inner, eager, most, place, group, output, open))]
     #[allow(clippy::too_many_arguments)]
     fn run(
         &mut self,
@@ -90,6 +91,7 @@ impl Reader {
         at: usize,
         file: &str,
         checksums: bool,
+        inner: Option<i64>,
         eager: bool,
         most: (u64, u64),
         place: Place,
@@ -105,8 +107,10 @@ impl Reader {
             .8
             .as_ref()
             .map(|(source, number)| core::reader::Key { source: self.reader.source_named(source), number: *number });
-        let mut state = State { key, ..before(place, group) };
-        let frame = Frame { file: file.as_bytes(), checksums, eager, most_bytes: most.0, most_messages: most.1 };
+        let mut state = State { key, start: inner.unwrap_or(-1), ..before(place, group) };
+        let (most_bytes, most_messages) = most;
+        let frame =
+            Frame { file: file.as_bytes(), checksums, inner: inner.is_some(), eager, most_bytes, most_messages };
         let mut asking = Asking { open, raised: None };
         let (at, stop) = self.reader.run(data, at, &frame, &mut state, output, &mut asking);
         if let Some(error) = asking.raised {

@@ -1,11 +1,19 @@
 //! Python's description of a table: tuples that begin with a name.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use headrace_native_core::canal::Canal;
+use headrace_native_core::charsets::{Charset, Codes};
+use headrace_native_core::conditions::{Condition, Exact, Like, Operator, Test};
 use headrace_native_core::debezium::Debezium;
 use headrace_native_core::decimal::Decimal;
-use headrace_native_core::entries::{Constants, Entries};
+use headrace_native_core::entries::{Constants, Entries, EntryMarks};
 use headrace_native_core::fields::{Binary, Kind, Label, Style};
+use headrace_native_core::hashes;
+use headrace_native_core::masks::{Hmac, Mask};
+use headrace_native_core::output::MarkStyle;
 use headrace_native_core::table::{Column, Format, Key, Operation, Route};
+use headrace_native_core::temporal::Zone;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -47,14 +55,15 @@ pub fn kind(spec: &Bound<'_, PyTuple>) -> PyResult<Kind> {
         "set" => Kind::Set { size: size_of(spec.get(1)?, &[1, 2, 3, 4, 5, 6, 7, 8])?, labels: members(spec.get(2)?)? },
         "date" => Kind::Date,
         "datetime" => Kind::Datetime { fsp: size_of(spec.get(1)?, DIGITS)? },
-        "timestamp" => Kind::Timestamp { fsp: size_of(spec.get(1)?, DIGITS)? },
+        "timestamp" => Kind::Timestamp { fsp: size_of(spec.get(1)?, DIGITS)?, zone: zone(spec.get(2)?)? },
         "time" => Kind::Time { fsp: size_of(spec.get(1)?, DIGITS)? },
-        "text" => Kind::Text {
-            length: size_of(spec.get(1)?, LENGTHS)?,
-            characters: characters(spec.get::<String>(2)?.as_str())?,
-        },
+        "text" => Kind::Text { length: size_of(spec.get(1)?, LENGTHS)?, charset: charset(&spec.get(2)?)? },
         "bytes" => Kind::Bytes { length: size_of(spec.get(1)?, LENGTHS)?, pad: spec.get(2)? },
         "json" => Kind::Json { length: size_of(spec.get(1)?, LENGTHS)? },
+        "uuid" => Kind::Uuid,
+        "inet6" => Kind::Inet6,
+        "inet4" => Kind::Inet4,
+        "vector" => Kind::Vector { length: size_of(spec.get(1)?, LENGTHS)? },
         _ => return Err(unknown("the layout", &name)),
     })
 }
@@ -74,15 +83,36 @@ fn labels(texts: &[String]) -> Vec<Label> {
     texts.iter().map(|text| Label::new(text.as_bytes())).collect()
 }
 
-/// Returns the characters of a one-byte character set, U+FFFE for none; "" is UTF-8.
-fn characters(table: &str) -> PyResult<Option<Box<[Vec<u8>; 256]>>> {
-    if table.is_empty() {
+/// Reads the changes of a time zone; none for UTC.
+fn zone(changes: Vec<(u32, i32)>) -> PyResult<Option<Arc<Zone>>> {
+    if changes.is_empty() {
         return Ok(None);
     }
-    let known = |one: char| Some(one).filter(|one| *one != '\u{FFFE}');
-    let one = |one: char| known(one).map_or_else(Vec::new, |one| one.to_string().into_bytes());
-    let made: Vec<Vec<u8>> = table.chars().map(one).collect();
-    made.into_boxed_slice().try_into().map(Some).map_err(|_| unfit())
+    Zone::new(changes).map(|zone| Some(Arc::new(zone))).map_err(|_| unfit())
+}
+
+/// The character sets that this process has read, by name: the tables of one may take half a megabyte.
+static CHARSETS: Mutex<Vec<(String, Arc<Charset>)>> = Mutex::new(Vec::new());
+
+/// Reads a character set; see `native_charset` in `headrace/mysql/values/charsets.py`.
+fn charset(spec: &Bound<'_, PyTuple>) -> PyResult<Arc<Charset>> {
+    let spec = Spec(spec);
+    let name: String = spec.get(0)?;
+    let mut known = CHARSETS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, charset)) = known.iter().find(|(one, _)| *one == name) {
+        return Ok(Arc::clone(charset));
+    }
+    let kind: String = spec.get(1)?;
+    let table = |at: usize| -> PyResult<Vec<char>> { Ok(spec.get::<String>(at)?.chars().collect()) };
+    let made = Arc::new(match kind.as_str() {
+        "utf-8" => Charset::Utf8,
+        "utf-16" => Charset::Utf16 { little: spec.get(2)?, pairs: spec.get(3)? },
+        "utf-32" => Charset::Utf32,
+        "codes" => Charset::Codes(Codes::new(table(2)?, table(3)?, table(4)?, table(5)?).map_err(|_| unfit())?),
+        _ => return Err(unknown("the character set", &kind)),
+    });
+    known.push((name, Arc::clone(&made)));
+    Ok(made)
 }
 
 fn binary(name: &str) -> PyResult<Binary> {
@@ -95,7 +125,8 @@ fn binary(name: &str) -> PyResult<Binary> {
     })
 }
 
-fn style(spec: &Bound<'_, PyTuple>) -> PyResult<Style> {
+/// Reads the style in which a format prints a column.
+pub fn style(spec: &Bound<'_, PyTuple>) -> PyResult<Style> {
     let spec = Spec(spec);
     let name: String = spec.get(0)?;
     Ok(match name.as_str() {
@@ -110,16 +141,37 @@ fn style(spec: &Bound<'_, PyTuple>) -> PyResult<Style> {
         "since" => Style::Time { unit: spec.get(1)?, zero: spec.get::<String>(2)?.into_bytes() },
         "zoned" => Style::Zoned(spec.get::<String>(1)?.into_bytes()),
         "year" => Style::Year,
+        "decimals" => Style::Decimals(spec.get::<u8>(1)?.into()),
+        "json" => Style::Json,
+        "geometry" => Style::Geometry { point: false },
+        "point" => Style::Geometry { point: true },
         _ => return Err(unknown("the style", &name)),
     })
 }
 
-/// Reads published columns: number of the field, name as JSON with its colon, style.
-pub fn columns(specs: &[(usize, String, Bound<'_, PyTuple>)]) -> PyResult<Vec<Column>> {
-    specs
-        .iter()
-        .map(|(field, name, of)| Ok(Column { field: *field, name: name.clone().into_bytes(), style: style(of)? }))
-        .collect()
+/// A published column: number of the field, name as JSON with its colon, style, mask.
+pub type ColumnSpec<'py> = (usize, String, Bound<'py, PyTuple>, Option<Bound<'py, PyTuple>>);
+
+/// Reads published columns.
+pub fn columns(specs: &[ColumnSpec<'_>]) -> PyResult<Vec<Column>> {
+    let one = |(field, name, style_spec, mask_spec): &ColumnSpec<'_>| {
+        let mask = mask_spec.as_ref().map(mask).transpose()?;
+        Ok(Column { field: *field, name: name.clone().into_bytes(), style: style(style_spec)?, mask })
+    };
+    specs.iter().map(one).collect()
+}
+
+/// Reads a mask; see `Mask.native` in `headrace/rules/masks.py`.
+fn mask(spec: &Bound<'_, PyTuple>) -> PyResult<Mask> {
+    let spec = Spec(spec);
+    let name: String = spec.get(0)?;
+    Ok(match name.as_str() {
+        "null" => Mask::Null,
+        "fixed" => Mask::Fixed(spec.get::<String>(1)?.into_bytes()),
+        "truncate" => Mask::Truncate(spec.get(1)?),
+        "hash" => Mask::Hash(Hmac::new(&spec.get::<Vec<u8>>(1)?)),
+        _ => return Err(unknown("the mask", &name)),
+    })
 }
 
 /// See `_Column.native` in `headrace/formats/canal/entries.py`.
@@ -162,6 +214,67 @@ pub fn format(spec: &Bound<'_, PyTuple>) -> PyResult<Format> {
     })
 }
 
+/// Reads the style of messages about the begin and end of transactions.
+pub fn marks(spec: &Bound<'_, PyTuple>) -> PyResult<MarkStyle> {
+    let spec = Spec(spec);
+    let name: String = spec.get(0)?;
+    Ok(match name.as_str() {
+        "entries" => MarkStyle::Entries(EntryMarks { header: spec.get(1)?, compat: spec.get(2)? }),
+        "canal" => MarkStyle::Canal { compat: spec.get(1)? },
+        _ => return Err(unknown("the style of marks", &name)),
+    })
+}
+
+/// Reads a condition; see `native` in `headrace/rules/predicates.py`.
+pub fn condition(spec: &Bound<'_, PyTuple>) -> PyResult<Condition> {
+    let spec = Spec(spec);
+    let parts = |at: usize| -> PyResult<Vec<Condition>> {
+        spec.get::<Vec<Bound<'_, PyTuple>>>(at)?.iter().map(condition).collect()
+    };
+    let name: String = spec.get(0)?;
+    let test = match name.as_str() {
+        "every" => return Ok(Condition::Every(parts(1)?)),
+        "any" => return Ok(Condition::Any(parts(1)?)),
+        "not" => return Ok(Condition::Not(Box::new(condition(&spec.get(1)?)?))),
+        "is null" => return Ok(Condition::IsNull(spec.get(1)?)),
+        "like" => Test::Like(Like(spec.get(2)?)),
+        _ => {
+            let operator = operator(spec.get::<String>(2)?.as_str())?;
+            let texts: Vec<String> = spec.get(3)?;
+            match name.as_str() {
+                "int" => {
+                    let whole = |text: &String| text.parse().map_err(|_| unfit());
+                    Test::Int(operator, texts.iter().map(whole).collect::<PyResult<_>>()?)
+                }
+                "decimal" => {
+                    let exact = |text: &String| Exact::new(text.as_bytes()).map_err(|_| unfit());
+                    Test::Decimal(operator, texts.iter().map(exact).collect::<PyResult<_>>()?)
+                }
+                "float" => {
+                    let double = |text: &String| text.parse().map_err(|_| unfit());
+                    Test::Float(operator, texts.iter().map(double).collect::<PyResult<_>>()?)
+                }
+                "text" => Test::Text(operator, texts.iter().map(|text| text.as_bytes().to_vec()).collect()),
+                _ => return Err(unknown("the condition", &name)),
+            }
+        }
+    };
+    Ok(Condition::Leaf(spec.get(1)?, test))
+}
+
+fn operator(name: &str) -> PyResult<Operator> {
+    Ok(match name {
+        "==" => Operator::Equal,
+        "!=" => Operator::Unequal,
+        "<" => Operator::Less,
+        "<=" => Operator::AtMost,
+        ">" => Operator::More,
+        ">=" => Operator::AtLeast,
+        "in" => Operator::In,
+        _ => return Err(unknown("the operator", name)),
+    })
+}
+
 /// Reads operations by Canal's names.
 pub fn operations(names: &[String]) -> PyResult<Vec<Operation>> {
     let one = |name: &String| match name.as_str() {
@@ -173,7 +286,8 @@ pub fn operations(names: &[String]) -> PyResult<Vec<Operation>> {
     names.iter().map(one).collect()
 }
 
-/// Reads where rows go: ("one", slot), or by a key ("text" with a field, "list" with fields, "record") to one of slots.
+/// Reads where rows go: ("one", slot), or by a key ("text" with a field, "list" with fields, "record", "canal" with
+/// fields and the schema's name or None) to one of slots.
 pub fn route(spec: &Bound<'_, PyTuple>) -> PyResult<Route> {
     let spec = Spec(spec);
     let name: String = spec.get(0)?;
@@ -182,6 +296,10 @@ pub fn route(spec: &Bound<'_, PyTuple>) -> PyResult<Route> {
         "text" => Key::Text(spec.get(2)?),
         "list" => Key::List(spec.get(2)?),
         "record" => Key::Record,
+        "canal" => {
+            let database = spec.get::<Option<String>>(3)?.map_or(0, |name| hashes::java_hash(&name));
+            Key::Canal { fields: spec.get(2)?, database }
+        }
         _ => return Err(unknown("the route", &name)),
     };
     Ok(Route::Spread { key, slots: spec.get(1)? })

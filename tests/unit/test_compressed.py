@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
 from headrace.errors import NotUnderstood
 from headrace.model import Position, RowsChange
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.values.mariadb import decompressed_event
-from tests.made_binlog import SID, Binlog, close_all, decoder, feed
+from tests.made_binlog import SID, Binlog, captured, close_all, decoder, feed, inner, payload
 
 
 @pytest.fixture(autouse=True)
@@ -26,44 +25,6 @@ def _closed() -> Iterator[None]:
 
 def rows_of(changes: list[RowsChange]) -> list[Any]:
     return [row for change in changes for row in change.rows]
-
-
-def inner(kind: int, body: bytes) -> bytes:
-    """An event as it stands within another: no checksum, no position."""
-    return struct.pack("<IBIIIH", 1_700_000_000, kind, 1, 19 + len(body), 0, 0) + body
-
-
-def captured(log: Binlog, *calls: Any) -> bytes:
-    """What `calls` write on the log, as inner events."""
-    before, at, sequence = bytes(log.packets), log.at, log.sequence
-    log.packets.clear()
-    for call in calls:
-        call()
-    events, p = b"", 0
-    while p < len(log.packets):
-        size = int.from_bytes(log.packets[p : p + 3], "little")
-        raw = bytes(log.packets[p + 5 : p + 4 + size])
-        events += inner(raw[4], raw[19:-4])
-        p += 4 + size
-    log.packets, log.at, log.sequence = bytearray(before), at, sequence
-    return events
-
-
-def payload(events: bytes, *, algorithm: int = 0, said: int | None = None, frames: int = 1) -> bytes:
-    """The body of a TRANSACTION_PAYLOAD event."""
-    if algorithm == 255:
-        packed = events
-    else:
-        step = -(-len(events) // frames)
-        packed = b"".join(
-            zstandard.ZstdCompressor().compress(events[i : i + step]) for i in range(0, len(events), step)
-        )
-    sizes = [
-        bytes([2, 3 if algorithm > 250 else 1]) + (b"\xfc\xff\0" if algorithm > 250 else bytes([algorithm])),
-        b"\x03\x09\xfe" + struct.pack("<Q", len(events) if said is None else said),
-        b"\x01\x09\xfe" + struct.pack("<Q", len(packed)),
-    ]
-    return b"".join(sizes) + b"\0" + packed
 
 
 def compressed(log: Binlog, **how: Any) -> None:

@@ -138,7 +138,7 @@ def test_the_format_is_chosen_by_its_name_and_made_by_python() -> None:
     builder.emit(change(Operation.INSERT, (1, "a"), (2, "b")))
     (batch,) = builder.take(Position("", "b.000001", 4), 0.0)
     assert (len(batch.values), batch.keys) == (2, fmt.rows(change(Operation.INSERT, (1, "a"), (2, "b")), 7).keys)
-    reason = reason_of_table(Projections(config, fmt).of(SCHEMA), fmt, (), one_log=False, several=False)
+    reason = reason_of_table(Projections(config, fmt).of(SCHEMA), fmt, (), one_log=False)
     assert reason == "it does not know this [message] format, or these types in it"
     with pytest.raises(ConfigError, match="a message has one row"):
         settings(message={"format": "maxwell", "rows_per_message": 5})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import itertools
+import json
 import os
 import random
 import re
@@ -13,8 +15,12 @@ import tomllib
 import types
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
+from zoneinfo import ZoneInfo
 
 import aiokafka
 import pytest
@@ -26,14 +32,18 @@ from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.cli.check_native import native_use
 from headrace.cli.wiring import inspection, new_format
 from headrace.errors import NotUnderstood
+from headrace.formats.canal.text import Texts, native_style
+from headrace.formats.debezium import types as debezium
 from headrace.model import Column, Position, RowsChange, TableSchema
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.dump_start import DumpStart
+from headrace.mysql.native_reader import NativeReader
+from headrace.mysql.values import charsets, mariadb
 from headrace.mysql.values import column_types as ct
 from headrace.mysql.values.jsonb import json_text
 from headrace.mysql.wire.binlog_file import packets
-from headrace.pipeline.message_builder import make_builder
+from headrace.pipeline.message_builder import MessageBuilder, make_builder
 from headrace.pipeline.native_output import reason_of_destination
 from headrace.ports.source import Receiver
 from headrace.rules.hashes import murmur2
@@ -43,15 +53,18 @@ from headrace_common.numbers import float32, float_text
 from tests import native_differential
 from tests.canal_entries import RECORDED
 from tests.configured import destination_of
-from tests.made_binlog import Binlog, decoder, feed
+from tests.made_binlog import Binlog, captured, decoder, feed, payload
 from tests.random_tables import Column as Column_
-from tests.random_tables import Table, json_bytes, stream
+from tests.random_tables import Table, json_bytes, stream, transaction
 
 MODULE: Any = native.find().module
 needs_native = pytest.mark.skipif(MODULE is None, reason="headrace-native is not installed: scripts/build-native")
 WHOLE = native_differential.Reading(native_differential.WHOLE, [1 << 30])
 MORE = int(os.environ.get("HEADRACE_NATIVE_INPUTS", "0"))
 """For a long run by hand."""
+
+
+TEXT = ("text", "base64")
 
 
 @needs_native
@@ -62,6 +75,72 @@ def test_random_tables_become_the_same_messages_both_ways() -> None:
 @needs_native
 def test_damaged_binlogs_end_in_the_same_messages_and_errors_both_ways() -> None:
     native_differential.damaged(MORE or 250, seed=12)
+
+
+@needs_native
+@pytest.mark.parametrize("charset", sorted(set(charsets.WIDTHS) - {"binary"}))
+def test_texts_of_all_character_sets_are_the_same(charset: str) -> None:
+    decode, layout = charsets.codec_of(charset).decode, ("text", 4, charsets.native_charset(charset))
+    rng = random.Random(charset)
+    raws = [bytes((code,)) for code in range(256)]
+    raws += [code.to_bytes(2, "big") for code in range(0, 1 << 16, 1 if charsets.WIDTHS[charset] == 2 else 97)]
+    raws += [b"\x8f" + code.to_bytes(2, "big") for code in range(0, 1 << 16, 5 if "j" in charset else 197)]
+    for _ in range(3_000):
+        raws.append(charsets._four_bytes(rng.randrange(126 * 10 * 126 * 10)))
+        raws.append(rng.randbytes(rng.randrange(8)))
+    good = list[bytes]()
+    for raw in raws:
+        try:
+            expected = decode(raw)
+        except UnicodeDecodeError:
+            with pytest.raises(ValueError, match="native"):
+                MODULE.cell(layout, TEXT, raw)
+        else:
+            assert json.loads(MODULE.cell(layout, TEXT, raw)) == expected, raw
+            good.append(raw)
+    mixed = b"".join(rng.choice(good) for _ in range(20_000))
+    assert json.loads(MODULE.cell(layout, TEXT, mixed)) == decode(mixed)
+
+
+@needs_native
+def test_values_that_no_random_table_has_are_the_same() -> None:
+    rng, address, numbers = (
+        random.Random(2),
+        [b"", b"\0" * 16, b"\1"],
+        [0.0, -0.0, 0.1, 1e22, 1e-7, 123.456, 2.675, -1.5],
+    )
+    address += [
+        bytes(10) + b"\xff\xff" + rng.randbytes(4),
+        bytes(12) + rng.randbytes(4),
+        b"\x20\x01" + bytes(13) + b"\1",
+    ]
+    address += [bytes(rng.choice((0, 0, 0, 1, 255)) for _ in range(16)) for _ in range(2_000)]
+    for kind, size in mariadb.FIXED_BINARY.items():
+        for raw in {one[:size].rstrip(b"\0") for one in address} | {one[:size] for one in address}:
+            assert MODULE.cell((kind,), TEXT, raw) == f'"{mariadb.FIXED_BINARY_TEXT[kind](raw)}"'
+    numbers += [rng.uniform(-1e6, 1e6) for _ in range(500)]
+    for number, decimals in itertools.product(numbers, (0, 1, 2, 5, 30)):
+        for kind, code in (("double", "<d"), ("float", "<f")):
+            column, raw = Column("c", f"{kind}(255,{decimals})", 0, False, True), struct.pack(code, number)
+            (value,) = struct.unpack(code, raw)
+            made = Texts("base64").printer(column)(float32(value) if kind == "float" else value)
+            assert MODULE.cell((kind,), native_style(column, "base64"), raw) == made, (number, decimals, kind)
+    for order, x, y in itertools.product((0, 1), numbers[:20], numbers[20:40]):
+        raw = struct.pack("<I", rng.choice((0, 4326))) + struct.pack("<BI" if order else ">BI", order, 1)
+        raw += struct.pack("<dd" if order else ">dd", x, y)
+        for style, printer in (("point", debezium.point), ("geometry", debezium.geometry)):
+            assert MODULE.cell(("bytes", 4, 0), (style,), raw) == printer(raw)
+
+
+def test_native_code_is_given_each_offset_of_a_time_zone() -> None:
+    rng = random.Random(4)
+    for name in ("Asia/Shanghai", "Europe/Berlin", "America/St_Johns", "Africa/Casablanca", "Asia/Kolkata"):
+        zone = ZoneInfo(name)
+        changes = ct.offset_changes(zone)
+        for at in [rng.randrange(1 << 32) for _ in range(3_000)] + [at + by for at, _ in changes for by in (-1, 0)]:
+            if at >= 0:
+                offset = datetime.fromtimestamp(at, zone).utcoffset()
+                assert offset == timedelta(seconds=[by for begin, by in changes if begin <= at][-1])
 
 
 @needs_native
@@ -233,7 +312,7 @@ def unknown() -> Iterator[None]:
 def test_what_is_found_says_why_it_is_python() -> None:
     assert str(native.find("off")) == 'Python (off: [daemon] native = "off")'
     sys.modules["headrace_native"] = types.ModuleType("headrace_native")
-    assert str(native.find()) == "Python (headrace-native unknown has interface None, not 5)"
+    assert str(native.find()) == "Python (headrace-native unknown has interface None, not 6)"
     native.find.cache_clear()
     old = sys.modules["headrace_native"] = types.ModuleType("headrace_native")
     old.INTERFACE, old.__version__ = native.INTERFACE, "0.0.9"  # type: ignore[attr-defined]
@@ -260,7 +339,7 @@ class Failing:
     def ready(self) -> bool:
         return True
 
-    def run(self, data: bytes, at: int, *, eager: bool) -> tuple[int, int, int, bool]:
+    def run(self, data: bytes, at: int, *, eager: bool, inner: bool = False) -> tuple[int, int, int, bool]:
         self.runs += 1
         return at, 0, 0, True
 
@@ -351,11 +430,11 @@ def test_the_last_number_that_a_gtid_may_have_is_no_panic() -> None:
 def test_a_set_of_more_members_than_bits_is_pythons() -> None:
     output = MODULE.Output("uuid", 1, 0, 400, False, False)
     counter, route = output.add_counter(), ("one", output.add_slot())
-    columns, fmt = [(0, '"c":', ("text", "base64"))], ("canal", "", "", "", False, False, "", [])
+    columns, fmt = [(0, '"c":', ("text", "base64"), None)], ("canal", "", "", "", False, False, "", [])
     labels = [f"l{i}" for i in range(65)]
     with pytest.raises(ValueError, match="native"):
-        output.table([("set", 8, labels)], columns, fmt, route, [], False, [0], False, counter)
-    assert output.table([("set", 8, labels[:64])], columns, fmt, route, [], False, [0], False, counter)
+        output.table([("set", 8, labels)], columns, fmt, route, [], False, None, [0], False, counter)
+    assert output.table([("set", 8, labels[:64])], columns, fmt, route, [], False, None, [0], False, counter)
 
 
 @needs_native
@@ -446,6 +525,7 @@ def test_it_is_said_of_each_table_whether_native_code_makes_its_rows_and_why_not
         table("times", 3, Column_(ct.TIMESTAMP2, b"\0", ct.TIMESTAMP2, 0)),
         table("masked", 4, text("utf8mb4")),
         table("some", 5, text("utf8mb4")),
+        table("old", 6, Column_(ct.VARCHAR_COMPRESSED, b"\xff\x00", ct.VARCHAR_COMPRESSED, 255, "utf8mb4")),
     ]
     binlog = Binlog().begin_file()
     binlog.gtid(1, 1_700_000_000_000_000)
@@ -460,20 +540,162 @@ def test_it_is_said_of_each_table_whether_native_code_makes_its_rows_and_why_not
     config = settings_of({"time_zone": "Asia/Shanghai"}, filter=filters)
     assert used(data, config) == {
         ("shop", "plain"): "",
-        ("shop", "chinese"): "it does not know the type of column c1",
-        ("shop", "times"): "it does not know the type of column c1",
-        ("shop", "masked"): "a column is masked",
-        ("shop", "some"): "rows are left out, or spread by Canal's hash",
+        ("shop", "chinese"): "",
+        ("shop", "times"): "",
+        ("shop", "old"): "it does not know the type of column c1",
+        ("shop", "masked"): "",
+        ("shop", "some"): "",
     }
     for message in ({}, {"format": "debezium"}, {"format": "canal-protobuf"}):
         assert used(data, settings_of(message))["shop", "times"] == "", message
+
+
+@needs_native
+@pytest.mark.parametrize("message", [{}, {"old": "uniform"}, {"format": "debezium"}, {"format": "canal-protobuf"}])
+@pytest.mark.parametrize(
+    "mask",
+    [
+        {"mask": "hash", "salt": "s"},
+        {"mask": "hash", "salt": "long" * 30},
+        {"mask": "null"},
+        {"mask": "fixed", "value": "7"},
+        {"mask": "truncate", "length": 1},
+    ],
+)
+def test_masked_columns_are_the_same_both_ways(message: dict[str, Any], mask: dict[str, Any]) -> None:
+    text = mask["mask"] != "fixed"
+    columns = [
+        Column_(ct.BLOB, b"\x04", ct.BLOB, 4, "utf8mb4"),
+        Column_(ct.BLOB, b"\x04", ct.BLOB, 4, "gbk"),
+        Column_(ct.VAR_STRING, struct.pack("<H", 40), ct.VAR_STRING, 40, "latin1"),
+        Column_(ct.BLOB, b"\x02", ct.BLOB, 2, "binary") if text else Column_(ct.LONG, b"", ct.LONG, 0),
+        Column_(ct.DOUBLE, b"\x08", ct.DOUBLE, 8),
+        Column_(ct.TIMESTAMP2, b"\x03", ct.TIMESTAMP2, 3),
+    ]
+    rng, binlog = random.Random(str(mask)), Binlog().begin_file()
+    one = table("t", 1, *columns)
+    one.broken = 0.0
+    for gno in range(1, 40):
+        transaction(rng, binlog, gno, [one], damage=0.0)
+    masked = [f"c{number}" for number in range(1, 7 if mask["mask"] in ("hash", "null") else 5)]
+    if "format" in message and not text:
+        masked.remove("c4")  # a number is no text in Debezium's messages
+    config = settings_of(message, filter={"mask": [{"tables": ".*", "columns": masked, **mask}]})
+    data = bytes(binlog.packets)
+    python, native_ = [native_differential.outcome(data, config, module, WHOLE) for module in (None, MODULE)]
+    assert native_ == python
+    assert len(python) > 20
+    assert used(data, config) == {("shop", "t"): ""}
+
+
+CONDITIONS = [
+    "c1 = 'a' or c1 like '%\\u540d%'",
+    "c1 like '_%a_%' and not c1 in ('a', 'b')",
+    "c2 > 9000000000000000000",
+    "c2 between 1.5 and 1e40 or c2 = 0.5 or c2 != 0.5",
+    "c3 < 0",
+    "c3 in (0, 99999999.99, 0.00) or c3 >= 12345.678",
+    "c4 >= 1.1 and c4 < 1e300",
+    "c6 = '2026-01-31' or c6 > '2000-01-01 12:00:00.5'",
+    "c7 > '-01:00:00'",
+    "c8 = 0 or c8 between 1970 and 2026",
+    "c9 = 'x' or c9 = ''",
+    "c11 like 'x%' and c11 != 'x,y'",
+    "c12 <= '2024-02-29'",
+    "c13 is null or c13 > 0",
+    "c14 >= 255",
+    "c16 < '2026-01-01'",
+    "not (c1 is null or c2 is null or c3 is null) and (c4 is not null or c6 is null)",
+]
+
+
+def every_type() -> list[Column_]:
+    """Returns columns of all types that can be compared; every fifth, whose name is strange, is not one of these."""
+    column = Column_
+    made = [
+        column(ct.BLOB, b"\x04", ct.BLOB, 4, "utf8mb4"),
+        column(ct.LONGLONG, b"", ct.LONGLONG, 0, unsigned=True),
+        column(ct.NEWDECIMAL, b"\x0a\x02", ct.NEWDECIMAL, 10 | 2 << 8),
+        column(ct.DOUBLE, b"\x08", ct.DOUBLE, 8),
+        column(ct.DATETIME2, b"\x03", ct.DATETIME2, 3),
+        column(ct.TIME2, b"\x00", ct.TIME2, 0),
+        column(ct.YEAR, b"", ct.YEAR, 0, unsigned=True),
+        column(ct.STRING, bytes([ct.ENUM, 1]), ct.ENUM, 1, labels=("x", "y")),
+        column(ct.STRING, bytes([ct.SET, 1]), ct.SET, 1, labels=("x", "y", "z")),
+        column(ct.DATE, b"", ct.DATE, 0),
+        column(ct.FLOAT, b"\x04", ct.FLOAT, 0),
+        column(ct.BIT, b"\x01\x01", ct.BIT, 9),
+        column(ct.TIMESTAMP2, b"\x00", ct.TIMESTAMP2, 0),
+    ]
+    for at in (4, 9, 14):
+        made.insert(at, column(ct.LONG, b"", ct.LONG, 0))
+    return made
+
+
+@needs_native
+@pytest.mark.parametrize(
+    "message", [{}, {"rows_per_message": 3}, {"format": "debezium"}, {"format": "canal-protobuf", "enum": "label"}]
+)
+def test_conditions_choose_the_same_rows_both_ways(message: dict[str, Any]) -> None:
+    rng, binlog, one = random.Random(5), Binlog().begin_file(), table("t", 1, *every_type())
+    one.broken = 0.0
+    for gno in range(1, 60):
+        transaction(rng, binlog, gno, [one], damage=0.0)
+    data = bytes(binlog.packets)
+    for condition in CONDITIONS:
+        config = settings_of(message, filter={"where": [{"tables": ".*", "rows": condition}]})
+        outcomes, emitted = list[Any](), list[int]()
+        for module in (None, MODULE):
+            with mock.patch.object(MessageBuilder, "emit", autospec=True, side_effect=MessageBuilder.emit) as emit:
+                outcomes.append(native_differential.outcome(data, config, module, WHOLE))
+                emitted.append(emit.call_count)
+        assert outcomes[0] == outcomes[1], condition
+        assert used(data, config) == {("shop", "t"): ""}, condition
+        assert emitted[1] < emitted[0] * 0.6, condition  # updates that begin or cease to meet it are Python's
+
+
+@needs_native
+@pytest.mark.parametrize("rows", [1, 40_000])
+def test_rows_of_compressed_transactions_are_made_by_native_code(rows: int) -> None:
+    binlog = Binlog().begin_file()
+    binlog.transaction(1, 1_700_000_000_000_000, [(0, "x")])  # the schema is known then
+    for gno in range(2, 30 if rows == 1 else 4):
+        groups = [[(at, "text " * 8) for at in range(first, first + 20)] for first in range(0, rows, 20)]
+        binlog.gtid(gno, 1_700_000_000_000_000 + gno)
+        calls = [partial(binlog.query, "BEGIN")]
+        calls += [call for group in groups for call in (binlog.table, partial(binlog.insert, *group))]
+        events = captured(binlog, *calls, partial(binlog.event, 16, struct.pack("<Q", gno)))
+        binlog.event(40, payload(events))
+    data, config = bytes(binlog.packets), plain()
+    outcomes, emitted = list[Any](), list[int]()
+    for module in (None, MODULE):
+        with mock.patch.object(MessageBuilder, "emit", autospec=True, side_effect=MessageBuilder.emit) as emit:
+            outcomes.append(native_differential.outcome(data, config, module, WHOLE))
+            emitted.append(emit.call_count)
+    assert outcomes[0] == outcomes[1]
+    assert emitted[1] < max(5, emitted[0] / 20)
+
+
+@needs_native
+@pytest.mark.parametrize("version", [b"9.7", b"10.11.6-MariaDB"])
+def test_python_reads_no_event_of_usual_transactions(version: bytes) -> None:
+    binlog = Binlog().begin_file(version=version)
+    for gno in range(1, 1001):
+        binlog.transaction(gno, 1_700_000_000_000_000 + gno, [(gno, "x")])
+    with mock.patch.object(NativeReader, "run", autospec=True, side_effect=NativeReader.run) as run:
+        made = native_differential.outcome(bytes(binlog.packets), plain(), MODULE, WHOLE)
+    assert run.call_count < 10
+    assert made == native_differential.outcome(bytes(binlog.packets), plain(), None, WHOLE)
+
+
+SOURCE = {"host": "h", "user": "u", "password": "p"}
 
 
 def settings_of(message: dict[str, Any], **more: Any) -> DestinationSettings:
     return destination_of(
         {
             "name": "shop",
-            "source": {"host": "h", "user": "u", "password": "p"},
+            "source": SOURCE,
             "route": {"topic": "shop"},
             "sink": {"type": "jsonl", "path": "-"},
             "message": message,
@@ -486,7 +708,11 @@ def settings_of(message: dict[str, Any], **more: Any) -> DestinationSettings:
     ("more", "reason"),
     [
         ({}, ""),
-        ({"filter": {"transactions": True}}, "the begin and end of transactions are published"),
+        ({"filter": {"transactions": True}}, ""),
+        (
+            {"message": {"format": "debezium", "debezium": {"transaction_topic": "x"}}},
+            "the begin and end of transactions are published",
+        ),
         (
             {"sink": {"type": "rabbitmq", "hosts": "h:5672", "user": "u", "password": "p", "exchange": "e"}},
             '[sink] type = "rabbitmq" handles each message separately',
@@ -498,7 +724,7 @@ def settings_of(message: dict[str, Any], **more: Any) -> DestinationSettings:
     ],
 )
 def test_it_is_said_of_a_destination_why_native_code_makes_none_of_its_rows(more: dict[str, Any], reason: str) -> None:
-    config = settings_of({}, **more)
+    config = settings_of(**({"message": {}} | more))
     assert reason_of_destination(config, new_format(config), "") == reason
     without = reason_of_destination(config, new_format(config), "headrace-native is not installed")
     assert without.startswith("headrace-")

@@ -31,7 +31,7 @@ def native_use(
     if reason := reason_of_destination(destination, fmt, native.reason):
         return [ok("native", f"Python makes the rows: {reason}")]
     projections = Projections(destination, fmt)
-    several, reasons = destination.message.rows_per_message > 1, dict[str, str]()
+    reasons = dict[str, str]()
     for schema in tables.values():
         if not projections.captures(schema.schema, schema.table):
             continue
@@ -41,7 +41,6 @@ def native_use(
                 fmt,
                 look.unknown_to_native_code(schema),
                 one_log=destination.sink.capabilities.one_log,
-                several=several,
             )
     of_python = [f"{name} ({reason})" for name, reason in sorted(reasons.items()) if reason]
     if not of_python:

@@ -15,7 +15,7 @@ from headrace.mysql.position.report import report
 from headrace.mysql.schema.current import captured_names, schemas_now, unreadable_now
 from headrace.mysql.second_opinion import second_opinion
 from headrace.mysql.source import MysqlSource, addresses
-from headrace.mysql.values.column_types import ValueOptions, known_to_native_code
+from headrace.mysql.values.column_types import known_to_native_code
 from headrace.ports.finding import Finding, failed
 from headrace.ports.inspection import Captures, Inspection, Opinion, Output, PositionReport, Schemas, Window
 from headrace.ports.state import Stored
@@ -75,8 +75,7 @@ class MysqlInspection(Inspection):
         return await second_opinion(self._settings.source, self._captures, count, decode, folder)
 
     def unknown_to_native_code(self, schema: TableSchema) -> Sequence[str]:
-        options = ValueOptions(self._settings.message.capabilities.time_zone)
-        return [column.name for column in schema.columns if not known_to_native_code(column, options)]
+        return [column.name for column in schema.columns if not known_to_native_code(column)]
 
 
 class _Changes(Output):

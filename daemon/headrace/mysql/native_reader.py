@@ -71,12 +71,13 @@ class NativeReader:
         plain = transactions.plain and (self._rows.marks or not transactions.marked)
         return plain and self._statements.text is None and self._rows.ready()
 
-    def run(self, data: bytes, at: int, *, eager: bool) -> tuple[int, int, int, bool]:
+    def run(self, data: bytes, at: int, *, eager: bool, inner: bool = False) -> tuple[int, int, int, bool]:
         transactions, cursor, rows = self._transactions, self._cursor, self._rows
         most, given = rows.begin(), transactions.given_over()
         try:
             (at, why, need), place, group, gtid, (events, count, executed) = self._reader.run(
-                data, at, cursor.file, cursor.checksums, eager, most, *given, rows.output, rows.open
+                *(data, at, cursor.file, cursor.checksums, cursor.start if inner else None),
+                *(eager, most, *given, rows.output, rows.open),
             )
         except BaseException as error:
             if type(error).__name__ != _PANIC:

@@ -79,20 +79,28 @@ def reason_of_destination(settings: DestinationSettings, fmt: ValueFormat | Keye
 
 
 def reason_of_table(
-    projection: TableProjection, fmt: ValueFormat | KeyedFormat, unknown: Sequence[str], *, one_log: bool, several: bool
+    projection: TableProjection, fmt: ValueFormat | KeyedFormat, unknown: Sequence[str], *, one_log: bool
 ) -> str:
-    """Returns the same for one table. `unknown` are columns whose type or character set native code does not know;
-    `several`: messages have more than one row, but not all of an event."""
+    """Returns the same for one table. `unknown` are columns whose type or character set native code does not know."""
     if unknown:
         return f"it does not know the type of column {', '.join(unknown[:_NAMED])}"
-    if projection.kept is None:
-        return "a column is masked"
-    if projection.conditional or (projection.spreads and projection.native_key() is None):
-        return "rows are left out, or spread by Canal's hash"
-    if projection.spreads and (one_log or several):
-        return "rows are spread, and messages have several"
-    schema = projection.schema
-    if fmt.native(schema) is None:
+    if (
+        projection.spreads
+        and projection.native_key() == ("record",)
+        and projection.masks.keys() & set(projection.source.keys)
+    ):
+        return "a masked key chooses the partition"
+    if projection.conditional and projection.native_condition is None:
+        return "it does not know what the condition on rows compares"
+    if projection.spreads and one_log:
+        return "rows are spread, and the sink has one log"
+    schema, described = projection.schema, fmt.native(projection.schema)
+    if described is not None:
+        styles = dict(zip(projection.kept, (style for _, style in described.columns), strict=True))
+        fixed = [i for i, mask in projection.masks.items() if mask[0] == "fixed" and styles[i][0] != "text"]
+        if fixed:
+            return f"column {projection.source.columns[fixed[0]].name} has a fixed value that is no text"
+    if described is None:
         alone = [replace(schema, columns=(column,), keys=()) for column in schema.columns]
         names = [one.columns[0].name for one in alone if fmt.native(one) is None]
         if len(names) == len(alone):
@@ -123,7 +131,6 @@ class NativeOutput(NativeRows):
         """`marks`: whether the begin and end of transactions are published."""
         self._module, self._format, self._projections, self._builder = module, fmt, projections, builder
         self._keyed, self._one_log, self._two_numbers = isinstance(fmt, KeyedFormat), one_log, two_numbers
-        self._rows_per_message = rows_per_message
         self.output = module.Output(server_uuid, epoch, rows_per_message, overhead, self._keyed, one_log)
         self._slots: dict[tuple[str, int], int] = {}
         self._targets: list[tuple[str, int]] = []
@@ -135,7 +142,7 @@ class NativeOutput(NativeRows):
         self.marks = described is not None
         if described is not None:
             ((target, *_), _) = projections.statement_targets("", "")
-            self.output.set_marks(self._slot(*target), *described)
+            self.output.set_marks(self._slot(*target), described)
         self.now_ms = 0
         self._runs = False
         self.use = NativeUse()
@@ -187,16 +194,18 @@ class NativeOutput(NativeRows):
         except HeadraceError:  # reported when rows arrive
             return None
         unknown = [column.name for column, one in zip(schema.columns, layouts, strict=False) if one is None]
-        several = self._rows_per_message > 1
-        reason = reason_of_table(projection, self._format, unknown, one_log=self._one_log, several=several)
+        reason = reason_of_table(projection, self._format, unknown, one_log=self._one_log)
         spec, route = self._format.native(projection.schema), self._route(projection)
         known = [layout for layout in layouts if layout is not None]
-        if not reason and (spec is None or route is None or projection.kept is None or len(known) < len(layouts)):
+        if not reason and (spec is None or route is None or len(known) < len(layouts)):
             reason = "it has a column that is not shown"
-        if reason or spec is None or route is None or projection.kept is None:
+        if reason or spec is None or route is None:
             self._note(schema, reason)
             return None
-        columns = [(number, *column) for number, column in zip(projection.kept, spec.columns, strict=True)]
+        columns = [
+            (number, *column, projection.masks.get(number))
+            for number, column in zip(projection.kept, spec.columns, strict=True)
+        ]
         try:
             made = self.output.table(
                 known,
@@ -205,6 +214,7 @@ class NativeOutput(NativeRows):
                 route,
                 sorted(projection.left_out),
                 projection.skips_unchanged,
+                projection.native_condition,
                 projection.deciding_columns,
                 self._two_numbers,
                 self._counter(projection.schema),
@@ -233,9 +243,9 @@ class NativeOutput(NativeRows):
     def _route(self, projection: TableProjection) -> tuple[Any, ...] | None:
         if not projection.spreads:
             return ("one", self._slot(projection.address(projection.partition), projection.partition))
-        key = projection.native_key()
-        if key is None or self._one_log or self._rows_per_message > 1:
+        if self._one_log:
             return None
+        key = projection.native_key()
         partitions = range(projection.route.partitions)
         slots = [self._slot(projection.address(partition), partition) for partition in partitions]
         return (key[0], slots, *key[1:])

@@ -19,7 +19,7 @@ from headrace.rules.masks import Mask
 from headrace.rules.patterns import Pattern, compile_filter
 from headrace.rules.predicate_parser import Node, parse_condition
 from headrace.rules.predicate_sql import columns_of
-from headrace.rules.predicates import bind, compared_columns
+from headrace.rules.predicates import bind, compared_columns, native
 from headrace.rules.topics import TopicRules, parse_partitions
 from headrace.settings.destination import DestinationSettings
 
@@ -59,6 +59,7 @@ class Projections:
         self._masks = [(compile_filter(one.tables, "filter.mask"), one.columns, one.rule) for one in wanted.mask]
         self._left_out = frozenset(Operation(one.upper()) for one in wanted.left_out)
         self._skips_unchanged = wanted.unchanged_updates == "skip"
+        self._enum_index = settings.message.capabilities.enum_index
         self._secret = wanted.salts
         """Makes hashes of hidden keys, if configured."""
         self.of = per_schema(self.project)
@@ -86,7 +87,11 @@ class Projections:
                 hidden_key=bool((masked | left_out) & set(keys)),
                 secret=self._secret,
                 condition=frozenset(columns_of(condition)) if condition is not None else frozenset(),
-                kept=None if masked else self._kept(schema),
+                kept=self._kept(schema),
+                masks=self._native_masks(schema, masked),
+                native_condition=(
+                    native(condition, schema.columns, enum_index=self._enum_index) if condition is not None else None
+                ),
                 read_columns=[*self._compared(schema, condition), *self._read_by_masks(schema, masked)],
                 left_out=self._left_out,
                 skips_unchanged=self._skips_unchanged,
@@ -112,6 +117,11 @@ class Projections:
         """Returns the masked columns whose values determine what is published."""
         masks = [(i, self._mask(schema, schema.columns[i])) for i in masked]
         return [i for i, mask in masks if mask is not None and mask.reads]
+
+    def _native_masks(self, schema: TableSchema, masked: Iterable[int]) -> dict[int, tuple[Any, ...]]:
+        masks = {i: self._mask(schema, schema.columns[i]) for i in masked}
+        columns, by_number = schema.columns, self._enum_index
+        return {i: mask.native(columns[i], enum_index=by_number) for i, mask in masks.items() if mask is not None}
 
     def _where_of(self, schema: TableSchema) -> Node | None:
         return next((one for tables, one in self._where if _names(tables, schema)), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -82,16 +82,20 @@ class TableProjection:
         hidden_key: bool = False,
         secret: bytes = b"",
         condition: frozenset[str] = frozenset(),
-        kept: Sequence[int] | None = (),
+        kept: Sequence[int] = (),
+        masks: Mapping[int, tuple[Any, ...]] | None = None,
+        native_condition: tuple[Any, ...] | None = None,
         read_columns: Iterable[int] = (),
         left_out: frozenset[Operation] = frozenset(),
         skips_unchanged: bool = False,
     ) -> None:
-        """`kept`: numbers of the columns of `source` that are published unchanged; None if values are changed.
+        """`kept`: numbers of the columns of `source` that are published. `masks`: how native code masks some of them.
+        `native_condition`: what `keeps` checks, for native code; None if it can't.
         `condition`: the columns that `keeps` reads, by name in lower case. `read_columns`: columns whose values a
         condition or a mask needs. `left_out`: operations that are not published. `skips_unchanged`: updates that change
         no published column are not published either."""
-        self.route, self.source, self.schema, self.kept = route, source, schema, kept
+        self.route, self.source, self.schema, self.kept, self.masks = route, source, schema, kept, masks or {}
+        self.native_condition = native_condition
         self.partition, self.address = route.partition, lru_cache(maxsize=None)(address)
         self.tables = (f"{route.schema}.{route.table}",)
         self._project, self._keeps = project, keeps
@@ -107,7 +111,7 @@ class TableProjection:
         self.family = family(route)
         self._spread: Callable[[Sequence[Row]], list[int]] | None = None
         """Returns the partitions of rows."""
-        self._named_key, self._canal_hash = key_bytes is not None, canal_hash
+        self._named_key, self._canal_hash, self._database = key_bytes is not None, canal_hash, database
         if route.spreads:
             n, key = route.partitions, self._key
             if canal_hash:
@@ -123,11 +127,11 @@ class TableProjection:
         self.read_columns = frozenset((*self.deciding_columns, *read_columns))
         """The columns of `source` whose values are read: large values in them are decoded completely."""
 
-    def native_key(self) -> tuple[Any, ...] | None:
+    def native_key(self) -> tuple[Any, ...]:
         """Returns what native code hashes to find a row's partition: the name of the method, and its columns in
-        `source`; None if it can't, or if partitions depend on more."""
-        if self._keeps is not None or self._canal_hash:
-            return None
+        `source`."""
+        if self._canal_hash:
+            return "canal", list(self._columns), self._database
         if self._named_key:
             return ("record",)
         return ("text", self._columns[0]) if len(self._columns) == 1 else ("list", list(self._columns))

@@ -59,8 +59,8 @@ class Format(ABC):
         return None
 
     def native_marks(self) -> tuple[Any, ...] | None:
-        """Returns how native code makes the messages about the begin and end of transactions, as arguments of
-        `set_marks` of `native/src/output.rs`; None if it can't."""
+        """Returns how native code makes the messages about the begin and end of transactions: a name and its arguments,
+        see `native/src/specs.rs`; None if it can't."""
         return None
 
     def check(self, schema: TableSchema) -> None:

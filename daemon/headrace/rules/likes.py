@@ -14,12 +14,12 @@ def like(pattern: str) -> Callable[[str], bool]:
     literal.
 
     As in MySQL a backslash at the end is literal. The case of letters counts, and so do spaces at the end."""
-    pieces = _pieces(pattern)
-    if all(None not in piece for piece in pieces) and (simple := _simple(["".join(map(str, p)) for p in pieces])):
+    parts = pieces(pattern)
+    if all(None not in piece for piece in parts) and (simple := _simple(["".join(map(str, p)) for p in parts])):
         return simple
-    first, *middle, last = [_finder(piece) for piece in pieces] if len(pieces) > 1 else [_finder(pieces[0])] * 2
-    head, tail = len(pieces[0]), len(pieces[-1])
-    if len(pieces) == 1:
+    first, *middle, last = [_finder(piece) for piece in parts] if len(parts) > 1 else [_finder(parts[0])] * 2
+    head, tail = len(parts[0]), len(parts[-1])
+    if len(parts) == 1:
         return lambda text: len(text) == head and first(text, 0, head) == 0
     least = head + tail
 
@@ -28,7 +28,7 @@ def like(pattern: str) -> Callable[[str], bool]:
         if len(text) < least or first(text, 0, head) != 0 or last(text, end, len(text)) != end:
             return False
         at = head
-        for find, piece in zip(middle, pieces[1:-1], strict=True):
+        for find, piece in zip(middle, parts[1:-1], strict=True):
             at = find(text, at, end)
             if at < 0:
                 return False
@@ -38,18 +38,18 @@ def like(pattern: str) -> Callable[[str], bool]:
     return match
 
 
-def _pieces(pattern: str) -> list[_Piece]:
+def pieces(pattern: str) -> list[_Piece]:
     """Returns the pattern split at its `%`; pieces in the middle are not empty."""
-    pieces: list[list[str | None]] = [[]]
+    found: list[list[str | None]] = [[]]
     chars = iter(pattern)
     for char in chars:
         if char == "%":
-            pieces.append([])
+            found.append([])
         elif char == "_":
-            pieces[-1].append(None)
+            found[-1].append(None)
         else:
-            pieces[-1].append(next(chars, "\\") if char == "\\" else char)
-    kept = [piece for index, piece in enumerate(pieces) if piece or index in (0, len(pieces) - 1)]
+            found[-1].append(next(chars, "\\") if char == "\\" else char)
+    kept = [piece for index, piece in enumerate(found) if piece or index in (0, len(found) - 1)]
     return [tuple(piece) for piece in kept]
 
 

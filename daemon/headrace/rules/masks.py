@@ -12,6 +12,7 @@ from typing import Any, Literal
 from headrace.model import ABSENT, Column
 from headrace.rules.predicate_types import DECIMALS, FLOATS, INTEGERS, TEXTS
 from headrace.rules.times import print_temporal
+from headrace_common.numbers import float_text
 
 MaskKind = Literal["fixed", "hash", "truncate", "null"]
 Change = Callable[[Any], Any]
@@ -39,6 +40,20 @@ class Mask:
     def reads(self) -> bool:
         """Returns whether the published value depends on the original."""
         return self.kind in ("hash", "truncate")
+
+    def native(self, column: Column, *, enum_index: bool) -> tuple[Any, ...]:
+        """Returns the mask as native code reads it, for a column that bind() has accepted. `enum_index`: whether values
+        of ENUM are numbers."""
+        if self.kind == "hash":
+            return "hash", self.salt.encode()
+        if self.kind == "truncate":
+            return "truncate", self.length
+        if self.kind == "null":
+            return ("null",)
+        if column.kind == "enum":
+            return "fixed", str(column.labels.index(self.value) + 1) if enum_index else self.value
+        value = _fixed_value(column, self.value)
+        return "fixed", float_text(value) if type(value) is float else str(value)
 
     def bind(self, column: Column, *, key: bool) -> tuple[Column, Change]:
         """Returns the column as it is published, and a function that converts its values. NULL stays NULL, and ABSENT

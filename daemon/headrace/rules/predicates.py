@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
+from decimal import Decimal
+from math import ceil, floor
 from typing import Any
 
 from headrace.errors import HeadraceError
 from headrace.model import ABSENT, Column, Row
-from headrace.rules.likes import like
+from headrace.rules.likes import like, pieces
 from headrace.rules.predicate_parser import Comparison, Literal, Many, Node, Not
-from headrace.rules.predicate_types import Family, family_of
+from headrace.rules.predicate_types import DECIMALS, FLOATS, INTEGERS, Family, family_of
 
 Match = Callable[[Row], bool | None]
 # Truth as two bits, so that "and" is &, "or" is | and both can stop early: 0 false, 1 unknown, 3 true
@@ -57,6 +59,54 @@ def compared_columns(condition: Node) -> set[str]:
     if isinstance(condition, Not):
         return compared_columns(condition.part)
     return set() if condition.operator == "is null" else {condition.column}
+
+
+_LARGEST = 10**30
+"""Above every value of an integer column. Larger literals compare in the same way."""
+_LONGEST = 1000
+"""Maximum digits of a literal that native code compares."""
+
+
+def native(condition: Node, columns: Sequence[Column], *, enum_index: bool) -> tuple[Any, ...] | None:
+    """Returns a condition that bind() has accepted as native code reads it (`native/src/specs.rs`); None if it can't.
+    `enum_index`: whether values of ENUM and SET are numbers."""
+    if isinstance(condition, Many):
+        parts = [native(part, columns, enum_index=enum_index) for part in condition.parts]
+        return None if None in parts else ("every" if condition.every else "any", parts)
+    if isinstance(condition, Not):
+        part = native(condition.part, columns, enum_index=enum_index)
+        return None if part is None else ("not", part)
+    index = next(i for i, one in enumerate(columns) if one.name.lower() == condition.column.lower())
+    column, operator = columns[index], condition.operator
+    if operator == "is null":
+        return operator, index
+    family = family_of(column)
+    if family is None or (column.kind in ("enum", "set") and (enum_index or not column.labels)):
+        return None
+    if operator == "like":
+        return operator, index, pieces(str(condition.literals[0].value))
+    values = [family.literal(literal.value) for literal in condition.literals]
+    if column.kind in FLOATS:
+        return "float", index, operator, [repr(value) for value in values]
+    if column.kind in DECIMALS:
+        texts = [f"{value:f}" for value in values if abs(value.adjusted()) < _LONGEST]
+        fits = len(texts) == len(values) and max(map(len, texts)) < _LONGEST
+        return ("decimal", index, operator, texts) if fits else None
+    if column.kind in INTEGERS or column.kind in ("year", "time"):
+        return _native_int(index, operator, values)
+    return "text", index, operator, values
+
+
+def _native_int(index: int, operator: str, values: Sequence[int | Decimal]) -> tuple[Any, ...]:
+    """Returns a comparison of whole numbers; a literal that is none is replaced by the next one."""
+    whole = [int(value) for value in values if value == int(value)]
+    literals = [str(max(-_LARGEST, min(value, _LARGEST))) for value in whole]
+    if operator == "in" or whole:
+        return "int", index, operator, literals
+    never: tuple[Any, ...] = ("int", index, "in", [])
+    if operator in ("==", "!="):
+        return never if operator == "==" else ("not", never)
+    return "int", index, operator[0], [str(ceil(values[0]) if operator[0] == "<" else floor(values[0]))]
 
 
 class _Binder:

@@ -1,5 +1,6 @@
 //! Canal's flat messages, with or without a key.
 
+use crate::entries::Mark;
 use crate::output::{Message, Stage};
 use crate::table::{Change, Operation, Table};
 use crate::text::put;
@@ -18,6 +19,20 @@ pub struct Canal {
     /// The record's key up to its first column, and its columns, none without a primary key; "" without keys.
     pub key_head: Vec<u8>,
     pub keys: Vec<usize>,
+}
+
+/// Writes the message of a transaction's begin or end, with a number.
+pub(crate) fn write_mark(out: &mut Vec<u8>, mark: &Mark, compat: bool, number: u64, now_ms: u64) {
+    let ms = mark.commit_us / 1000;
+    let ms = if compat { ms / 1000 * 1000 } else { ms };
+    put!(out, b"{\"data\":null,\"database\":\"\",\"es\":", ms, b",\"gtid\":\"", mark.gtid, b"\",\"id\":", number);
+    put!(out, b",\"isDdl\":false,\"mysqlType\":null,\"old\":null,\"pkNames\":null,\"sql\":\"\",\"sqlType\":null");
+    let kind = if mark.xid.is_some() { "TRANSACTIONEND" } else { "TRANSACTIONBEGIN" };
+    put!(out, b",\"table\":\"\",\"ts\":", now_ms, b",\"type\":\"", kind, b"\"");
+    if !compat {
+        put!(out, b",\"_pos\":\"", mark.pos, b"\"");
+    }
+    out.push(b'}');
 }
 
 impl Table {

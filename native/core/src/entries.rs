@@ -4,6 +4,7 @@
 //! written once, in order.
 
 use crate::fields::{unsigned_int, Kind, Style};
+use crate::masks::Mask;
 use crate::output::{Message, Stage};
 use crate::table::{Change, Column, Image, Operation, Table};
 use crate::{Fit, Unfit};
@@ -33,7 +34,10 @@ pub struct Constants {
 impl Entries {
     /// Returns whether it is the format of a table with these columns.
     pub fn fits(&self, columns: &[Column]) -> bool {
-        self.cells.len() == columns.len() && columns.iter().all(|one| matches!(one.style, Style::Text(_)))
+        let fixed = |one: &Column| matches!(one.mask, Some(Mask::Fixed(_) | Mask::Truncate(_) | Mask::Hash(_)));
+        self.cells.len() == columns.len()
+            && columns.iter().all(|one| matches!(one.style, Style::Text(_) | Style::Decimals(_)))
+            && columns.iter().zip(&self.cells).all(|(one, cell)| !fixed(one) || cell.before_small.is_none())
     }
 }
 
@@ -61,11 +65,9 @@ pub struct Event {
     pub thread: u32,
 }
 
-/// The constant parts of the entries about the begin and end of transactions.
+/// How the begin and end of transactions become entries.
 #[derive(Debug, Clone)]
-pub struct Marks {
-    /// Where they go.
-    pub slot: u32,
+pub struct EntryMarks {
     /// The beginning of the entry's header.
     pub header: Vec<u8>,
     pub compat: bool,
@@ -83,7 +85,7 @@ pub struct Mark<'a> {
     pub file: &'a [u8],
 }
 
-impl Marks {
+impl EntryMarks {
     /// Writes the packet of a mark; its number is that of its batch.
     pub(crate) fn write(&self, out: &mut Vec<u8>, mark: &Mark, batch: u64) {
         let (mut header, mut store, mut digits) = (Vec::new(), Vec::new(), itoa::Buffer::new());
@@ -356,9 +358,19 @@ impl Table {
         texts: &mut Vec<u8>,
     ) -> Fit<Cell> {
         let Some(raw) = image[column.field].of(change.data) else { return Ok(Cell::default()) };
-        let Style::Text(binary) = column.style else { return Err(Unfit) };
         let (kind, start) = (&self.kinds[column.field], texts.len());
-        kind.plain(texts, raw, binary)?;
+        if let Some(mask) = &column.mask {
+            let Some(value) = mask.apply(kind, raw)? else { return Ok(Cell::default()) };
+            let Style::Text(binary) = column.style else { return Err(Unfit) };
+            value.print::<false>(texts, binary)?;
+            // How an integer is described depends on its value.
+            return if constants.before_small.is_none() {
+                Ok(Cell { text: Some((start, texts.len())), ..Cell::default() })
+            } else {
+                Err(Unfit)
+            };
+        }
+        column.style.plain(kind, texts, raw)?;
         let small = match (&constants.before_small, kind) {
             (None, _) => false,
             (Some((largest, _)), Kind::Int { .. }) => unsigned_int(raw) <= *largest,

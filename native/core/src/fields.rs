@@ -1,7 +1,11 @@
 //! Columns: the layout of each in a row image, and how a format prints it.
 
+use std::sync::Arc;
+
+use crate::charsets::Charset;
 use crate::decimal::Decimal;
-use crate::{json, numbers, temporal, text};
+use crate::temporal::Zone;
+use crate::{addresses, json, numbers, temporal, text};
 use crate::{Fit, Unfit};
 
 /// The size of a column.
@@ -40,18 +44,18 @@ pub enum Kind {
     Datetime {
         fsp: usize,
     },
-    /// In UTC.
+    /// In UTC, and printed in a time zone; None is UTC.
     Timestamp {
         fsp: usize,
+        zone: Option<Arc<Zone>>,
     },
     Time {
         fsp: usize,
     },
-    /// Bytes of the length; the characters of a one-byte character set as UTF-8 (an empty one is invalid), or None for
-    /// UTF-8 itself.
+    /// Bytes of the length.
     Text {
         length: usize,
-        characters: Option<Box<[Vec<u8>; 256]>>,
+        charset: Arc<Charset>,
     },
     /// Bytes of the length, and the size up to which zeros are added.
     Bytes {
@@ -59,6 +63,15 @@ pub enum Kind {
         pad: usize,
     },
     Json {
+        length: usize,
+    },
+    /// Of MariaDB; 16 bytes, of which zeros at the end may be missing.
+    Uuid,
+    Inet6,
+    /// Of MariaDB; 4 bytes.
+    Inet4,
+    /// Numbers of 4 bytes.
+    Vector {
         length: usize,
     },
 }
@@ -116,6 +129,12 @@ pub enum Style {
     Zoned(Vec<u8>),
     /// A year as a number.
     Year,
+    /// A FLOAT or DOUBLE in a JSON string, with this many digits after the point.
+    Decimals(usize),
+    /// The text of MySQL, which is JSON.
+    Json,
+    /// An object with well-known binary and SRID, and for a point with its coordinates before.
+    Geometry { point: bool },
 }
 
 impl Kind {
@@ -130,9 +149,13 @@ impl Kind {
             Kind::Decimal(ref decimal) => Shape::Fixed(decimal.size),
             Kind::Date => Shape::Fixed(3),
             Kind::Datetime { fsp } => Shape::Fixed(5 + temporal::fraction_size(fsp)),
-            Kind::Timestamp { fsp } => Shape::Fixed(4 + temporal::fraction_size(fsp)),
+            Kind::Timestamp { fsp, .. } => Shape::Fixed(4 + temporal::fraction_size(fsp)),
             Kind::Time { fsp } => Shape::Fixed(3 + temporal::fraction_size(fsp)),
-            Kind::Text { length, .. } | Kind::Bytes { length, .. } | Kind::Json { length } => Shape::Var(length),
+            Kind::Text { length, .. }
+            | Kind::Bytes { length, .. }
+            | Kind::Json { length }
+            | Kind::Vector { length } => Shape::Var(length),
+            Kind::Uuid | Kind::Inet6 | Kind::Inet4 => Shape::Var(1),
         }
     }
 
@@ -155,6 +178,28 @@ impl Kind {
                 Ok(scratch[..end] == scratch[end..])
             }
         }
+    }
+
+    /// Returns the value of a FLOAT or DOUBLE, as Python has it.
+    pub(crate) fn number(&self, raw: &[u8]) -> Fit<f64> {
+        match self {
+            Kind::Float => numbers::float32(float(raw)?),
+            Kind::Double => double(raw),
+            _ => Err(Unfit),
+        }
+    }
+
+    /// Returns a whole number, a year, or a TIME in microseconds.
+    pub(crate) fn whole(&self, raw: &[u8]) -> Fit<i128> {
+        Ok(match self {
+            Kind::Int { signed: true, .. } => signed_int(raw).into(),
+            Kind::Int { .. } => unsigned_int(raw).into(),
+            Kind::Bit { .. } => raw.iter().fold(0u64, |n, &byte| n << 8 | u64::from(byte)).into(),
+            Kind::Year if raw[0] == 0 => 0,
+            Kind::Year => 1900 + i128::from(raw[0]),
+            Kind::Time { fsp } => temporal::time(raw)?.usual_micros(*fsp)?.into(),
+            _ => return Err(Unfit),
+        })
     }
 
     /// Writes the text of MySQL, without quotes; escaped for a JSON string.
@@ -186,7 +231,7 @@ impl Kind {
             Kind::Set { ref labels, .. } => set::<JSON>(out, unsigned_int(raw), labels)?,
             Kind::Date => temporal::date(raw)?.print_date(out),
             Kind::Datetime { fsp } => temporal::datetime(raw)?.print(out, b' ', fsp),
-            Kind::Timestamp { fsp } => match temporal::timestamp(raw)? {
+            Kind::Timestamp { fsp, ref zone } => match temporal::timestamp(raw, zone.as_deref())? {
                 Some(value) => value.print(out, b' ', fsp),
                 None => {
                     out.extend_from_slice(b"0000-00-00 00:00:00");
@@ -194,21 +239,7 @@ impl Kind {
                 }
             },
             Kind::Time { fsp } => temporal::time(raw)?.print(out, fsp),
-            Kind::Text { ref characters, .. } => match characters {
-                None => {
-                    std::str::from_utf8(raw).map_err(|_| Unfit)?;
-                    string::<JSON>(out, raw);
-                }
-                Some(characters) => {
-                    for &byte in raw {
-                        let character = &characters[byte as usize];
-                        if character.is_empty() {
-                            return Err(Unfit);
-                        }
-                        string::<JSON>(out, character);
-                    }
-                }
-            },
+            Kind::Text { ref charset, .. } => charset.print::<JSON>(out, raw)?,
             Kind::Bytes { pad, .. } => {
                 if raw.len() < pad {
                     let mut padded = raw.to_vec();
@@ -218,6 +249,10 @@ impl Kind {
                     bytes::<JSON>(out, raw, binary);
                 }
             }
+            Kind::Uuid => addresses::uuid(out, raw)?,
+            Kind::Inet6 => addresses::inet6(out, raw)?,
+            Kind::Inet4 => addresses::inet4(out, raw)?,
+            Kind::Vector { .. } => vector(out, raw)?,
             Kind::Json { .. } if !JSON => json::json_text(out, raw)?,
             Kind::Json { .. } => {
                 let mut document = Vec::with_capacity(2 * raw.len());
@@ -229,12 +264,25 @@ impl Kind {
     }
 }
 
-fn string<const JSON: bool>(out: &mut Vec<u8>, text: &[u8]) {
-    if JSON {
-        text::escape(out, text);
-    } else {
-        out.extend_from_slice(text);
+/// Writes a VECTOR as a JSON list, each number as the shortest one that gives the same bytes.
+fn vector(out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
+    if raw.len() % 4 != 0 {
+        return Err(Unfit);
     }
+    out.push(b'[');
+    for (i, one) in raw.chunks_exact(4).enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        let value = float(one)?;
+        if value == 0.0 {
+            out.extend_from_slice(if value.is_sign_negative() { b"-0.0" } else { b"0" });
+        } else {
+            numbers::float_text(out, numbers::float32(value)?)?;
+        }
+    }
+    out.push(b']');
+    Ok(())
 }
 
 fn bytes<const JSON: bool>(out: &mut Vec<u8>, raw: &[u8], binary: Binary) {
@@ -281,6 +329,17 @@ fn double(raw: &[u8]) -> Fit<f64> {
 }
 
 impl Style {
+    /// Writes a value that is not NULL as the text in a JSON string would be, without escapes. Refuses a style that is
+    /// no text.
+    pub fn plain(&self, kind: &Kind, out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
+        match (self, kind) {
+            (Style::Text(binary), _) => kind.plain(out, raw, *binary),
+            (Style::Decimals(decimals), Kind::Float) => numbers::fixed(out, float(raw)?.into(), *decimals),
+            (Style::Decimals(decimals), Kind::Double) => numbers::fixed(out, double(raw)?, *decimals),
+            _ => Err(Unfit),
+        }
+    }
+
     /// Writes a value that is not NULL as JSON.
     pub fn print(&self, kind: &Kind, out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
         match (self, kind) {
@@ -335,7 +394,7 @@ impl Style {
             }
             // Milliseconds of a time are truncated towards zero.
             (Style::Time { unit, .. }, Kind::Time { fsp }) => text::int(out, temporal::time(raw)?.micros(*fsp) / unit),
-            (Style::Zoned(zero), Kind::Timestamp { fsp }) => match temporal::timestamp(raw)? {
+            (Style::Zoned(zero), Kind::Timestamp { fsp, .. }) => match temporal::timestamp(raw, None)? {
                 Some(value) => {
                     out.push(b'"');
                     value.print(out, b'T', *fsp);
@@ -343,6 +402,13 @@ impl Style {
                 }
                 None => out.extend_from_slice(zero),
             },
+            (Style::Decimals(_), Kind::Float | Kind::Double) => {
+                out.push(b'"');
+                self.plain(kind, out, raw)?;
+                out.push(b'"');
+            }
+            (Style::Json, Kind::Vector { .. }) => kind.plain(out, raw, Binary::Base64)?,
+            (Style::Geometry { point }, Kind::Bytes { .. }) => geometry(out, raw, *point)?,
             (Style::Year, Kind::Year) => text::int(out, if raw[0] == 0 { 0 } else { 1900 + u32::from(raw[0]) }),
             _ => return Err(Unfit),
         }
@@ -387,4 +453,30 @@ fn integer_bytes(out: &mut Vec<u8>, size: &[u8], negative: bool) {
     out.push(b'"');
     text::base64(out, &bytes[first..], false);
     out.push(b'"');
+}
+
+/// Writes MySQL's own form of a geometry, the SRID in 4 bytes little endian and well-known binary, as Debezium does.
+fn geometry(out: &mut Vec<u8>, raw: &[u8], point: bool) -> Fit<()> {
+    let (srid, wkb) = raw.split_first_chunk::<4>().ok_or(Unfit)?;
+    out.push(b'{');
+    if point {
+        let number = |at: usize| -> Fit<f64> {
+            let eight: [u8; 8] = wkb.get(at..at + 8).ok_or(Unfit)?.try_into().map_err(|_| Unfit)?;
+            Ok(if wkb[0] == 0 { f64::from_be_bytes(eight) } else { f64::from_le_bytes(eight) })
+        };
+        for (name, at) in [(&b"\"x\":"[..], 5), (&b"\"y\":"[..], 13)] {
+            out.extend_from_slice(name);
+            numbers::repr(out, number(at)?)?;
+            out.push(b',');
+        }
+    }
+    out.extend_from_slice(b"\"wkb\":\"");
+    text::base64(out, wkb, false);
+    out.extend_from_slice(b"\",\"srid\":");
+    match u32::from_le_bytes(*srid) {
+        0 => out.extend_from_slice(b"null"),
+        srid => text::int(out, srid),
+    }
+    out.push(b'}');
+    Ok(())
 }

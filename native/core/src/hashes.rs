@@ -1,4 +1,4 @@
-//! The partition that Kafka's own clients assign to a key.
+//! The partitions that Kafka's own clients and Canal assign to keys.
 
 const SEED: u32 = 0x9747_B28C;
 const M: u32 = 0x5BD1_E995;
@@ -27,4 +27,14 @@ pub fn murmur2(data: &[u8]) -> u32 {
 /// Returns `toPositive(murmur2(key)) % partitions`.
 pub fn partition(key: &[u8], partitions: u32) -> u32 {
     (murmur2(key) & 0x7FFF_FFFF) % partitions
+}
+
+/// Returns `String.hashCode` of Java, of a text in UTF-8.
+pub fn java_hash(text: &str) -> i32 {
+    text.encode_utf16().fold(0i32, |value, unit| value.wrapping_mul(31).wrapping_add(i32::from(unit)))
+}
+
+/// Returns the partition of a hash in Canal (`MQMessageUtils.messagePartition`).
+pub fn canal_partition(hash: i32, partitions: u32) -> u32 {
+    hash.unsigned_abs() % partitions
 }

@@ -5,14 +5,18 @@
 
 #![forbid(unsafe_code)]
 
+pub mod addresses;
 pub mod batch;
 pub mod canal;
+pub mod charsets;
+pub mod conditions;
 pub mod debezium;
 pub mod decimal;
 pub mod entries;
 pub mod fields;
 pub mod hashes;
 pub mod json;
+pub mod masks;
 pub mod numbers;
 pub mod output;
 pub mod reader;

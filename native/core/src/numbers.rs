@@ -147,3 +147,25 @@ pub fn float32(x: f32) -> Fit<f64> {
     }
     format!("{:.8e}", f64::from(x)).parse().map_err(|_| Unfit)
 }
+
+/// Writes a number with this many digits after the point: its shortest digits and zeros, or the exact number rounded, if
+/// it has more.
+pub fn fixed(out: &mut Vec<u8>, x: f64, decimals: usize) -> Fit<()> {
+    let made = digits_of(x)?;
+    let after = made.len as i32 - made.point;
+    if x != 0.0 && after > decimals as i32 {
+        out.extend_from_slice(format!("{x:.decimals$}").as_bytes());
+        return Ok(());
+    }
+    if made.negative {
+        out.push(b'-');
+    }
+    made.plain(out);
+    if decimals > 0 {
+        if made.is_whole() {
+            out.push(b'.');
+        }
+        out.resize(out.len() + decimals - after.max(0) as usize, b'0');
+    }
+    Ok(())
+}

@@ -3,7 +3,8 @@
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use crate::batch::{Batch, Headers, Shared};
-use crate::entries::{Cell, Mark, Marks};
+use crate::canal;
+use crate::entries::{Cell, EntryMarks, Mark};
 use crate::table::{Change, Operation, Table};
 use crate::text::{self, put};
 use crate::{Fit, Unfit};
@@ -31,6 +32,8 @@ pub struct Stage {
     /// How many of them have a number of Canal's.
     pub numbered: u64,
     pub members: Vec<usize>,
+    /// By row, whether it is not published; empty if all are.
+    pub left_out: Vec<bool>,
     pub slots: Vec<u32>,
     pub order: Vec<u32>,
     pub scratch: Vec<u8>,
@@ -49,8 +52,25 @@ impl Stage {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.messages.clear();
+        self.left_out.clear();
         self.numbered = 0;
     }
+}
+
+/// The messages about the begin and end of transactions, and where they go.
+#[derive(Debug)]
+pub struct Marks {
+    pub slot: u32,
+    pub style: MarkStyle,
+}
+
+#[derive(Debug)]
+pub enum MarkStyle {
+    Entries(EntryMarks),
+    /// Canal's flat messages, whether exactly.
+    Canal {
+        compat: bool,
+    },
 }
 
 /// Rows of one table since the last call.
@@ -216,7 +236,8 @@ impl Output {
             batch.told = batch.values.count();
         }
         self.number += stage.numbered;
-        self.count_rows(table.counter, change);
+        let rows = stage.messages.iter().map(|message| message.rows).sum();
+        self.count_rows(table.counter, change, rows);
         Ok(())
     }
 
@@ -224,7 +245,12 @@ impl Output {
     pub fn put_mark(&mut self, mark: &Mark, transaction: u64, opener: &mut dyn Opener) -> Fit<()> {
         let Some(marks) = &self.marks else { return Err(Unfit) };
         let (slot, mut value) = (marks.slot, Vec::new());
-        marks.write(&mut value, mark, self.number + 1);
+        match &marks.style {
+            MarkStyle::Entries(style) => style.write(&mut value, mark, self.number + 1),
+            MarkStyle::Canal { compat } => {
+                canal::write_mark(&mut value, mark, *compat, self.number + 1, self.now_ms);
+            }
+        }
         self.open(slot, opener)?;
         self.number += 1;
         self.name(mark.file, mark.gtid, transaction);
@@ -312,12 +338,12 @@ impl Output {
         self.keyed || self.rows_per_message != 0 || stage.sliced
     }
 
-    fn count_rows(&mut self, at: usize, change: &Change) {
+    fn count_rows(&mut self, at: usize, change: &Change, rows: usize) {
         let Some(counter) = self.counters.get_mut(at) else { return };
         if counter.inserted + counter.updated + counter.deleted == 0 {
             self.touched.push(at);
         }
-        let rows = change.rows as u64;
+        let rows = rows as u64;
         match change.operation {
             Operation::Insert => counter.inserted += rows,
             Operation::Update => counter.updated += rows,

@@ -9,11 +9,13 @@ use crate::entries::{Event, Mark};
 use crate::output::{Opener, Origin, Output};
 use crate::spans::{self, Span};
 use crate::table::{Change, Operation, Table};
-use crate::text;
+use crate::text::{self, put};
 use crate::{Fit, Unfit};
 
 /// Packet head, status byte and event header.
 const HEAD: usize = 24;
+/// The header of an event alone.
+const INNER_HEAD: usize = 19;
 const LARGE: usize = 0xFF_FFFF;
 const SLICE: Duration = Duration::from_millis(8);
 /// Number of events between two checks of the clock, minus one.
@@ -23,6 +25,9 @@ const XID: u8 = 16;
 const TABLE_MAP: u8 = 19;
 const GTID: u8 = 33;
 const ANONYMOUS_GTID: u8 = 34;
+const MARIADB_GTID: u8 = 162;
+/// Flags of MariaDB's GTID events: a statement without a COMMIT, and the ends of XA transactions.
+const MARIADB_UNUSUAL: u8 = 1 | 64 | 128;
 /// Maximum bytes of a rows event that is published as a whole, however many rows it has; beyond `PART_BYTES`, or with
 /// more than `PART_ROWS` rows or `PART_VALUES` values, Python gives the rows in parts (`headrace/mysql/rows.py`), and
 /// larger events in slices.
@@ -92,6 +97,8 @@ pub struct State {
 pub struct Frame<'a> {
     pub file: &'a [u8],
     pub checksums: bool,
+    /// Whether the events are those of a compressed transaction: without packets, positions and checksums.
+    pub inner: bool,
     /// Whether to stop as soon as no transaction is open.
     pub eager: bool,
     /// The bytes and messages after which it stops.
@@ -170,6 +177,55 @@ fn number(raw: &[u8]) -> u64 {
     raw.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte))
 }
 
+/// Begins a transaction of MariaDB, which has no BEGIN; returns false for what only Python knows.
+fn mariadb_gtid(body: &[u8], header: &Header, state: &mut State) -> bool {
+    let Some((head, &[flags])) = body.get(..13).map(|head| head.split_at(12)) else { return false };
+    let commit_us = u64::from(header.time) * 1_000_000;
+    if flags & MARIADB_UNUSUAL != 0 || state.inside || state.last_pos >= POS_LIMIT {
+        return false;
+    }
+    begin(header.start, commit_us, state);
+    state.gtid.clear();
+    let (sequence, domain) = (number(&head[..8]), number(&head[8..]));
+    put!(&mut state.gtid, domain, b"-", header.server_id, b"-", sequence);
+    (state.key, state.inside) = (None, true);
+    (state.server_id, state.thread) = (header.server_id, 0);
+    true
+}
+
+/// Returns where the packet ends that begins at `at`.
+fn packet_end(data: &[u8], at: usize) -> Result<usize, Stop> {
+    let Some(head) = data.get(at..at + HEAD) else {
+        let left = &data[at..];
+        if left.len() >= 5 && left[4] != 0 {
+            return Err(Stop::Python);
+        }
+        return Err(Stop::End(if left.len() >= 4 { 4 + number(&left[..3]) as usize } else { 4 }));
+    };
+    let size = number(&head[..3]) as usize;
+    if head[4] != 0 || size == LARGE || size < HEAD - 4 {
+        return Err(Stop::Python);
+    }
+    let end = at + 4 + size;
+    if end > data.len() {
+        return Err(Stop::End(4 + size));
+    }
+    Ok(end)
+}
+
+/// Returns where the event ends that begins at `at`, without a packet.
+fn inner_end(data: &[u8], at: usize) -> Result<usize, Stop> {
+    let Some(head) = data.get(at..at + INNER_HEAD) else { return Err(Stop::End(INNER_HEAD)) };
+    let length = number(&head[9..13]) as usize;
+    if length < INNER_HEAD {
+        return Err(Stop::Python);
+    }
+    if at + length > data.len() {
+        return Err(Stop::End(length));
+    }
+    Ok(at + length)
+}
+
 impl Reader {
     pub fn new(passed: &[u8]) -> Self {
         Self { passed: passed.to_vec(), ..Self::default() }
@@ -224,19 +280,17 @@ impl Reader {
             return (at, Stop::Python);
         }
         loop {
-            let Some(head) = data.get(at..at + HEAD) else {
-                return (at, self.rest(data, at));
+            let end = match if frame.inner { inner_end(data, at) } else { packet_end(data, at) } {
+                Ok(end) => end,
+                Err(stop) => return (at, stop),
             };
-            let size = number(&head[..3]) as usize;
-            if head[4] != 0 || size == LARGE || size < HEAD - 4 {
-                return (at, Stop::Python);
-            }
-            let end = at + 4 + size;
-            if end > data.len() {
-                return (at, Stop::End(4 + size));
-            }
             let before = output.size;
-            match self.event(&data[..end], at, frame, state, output, opener) {
+            let read = if frame.inner {
+                self.inner_event(&data[..end], at, frame, state, output, opener)
+            } else {
+                self.event(&data[..end], at, frame, state, output, opener)
+            };
+            match read {
                 Ok(Done::Read) => {}
                 Ok(Done::Python) | Err(Unfit) => return (at, Stop::Python),
             }
@@ -255,14 +309,6 @@ impl Reader {
                 return (at, Stop::Enough);
             }
         }
-    }
-
-    fn rest(&self, data: &[u8], at: usize) -> Stop {
-        let left = &data[at..];
-        if left.len() >= 5 && left[4] != 0 {
-            return Stop::Python;
-        }
-        Stop::End(if left.len() >= 4 { 4 + number(&left[..3]) as usize } else { 4 })
     }
 
     /// Reads the packet from `at` to the end of `data`. If it refuses one it has changed nothing.
@@ -292,21 +338,60 @@ impl Reader {
         }
         let time = number(&head[5..9]) as u32;
         let server_id = number(&head[10..14]) as u32;
-        let body = &data[at + HEAD..stop];
         let header = Header { kind, start, length, time, server_id };
-        let read = match kind {
-            TABLE_MAP => self.table_map(body),
-            23..=25 | 30..=32 => self.rows(&header, data, at + HEAD, stop, frame, state, output, opener)?,
-            GTID | ANONYMOUS_GTID => self.gtid(body, &header, state)?,
-            QUERY => self.query(body, &header, state)?,
-            XID => self.commit(body, &header, frame, state, output, opener)?,
-            _ => self.passed.contains(&kind),
-        };
-        if !read {
+        if !self.read(&header, data, at + HEAD, stop, frame, state, output, opener)? {
             return Ok(Done::Python);
         }
         (state.start, state.end, state.time) = (start as i64, start + length, time);
         Ok(Done::Read)
+    }
+
+    /// Does the same for an event of a compressed transaction, whose position is that of the enclosing event.
+    fn inner_event(
+        &mut self,
+        data: &[u8],
+        at: usize,
+        frame: &Frame,
+        state: &mut State,
+        output: &mut Output,
+        opener: &mut dyn Opener,
+    ) -> Fit<Done> {
+        let head = &data[at..at + INNER_HEAD];
+        let (kind, time) = (head[4], number(&head[..4]) as u32);
+        let (length, server_id) = (number(&head[9..13]), number(&head[5..9]) as u32);
+        let start = u64::try_from(state.start).map_err(|_| Unfit)?;
+        let header = Header { kind, start, length, time, server_id };
+        let known = matches!(kind, TABLE_MAP | QUERY | XID | 23..=25 | 30..=32);
+        if !known || !self.read(&header, data, at + INNER_HEAD, data.len(), frame, state, output, opener)? {
+            return Ok(Done::Python);
+        }
+        state.time = time;
+        Ok(Done::Read)
+    }
+
+    /// Reads the body of an event, from `at` to `stop`; returns whether it did, or else Python must.
+    #[allow(clippy::too_many_arguments)]
+    fn read(
+        &mut self,
+        header: &Header,
+        data: &[u8],
+        at: usize,
+        stop: usize,
+        frame: &Frame,
+        state: &mut State,
+        output: &mut Output,
+        opener: &mut dyn Opener,
+    ) -> Fit<bool> {
+        let body = &data[at..stop];
+        Ok(match header.kind {
+            TABLE_MAP => self.table_map(body),
+            23..=25 | 30..=32 => self.rows(header, data, at, stop, frame, state, output, opener)?,
+            GTID | ANONYMOUS_GTID => self.gtid(body, header, state)?,
+            MARIADB_GTID => mariadb_gtid(body, header, state),
+            QUERY => self.query(body, header, state)?,
+            XID => self.commit(body, header, frame, state, output, opener)?,
+            _ => self.passed.contains(&header.kind),
+        })
     }
 
     fn table_map(&self, body: &[u8]) -> bool {

@@ -1,13 +1,18 @@
 //! One table schema as a format prints its rows: the description that Python makes, in native form.
 
 use crate::canal::Canal;
+use crate::conditions::Condition;
 use crate::debezium::Debezium;
 use crate::entries::{Entries, Event};
-use crate::fields::{Kind, Shape, Style};
+use crate::fields::{Binary, Kind, Shape, Style};
 use crate::hashes;
+use crate::masks::Mask;
 use crate::output::Stage;
 use crate::spans::Span;
 use crate::{Fit, Unfit};
+
+/// The slot of a row that is not published.
+const NO_SLOT: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
@@ -35,6 +40,7 @@ pub struct Column {
     /// Its name as JSON, with the colon.
     pub name: Vec<u8>,
     pub style: Style,
+    pub mask: Option<Mask>,
 }
 
 #[derive(Debug, Clone)]
@@ -55,7 +61,7 @@ pub enum Route {
     },
 }
 
-/// What Kafka's partitioner hashes.
+/// What is hashed to find a partition.
 #[derive(Debug, Clone)]
 pub enum Key {
     /// The text of one field.
@@ -64,14 +70,18 @@ pub enum Key {
     List(Vec<usize>),
     /// Debezium's record key.
     Record,
+    /// The texts of some fields, each by itself, as in Canal; from the hash of the schema's name, or 0.
+    Canal { fields: Vec<usize>, database: i32 },
 }
 
-/// Which changes are published, by their operation and effect.
-#[derive(Debug, Clone, Default)]
+/// Which rows are published, by the operation, its effect, and their values.
+#[derive(Debug, Default)]
 pub struct Selection {
     pub left_out: Vec<Operation>,
     /// Whether updates that change no published column are left out.
     pub skips_unchanged: bool,
+    /// What a published row meets.
+    pub condition: Option<Condition>,
 }
 
 /// One table schema, its format and its route.
@@ -125,6 +135,12 @@ impl Table {
         counter: usize,
     ) -> Fit<Self> {
         let fields = kinds.len();
+        // The text of a mask has no form but that of a text.
+        let masked =
+            |one: &Column| matches!((&one.mask, &one.style), (None, _) | (Some(Mask::Null), _) | (_, Style::Text(_)));
+        if !columns.iter().all(masked) {
+            return Err(Unfit);
+        }
         let keys = match &format {
             Format::Debezium(format) => format.keys.as_slice(),
             Format::Canal(format) => format.keys.as_slice(),
@@ -133,6 +149,7 @@ impl Table {
         let known = columns.iter().all(|one| one.field < fields)
             && keys.iter().all(|&key| key < columns.len())
             && identity.iter().all(|&field| field < fields)
+            && selection.condition.as_ref().map_or(true, |condition| condition.fits(&kinds))
             && !matches!(&format, Format::Entries(format) if !format.fits(&columns));
         let hashed = match &route {
             Route::One(_) => true,
@@ -142,6 +159,7 @@ impl Table {
                         Key::Text(field) => *field < fields,
                         Key::List(list) => list.iter().all(|&field| field < fields),
                         Key::Record => !keys.is_empty(),
+                        Key::Canal { fields: list, .. } => list.iter().all(|&field| field < fields),
                     }
             }
         };
@@ -149,7 +167,8 @@ impl Table {
             return Err(Unfit);
         }
         let shapes = kinds.iter().map(Kind::shape).collect();
-        let printed = |field: usize| columns.iter().any(|one| one.field == field);
+        let shown = |one: &Column| one.mask.as_ref().map_or(true, |mask| !mask.hides_all());
+        let printed = |field: usize| columns.iter().any(|one| one.field == field && shown(one));
         let unprinted = (0..fields).filter(|&field| !printed(field) && !kinds[field].takes_any()).collect();
         Ok(Self { kinds, shapes, columns, unprinted, format, route, selection, identity, two_numbers, counter })
     }
@@ -169,62 +188,87 @@ impl Table {
     }
 
     fn selects(&self) -> bool {
-        self.selection.skips_unchanged || !self.selection.left_out.is_empty()
+        self.selection.skips_unchanged || !self.selection.left_out.is_empty() || self.selection.condition.is_some()
+    }
+
+    fn spreads(&self) -> bool {
+        matches!(self.route, Route::Spread { .. })
     }
 
     /// Makes the messages of an event, or refuses all of it. Unpublished values must be readable, too.
     pub fn stage(&self, change: &Change, rows_per_message: usize, number: u64, stage: &mut Stage) -> Fit<()> {
         stage.clear();
-        stage.sliced = matches!(self.route, Route::Spread { .. }) || self.selects();
+        stage.sliced = self.spreads() || self.selects();
         self.check_unprinted(change, stage)?;
-        let cut = self.selection.skips_unchanged || matches!(self.route, Route::Spread { .. });
+        let cut = self.selection.skips_unchanged || self.selection.condition.is_some() || self.spreads();
         if cut && change.operation == Operation::Update {
             self.require_same_identity(change)?;
+        }
+        if self.selects() && !self.choose(change, stage)? {
+            return Ok(());
         }
         match &self.format {
             Format::Canal(format) => self.stage_canal(format, change, rows_per_message, number, stage),
             Format::Debezium(format) => self.stage_debezium(format, change, stage),
             Format::Entries(format) => self.stage_entries(format, change, rows_per_message, number, stage),
-        }?;
-        if self.selects() && !self.is_published(change, &mut stage.scratch)? {
-            stage.messages.clear();
         }
-        Ok(())
     }
 
-    /// Returns whether all rows are published, or none. An event with some published rows is left to Python.
-    fn is_published(&self, change: &Change, scratch: &mut Vec<u8>) -> Fit<bool> {
-        if self.selection.left_out.contains(&change.operation) {
-            return Ok(false);
-        }
-        if !self.selection.skips_unchanged || change.operation != Operation::Update {
-            return Ok(true);
-        }
-        let mut changed = 0;
+    /// Chooses the rows that are published; returns whether there are any. The values of others must be readable.
+    fn choose(&self, change: &Change, stage: &mut Stage) -> Fit<bool> {
         for row in 0..change.rows {
-            let (before, after) = self.images(change, row);
-            let before = before.ok_or(Unfit)?;
-            for column in &self.columns {
-                if !self.same(column, change.data, before, after, scratch)? {
-                    changed += 1;
-                    break;
+            let chosen = self.is_published(change, row, &mut stage.scratch)?;
+            stage.left_out.push(!chosen);
+            if !chosen {
+                let (before, after) = self.images(change, row);
+                for image in [before, Some(after)].into_iter().flatten() {
+                    self.check(change.data, image, 0..self.kinds.len(), &mut stage.scratch)?;
                 }
             }
         }
-        if changed > 0 && changed < change.rows {
-            return Err(Unfit);
+        Ok(stage.left_out.contains(&false))
+    }
+
+    /// Returns whether a row is published. One that begins or ceases to meet the condition becomes an insertion or a
+    /// deletion: left to Python.
+    fn is_published(&self, change: &Change, row: usize, scratch: &mut Vec<u8>) -> Fit<bool> {
+        let (before, after) = self.images(change, row);
+        if let Some(condition) = &self.selection.condition {
+            let met = condition.is_met(&self.kinds, change.data, after, scratch)?;
+            if let Some(before) = before {
+                if condition.is_met(&self.kinds, change.data, before, scratch)? != met {
+                    return Err(Unfit);
+                }
+            }
+            if !met {
+                return Ok(false);
+            }
         }
-        Ok(changed > 0)
+        if self.selection.left_out.contains(&change.operation) {
+            return Ok(false);
+        }
+        let Some(before) = before.filter(|_| self.selection.skips_unchanged) else { return Ok(true) };
+        for column in &self.columns {
+            if !self.same(column, change.data, before, after, scratch)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Checks unpublished columns, which must be readable: otherwise the table is not the expected one.
     fn check_unprinted(&self, change: &Change, stage: &mut Stage) -> Fit<()> {
         for image in change.spans.chunks(self.shapes.len()) {
-            for &field in &self.unprinted {
-                if let Some(raw) = image[field].of(change.data) {
-                    stage.scratch.clear();
-                    self.plain_text(field, raw, &mut stage.scratch)?;
-                }
+            self.check(change.data, image, self.unprinted.iter().copied(), &mut stage.scratch)?;
+        }
+        Ok(())
+    }
+
+    fn check(&self, data: &[u8], image: Image, fields: impl Iterator<Item = usize>, scratch: &mut Vec<u8>) -> Fit<()> {
+        for field in fields {
+            if let Some(raw) = image[field].of(data) {
+                scratch.clear();
+                self.plain_text(field, raw, scratch)?;
             }
         }
         Ok(())
@@ -279,6 +323,17 @@ impl Table {
                 }
                 scratch.push(b']');
             }
+            Key::Canal { fields, database } => {
+                let mut hash = *database;
+                for &field in fields {
+                    if let Some(raw) = image[field].of(change.data) {
+                        scratch.clear();
+                        self.kinds[field].plain(scratch, raw, Binary::Latin1)?;
+                        hash ^= hashes::java_hash(std::str::from_utf8(scratch).map_err(|_| Unfit)?);
+                    }
+                }
+                return Ok(slots[hashes::canal_partition(hash, slots.len() as u32) as usize]);
+            }
             Key::Record => match &self.format {
                 Format::Debezium(format) => self.record_key(format, change, image, scratch)?,
                 Format::Canal(_) | Format::Entries(_) => return Err(Unfit),
@@ -290,19 +345,7 @@ impl Table {
     /// Writes the text of a key column, without JSON's escapes.
     fn key_text(&self, field: usize, raw: &[u8], out: &mut Vec<u8>) -> Fit<()> {
         match &self.kinds[field] {
-            Kind::Text { characters: None, .. } => {
-                std::str::from_utf8(raw).map_err(|_| Unfit)?;
-                out.extend_from_slice(raw);
-            }
-            Kind::Text { characters: Some(characters), .. } => {
-                for &byte in raw {
-                    let character = &characters[byte as usize];
-                    if character.is_empty() {
-                        return Err(Unfit);
-                    }
-                    out.extend_from_slice(character);
-                }
-            }
+            Kind::Text { charset, .. } => charset.print::<false>(out, raw)?,
             Kind::Int { .. }
             | Kind::Decimal(_)
             | Kind::Date
@@ -324,7 +367,7 @@ impl Table {
     }
 
     fn plain_text(&self, field: usize, raw: &[u8], out: &mut Vec<u8>) -> Fit<()> {
-        self.kinds[field].value(out, raw, crate::fields::Binary::Base64)
+        self.kinds[field].value(out, raw, Binary::Base64)
     }
 
     // -- rows as JSON --------------------------------------------------------------------------------------------
@@ -335,8 +378,24 @@ impl Table {
                 out.extend_from_slice(b"null");
                 Ok(())
             }
-            Some(raw) => column.style.print(&self.kinds[column.field], out, raw),
+            Some(raw) => match &column.mask {
+                None => column.style.print(&self.kinds[column.field], out, raw),
+                Some(mask) => self.masked_cell(column, mask, raw, out),
+            },
         }
+    }
+
+    fn masked_cell(&self, column: &Column, mask: &Mask, raw: &[u8], out: &mut Vec<u8>) -> Fit<()> {
+        match (mask.apply(&self.kinds[column.field], raw)?, &column.style) {
+            (None, _) => out.extend_from_slice(b"null"),
+            (Some(value), Style::Text(binary)) => {
+                out.push(b'"');
+                value.print::<true>(out, *binary)?;
+                out.push(b'"');
+            }
+            _ => return Err(Unfit),
+        }
+        Ok(())
     }
 
     pub(crate) fn row(&self, data: &[u8], image: Image, out: &mut Vec<u8>) -> Fit<()> {
@@ -360,9 +419,13 @@ impl Table {
         after: Image,
         scratch: &mut Vec<u8>,
     ) -> Fit<bool> {
-        match (before[column.field].of(data), after[column.field].of(data)) {
-            (None, None) => Ok(true),
-            (Some(a), Some(b)) => Ok(a == b || self.kinds[column.field].same(a, b, scratch)?),
+        let kind = &self.kinds[column.field];
+        match (before[column.field].of(data), after[column.field].of(data), &column.mask) {
+            (None, None, _) | (_, _, Some(Mask::Null)) | (Some(_), Some(_), Some(Mask::Fixed(_))) => Ok(true),
+            (Some(a), Some(b), Some(mask)) => {
+                Ok(a == b || mask.apply(kind, a)?.map(|one| one.bytes) == mask.apply(kind, b)?.map(|one| one.bytes))
+            }
+            (Some(a), Some(b), None) => Ok(a == b || kind.same(a, b, scratch)?),
             _ => Ok(false),
         }
     }
@@ -422,14 +485,14 @@ impl Table {
         stage: &mut Stage,
         make: impl Fn(u32, i64, &mut Stage) -> Fit<()>,
     ) -> Fit<()> {
-        if let Route::One(slot) = self.route {
+        if let (Route::One(slot), false) = (&self.route, self.selects()) {
             let each = if rows_per_message == 0 { change.rows } else { rows_per_message };
             let mut first = 0;
             while first < change.rows {
                 let end = change.rows.min(first + each);
                 stage.members.clear();
                 stage.members.extend(first..end);
-                make(slot, change.pos + first as i64, stage)?;
+                make(*slot, change.pos + first as i64, stage)?;
                 first = end;
             }
             return Ok(());
@@ -450,26 +513,27 @@ impl Table {
             stage.members.clear();
             stage.members.extend(stage.slots.iter().enumerate().filter(of_slot).map(|(row, _)| row));
             let pos = change.pos + stage.members[0] as i64;
-            if rows_per_message != 1 {
-                make(slot, pos, stage)?;
-                continue;
-            }
             // Row i of a part counts as the part's number + i.
             let rows = std::mem::take(&mut stage.members);
-            for (nth, &row) in rows.iter().enumerate() {
+            let each = if rows_per_message == 0 { rows.len() } else { rows_per_message };
+            for (nth, some) in rows.chunks(each).enumerate() {
                 stage.members.clear();
-                stage.members.push(row);
-                make(slot, pos + nth as i64, stage)?;
+                stage.members.extend_from_slice(some);
+                make(slot, pos + (nth * each) as i64, stage)?;
             }
         }
         Ok(())
     }
 
-    /// Finds the slot of each row, and the slots in the order in which they first come.
+    /// Finds the slot of each row that is published, and the slots in the order in which they first come.
     pub(crate) fn group(&self, change: &Change, stage: &mut Stage) -> Fit<()> {
         stage.slots.clear();
         stage.order.clear();
         for row in 0..change.rows {
+            if stage.left_out.get(row) == Some(&true) {
+                stage.slots.push(NO_SLOT);
+                continue;
+            }
             let slot = self.slot_of(change, row, &mut stage.scratch)?;
             stage.slots.push(slot);
             if !stage.order.contains(&slot) {

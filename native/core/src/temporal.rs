@@ -3,6 +3,8 @@
 use crate::text;
 use crate::{Fit, Unfit};
 
+/// 838:59:59.
+const MOST_MICROS: i64 = ((838 * 60 + 59) * 60 + 59) * 1_000_000;
 const POWERS: [u64; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
 
 /// A calendar time, or MySQL's form of an invalid one: month and day may be 0.
@@ -74,14 +76,36 @@ pub fn datetime(raw: &[u8]) -> Fit<Civil> {
     Ok(made)
 }
 
-/// Reads TIMESTAMP2: seconds in 4 bytes big endian, and the fraction; None for the zero value.
-pub fn timestamp(raw: &[u8]) -> Fit<Option<Civil>> {
+/// A time zone: from which second since 1970 on local time is that of UTC plus how many seconds.
+#[derive(Debug)]
+pub struct Zone(Vec<(u32, i32)>);
+
+impl Zone {
+    /// Takes the changes in order; the first is at 0, and no offset exceeds a day.
+    pub fn new(changes: Vec<(u32, i32)>) -> Fit<Self> {
+        let ordered = changes.windows(2).all(|two| two[0].0 < two[1].0);
+        let close = changes.iter().all(|(_, offset)| offset.abs() <= 86_400);
+        if changes.first().map(|first| first.0) != Some(0) || !ordered || !close {
+            return Err(Unfit);
+        }
+        Ok(Self(changes))
+    }
+
+    fn offset(&self, seconds: u32) -> i32 {
+        self.0[self.0.partition_point(|change| change.0 <= seconds) - 1].1
+    }
+}
+
+/// Reads TIMESTAMP2, seconds in 4 bytes big endian and the fraction, as the time of a zone; None for the zero value.
+pub fn timestamp(raw: &[u8], zone: Option<&Zone>) -> Fit<Option<Civil>> {
     if raw.iter().all(|&byte| byte == 0) {
         return Ok(None);
     }
     let seconds = big_endian(&raw[..4]) as u32;
-    let (year, month, day) = civil_of(seconds / 86_400);
-    let rest = seconds % 86_400;
+    // Counted from a day earlier, because local time may be before 1970.
+    let local = (i64::from(seconds) + 86_400 + i64::from(zone.map_or(0, |zone| zone.offset(seconds)))) as u64;
+    let (year, month, day) = civil_of((local / 86_400) as u32 + 719_467);
+    let rest = (local % 86_400) as u32;
     Ok(Some(Civil {
         year,
         month,
@@ -93,11 +117,10 @@ pub fn timestamp(raw: &[u8]) -> Fit<Option<Civil>> {
     }))
 }
 
-/// Returns year, month and day of a number of days since 1970-01-01.
+/// Returns year, month and day of a number of days since 0000-03-01.
 fn civil_of(days: u32) -> (u32, u32, u32) {
-    let shifted = days + 719_468;
-    let era = shifted / 146_097;
-    let of_era = shifted % 146_097;
+    let era = days / 146_097;
+    let of_era = days % 146_097;
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * of_year + 2) / 153;
@@ -200,5 +223,12 @@ impl Time {
     /// Returns it in microseconds.
     pub fn micros(&self, fsp: usize) -> i64 {
         self.clock.micros_of_day(fsp) * if self.negative { -1 } else { 1 }
+    }
+
+    /// Does the same for a time within MySQL's limits, and refuses others.
+    pub fn usual_micros(&self, fsp: usize) -> Fit<i64> {
+        let micros = self.micros(fsp);
+        let usual = self.clock.minute < 60 && self.clock.second < 60 && micros.abs() <= MOST_MICROS;
+        usual.then_some(micros).ok_or(Unfit)
     }
 }

@@ -95,6 +95,15 @@ pub fn escape(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(&text[begin..]);
 }
 
+/// Writes UTF-8, with `JSON` within a JSON string.
+pub fn put_text<const JSON: bool>(out: &mut Vec<u8>, text: &[u8]) {
+    if JSON {
+        escape(out, text);
+    } else {
+        out.extend_from_slice(text);
+    }
+}
+
 /// Writes a JSON string.
 pub fn quote(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');

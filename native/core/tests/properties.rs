@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use headrace_native_core::batch::{Batch, Shared};
 use headrace_native_core::canal::Canal;
+use headrace_native_core::charsets::{Charset, Codes, NONE};
 use headrace_native_core::debezium::Debezium;
 use headrace_native_core::decimal::Decimal;
-use headrace_native_core::entries::{Constants, Entries, Marks};
+use headrace_native_core::entries::{Constants, Entries, EntryMarks};
 use headrace_native_core::fields::{Binary, Kind, Label, Style};
 use headrace_native_core::json::json_text;
-use headrace_native_core::output::{lock, Opener, Output};
+use headrace_native_core::output::{lock, MarkStyle, Marks, Opener, Output};
 use headrace_native_core::reader::{Frame, Reader, State, Stop};
 use headrace_native_core::table::{Column, Format, Key, Route, Selection, Table};
+use headrace_native_core::temporal::Zone;
 use headrace_native_core::text::escape;
 use headrace_native_core::{records, Fit};
 use proptest::prelude::*;
@@ -24,6 +26,16 @@ impl Opener for New {
     fn open(&mut self, _: u32) -> Fit<Shared> {
         Ok(Shared::default())
     }
+}
+
+fn codes() -> Codes {
+    let single = (0..256).map(|byte| if byte < 0x80 { byte as u8 as char } else { NONE }).collect();
+    let table = |with: char| (0..1 << 16).map(|code| if code % 3 == 0 { with } else { NONE }).collect();
+    Codes::new(single, table('\u{4E00}'), table('"'), vec!['\u{20AC}'; 39_420]).unwrap()
+}
+
+fn zone() -> Zone {
+    Zone::new(vec![(0, -43_200), (1_000_000_000, 50_400)]).unwrap()
 }
 
 fn kinds() -> Vec<(Kind, Style)> {
@@ -43,9 +55,13 @@ fn kinds() -> Vec<(Kind, Style)> {
         (Kind::Set { size: 1, labels: labels() }, text()),
         (Kind::Date, Style::Days(zero())),
         (Kind::Datetime { fsp: 3 }, Style::Time { unit: 1000, zero: zero() }),
-        (Kind::Timestamp { fsp: 6 }, Style::Zoned(zero())),
+        (Kind::Timestamp { fsp: 6, zone: None }, Style::Zoned(zero())),
         (Kind::Time { fsp: 1 }, Style::Time { unit: 1, zero: zero() }),
-        (Kind::Text { length: 1, characters: None }, text()),
+        (Kind::Text { length: 1, charset: Arc::new(Charset::Utf8) }, text()),
+        (Kind::Text { length: 1, charset: Arc::new(Charset::Codes(codes())) }, text()),
+        (Kind::Text { length: 2, charset: Arc::new(Charset::Utf16 { little: true, pairs: false }) }, text()),
+        (Kind::Text { length: 1, charset: Arc::new(Charset::Utf32) }, text()),
+        (Kind::Timestamp { fsp: 0, zone: Some(Arc::new(zone())) }, text()),
         (Kind::Bytes { length: 2, pad: 4 }, Style::Text(Binary::Latin1)),
         (Kind::Json { length: 4 }, text()),
     ]
@@ -55,7 +71,7 @@ fn table(format: Format, route: Route, counter: usize) -> Arc<Table> {
     let (kinds, styles): (Vec<_>, Vec<_>) = kinds().into_iter().unzip();
     let texts = matches!(format, Format::Entries(_));
     let style_of = |style| if texts { Style::Text(Binary::Latin1) } else { style };
-    let column = |(field, style)| Column { field, name: b"\"c\":".to_vec(), style: style_of(style) };
+    let column = |(field, style)| Column { field, name: b"\"c\":".to_vec(), style: style_of(style), mask: None };
     let columns = styles.into_iter().enumerate().map(column).collect();
     Arc::new(Table::new(kinds, columns, format, route, Selection::default(), vec![0], true, counter).unwrap())
 }
@@ -133,13 +149,15 @@ fn run(data: &[u8], format: Format, spread: bool, checksums: bool) -> (usize, St
     let route = if spread { Route::Spread { key, slots } } else { Route::One(slots[0]) };
     let counter = output.add_counter();
     if matches!(format, Format::Entries(_)) {
-        output.marks = Some(Marks { slot: slot_of_marks, header: Vec::new(), compat: true });
+        let style = MarkStyle::Entries(EntryMarks { header: Vec::new(), compat: true });
+        output.marks = Some(Marks { slot: slot_of_marks, style });
     }
     let mut reader = Reader::new(&[3]);
     reader.know(&[7, 0, 0, 0, 0, 0], BODY, Some(table(format, route, counter)));
     reader.know(&[8, 0, 0, 0, 0, 0], BODY, None);
     reader.leave(&[9, 0, 0, 0, 0, 0], BODY);
-    let frame = Frame { file: b"b.000001", checksums, eager: false, most_bytes: 1 << 20, most_messages: 5000 };
+    let frame =
+        Frame { file: b"b.000001", checksums, inner: false, eager: false, most_bytes: 1 << 20, most_messages: 5000 };
     let mut state = State { end: 4, start: -1, roomed: -1, ..State::default() };
     let (at, stop) = reader.run(data, 0, &frame, &mut state, &mut output, &mut New);
     (at, stop, state, output.count)

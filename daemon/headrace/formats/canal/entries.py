@@ -12,7 +12,7 @@ from typing import Any
 from headrace.canal_wire import canal_pb2 as pb
 from headrace.canal_wire.wire import field, packet_of, varint
 from headrace.formats.canal.format import INDEX_SQL_TYPES, named_by
-from headrace.formats.canal.text import NUMBERS_AND_TIMES, fixed_decimals, has_fixed_decimals
+from headrace.formats.canal.text import NUMBERS_AND_TIMES, fixed_decimals, native_style
 from headrace.model import (
     ABSENT,
     Column,
@@ -178,16 +178,15 @@ class EntryFormat(ValueFormat):
     def _keys(schema: TableSchema) -> Sequence[int]:
         return () if schema.promoted else schema.keys
 
-    def native(self, schema: TableSchema) -> NativeTable | None:
-        if any(map(has_fixed_decimals, schema.columns)):
-            return None
+    def native(self, schema: TableSchema) -> NativeTable:
         table = self._table(schema)
         cells = [column.native() for column in table.columns]
-        columns = [("", ("text", self._binary))] * len(cells)  # an entry has no names in JSON
+        # An entry has no names in JSON.
+        columns = [("", native_style(column, self._binary)) for column in schema.columns]
         return NativeTable(columns, ("entries", table.header, cells, self._compat))
 
     def native_marks(self) -> tuple[Any, ...]:
-        return _header_of("", ""), self._compat
+        return "entries", _header_of("", ""), self._compat
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
         return self._rows(change, change.pos, self._row_datas(change))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from headrace.formats.canal.text import Texts, has_fixed_decimals, quoted
+from headrace.formats.canal.text import Texts, native_style, quoted
 from headrace.formats.row_text import RowText
 from headrace.model import ABSENT, DdlKind, Row, RowsChange, SchemaChange, TableSchema, TransactionMark
 from headrace.ports.format import Messages, NativeTable, ValueFormat, per_schema
@@ -136,12 +136,14 @@ class CanalFormat(ValueFormat):
             for i, (b, r) in enumerate(zip(change.before, change.rows, strict=True))
         ]
 
-    def native(self, schema: TableSchema) -> NativeTable | None:
-        if any(has_fixed_decimals(column) for column in schema.columns):
-            return None
+    def native(self, schema: TableSchema) -> NativeTable:
         table = self.table(schema)
-        columns = [(name, ("text", self._binary)) for name in table.names]
+        styles = [native_style(column, self._binary) for column in schema.columns]
+        columns = list(zip(table.names, styles, strict=True))
         return NativeTable(columns, ("canal", *table.constants, self._compat, self._uniform, "", []))
+
+    def native_marks(self) -> tuple[Any, ...]:
+        return "canal", self._compat
 
     def split(self, value: bytes, room: int) -> list[tuple[int, bytes]]:
         """Splits a message: all values of rows are texts, so parsing and printing them again changes none."""

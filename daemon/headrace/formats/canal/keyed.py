@@ -67,10 +67,11 @@ class KeyedCanalFormat(KeyedFormat):
 
         return key
 
-    def native(self, schema: TableSchema) -> NativeTable | None:
+    def native_marks(self) -> tuple[Any, ...]:
+        return self._plain.native_marks()
+
+    def native(self, schema: TableSchema) -> NativeTable:
         made = self._plain.native(schema)
-        if made is None:
-            return None
         return NativeTable(made.columns, (*made.format[:-2], self._head(schema), self._columns(schema)))
 
     def rows(self, change: RowsChange, now_ms: int) -> Messages:

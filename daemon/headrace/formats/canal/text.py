@@ -81,9 +81,10 @@ class Texts:
         return self.text_of  # as for ENUM and SET: labels, or numbers if configured
 
 
-def has_fixed_decimals(column: Column) -> bool:
-    """Returns whether a column is a FLOAT(m,d) or DOUBLE(m,d)."""
-    return _DECIMALS.match(column.mysql_type) is not None
+def native_style(column: Column, binary: str) -> tuple[Any, ...]:
+    """Returns how native code prints a column's values."""
+    found = _DECIMALS.match(column.mysql_type)
+    return ("decimals", int(found[2])) if found is not None else ("text", binary)
 
 
 def quoted(value: Any) -> str:

@@ -73,7 +73,11 @@ def native_style(column: Column, settings: DebeziumSettings) -> tuple[Any, ...] 
         return "text", "base64" if settings.binary == "bytes" else settings.binary
     if kind == "year":
         return ("year",)
-    return text if kind in _TEXTS or kind in ("enum", "set", "json") else None
+    if kind == "vector":
+        return ("json",)
+    if kind in _GEOMETRIES or kind == "point":
+        return ("point" if kind == "point" else "geometry",)
+    return text if kind in _TEXTS or kind in ("enum", "set", "json", "uuid", "inet4", "inet6") else None
 
 
 def _is_numbered(column: Column) -> bool:

@@ -56,6 +56,8 @@ class InnerEvents:
         self.spool: Path | None = None
         self._data, self._at, self._next = b"", 0, 0
         self._file: IO[bytes] | None = None
+        self._mapped = False
+        """Whether `_data` is a large event, in a file."""
         self._missing = 0
         """Bytes of the event in `_file` that were not read yet."""
 
@@ -84,7 +86,7 @@ class InnerEvents:
         self._file.write(piece)
         self._left, self._missing = self._left - len(piece), self._missing - len(piece)
         if not self._missing:
-            self._data, self._file = mapped(self._file), None
+            self._data, self._file, self._mapped = mapped(self._file), None, True
         return bool(self._missing)
 
     def peek(self) -> tuple[int, int, int, bytes, int, int] | None:
@@ -103,11 +105,16 @@ class InnerEvents:
         self._next = self._at + length
         return when, kind, flags, self._data, self._at + 19, self._next
 
-    def advance(self) -> None:
-        """Skips the event that peek() gave."""
-        self._at = self._next
+    @property
+    def buffered(self) -> tuple[bytes, int] | None:
+        """Returns the bytes in memory, and where the event begins there that peek() gave; None for a large event."""
+        return None if self._mapped else (self._data, self._at)
+
+    def advance(self, at: int = -1) -> None:
+        """Skips the event that peek() gave; or all up to `at` of what is buffered."""
+        self._at = self._next if at < 0 else at
         if self._at == len(self._data):
-            self._data, self._at = b"", 0
+            self._data, self._at, self._mapped = b"", 0, False
 
     def _fill(self, size: int) -> None:
         have = len(self._data) - self._at

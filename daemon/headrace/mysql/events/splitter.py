@@ -66,9 +66,10 @@ class FastPath(Protocol):
     def ready(self) -> bool:
         """Returns whether run() may be called."""
 
-    def run(self, data: bytes, at: int, *, eager: bool) -> tuple[int, int, int, bool]:
-        """Reads packets from `at` on. Returns where it stopped; how many events it read; the minimum size of the next
-        packet, 0 if a whole one may be there; and whether the splitter must read that one."""
+    def run(self, data: bytes, at: int, *, eager: bool, inner: bool = False) -> tuple[int, int, int, bool]:
+        """Reads packets from `at` on, or the events of a compressed transaction if `inner`. Returns where it stopped;
+        how many events it read; the minimum size of the next packet, 0 if a whole one may be there; and whether the
+        splitter must read that one."""
 
 
 class InSlices(Exception):
@@ -146,6 +147,8 @@ class EventSplitter:
         self.fast: FastPath | None = None
         self._turns = 1
         """Number of events that are read one by one before the fast path is tried again."""
+        self._rests = 0
+        """Inner events that are read one by one before it is tried again."""
         self._inner: list[EnterInner] = []
         """What is read instead of the stream, innermost last: a compressed transaction may end in rows that waited."""
         self._large: LargeEvent | None = None
@@ -406,6 +409,10 @@ class EventSplitter:
                     if busy() > deadline:
                         return False, True
                 while event := inner.peek():
+                    if self._runs_inner(inner):
+                        if enough() or busy() > deadline:
+                            return False, True
+                        continue
                     cursor.time, kind, flags, data, at, stop = event
                     cursor.length = _HEAD - 5 + stop - at
                     handler = handlers.get(kind, self._other)
@@ -442,6 +449,26 @@ class EventSplitter:
             if entered.done is not None:
                 entered.done()
         return True, False
+
+    def _runs_inner(self, inner: InnerEvents) -> bool:
+        """Reads inner events by the fast path; returns whether it took any. If it takes none, it is tried less
+        often."""
+        fast = self.fast
+        if fast is None or not fast.ready():
+            return False
+        if self._rests:
+            self._rests -= 1
+            return False
+        if (buffered := inner.buffered) is None:
+            return False
+        after, count, _, _ = fast.run(*buffered, eager=self.eager, inner=True)
+        if not count:
+            self._turns = self._rests = min(_MOST_TURNS, 2 * self._turns)
+            return False
+        self._turns = 1
+        self.events += count
+        inner.advance(after)
+        return True
 
     def _unusual(self, data: bytes, at: int, status: int, head: int) -> tuple[int, bool]:
         """Handles a packet that is no ordinary event: an error, the end, or an event of 16 MB and more in several

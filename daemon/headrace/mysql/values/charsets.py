@@ -8,6 +8,7 @@ from codecs import charmap_decode
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from headrace.mysql.values import multibyte
 
@@ -225,6 +226,53 @@ def single_byte_characters(charset: str) -> str | None:
         return None
     python, own = _SINGLE[name]
     return "".join(own.get(code) or _plain(code, python) for code in range(256))
+
+
+@lru_cache(maxsize=64)
+def native_charset(charset: str) -> tuple[Any, ...] | None:
+    """Returns a character set as native code reads it: its name, "utf-8", "utf-16" (whether little endian, whether with
+    surrogate pairs), "utf-32", or "codes" with the characters of all codes (`Codes::new` in
+    `native/core/src/charsets.rs`), U+FFFE for a code that has none. None if it can't be given. Raises UnknownType."""
+    name = _ALIASES.get(charset, charset)
+    if name in ("utf8mb4", "utf8mb3"):
+        return "utf8", "utf-8"
+    if name in ("utf16", "utf16le", "ucs2"):
+        return name, "utf-16", name == "utf16le", name != "ucs2"
+    if name == "utf32":
+        return name, "utf-32"
+    if name == UNKNOWN:
+        return None
+    decode = codec_of(name).decode
+
+    def character(code: bytes) -> str:
+        try:
+            text = decode(code)
+        except UnicodeDecodeError:
+            return _NONE
+        return text if len(text) == 1 else _NONE
+
+    single = single_byte_characters(name) or "".join(character(bytes((code,))) for code in range(256))
+    pairs = triples = four = ""
+    if WIDTHS[name] > 1:
+        leads = frozenset(code for code in range(256) if single[code] == _NONE)
+        every = ((first, second) for first in range(256) for second in range(256))
+        pairs = "".join(character(bytes(code)) if code[0] in leads else _NONE for code in every)
+    if WIDTHS[name] == 3:
+        triples = "".join(character(b"\x8f" + code.to_bytes(2, "big")) for code in range(1 << 16))
+    if WIDTHS[name] == 4:
+        four = "".join(character(_four_bytes(index)) for index in range(_BASIC_FOUR))
+    return name, "codes", single, pairs, triples, four
+
+
+_BASIC_FOUR = 39_420
+"""GB 18030's codes of four bytes for characters up to U+FFFF. Those above are computed."""
+
+
+def _four_bytes(index: int) -> bytes:
+    rest, fourth = divmod(index, 10)
+    rest, third = divmod(rest, 126)
+    first, second = divmod(rest, 10)
+    return bytes((0x81 + first, 0x30 + second, 0x81 + third, 0x30 + fourth))
 
 
 def _single(name: str) -> Callable[[bytes], str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
@@ -11,7 +12,7 @@ from zoneinfo import ZoneInfo
 from headrace.model import Column
 from headrace.mysql.values import mariadb as mariadb_values
 from headrace.mysql.values import old_temporal, values
-from headrace.mysql.values.charsets import UNKNOWN, WIDTHS, UnknownType, codec_of, single_byte_characters
+from headrace.mysql.values.charsets import UNKNOWN, WIDTHS, UnknownType, codec_of, native_charset
 from headrace.mysql.values.jsonb import json_text
 from headrace.mysql.values.large import MakeLarge, TakesLong, large_binary, large_compressed, large_json, large_text
 from headrace_common import numbers
@@ -138,16 +139,40 @@ def _zone(options: ValueOptions) -> ZoneInfo | None:
     return None if options.time_zone == "UTC" else ZoneInfo(options.time_zone)
 
 
+_LAST_SECOND = (1 << 32) - 1
+
+
+@lru_cache(maxsize=16)
+def offset_changes(zone: ZoneInfo | None) -> tuple[tuple[int, int], ...]:
+    """Returns from which seconds since 1970 on local time is how many seconds ahead of UTC, for native code; () for
+    UTC. An offset that is valid for less than a day is not found: there is none since 1970."""
+    if zone is None:
+        return ()
+
+    def offset(at: int) -> int:
+        return int((datetime.fromtimestamp(at, zone).utcoffset() or timedelta()).total_seconds())
+
+    changes = [(0, offset(0))]
+    for day in range(86_400, _LAST_SECOND + 86_400, 86_400):
+        before, after = day - 86_400, min(day, _LAST_SECOND)
+        if (new := offset(after)) == changes[-1][1]:
+            continue
+        while after - before > 1:
+            middle = (before + after) // 2
+            before, after = (middle, after) if offset(middle) == changes[-1][1] else (before, middle)
+        changes.append((after, new))
+    return tuple(changes)
+
+
 def _temporal_field(kind: int, meta: int, options: ValueOptions) -> Field:
     if kind == DATE:
         return Field("fixed", "3s", 3, values.date_text, layout=("date",))
     if meta > 6:
         raise UnknownType(f"a temporal column has {meta} fractional digits")
-    layout: Layout | None
+    layout: Layout
     if kind == TIMESTAMP2:
-        base, post, layout = 4, values.timestamp2(meta, _zone(options)), ("timestamp", meta)
-        if options.time_zone != "UTC":
-            layout = None
+        zone = _zone(options)
+        base, post, layout = 4, values.timestamp2(meta, zone), ("timestamp", meta, offset_changes(zone))
     elif kind == DATETIME2:
         base, post, layout = 5, values.datetime2(meta), ("datetime", meta)
     else:
@@ -177,7 +202,7 @@ def _var_field(kind: int, meta: int, column: Column, largest: int) -> Field:
     if size not in _LENGTH_CODES:
         raise UnknownType(f"a column of type {kind} has lengths of {size} bytes")
     codec, post = _text_or_bytes(kind, meta, column, largest)
-    layout, large = _var_layout(kind, meta, size, column, codec), _large(kind, size, column, largest)
+    layout, large = _var_layout(kind, meta, size, column), _large(kind, size, column, largest)
     text = kind in CHARACTER and kind not in _OWN_TEXT and column.charset != "binary"
     return Field(
         "var",
@@ -204,30 +229,26 @@ def _large(kind: int, size: int, column: Column, largest: int) -> MakeLarge | No
     return large_text(column.charset) if kind == BLOB else None
 
 
-def known_to_native_code(column: Column, options: ValueOptions = DEFAULTS) -> bool:
+def known_to_native_code(column: Column) -> bool:
     """Returns whether native code decodes a column, as far as its declaration shows."""
-    kind = column.kind
-    if kind == "timestamp":
-        return options.time_zone == "UTC"
-    if kind == "vector" or kind in mariadb_values.FIXED_BINARY:
-        return False
-    if column.charset in ("", "binary") or column.labels:
-        return True
-    codec = codec_of(column.charset)
-    return codec.python == "utf-8" or single_byte_characters(column.charset) is not None
+    return column.charset in ("", "binary") or bool(column.labels) or native_charset(column.charset) is not None
 
 
-def _var_layout(kind: int, meta: int, size: int, column: Column, codec: str) -> Layout | None:
+def _var_layout(kind: int, meta: int, size: int, column: Column) -> Layout | None:
     if kind == JSON:
         return "json", size
     if kind == GEOMETRY:
         return "bytes", size, 0
-    if kind not in (VARCHAR, VAR_STRING, STRING, BLOB) or column.kind in mariadb_values.FIXED_BINARY:
+    if kind == VECTOR:
+        return "vector", size
+    if kind == STRING and mariadb_values.FIXED_BINARY.get(column.kind) == meta:
+        return (column.kind,)
+    if kind not in (VARCHAR, VAR_STRING, STRING, BLOB):
         return None
     if column.charset == "binary":
         return "bytes", size, meta if kind == STRING else 0
-    characters = "" if codec == "utf-8" else single_byte_characters(column.charset)
-    return None if characters is None else ("text", size, characters)
+    charset = native_charset(column.charset)
+    return None if charset is None else ("text", size, charset)
 
 
 def _text_or_bytes(kind: int, meta: int, column: Column, largest: int) -> tuple[str, values.Post | None]:
