@@ -122,7 +122,7 @@ impl Like {
     fn matches(&self, text: &[char]) -> bool {
         let fits = |piece: &[Option<char>], at: usize| {
             text.get(at..at + piece.len()).is_some_and(|part| {
-                part.iter().zip(piece).all(|(one, wanted)| wanted.map_or(true, |wanted| wanted == *one))
+                part.iter().zip(piece).all(|(one, wanted)| wanted.is_none_or(|wanted| wanted == *one))
             })
         };
         let Some((first, others)) = self.0.split_first() else { return text.is_empty() };

@@ -149,7 +149,7 @@ impl Table {
         let known = columns.iter().all(|one| one.field < fields)
             && keys.iter().all(|&key| key < columns.len())
             && identity.iter().all(|&field| field < fields)
-            && selection.condition.as_ref().map_or(true, |condition| condition.fits(&kinds))
+            && selection.condition.as_ref().is_none_or(|condition| condition.fits(&kinds))
             && !matches!(&format, Format::Entries(format) if !format.fits(&columns));
         let hashed = match &route {
             Route::One(_) => true,
@@ -167,7 +167,7 @@ impl Table {
             return Err(Unfit);
         }
         let shapes = kinds.iter().map(Kind::shape).collect();
-        let shown = |one: &Column| one.mask.as_ref().map_or(true, |mask| !mask.hides_all());
+        let shown = |one: &Column| one.mask.as_ref().is_none_or(|mask| !mask.hides_all());
         let printed = |field: usize| columns.iter().any(|one| one.field == field && shown(one));
         let unprinted = (0..fields).filter(|&field| !printed(field) && !kinds[field].takes_any()).collect();
         Ok(Self { kinds, shapes, columns, unprinted, format, route, selection, identity, two_numbers, counter })

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use headrace_native_core::batch::{Batch, Shared};
 use headrace_native_core::canal::Canal;
 use headrace_native_core::charsets::{Charset, Codes, NONE};
+use headrace_native_core::conditions::{Condition, Exact, Like, Operator, Test};
 use headrace_native_core::debezium::Debezium;
 use headrace_native_core::decimal::Decimal;
 use headrace_native_core::entries::{Constants, Entries, EntryMarks};
-use headrace_native_core::fields::{Binary, Kind, Label, Style};
+use headrace_native_core::fields::{Binary, Kind, Label, Shape, Style};
 use headrace_native_core::json::json_text;
+use headrace_native_core::masks::{Hmac, Mask};
 use headrace_native_core::output::{lock, MarkStyle, Marks, Opener, Output};
 use headrace_native_core::reader::{Frame, Reader, State, Stop};
+use headrace_native_core::spans::image;
 use headrace_native_core::table::{Column, Format, Key, Route, Selection, Table};
 use headrace_native_core::temporal::Zone;
 use headrace_native_core::text::escape;
@@ -64,6 +67,23 @@ fn kinds() -> Vec<(Kind, Style)> {
         (Kind::Timestamp { fsp: 0, zone: Some(Arc::new(zone())) }, text()),
         (Kind::Bytes { length: 2, pad: 4 }, Style::Text(Binary::Latin1)),
         (Kind::Json { length: 4 }, text()),
+        (Kind::Uuid, text()),
+        (Kind::Inet6, text()),
+        (Kind::Inet4, text()),
+        (Kind::Vector { length: 1 }, text()),
+        (Kind::Bytes { length: 1, pad: 0 }, Style::Geometry { point: true }),
+        (Kind::Double, Style::Decimals(2)),
+    ]
+}
+
+fn tests() -> Vec<Test> {
+    let like = vec![vec![Some('a'), None], vec![Some('b')], vec![]];
+    vec![
+        Test::Int(Operator::AtMost, vec![7]),
+        Test::Decimal(Operator::In, vec![Exact::new(b"-1.50").unwrap(), Exact::new(b"0").unwrap()]),
+        Test::Float(Operator::Unequal, vec![0.5]),
+        Test::Text(Operator::More, vec![b"a".to_vec()]),
+        Test::Like(Like(like)),
     ]
 }
 
@@ -208,12 +228,30 @@ proptest! {
     fn values(raw in prop::collection::vec(any::<u8>(), 30..40)) {
         for (kind, style) in kinds() {
             let size = match kind.shape() {
-                headrace_native_core::fields::Shape::Fixed(size) => size,
-                headrace_native_core::fields::Shape::Var(_) => raw.len(),
+                Shape::Fixed(size) => size,
+                Shape::Var(_) => raw.len(),
             };
             let mut out = Vec::new();
             let _ = style.print(&kind, &mut out, &raw[..size.min(raw.len())]);
             let _ = kind.same(&raw[..size.min(raw.len())], &raw[..size.min(raw.len())], &mut out);
+            for mask in [Mask::Null, Mask::Fixed(b"x".to_vec()), Mask::Truncate(3), Mask::Hash(Hmac::new(&raw))] {
+                let made = mask.apply(&kind, &raw[..size.min(raw.len())]);
+                if let Ok(Some(value)) = made {
+                    let _ = value.print::<true>(&mut out, Binary::Base64);
+                }
+            }
+            for test in tests() {
+                let condition = Condition::Leaf(0, test);
+                let (mut row, mut spans) = (vec![0], Vec::new());
+                if let Shape::Var(length) = kind.shape() {
+                    row.extend_from_slice(&(size as u32).to_le_bytes()[..length]);
+                }
+                row.extend_from_slice(&raw[..size.min(raw.len())]);
+                let whole = image(&mut spans, &[kind.shape()], &row, 0, row.len()).is_ok();
+                if whole && condition.fits(std::slice::from_ref(&kind)) {
+                    let _ = condition.is_met(std::slice::from_ref(&kind), &row, &spans, &mut out);
+                }
+            }
         }
     }
 
@@ -222,6 +260,17 @@ proptest! {
         let (at, stop, _, count) = run(&data, canal(), false, checksums);
         prop_assert!(at <= data.len());
         prop_assert!(stop != Stop::Enough || count > 0);
+    }
+
+    #[test]
+    fn any_bytes_as_a_compressed_transaction(data in prop::collection::vec(any::<u8>(), 0..500), start in -1..9i64) {
+        let mut output = Output::new(b"uuid", 1, 0, 400, false, false);
+        let (mut reader, (most_bytes, most_messages)) = (Reader::new(&[3]), (1 << 20, 5000));
+        let frame = Frame { file: b"b", checksums: true, inner: true, eager: false, most_bytes, most_messages };
+        let mut state = State { end: 4, start, roomed: -1, ..State::default() };
+        let (at, _) = reader.run(&data, 0, &frame, &mut state, &mut output, &mut New);
+        prop_assert!(at <= data.len());
+        prop_assert_eq!((state.start, state.end), (start, 4));
     }
 
     #[test]
