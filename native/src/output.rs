@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use headrace_native_core as core;
+use headrace_native_core::formats::Published;
 use headrace_native_core::output::Marks;
 use headrace_native_core::table::Selection;
 use pyo3::prelude::*;
@@ -13,7 +14,7 @@ use crate::{specs, unfit};
 /// One table schema as a format prints its rows.
 #[pyclass(frozen)]
 pub struct Table {
-    pub table: Arc<core::table::Table>,
+    pub table: Arc<Published>,
 }
 
 /// See `headrace_native_core::output::Output`.
@@ -80,10 +81,12 @@ impl Output {
         counter: usize,
     ) -> PyResult<Table> {
         let kinds = fields.iter().map(specs::kind).collect::<PyResult<Vec<_>>>()?;
-        let (columns, format, route) = (specs::columns(&columns)?, specs::format(format)?, specs::route(route)?);
+        let (columns, format) = (specs::columns(&columns)?, specs::format(format)?);
+        let route = specs::route(route, &format)?;
         let condition = condition.as_ref().map(specs::condition).transpose()?;
         let selection = Selection { left_out: specs::operations(&left_out)?, skips_unchanged, condition };
-        let table = core::table::Table::new(kinds, columns, format, route, selection, identity, two_numbers, counter)
+        let table = core::table::Table::new(kinds, columns, route, selection, identity, two_numbers, counter)
+            .and_then(|table| Published::new(table, format))
             .map_err(|_| unfit())?;
         Ok(Table { table: Arc::new(table) })
     }

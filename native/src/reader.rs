@@ -2,7 +2,7 @@
 
 use headrace_native_core as core;
 use headrace_native_core::batch::Shared;
-use headrace_native_core::entries::Event;
+use headrace_native_core::changes::Event;
 use headrace_native_core::reader::{Frame, State, Stop};
 use headrace_native_core::{Fit, Unfit};
 use pyo3::prelude::*;

@@ -3,16 +3,18 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use headrace_native_core::canal::Canal;
+use headrace_native_core::changes::Operation;
 use headrace_native_core::charsets::{Charset, Codes};
 use headrace_native_core::conditions::{Condition, Exact, Like, Operator, Test};
 use headrace_native_core::debezium::Debezium;
 use headrace_native_core::decimal::Decimal;
 use headrace_native_core::entries::{Constants, Entries, EntryMarks};
 use headrace_native_core::fields::{Binary, Kind, Label, Style};
+use headrace_native_core::formats::Format;
 use headrace_native_core::hashes;
 use headrace_native_core::masks::{Hmac, Mask};
 use headrace_native_core::output::MarkStyle;
-use headrace_native_core::table::{Column, Format, Key, Operation, Route};
+use headrace_native_core::table::{Column, Key, RecordKey, Route};
 use headrace_native_core::temporal::Zone;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -198,13 +200,12 @@ pub fn format(spec: &Bound<'_, PyTuple>) -> PyResult<Format> {
         }),
         "debezium" => Format::Debezium(Debezium {
             value_head: bytes(1)?,
-            key_head: bytes(2)?,
+            key: RecordKey { head: bytes(2)?, tail: bytes(3)?, columns: spec.get(8)? },
             tail: bytes(3)?,
             source: bytes(4)?,
             source_db: bytes(5)?,
             source_table: bytes(6)?,
             tombstones: spec.get(7)?,
-            keys: spec.get(8)?,
         }),
         "entries" => {
             let cells = spec.get::<Vec<Cell>>(2)?.into_iter().map(constants).collect();
@@ -220,7 +221,9 @@ pub fn marks(spec: &Bound<'_, PyTuple>) -> PyResult<MarkStyle> {
     let name: String = spec.get(0)?;
     Ok(match name.as_str() {
         "entries" => MarkStyle::Entries(EntryMarks { header: spec.get(1)?, compat: spec.get(2)? }),
-        "canal" => MarkStyle::Canal { compat: spec.get(1)? },
+        "canal" => {
+            MarkStyle::Canal { compat: spec.get(1)?, key: spec.get::<Option<String>>(2)?.map(String::into_bytes) }
+        }
         _ => return Err(unknown("the style of marks", &name)),
     })
 }
@@ -288,14 +291,17 @@ pub fn operations(names: &[String]) -> PyResult<Vec<Operation>> {
 
 /// Reads where rows go: ("one", slot), or by a key ("text" with a field, "list" with fields, "record", "canal" with
 /// fields and the schema's name or None) to one of slots.
-pub fn route(spec: &Bound<'_, PyTuple>) -> PyResult<Route> {
+pub fn route(spec: &Bound<'_, PyTuple>, format: &Format) -> PyResult<Route> {
     let spec = Spec(spec);
     let name: String = spec.get(0)?;
     let key = match name.as_str() {
         "one" => return Ok(Route::One(spec.get(1)?)),
         "text" => Key::Text(spec.get(2)?),
         "list" => Key::List(spec.get(2)?),
-        "record" => Key::Record,
+        "record" => match format {
+            Format::Debezium(format) => Key::Record(format.key.clone()),
+            Format::Canal(_) | Format::Entries(_) => return Err(unfit()),
+        },
         "canal" => {
             let database = spec.get::<Option<String>>(3)?.map_or(0, |name| hashes::java_hash(&name));
             Key::Canal { fields: spec.get(2)?, database }

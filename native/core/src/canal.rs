@@ -1,8 +1,8 @@
 //! Canal's flat messages, with or without a key.
 
-use crate::entries::Mark;
-use crate::output::{Message, Stage};
-use crate::table::{Change, Operation, Table};
+use crate::changes::{Change, Mark, Operation};
+use crate::stage::{Message, Stage};
+use crate::table::Table;
 use crate::text::put;
 use crate::{Fit, Unfit};
 

@@ -1,7 +1,8 @@
 //! Debezium's messages: one a row, with its key, and a tombstone after a delete.
 
-use crate::output::{Message, Stage};
-use crate::table::{Change, Image, Operation, Table};
+use crate::changes::{Change, Operation};
+use crate::stage::{Message, Stage};
+use crate::table::{RecordKey, Table};
 use crate::text::{self, put};
 use crate::{Fit, Unfit};
 
@@ -9,15 +10,13 @@ use crate::{Fit, Unfit};
 #[derive(Debug, Clone)]
 pub struct Debezium {
     pub value_head: Vec<u8>,
-    pub key_head: Vec<u8>,
+    pub key: RecordKey,
     pub tail: Vec<u8>,
     /// The source block up to its time, and its members `db` and `table`, each with the comma before it.
     pub source: Vec<u8>,
     pub source_db: Vec<u8>,
     pub source_table: Vec<u8>,
     pub tombstones: bool,
-    /// Numbers among the columns; none without a primary key.
-    pub keys: Vec<usize>,
 }
 
 impl Table {
@@ -52,8 +51,8 @@ impl Table {
         let Stage { bytes: out, head, foot, .. } = stage;
         let (before, image) = self.images(change, row);
         let key_start = out.len();
-        if !format.keys.is_empty() {
-            self.record_key(format, change, image, out)?;
+        if !format.key.columns.is_empty() {
+            self.record_key(&format.key, change, image, out)?;
         }
         let start = out.len();
         put!(out, &format.value_head, b"{\"before\":");
@@ -72,7 +71,7 @@ impl Table {
                     let field = self.columns[key].field;
                     before[field].of(change.data) != image[field].of(change.data)
                 };
-                if format.keys.iter().any(moved) {
+                if format.key.columns.iter().any(moved) {
                     return Err(Unfit);
                 }
                 self.row(change.data, before, out)?;
@@ -117,12 +116,5 @@ impl Table {
         let (ms, op) = (change.now_ms, change.operation.names().1);
         put!(out, b",\"query\":null},\"transaction\":null,\"op\":\"", op, b"\",\"ts_ms\":", ms);
         put!(out, b",\"ts_us\":", ms, b"000,\"ts_ns\":", ms, b"000000}", &format.tail);
-    }
-
-    pub(crate) fn record_key(&self, format: &Debezium, change: &Change, image: Image, out: &mut Vec<u8>) -> Fit<()> {
-        put!(out, &format.key_head, b"{");
-        self.key_of(&format.keys, change, image, out)?;
-        put!(out, b"}", &format.tail);
-        Ok(())
     }
 }

@@ -3,10 +3,11 @@
 //! A protobuf field begins with its length. So the texts of all columns are printed first, and then everything is
 //! written once, in order.
 
+use crate::changes::{Change, Event, Image, Mark, Operation};
 use crate::fields::{unsigned_int, Kind, Style};
 use crate::masks::Mask;
-use crate::output::{Message, Stage};
-use crate::table::{Change, Column, Image, Operation, Table};
+use crate::stage::{Cell, Message, Stage};
+use crate::table::{Column, Table};
 use crate::{Fit, Unfit};
 
 /// The constant parts of the entries about a table.
@@ -41,48 +42,12 @@ impl Entries {
     }
 }
 
-/// A column of one row image.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Cell {
-    /// The range of its text in `Stage::texts`; None for NULL.
-    text: Option<(usize, usize)>,
-    /// Whether `Constants::before_small` applies to the integer.
-    small: bool,
-    updated: bool,
-    /// Bytes of the message CanalEntry.Column.
-    size: usize,
-}
-
-/// The position of an event, and who made it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
-    pub offset: u64,
-    /// Bytes, with header and checksum.
-    pub length: u64,
-    /// When its statement began, in seconds since 1970.
-    pub time: u32,
-    pub server_id: u32,
-    pub thread: u32,
-}
-
 /// How the begin and end of transactions become entries.
 #[derive(Debug, Clone)]
 pub struct EntryMarks {
     /// The beginning of the entry's header.
     pub header: Vec<u8>,
     pub compat: bool,
-}
-
-/// The begin or end of a transaction.
-#[derive(Debug, Clone, Copy)]
-pub struct Mark<'a> {
-    pub event: Event,
-    /// The storage engine's number of the transaction, at its end.
-    pub xid: Option<u64>,
-    pub pos: i64,
-    pub commit_us: u64,
-    pub gtid: &'a [u8],
-    pub file: &'a [u8],
 }
 
 impl EntryMarks {

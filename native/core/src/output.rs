@@ -1,61 +1,15 @@
-//! The messages of events before they are put into batches, with their ids and headers.
+//! Puts the messages of events into batches, with their ids and headers.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use crate::batch::{Batch, Headers, Shared};
 use crate::canal;
-use crate::entries::{Cell, EntryMarks, Mark};
-use crate::table::{Change, Operation, Table};
+use crate::changes::{Change, Mark, Operation};
+use crate::entries::EntryMarks;
+use crate::formats::Published;
+use crate::stage::Stage;
 use crate::text::{self, put};
 use crate::{Fit, Unfit};
-
-/// One message that is made, and not yet in a batch. Ranges refer to `Stage::bytes`.
-#[derive(Debug, Clone, Copy)]
-pub struct Message {
-    pub slot: u32,
-    /// None is a tombstone.
-    pub value: Option<(usize, usize)>,
-    pub key: Option<(usize, usize)>,
-    /// The event's row that it is about, or begins with, and its number of rows.
-    pub row: usize,
-    pub rows: usize,
-    /// Whether it is the second message about its row.
-    pub again: bool,
-    pub pos: i64,
-}
-
-/// Memory that is reused for each event.
-#[derive(Debug, Default)]
-pub struct Stage {
-    pub bytes: Vec<u8>,
-    pub messages: Vec<Message>,
-    /// How many of them have a number of Canal's.
-    pub numbered: u64,
-    pub members: Vec<usize>,
-    /// By row, whether it is not published; empty if all are.
-    pub left_out: Vec<bool>,
-    pub slots: Vec<u32>,
-    pub order: Vec<u32>,
-    pub scratch: Vec<u8>,
-    /// Texts of an entry's columns, and facts of each column and row before they are written.
-    pub texts: Vec<u8>,
-    pub cells: Vec<Cell>,
-    pub sizes: Vec<usize>,
-    /// The parts that all messages of the event share: before and after those of one message.
-    pub head: Vec<u8>,
-    pub foot: Vec<u8>,
-    /// Whether the rows may go to several partitions.
-    pub sliced: bool,
-}
-
-impl Stage {
-    pub fn clear(&mut self) {
-        self.bytes.clear();
-        self.messages.clear();
-        self.left_out.clear();
-        self.numbered = 0;
-    }
-}
 
 /// The messages about the begin and end of transactions, and where they go.
 #[derive(Debug)]
@@ -67,9 +21,10 @@ pub struct Marks {
 #[derive(Debug)]
 pub enum MarkStyle {
     Entries(EntryMarks),
-    /// Canal's flat messages, whether exactly.
+    /// Canal's flat messages, whether exactly, and their key.
     Canal {
         compat: bool,
+        key: Option<Vec<u8>>,
     },
 }
 
@@ -189,28 +144,28 @@ impl Output {
     /// batches afterwards, or nothing was done.
     pub fn put(
         &mut self,
-        table: &Table,
+        published: &Published,
         change: &Change,
         origin: Origin,
         begin: Option<&Mark>,
         opener: &mut dyn Opener,
     ) -> Fit<()> {
         let mut stage = std::mem::take(&mut self.stage);
-        let made = self.put_staged(table, change, origin, begin, opener, &mut stage);
+        let made = self.put_staged(published, change, origin, begin, opener, &mut stage);
         self.stage = stage;
         made
     }
 
     fn put_staged(
         &mut self,
-        table: &Table,
+        published: &Published,
         change: &Change,
         origin: Origin,
         begin: Option<&Mark>,
         opener: &mut dyn Opener,
         stage: &mut Stage,
     ) -> Fit<()> {
-        table.stage(change, self.rows_per_message, self.number + u64::from(begin.is_some()), stage)?;
+        published.stage(change, self.rows_per_message, self.number + u64::from(begin.is_some()), stage)?;
         if let Some(begin) = begin {
             self.put_mark(begin, origin.transaction, opener)?;
         }
@@ -237,18 +192,19 @@ impl Output {
         }
         self.number += stage.numbered;
         let rows = stage.messages.iter().map(|message| message.rows).sum();
-        self.count_rows(table.counter, change, rows);
+        self.count_rows(published.table.counter, change, rows);
         Ok(())
     }
 
     /// Makes the message of a transaction's begin or end.
     pub fn put_mark(&mut self, mark: &Mark, transaction: u64, opener: &mut dyn Opener) -> Fit<()> {
         let Some(marks) = &self.marks else { return Err(Unfit) };
-        let (slot, mut value) = (marks.slot, Vec::new());
+        let (slot, mut value, mut key) = (marks.slot, Vec::new(), None);
         match &marks.style {
             MarkStyle::Entries(style) => style.write(&mut value, mark, self.number + 1),
-            MarkStyle::Canal { compat } => {
+            MarkStyle::Canal { compat, key: own } => {
                 canal::write_mark(&mut value, mark, *compat, self.number + 1, self.now_ms);
+                key.clone_from(own);
             }
         }
         self.open(slot, opener)?;
@@ -258,7 +214,7 @@ impl Output {
         put!(&mut self.id, &self.base, if mark.xid.is_some() { "#end" } else { "#begin" });
         let shared = self.opened(slot);
         let mut batch = lock(&shared);
-        self.add(&mut batch, Some(&value), None, mark.pos);
+        self.add(&mut batch, Some(&value), key.as_deref(), mark.pos);
         batch.commit_us = mark.commit_us;
         batch.told = batch.values.count();
         Ok(())

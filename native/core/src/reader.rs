@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::entries::{Event, Mark};
+use crate::changes::{Change, Event, Mark, Operation};
+use crate::formats::Published;
 use crate::output::{Opener, Origin, Output};
 use crate::spans::{self, Span};
-use crate::table::{Change, Operation, Table};
 use crate::text::{self, put};
 use crate::{Fit, Unfit};
 
@@ -112,7 +112,7 @@ enum Rows {
     Dropped,
     /// Python reads them.
     Python,
-    Made(Arc<Table>),
+    Made(Arc<Published>),
 }
 
 #[derive(Debug)]
@@ -245,7 +245,7 @@ impl Reader {
     }
 
     /// Sets `table` for the rows of the table id; `None` if they are not captured.
-    pub fn know(&mut self, id: &[u8], body: &[u8], table: Option<Arc<Table>>) {
+    pub fn know(&mut self, id: &[u8], body: &[u8], table: Option<Arc<Published>>) {
         let rows = table.map_or(Rows::Dropped, Rows::Made);
         self.tables.insert(number(id), Known { body: body.to_vec(), rows });
     }
@@ -531,25 +531,25 @@ impl Reader {
             24 | 31 => (Operation::Update, 2),
             _ => (Operation::Delete, 1),
         };
-        let first = first_row(body, header.kind >= 30, table.shapes().len(), images)?;
+        let first = first_row(body, header.kind >= 30, table.table.shapes().len(), images)?;
         let most = match body.len() {
             size if size > LARGE_EVENT => return Ok(false),
             size if size > PART_BYTES => images,
             size if size > SMALL_EVENT => {
                 // A part ends after the row that makes it full, so the last one may.
-                PART_ROWS.min((PART_VALUES - 1) / (images * table.shapes().len()) + 1) * images
+                PART_ROWS.min((PART_VALUES - 1) / (images * table.table.shapes().len()) + 1) * images
             }
             _ => usize::MAX,
         };
         self.spans.clear();
         let mut p = at + first;
         while p < stop {
-            p = spans::image(&mut self.spans, table.shapes(), data, p, stop)?;
-            if self.spans.len() / table.shapes().len() > most {
+            p = spans::image(&mut self.spans, table.table.shapes(), data, p, stop)?;
+            if self.spans.len() / table.table.shapes().len() > most {
                 return Ok(false);
             }
         }
-        let count = self.spans.len() / table.shapes().len();
+        let count = self.spans.len() / table.table.shapes().len();
         if count == 0 || count % images != 0 {
             return Ok(false);
         }
@@ -557,7 +557,7 @@ impl Reader {
             return Ok(false);
         }
         let rows = count / images;
-        let each = if operation == Operation::Update && table.two_numbers { 2 } else { 1 };
+        let each = if operation == Operation::Update && table.table.two_numbers { 2 } else { 1 };
         let numbers = (rows * each) as i64;
         let event = header.event(state);
         let mut pos = state.next_pos();

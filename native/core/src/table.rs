@@ -1,36 +1,16 @@
-//! One table schema as a format prints its rows: the description that Python makes, in native form.
+//! One table schema, in native form: its rows, which of them are published, where they go, and how columns are printed.
 
-use crate::canal::Canal;
+use crate::changes::{Change, Image, Operation};
 use crate::conditions::Condition;
-use crate::debezium::Debezium;
-use crate::entries::{Entries, Event};
 use crate::fields::{Binary, Kind, Shape, Style};
 use crate::hashes;
 use crate::masks::Mask;
-use crate::output::Stage;
-use crate::spans::Span;
+use crate::stage::Stage;
+use crate::text::put;
 use crate::{Fit, Unfit};
 
 /// The slot of a row that is not published.
 const NO_SLOT: u32 = u32::MAX;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
-    Insert,
-    Update,
-    Delete,
-}
-
-impl Operation {
-    /// Returns the names in Canal and in Debezium.
-    pub(crate) fn names(self) -> (&'static str, &'static str) {
-        match self {
-            Operation::Insert => ("INSERT", "c"),
-            Operation::Update => ("UPDATE", "u"),
-            Operation::Delete => ("DELETE", "d"),
-        }
-    }
-}
 
 /// A column that is published.
 #[derive(Debug, Clone)]
@@ -41,13 +21,6 @@ pub struct Column {
     pub name: Vec<u8>,
     pub style: Style,
     pub mask: Option<Mask>,
-}
-
-#[derive(Debug, Clone)]
-pub enum Format {
-    Canal(Canal),
-    Debezium(Debezium),
-    Entries(Entries),
 }
 
 /// Where messages go.
@@ -68,10 +41,19 @@ pub enum Key {
     Text(usize),
     /// A JSON list of the texts of several.
     List(Vec<usize>),
-    /// Debezium's record key.
-    Record,
+    /// The record key of a message.
+    Record(RecordKey),
     /// The texts of some fields, each by itself, as in Canal; from the hash of the schema's name, or 0.
     Canal { fields: Vec<usize>, database: i32 },
+}
+
+/// A JSON object of some published columns, with what is before and after it.
+#[derive(Debug, Clone)]
+pub struct RecordKey {
+    pub head: Vec<u8>,
+    pub tail: Vec<u8>,
+    /// Numbers among the columns; none without a primary key.
+    pub columns: Vec<usize>,
 }
 
 /// Which rows are published, by the operation, its effect, and their values.
@@ -84,7 +66,7 @@ pub struct Selection {
     pub condition: Option<Condition>,
 }
 
-/// One table schema, its format and its route.
+/// One table schema: the layout of its rows, which of them are published, and where they go.
 #[derive(Debug)]
 pub struct Table {
     pub(crate) kinds: Vec<Kind>,
@@ -92,7 +74,6 @@ pub struct Table {
     pub(crate) columns: Vec<Column>,
     /// Fields that are not published, and whose bytes may be invalid.
     unprinted: Vec<usize>,
-    format: Format,
     route: Route,
     selection: Selection,
     /// Fields that identify the row: those of the primary key, and those that choose the partition.
@@ -103,31 +84,11 @@ pub struct Table {
     pub counter: usize,
 }
 
-/// One rows event, split into columns.
-#[derive(Debug, Clone, Copy)]
-pub struct Change<'a> {
-    pub data: &'a [u8],
-    pub spans: &'a [Span],
-    pub operation: Operation,
-    pub rows: usize,
-    pub pos: i64,
-    pub commit_us: u64,
-    pub gtid: &'a [u8],
-    pub file: &'a [u8],
-    pub event: Event,
-    /// The number of the table in the binlog.
-    pub table_id: u64,
-    pub now_ms: u64,
-}
-
-pub(crate) type Image<'a> = &'a [Span];
-
 impl Table {
     #[allow(clippy::too_many_arguments)]
     pub fn new(
         kinds: Vec<Kind>,
         columns: Vec<Column>,
-        format: Format,
         route: Route,
         selection: Selection,
         identity: Vec<usize>,
@@ -141,16 +102,9 @@ impl Table {
         if !columns.iter().all(masked) {
             return Err(Unfit);
         }
-        let keys = match &format {
-            Format::Debezium(format) => format.keys.as_slice(),
-            Format::Canal(format) => format.keys.as_slice(),
-            Format::Entries(_) => &[],
-        };
         let known = columns.iter().all(|one| one.field < fields)
-            && keys.iter().all(|&key| key < columns.len())
             && identity.iter().all(|&field| field < fields)
-            && selection.condition.as_ref().is_none_or(|condition| condition.fits(&kinds))
-            && !matches!(&format, Format::Entries(format) if !format.fits(&columns));
+            && selection.condition.as_ref().is_none_or(|condition| condition.fits(&kinds));
         let hashed = match &route {
             Route::One(_) => true,
             Route::Spread { key, slots } => {
@@ -158,7 +112,7 @@ impl Table {
                     && match key {
                         Key::Text(field) => *field < fields,
                         Key::List(list) => list.iter().all(|&field| field < fields),
-                        Key::Record => !keys.is_empty(),
+                        Key::Record(key) => key.fits(&columns) && !key.columns.is_empty(),
                         Key::Canal { fields: list, .. } => list.iter().all(|&field| field < fields),
                     }
             }
@@ -170,7 +124,7 @@ impl Table {
         let shown = |one: &Column| one.mask.as_ref().is_none_or(|mask| !mask.hides_all());
         let printed = |field: usize| columns.iter().any(|one| one.field == field && shown(one));
         let unprinted = (0..fields).filter(|&field| !printed(field) && !kinds[field].takes_any()).collect();
-        Ok(Self { kinds, shapes, columns, unprinted, format, route, selection, identity, two_numbers, counter })
+        Ok(Self { kinds, shapes, columns, unprinted, route, selection, identity, two_numbers, counter })
     }
 
     pub fn shapes(&self) -> &[Shape] {
@@ -195,8 +149,9 @@ impl Table {
         matches!(self.route, Route::Spread { .. })
     }
 
-    /// Makes the messages of an event, or refuses all of it. Unpublished values must be readable, too.
-    pub fn stage(&self, change: &Change, rows_per_message: usize, number: u64, stage: &mut Stage) -> Fit<()> {
+    /// Prepares the stage for the messages of an event; returns whether there are any. Refuses an event that Python must
+    /// split. Unpublished values must be readable, too.
+    pub(crate) fn begin(&self, change: &Change, stage: &mut Stage) -> Fit<bool> {
         stage.clear();
         stage.sliced = self.spreads() || self.selects();
         self.check_unprinted(change, stage)?;
@@ -204,14 +159,10 @@ impl Table {
         if cut && change.operation == Operation::Update {
             self.require_same_identity(change)?;
         }
-        if self.selects() && !self.choose(change, stage)? {
-            return Ok(());
+        if self.selects() {
+            return self.choose(change, stage);
         }
-        match &self.format {
-            Format::Canal(format) => self.stage_canal(format, change, rows_per_message, number, stage),
-            Format::Debezium(format) => self.stage_debezium(format, change, stage),
-            Format::Entries(format) => self.stage_entries(format, change, rows_per_message, number, stage),
-        }
+        Ok(true)
     }
 
     /// Chooses the rows that are published; returns whether there are any. The values of others must be readable.
@@ -334,10 +285,7 @@ impl Table {
                 }
                 return Ok(slots[hashes::canal_partition(hash, slots.len() as u32) as usize]);
             }
-            Key::Record => match &self.format {
-                Format::Debezium(format) => self.record_key(format, change, image, scratch)?,
-                Format::Canal(_) | Format::Entries(_) => return Err(Unfit),
-            },
+            Key::Record(key) => self.record_key(key, change, image, scratch)?,
         }
         Ok(slots[hashes::partition(scratch, slots.len() as u32) as usize])
     }
@@ -553,5 +501,19 @@ impl Table {
             self.cell(column, change.data, image, out)?;
         }
         Ok(())
+    }
+
+    pub(crate) fn record_key(&self, key: &RecordKey, change: &Change, image: Image, out: &mut Vec<u8>) -> Fit<()> {
+        put!(out, &key.head, b"{");
+        self.key_of(&key.columns, change, image, out)?;
+        put!(out, b"}", &key.tail);
+        Ok(())
+    }
+}
+
+impl RecordKey {
+    /// Returns whether it is of a table with these columns.
+    pub fn fits(&self, columns: &[Column]) -> bool {
+        self.columns.iter().all(|&key| key < columns.len())
     }
 }

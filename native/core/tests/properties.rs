@@ -10,12 +10,13 @@ use headrace_native_core::debezium::Debezium;
 use headrace_native_core::decimal::Decimal;
 use headrace_native_core::entries::{Constants, Entries, EntryMarks};
 use headrace_native_core::fields::{Binary, Kind, Label, Shape, Style};
+use headrace_native_core::formats::{Format, Published};
 use headrace_native_core::json::json_text;
 use headrace_native_core::masks::{Hmac, Mask};
 use headrace_native_core::output::{lock, MarkStyle, Marks, Opener, Output};
 use headrace_native_core::reader::{Frame, Reader, State, Stop};
 use headrace_native_core::spans::image;
-use headrace_native_core::table::{Column, Format, Key, Route, Selection, Table};
+use headrace_native_core::table::{Column, Key, RecordKey, Route, Selection, Table};
 use headrace_native_core::temporal::Zone;
 use headrace_native_core::text::escape;
 use headrace_native_core::{records, Fit};
@@ -87,13 +88,14 @@ fn tests() -> Vec<Test> {
     ]
 }
 
-fn table(format: Format, route: Route, counter: usize) -> Arc<Table> {
+fn table(format: Format, route: Route, counter: usize) -> Arc<Published> {
     let (kinds, styles): (Vec<_>, Vec<_>) = kinds().into_iter().unzip();
     let texts = matches!(format, Format::Entries(_));
     let style_of = |style| if texts { Style::Text(Binary::Latin1) } else { style };
     let column = |(field, style)| Column { field, name: b"\"c\":".to_vec(), style: style_of(style), mask: None };
     let columns = styles.into_iter().enumerate().map(column).collect();
-    Arc::new(Table::new(kinds, columns, format, route, Selection::default(), vec![0], true, counter).unwrap())
+    let table = Table::new(kinds, columns, route, Selection::default(), vec![0], true, counter).unwrap();
+    Arc::new(Published::new(table, format).unwrap())
 }
 
 fn canal() -> Format {
@@ -111,13 +113,12 @@ fn canal() -> Format {
 fn debezium() -> Format {
     Format::Debezium(Debezium {
         value_head: Vec::new(),
-        key_head: Vec::new(),
+        key: RecordKey { head: Vec::new(), tail: Vec::new(), columns: vec![0] },
         tail: Vec::new(),
         source: Vec::new(),
         source_db: Vec::new(),
         source_table: Vec::new(),
         tombstones: true,
-        keys: vec![0],
     })
 }
 
@@ -165,7 +166,10 @@ fn run(data: &[u8], format: Format, spread: bool, checksums: bool) -> (usize, St
     let mut output = Output::new(b"uuid", 1, 0, 400, matches!(format, Format::Debezium(_)), false);
     let slots = vec![output.add_slot(), output.add_slot()];
     let slot_of_marks = slots[1];
-    let key = if matches!(format, Format::Debezium(_)) { Key::Record } else { Key::Text(0) };
+    let key = match &format {
+        Format::Debezium(format) => Key::Record(format.key.clone()),
+        _ => Key::Text(0),
+    };
     let route = if spread { Route::Spread { key, slots } } else { Route::One(slots[0]) };
     let counter = output.add_counter();
     if matches!(format, Format::Entries(_)) {

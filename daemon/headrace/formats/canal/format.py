@@ -143,7 +143,7 @@ class CanalFormat(ValueFormat):
         return NativeTable(columns, ("canal", *table.constants, self._compat, self._uniform, "", []))
 
     def native_marks(self) -> tuple[Any, ...]:
-        return "canal", self._compat
+        return "canal", self._compat, None
 
     def split(self, value: bytes, room: int) -> list[tuple[int, bytes]]:
         """Splits a message: all values of rows are texts, so parsing and printing them again changes none."""

@@ -68,7 +68,7 @@ class KeyedCanalFormat(KeyedFormat):
         return key
 
     def native_marks(self) -> tuple[Any, ...]:
-        return self._plain.native_marks()
+        return *self._plain.native_marks()[:-1], self._key_without_rows("", "", "TRANSACTION")
 
     def native(self, schema: TableSchema) -> NativeTable:
         made = self._plain.native(schema)
@@ -105,6 +105,10 @@ class KeyedCanalFormat(KeyedFormat):
     def _keyed(self, made: Messages, schema: str, table: str, kind: str) -> Messages:
         """Uses a separate key for each kind, so that compaction keeps the last TRUNCATE of a table whatever follows
         it."""
-        key = f'{{"database":{quote(schema)},"table":{quote(table)},"type":{quote(kind)}}}'
-        made.keys = [key.encode() for _ in made.values]
+        key = self._key_without_rows(schema, table, kind).encode()
+        made.keys = [key for _ in made.values]
         return made
+
+    @staticmethod
+    def _key_without_rows(schema: str, table: str, kind: str) -> str:
+        return f'{{"database":{quote(schema)},"table":{quote(table)},"type":{quote(kind)}}}'

@@ -1,0 +1,65 @@
+//! What the binlog says: changes of rows, and the begin and end of transactions.
+
+use crate::spans::Span;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    Insert,
+    Update,
+    Delete,
+}
+
+impl Operation {
+    /// Returns the names in Canal and in Debezium.
+    pub(crate) fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Operation::Insert => ("INSERT", "c"),
+            Operation::Update => ("UPDATE", "u"),
+            Operation::Delete => ("DELETE", "d"),
+        }
+    }
+}
+
+/// The position of an event, and who made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    pub offset: u64,
+    /// Bytes, with header and checksum.
+    pub length: u64,
+    /// When its statement began, in seconds since 1970.
+    pub time: u32,
+    pub server_id: u32,
+    pub thread: u32,
+}
+
+/// The begin or end of a transaction.
+#[derive(Debug, Clone, Copy)]
+pub struct Mark<'a> {
+    pub event: Event,
+    /// The storage engine's number of the transaction, at its end.
+    pub xid: Option<u64>,
+    pub pos: i64,
+    pub commit_us: u64,
+    pub gtid: &'a [u8],
+    pub file: &'a [u8],
+}
+
+/// One rows event, split into columns.
+#[derive(Debug, Clone, Copy)]
+pub struct Change<'a> {
+    pub data: &'a [u8],
+    pub spans: &'a [Span],
+    pub operation: Operation,
+    pub rows: usize,
+    pub pos: i64,
+    pub commit_us: u64,
+    pub gtid: &'a [u8],
+    pub file: &'a [u8],
+    pub event: Event,
+    /// The number of the table in the binlog.
+    pub table_id: u64,
+    pub now_ms: u64,
+}
+
+/// The columns of one row.
+pub(crate) type Image<'a> = &'a [Span];

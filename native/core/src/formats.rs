@@ -1,0 +1,46 @@
+//! The messages about one table, in its format.
+
+use crate::canal::Canal;
+use crate::changes::Change;
+use crate::debezium::Debezium;
+use crate::entries::Entries;
+use crate::stage::Stage;
+use crate::table::Table;
+use crate::{Fit, Unfit};
+
+#[derive(Debug, Clone)]
+pub enum Format {
+    Canal(Canal),
+    Debezium(Debezium),
+    Entries(Entries),
+}
+
+/// A table, and the format of its messages.
+#[derive(Debug)]
+pub struct Published {
+    pub table: Table,
+    format: Format,
+}
+
+impl Published {
+    pub fn new(table: Table, format: Format) -> Fit<Self> {
+        let fits = match &format {
+            Format::Canal(format) => format.keys.iter().all(|&key| key < table.columns.len()),
+            Format::Debezium(format) => format.key.fits(&table.columns),
+            Format::Entries(format) => format.fits(&table.columns),
+        };
+        fits.then_some(Self { table, format }).ok_or(Unfit)
+    }
+
+    /// Makes the messages of an event, or refuses all of it.
+    pub fn stage(&self, change: &Change, rows_per_message: usize, number: u64, stage: &mut Stage) -> Fit<()> {
+        if !self.table.begin(change, stage)? {
+            return Ok(());
+        }
+        match &self.format {
+            Format::Canal(format) => self.table.stage_canal(format, change, rows_per_message, number, stage),
+            Format::Debezium(format) => self.table.stage_debezium(format, change, stage),
+            Format::Entries(format) => self.table.stage_entries(format, change, rows_per_message, number, stage),
+        }
+    }
+}
