@@ -385,7 +385,7 @@ def transaction(
     micros = 1_700_000_000_000_000 + gno * rng.choice((0, 1, 1000)) + rng.randrange(3)
     small = small and rng.random() < 0.97
     what = rng.random() * (0.8 if small else 1)
-    if what < 0.8:
+    if what < 0.8 or binlog.mariadb:
         binlog.gtid(gno, micros)
     elif what < 0.9:
         binlog.gtid(0, micros)

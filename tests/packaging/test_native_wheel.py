@@ -48,7 +48,7 @@ def messages(*python: str | Path, **env: str) -> tuple[str, str, int]:
     """What a Python makes of random binlogs by native code and alike without it: its machine, the file of the native
     code, messages."""
     code = "import platform; from headrace.native import find; from tests.native_differential import made; "
-    code += "print(platform.machine(), find().module.__file__, made(5, seed=1))"
+    code += "print(platform.machine(), find().module.__file__, made(30, seed=1))"
     done = subprocess.run(
         [*python, "-c", code], cwd=ROOT, env=os.environ | env, capture_output=True, text=True, timeout=600
     )

@@ -248,7 +248,8 @@ async def _watches(one: Client, two: Client, at: str, notes: Notes) -> None:
     await one.get(f"{at}/a", note("a"))
     await one.get(f"{at}/gone", note("gone"))
     await one.close()
-    notes.append(("after the close", sorted(fired)))
+    # Whether a client reports the watches that are left at its own close depends on its threads.
+    notes.append(("after the close", sorted(set(fired) - {"a", "gone"})))
 
 
 async def _others(one: Client, two: Client, at: str, notes: Notes) -> None:

@@ -174,14 +174,15 @@ async def test_a_lost_position_is_shown_once_the_position_before_it_is_stored(
 
 
 async def test_what_is_not_confirmed_in_time_remains_and_is_reported(store: Any) -> None:
-    log, _, _ = three()
+    log, starts, _ = three()
     daemon = daemon_settings(drain_timeout=0.1)
     run = await begin(store, bytes(log.packets), SourceSilent("silence"), sink=HeldSink(held=True), daemon=daemon)
     with pytest.raises(SourceSilent):
         await run.stream.run(run.stop)
     assert run.unconfirmed.any
     assert run.unconfirmed.oldest > 0
-    assert (await store.load("shop")).position is None
+    stored = (await store.load("shop")).position  # a slow reader may have stored where the first transaction begins
+    assert stored is None or (stored.offset, stored.events_done) == (starts[0], 0)
 
 
 async def test_a_run_that_has_ended_keeps_no_messages_however_long_a_cycle_keeps_it(store: Any) -> None:
