@@ -72,12 +72,15 @@ def main() -> int:
 
 
 def _hunt(options: argparse.Namespace) -> int:
-    missed = 0
-    for name, seed, text in planted.hunt(options.mutants or planted.names(), options.most, options.seconds):
-        missed += not seed
-        what = f"seed {seed}: {text[:160]}" if seed else f"NOT FOUND by {options.most} seeds"
-        print(f"{name.replace('_', ' ')}: {what}", flush=True)
-    return int(missed > 0)
+    done = list[planted.Hunt]()
+    for one in planted.hunt(options.mutants or planted.names(), options.most, options.seconds, options.workers):
+        done.append(one)
+        what = f"seed {one.seed}" if one.seed else f"NOT FOUND by {options.most} seeds"
+        print(f"{one.name}: {what}: {one.text[:160]}", flush=True)
+    found = [one.seed for one in done if one.seed]
+    print("", "| defect | seed |", "|---|---|", *(one.row for one in sorted(done, key=lambda one: one.name)), sep="\n")
+    print(f"\n{len(found)} of {len(done)} are found, the last one by seed {max(found, default=0)}")
+    return int(len(found) < len(done))
 
 
 def _seeds(options: argparse.Namespace) -> Iterator[int]:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _STILL = 90.0
 """Seconds for which a destination may be healthy while its oldest change is not published."""
+_DRAINED = 20.0
+"""Seconds within which a drained daemon must have handed over what it runs, while nothing else is wrong."""
 ESCAPED = 200_000
 """Bytes of an overtaken daemon that may arrive after the first message of the next one."""
 
@@ -53,6 +55,8 @@ class Topic:
         """The number of the stored position; 0 if none is."""
         self.reached = 0
         """The number of the event that the stored position leads to."""
+        self.paused: tuple[int, int] | None = None
+        """While an operator has paused it: how long it was then, and the epoch of that time."""
         self.healthy_since: float | None = None
 
 
@@ -65,6 +69,8 @@ class Checker:
         self.truth = Truth()
         self.unsafe = False
         """Whether the source may have lost transactions or binlogs."""
+        self.drained = dict[str, float]()
+        """The daemons that an operator has drained, and when."""
         self.topics = dict[str, Topic]()
         for name, sections in world.plan.destinations.items():
             delivery = sections["sink"].get("delivery", "at_least_once")
@@ -88,11 +94,15 @@ class Checker:
                 topic.missing += new
             self._read(topic)
             self._judge_stillness(topic)
+            self._judge_pause(topic)
+        self._judge_drains()
 
     def _on_state(self, changes: list[Change]) -> None:
         """Takes the positions that are stored: where a destination begins, and where it is moved to."""
         for path, node in changes:
             *_, name, last = path.split("/")
+            if last == "running" and node is None:
+                self._judge_leases(name, path)
             if last == "position" and node is not None and (topic := self.topics.get(name)) is not None:
                 head = Head.decode(node.data, path)
                 if head.position is None:
@@ -105,6 +115,9 @@ class Checker:
     def _on_position(self, topic: Topic, position: Position, *, moved: bool) -> None:
         index, before = self.truth.index(position), topic.reached
         topic.reached = index
+        if topic.begins and not moved and not self.unsafe and index < before:
+            event = self.truth.events[index].id
+            self.violation(f"{topic.name}: a position was stored that is {before - index} changes back, at {event}")
         if not topic.begins:
             if self._world.plan.destinations[topic.name]["source"].get("start") == "earliest" and not self.unsafe:
                 index = 0  # that is what is promised, wherever the daemon begins
@@ -173,6 +186,55 @@ class Checker:
             self.violation(f"{topic.name} is STREAMING, and {topic.missing[0].id} is not published after {age:.0f} s")
             topic.healthy_since = None
 
+    def _judge_pause(self, topic: Topic) -> None:
+        """A paused destination publishes nothing. What a former holder sent may still come."""
+        if topic.paused is None:
+            return
+        length, epoch = topic.paused
+        for record in reversed(topic.records):
+            if record.offset < length:
+                break
+            if int(record.headers.get("headrace-epoch", b"0")) >= epoch:
+                self.violation(f"{topic.name} is paused, and offset {record.offset} was published")
+                topic.paused = None
+                break
+
+    def pause(self, destination: str) -> None:
+        """Notes that an operator has paused a destination."""
+        self.look()
+        nodes, topic = self._world.ensemble.nodes, self.topics[destination]
+        path = next((path for path in nodes if path.endswith(f"/{destination}/epoch")), "")
+        topic.paused = (topic.taken, int(nodes[path].data or b"0")) if path else None
+
+    def _judge_drains(self) -> None:
+        """A drained daemon hands over what another daemon can run."""
+        world, now = self._world, self._world.loop.time()
+        if any(fault.kind != "drain" for fault in world.active):
+            self.drained.update(dict.fromkeys(self.drained, now))
+        free = [name for name, daemon in world.daemons.items() if daemon.running and name not in self.drained]
+        for name, since in list(self.drained.items()):
+            daemon = world.daemons[name]
+            if not daemon.running or not free:
+                self.drained[name] = now
+            elif now - since > _DRAINED and any(status.holding.role == "ACTIVE" for status in daemon.destinations()):
+                self.violation(f"{name} is drained, and still runs a destination after {_DRAINED:.0f} s")
+                del self.drained[name]
+
+    def _judge_leases(self, destination: str, path: str) -> None:
+        """When a session ends, and its lock with it, no daemon may think that it may still publish."""
+        ensemble, now = self._world.ensemble, self._world.loop.time()
+        node = ensemble.nodes.get(path)
+        session = ensemble.sessions.get(node.owner) if node is not None else None
+        if session is None or not session.over:
+            return
+        for status in self._world.statuses(destination):
+            lease = status.holding.lease
+            if lease is not None and lease.limited and lease.deadline > now:
+                rest = lease.deadline - now
+                self.violation(
+                    f"{destination}: its lock has ended, and the lease of its holder is valid for {rest:.3f} s"
+                )
+
     def published(self, topic: Topic) -> list[int]:
         """Returns the numbers of the events that are in a topic and that its destination could read again."""
         events = self.truth.events
@@ -183,8 +245,14 @@ class Checker:
 
     @property
     def complete(self) -> bool:
-        """Returns whether every change is in every topic."""
-        return not any(topic.missing for topic in self.topics.values())
+        """Returns whether every change is in every topic, and every stored position is behind the last one."""
+        return not any(topic.missing or self.behind(topic) for topic in self.topics.values())
+
+    def behind(self, topic: Topic) -> int:
+        """Returns how many changes are after the stored position, as far as it is seen."""
+        if not topic.seen or not topic.begins:
+            return 0
+        return sum(not event.lost for event in self.truth.events[topic.reached :])
 
     # -- the end --------------------------------------------------------------------------------------------------
 
@@ -192,6 +260,10 @@ class Checker:
         """Judges all topics."""
         found, tables = dict[str, Findings](), self._tables()
         for topic in self.topics.values():
+            if behind := self.behind(topic):
+                self.violation(
+                    f"{topic.name}: the daemons have stopped, and the stored position lacks {behind} changes"
+                )
             if not topic.begins:  # it was killed before it logged its first start
                 first = min(
                     (number for number, event in enumerate(self.truth.events) if event.id in topic.ids), default=0

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli.run import Daemon
 from headrace.cli.wiring import ADAPTERS
+from headrace.cluster.watchdog import EXIT_STATUS
+from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError
 from headrace.ports.registry import Registry
 from headrace.settings.load import Loader
@@ -65,6 +67,12 @@ class SimDaemon:
         """Returns whether it has a process."""
         return self.process is not None and self.process.alive
 
+    def destinations(self) -> list[DestinationStatus]:
+        """Returns the states of its destinations; none while it does not run."""
+        if not self.running or self.daemon is None:
+            return []
+        return [handle.status for handle in self.daemon.supervisor.handles.values()]
+
     def start(self) -> None:
         """Starts a process."""
         assert not self.running
@@ -106,6 +114,8 @@ class SimDaemon:
         if process is not None and process.alive:
             self.statuses.append(status)
             self._world.trace("process ends", process=self.name, status=status)
+            if status == EXIT_STATUS and self.runtime is not None and not self.runtime.hung:
+                self._world.checker.violation(f"the watchdog has ended {self.name}, whose loop did not hang")
             process.end()
             if status not in (0, -9):
                 self._world.start_again(self)

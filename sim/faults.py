@@ -168,6 +168,17 @@ def _kill_connections(world: World, fault: Fault) -> Undo:
     return None
 
 
+def _slow_source(world: World, fault: Fault) -> Undo:
+    """Answers come late: a table that is read for a snapshot changes meanwhile."""
+    server = world.mysql
+    server.delay = lambda: fault.number
+
+    def undo() -> None:
+        server.delay = lambda: world.plan.slow
+
+    return undo
+
+
 def _rotate(world: World, fault: Fault) -> Undo:
     if world.mysql.running:
         world.at_source(world.mysql.rotate)
@@ -244,6 +255,7 @@ _KINDS: dict[str, Callable[[World, Fault], Undo]] = {
     "restart source": _restart_source,
     "crash source": _crash_source,
     "kill connections": _kill_connections,
+    "slow source": _slow_source,
     "rotate": _rotate,
     "large transaction": _large_transaction,
     "pause": _pause,

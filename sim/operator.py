@@ -88,11 +88,13 @@ class Operator:
     async def pause(self, destination: str) -> None:
         """Pauses a destination, unless it can't be now."""
         async with self._turns[destination]:
-            await self.give(destination, lambda handle: handle.pause("sim"), tries=3)
+            if await self.give(destination, lambda handle: handle.pause("sim"), tries=3):
+                self._world.checker.pause(destination)
 
     async def resume(self, destination: str) -> None:
         """Ends a pause."""
         async with self._turns[destination]:
+            self._world.checker.topics[destination].paused = None
             await self.give(destination, lambda handle: handle.resume("sim"))
 
     async def restart(self, destination: str) -> None:
@@ -139,7 +141,8 @@ class Operator:
 
     # -- the cluster ----------------------------------------------------------------------------------------------
 
-    async def _cluster(self, command: Callable[[Cluster], Coroutine[Any, Any, None]], tries: int = 0) -> None:
+    async def _cluster(self, command: Callable[[Cluster], Coroutine[Any, Any, None]], tries: int = 0) -> bool:
+        """Gives a command to the cluster; returns whether it was done. `tries`: 0 for no end."""
         number = 0
         while not self._world.stopping and (not tries or number < tries):
             number += 1
@@ -148,18 +151,23 @@ class Operator:
                 try:
                     await cluster.start()
                     await command(cluster)
-                    return
+                    return True
                 finally:
                     await cluster.close()
             await asyncio.sleep(_AGAIN)
+        return False
 
     async def drain(self, node: str) -> None:
         """Has a daemon run nothing."""
-        await self._cluster(lambda cluster: cluster.drain(node, "sim"), tries=3)
+        if await self._cluster(lambda cluster: cluster.drain(node, "sim"), tries=3):
+            self._world.checker.drained[node] = self._world.loop.time()
 
     async def undrain(self, node: str) -> None:
         """Ends that."""
+        drained = self._world.checker.drained
+        drained.pop(node, None)
         await self._cluster(lambda cluster: cluster.undrain(node))
+        drained.pop(node, None)  # it may have been drained meanwhile, by a command that was given before
 
     async def hand_over(self, destination: str, node: str) -> None:
         """Has another daemon run a destination, if it waits for it."""

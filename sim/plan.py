@@ -50,6 +50,10 @@ class Plan:
     delay: float = 0.001
     """Maximum seconds of a way through the network."""
 
+    batch: int = 512 * 1024
+    """Bytes of messages after which the daemon makes a batch of them."""
+    slow: float = 0.0
+    """Seconds by which the source's answers are late all the time."""
     gtids: bool = True
     """Whether the source gives GTIDs to transactions."""
     answer: str = ""
@@ -72,6 +76,8 @@ def make(seed: int, seconds: float) -> Plan:
     plan.rate = rng.choice((0.2, 1.0, 5.0))
     plan.delay = rng.choice((0.0005, 0.002, 0.02))
     plan.rows = rng.choice((0, 30, 80, 200))
+    plan.batch = rng.choice((1_500, 6_000, 512 * 1024))
+    plan.slow = rng.choice((0.0, 0.0, 0.02, 0.2))
     lost = rng.choice(LOST) if rng.random() < 0.35 else ""
     plan.gtids = lost == "fail over" or rng.random() < 0.65
     plan.daemon = {
@@ -114,12 +120,16 @@ def make(seed: int, seconds: float) -> Plan:
             "filter": {"include": r"shop\..*"},
             "route": {"topic": f"d{number + 1}"},
             "queue": {"bytes": rng.choice((65_536, 1_048_576))},
-            "heartbeat": {"interval": rng.choice((1.0, 5.0))},
+            "heartbeat": {"enabled": rng.random() < 0.8, "interval": rng.choice((1.0, 5.0))},
             "sink": sink,
         }
     end = seconds * HEAL_AT
+    session = plan.daemon["zookeeper"]["session_timeout"]
     for _ in range(int(rng.expovariate(1 / 6))):
-        plan.faults.append(_fault(rng, end))
+        fault = _fault(rng, end)
+        if fault.kind in ("freeze", "isolate") and rng.random() < 0.5:  # about as long as a lease and a session last
+            fault = replace(fault, seconds=min(session * rng.uniform(0.6, 1.8), end - fault.at))
+        plan.faults.append(fault)
     if lost:
         plan.answer = rng.choice(("earliest", "latest"))
         plan.faults.append(_lost(lost, rng, end))
@@ -128,7 +138,7 @@ def make(seed: int, seconds: float) -> Plan:
 
 
 def _fault(rng: random.Random, end: float) -> Fault:
-    kind = rng.choice(KINDS)
+    kind = rng.choice((*KINDS, "freeze", "isolate"))
     at = rng.random() * end * 0.95
     seconds = min(rng.choice((0.05, 0.5, 3.0, 12.0, 40.0)) * (0.5 + rng.random()), end - at)
     target = other = ""
@@ -152,6 +162,8 @@ def _fault(rng: random.Random, end: float) -> Fault:
         number = rng.randrange(3)
     elif kind == "large transaction":
         number = rng.choice((50, 500))
+    elif kind == "slow source":
+        number = rng.choice((0.1, 0.5))
     elif kind == "drain":
         target = rng.choice(DAEMONS)
     elif kind in COMMANDS:
@@ -201,6 +213,7 @@ KINDS = (
     "restart source",
     "crash source",
     "kill connections",
+    "slow source",
     "rotate",
     "large transaction",
     "drain",

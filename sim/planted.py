@@ -1,4 +1,4 @@
-"""Plants defects into copies of the daemon, one at a time, and returns the seed that finds each."""
+"""Plants defects into copies of the daemon, each into one of its own, and returns the seed that finds each."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -34,21 +37,60 @@ def plant(name: str, folder: Path) -> Path:
     return target
 
 
-def hunt(chosen: Sequence[str], most: int, seconds: float) -> Iterator[tuple[str, int, str]]:
-    """Yields each defect with the seed that finds it, 0 if none of the first `most` does, and the first violation."""
-    for name in chosen:
-        with tempfile.TemporaryDirectory(prefix="headrace-mutant-") as folder:
-            path = [plant(name, Path(folder)), ROOT / "common", ROOT]
-            env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
-            command = [sys.executable, "-m", "sim", "--no-shrink", "--seeds", f"1..{most}", "--seconds", str(seconds)]
-            done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
-            found = re.search(r"^seed (\d+) FAILED.*\n(?:  +[\d.]+ s: .*\n)*", done.stdout, re.MULTILINE)
-            if found is None and done.returncode:
-                yield name, 1, (done.stderr.strip().splitlines() or ["it did not run"])[-1]
-                continue
-            lines = done.stdout.splitlines()
-            texts = [line.strip() for line in lines if line.startswith("  ") and _is_violation(line)]
-            yield name, int(found[1]) if found else 0, texts[0] if texts else ""
+@dataclass(frozen=True, slots=True)
+class Hunt:
+    """What became of the search for a defect."""
+
+    name: str
+    seed: int
+    """The first seed that finds it; 0 for none."""
+    text: str
+    """The first violation, or why the search ended."""
+
+    @property
+    def row(self) -> str:
+        """Returns it as a row of the table in docs/simulation.md."""
+        return f"| {self.name.replace('_', ' ')} | {self.seed or 'not found'} |"
+
+
+def hunt(chosen: Sequence[str], most: int, seconds: float, workers: int) -> Iterator[Hunt]:
+    """Yields what became of the search for each defect, with the seeds up to `most`. A seed that finds something in the
+    daemon without the defect too does not count."""
+    with ThreadPoolExecutor(workers) as pool:
+        for future in as_completed([pool.submit(_hunt_one, name, most, seconds) for name in chosen]):
+            yield future.result()
+
+
+def _hunt_one(name: str, most: int, seconds: float) -> Hunt:
+    first = 1
+    with tempfile.TemporaryDirectory(prefix="headrace-mutant-") as folder:
+        target = plant(name, Path(folder))
+        while first <= most:
+            seed, text = _run(target, f"{first}..{most}", seconds)
+            if not seed:
+                return Hunt(name, 0, text)
+            if not _fails_anyway(seed, seconds):
+                return Hunt(name, seed, text)
+            first = seed + 1
+    return Hunt(name, 0, "")
+
+
+@cache
+def _fails_anyway(seed: int, seconds: float) -> bool:
+    return bool(_run(ROOT / "daemon", f"{seed}..{seed}", seconds)[0])
+
+
+def _run(daemon: Path, seeds: str, seconds: float) -> tuple[int, str]:
+    """Returns the first seed that fails with this daemon, 0 for none, and its first violation."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (daemon, ROOT / "common", ROOT)))}
+    command = [sys.executable, "-m", "sim", "--no-shrink", "--workers", "1"]
+    command += ["--seeds", seeds, "--seconds", str(seconds)]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    found = re.search(r"^seed (\d+) FAILED", done.stdout, re.MULTILINE)
+    if found is None:
+        return 0, (done.stderr.strip().splitlines() or ["it did not run"])[-1] if done.returncode else ""
+    texts = [line.strip() for line in done.stdout.splitlines() if line.startswith("  ") and _is_violation(line)]
+    return int(found[1]), texts[0] if texts else ""
 
 
 def _is_violation(line: str) -> bool:
