@@ -12,7 +12,7 @@ import pytest
 from headrace.model import POS_ROOM, POS_SHIFT, Position
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.by_hand import trail
-from headrace.mysql.position.move import NextFile, _Mover, _schema_pos, parse_where
+from headrace.mysql.position.move import NextFile, _Mover, _schema_pos, on_another_history, parse_where
 from headrace.mysql.position.scans import TransactionBoundary
 from headrace.mysql.schema.ddl.definition import TableDefinition
 from headrace.mysql.schema.entries import back_entry, definition_fields, doubt_entry, in_force, table_entry
@@ -120,6 +120,16 @@ async def test_a_server_with_restarted_file_numbers_is_not_an_earlier_position()
     move = await mover(stored, 1).move(TransactionBoundary("b.000003", 4), [], [])
     assert (move.gap.backward, move.position.last_pos) == (False, stored.last_pos)
     assert [entry["kind"] for entry in move.entries] == ["doubt"]
+
+
+async def test_on_a_server_that_was_reset_an_earlier_place_is_no_move_back() -> None:
+    earlier = [replace(STORED, file="b.000001", offset=4, last_pos=1)]
+    entries = [{"kind": "listed", "pos": 2, "at": "b.000001:157"}]
+    move = await mover(STORED, 5).move(TransactionBoundary("b.000003", 50), entries, earlier)
+    assert [entry["kind"] for entry in move.entries] == ["back"]
+    move = on_another_history(move, STORED)
+    assert [entry["kind"] for entry in move.entries] == ["doubt"]
+    assert move.position.last_pos == move.entries[0]["pos"] == STORED.last_pos
 
 
 async def test_another_server_gets_numbers_above_all_earlier_ones() -> None:

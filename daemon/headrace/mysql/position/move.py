@@ -107,6 +107,15 @@ async def relocate_by_policy(source: SourceSettings, policy: str, lost: Position
     return None
 
 
+def on_another_history(move: Move, stored: Position) -> Move:
+    """Returns a move on a server that was reset or restored since `stored`. Its files and offsets may look like earlier
+    ones and are not: the move leads neither forward nor back, so no number may come again, and nothing is known of the
+    tables."""
+    position = replace(move.position, last_pos=max(move.position.last_pos, stored.last_pos))
+    why = "the source has another history than before"
+    return replace(move, position=position, entries=(doubt_entry(position.last_pos, str(position), why),))
+
+
 class _Mover:
     """One move on one source."""
 
