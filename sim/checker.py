@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ _STILL = 90.0
 """Seconds for which a destination may be healthy while its oldest change is not published."""
 _DRAINED = 20.0
 """Seconds within which a drained daemon must have handed over what it runs, while nothing else is wrong."""
+_HARMLESS = ("drain", "pause", "rotate", "clock jump", "clock drift", "large transaction", "reload")
+"""Faults during which a daemon hands over as at any time."""
 ESCAPED = 200_000
 """Bytes of an overtaken daemon that may arrive after the first message of the next one."""
 
@@ -58,6 +61,8 @@ class Topic:
         self.paused: tuple[int, int] | None = None
         """While an operator has paused it: how long it was then, and the epoch of that time."""
         self.healthy_since: float | None = None
+        self.resyncs = list[tuple[int, str]]()
+        """The resyncs that were accepted: how long it was then, and the regex of their tables."""
 
 
 class Checker:
@@ -209,7 +214,7 @@ class Checker:
     def _judge_drains(self) -> None:
         """A drained daemon hands over what another daemon can run."""
         world, now = self._world, self._world.loop.time()
-        if any(fault.kind != "drain" for fault in world.active):
+        if any(fault.kind not in _HARMLESS for fault in world.active):
             self.drained.update(dict.fromkeys(self.drained, now))
         free = [name for name, daemon in world.daemons.items() if daemon.running and name not in self.drained]
         for name, since in list(self.drained.items()):
@@ -276,10 +281,27 @@ class Checker:
                 checker.moved(Part(begin.offset, self.truth.since(begin.index), begin.gap, begin.whole, begin.certain))
             for record in topic.records:
                 checker.feed(record)
+            self._judge_resyncs(topic, tables)
             findings = found[topic.name] = checker.finish(tables)
             for text in findings.texts:
                 self.violation(f"{topic.name}: {text}")
         return found
+
+    def _judge_resyncs(self, topic: Topic, tables: dict[str, Table]) -> None:
+        """After a resync, each row that its tables have has come again, from the resync or from the stream."""
+        for length, only in topic.resyncs:
+            if topic.begins[-1].offset >= length:
+                continue  # its rest may be lost with the position
+            came = set[tuple[str, str]]()
+            for record in topic.records[::-1]:
+                if record.offset < length:
+                    break
+                message = orjson.loads(record.value)
+                came |= {(message["table"], row["id"]) for row in message["data"] or ()}
+            for name, rows in tables.items():
+                lacks = sorted(key for key in rows if (name, key) not in came)
+                if lacks and (not only or re.fullmatch(only, f"shop.{name}")):
+                    self.violation(f"{topic.name}: {len(lacks)} rows of {name} lack in a resync of {only}")
 
     def _tables(self) -> dict[str, Table]:
         tables: dict[str, Table] = {}

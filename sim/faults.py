@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sim import lost
 from sim.kafka.wire import Api
-from sim.plan import HOSTS, Fault
+from sim.plan import DAEMONS, HOSTS, ZOOKEEPERS, Fault
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -82,15 +82,22 @@ def _partition(world: World, fault: Fault) -> Undo:
 
 
 def _isolate(world: World, fault: Fault) -> Undo:
-    others = [host for host in HOSTS if host != fault.target]
-    for host in others:
-        world.network.block(fault.target, host)
-        world.network.block(host, fault.target)
+    return _cut(world, [(fault.target, host) for host in HOSTS if host != fault.target])
+
+
+def _cut_off_zookeeper(world: World, fault: Fault) -> Undo:
+    """No daemon reaches the lock service, which is well: all locks are lost if it takes long."""
+    return _cut(world, [(daemon, server) for daemon in DAEMONS for server in ZOOKEEPERS])
+
+
+def _cut(world: World, links: list[tuple[str, str]]) -> Undo:
+    both = [pair for one, other in links for pair in ((one, other), (other, one))]
+    for pair in both:
+        world.network.block(*pair)
 
     def undo() -> None:
-        for host in others:
-            world.network.unblock(fault.target, host)
-            world.network.unblock(host, fault.target)
+        for pair in both:
+            world.network.unblock(*pair)
 
     return undo
 
@@ -244,6 +251,7 @@ _KINDS: dict[str, Callable[[World, Fault], Undo]] = {
     "freeze server": _freeze,
     "partition": _partition,
     "isolate": _isolate,
+    "cut off zookeeper": _cut_off_zookeeper,
     "slow link": _slow_link,
     "reset": _reset,
     "kill zookeeper": _kill_zookeeper,

@@ -21,12 +21,15 @@ from sim.zookeeper.client import SimZooKeeper, settings_of
 if TYPE_CHECKING:
     from sim.world import World
 
-_AGAIN = 1.0
-"""Seconds between two tries of a command."""
+_AGAIN, _LONGEST = 1.0, 15.0
+"""Seconds between two tries of a command: at first, and at most. A command may end the start of a run, so one that
+came again every second could keep it from starting."""
 _LOOK = 0.1
 _WATCH = 5.0
 """Seconds between two looks whether a position is lost."""
 _LOST = (State.POSITION_LOST, State.SOURCE_CHANGED)
+_SETTLES = 30.0
+"""Seconds that a destination may take to go on from a position that was set."""
 _PATIENCE = 90.0
 """Seconds for which a daemon may take to answer, as a client of HTTP gives up."""
 
@@ -69,7 +72,7 @@ class Operator:
                 handle = daemon.daemon.supervisor.handles.get(destination)
                 if handle is not None and await self._once(daemon.process, command(handle)):
                     return True
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(min(_AGAIN * number, _LONGEST))
         return False
 
     async def _once(self, process: Process, work: Coroutine[Any, Any, Any]) -> bool:
@@ -106,7 +109,10 @@ class Operator:
         """Has tables read again; "" for all."""
         command = SnapshotCommand("resync", tables)
         async with self._turns[destination]:
-            await self.give(destination, lambda handle: handle.snapshot(command, "sim"), tries=10)
+            topic = self._world.checker.topics[destination]
+            length = topic.taken
+            if await self.give(destination, lambda handle: handle.snapshot(command, "sim"), tries=10):
+                topic.resyncs.append((length, tables))
 
     async def move_back(self, destination: str, part: float) -> None:
         """Moves a position back to a transaction that was published; `part` of them are before it."""
@@ -122,7 +128,10 @@ class Operator:
             to, begin = f"{event.file}:{event.offset}", Begin(topic.taken, index - event.number + 1, certain=False)
             if not topic.seen:
                 topic.begins.append(begin)
+            before = len(topic.begins)
             done = await self.give(destination, lambda handle: _move(handle, to), tries=5)
+            if done and len(topic.begins) == before and topic.seen:
+                checker.violation(f"{destination}: a move to {to} was done, and no position was stored")
             if not topic.seen:
                 begin.certain = done
                 checker.begun(topic)
@@ -132,12 +141,15 @@ class Operator:
         self._world.loop.create_task(self._watch(answer), context=self._process.context())
 
     async def _watch(self, answer: str) -> None:
+        loop, answered = self._world.loop, dict.fromkeys(self._turns, -_SETTLES)
         while True:
             await asyncio.sleep(_WATCH)
             for name in self._turns:
-                if any(status.state in _LOST for status in self._world.statuses(name)):
+                lost = any(status.state in _LOST for status in self._world.statuses(name))
+                if lost and loop.time() - answered[name] > _SETTLES:
                     async with self._turns[name]:
-                        await self.give(name, lambda handle: _move_lost(handle, answer), tries=1)
+                        if await self.give(name, lambda handle: _move_lost(handle, answer), tries=1):
+                            answered[name] = loop.time()
 
     # -- the cluster ----------------------------------------------------------------------------------------------
 

@@ -127,7 +127,9 @@ def make(seed: int, seconds: float) -> Plan:
     session = plan.daemon["zookeeper"]["session_timeout"]
     for _ in range(int(rng.expovariate(1 / 6))):
         fault = _fault(rng, end)
-        if fault.kind in ("freeze", "isolate") and rng.random() < 0.5:  # about as long as a lease and a session last
+        if (
+            fault.kind in ("freeze", "isolate", "cut off zookeeper") and rng.random() < 0.5
+        ):  # about as long as a lease and a session last
             fault = replace(fault, seconds=min(session * rng.uniform(0.6, 1.8), end - fault.at))
         plan.faults.append(fault)
     if lost:
@@ -138,7 +140,7 @@ def make(seed: int, seconds: float) -> Plan:
 
 
 def _fault(rng: random.Random, end: float) -> Fault:
-    kind = rng.choice((*KINDS, "freeze", "isolate"))
+    kind = rng.choice((*KINDS, "freeze", "isolate", "cut off zookeeper"))
     at = rng.random() * end * 0.95
     seconds = min(rng.choice((0.05, 0.5, 3.0, 12.0, 40.0)) * (0.5 + rng.random()), end - at)
     target = other = ""
@@ -202,6 +204,7 @@ KINDS = (
     "freeze server",
     "partition",
     "isolate",
+    "cut off zookeeper",
     "slow link",
     "reset",
     "kill zookeeper",

@@ -190,8 +190,7 @@ class TopicChecker:
         self._note_rows(message, pos, id_)
 
     def _feed_snapshot(self, id_: str, record: Record, message: dict[str, Any], pos: int, *, current: bool) -> None:
-        """Takes a row that a snapshot has read. Its id counts together with its `_pos`, as in docs/consume.md."""
-        id_ = f"{id_}@{pos}"
+        """Takes a row that a snapshot has read. No other row may have its id."""
         content = hash(orjson.dumps(message["data"]))
         first = self._snapshot_ids.get(id_)
         if first is None:
@@ -262,6 +261,8 @@ class TopicChecker:
             part = self._later.popleft()
             if part.certain and not (self._later and self._later[-1].certain):
                 self._begin(part)
+            elif part.gap:  # it was moved on before anything was published
+                self._judged = {}
         for id_ in self._rank:
             first = self._first.get(id_)
             if id_ in self._lost:
