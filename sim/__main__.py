@@ -29,7 +29,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--seed", type=int, help="replays one")
-    add("--seeds", metavar="A..B", help="the seeds from A to B; without it and --seed: from 1 until it is stopped")
+    add("--seeds", metavar="A..B", help="from A to B, or A,B,C; without it and --seed: from 1 until it is stopped")
     add("--seconds", type=float, default=60.0, help="virtual seconds of each (default %(default)s)")
     add("--trace", action="store_true", help="prints what happens, in virtual time")
     add("--workers", type=int, default=os.cpu_count() or 1, help="simulations at the same time (default %(default)s)")
@@ -40,7 +40,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         metavar="NAME",
         help="plants defects, all or these, and looks for a seed that finds each",
     )
-    add("--most", type=int, default=200, help="seeds for each of them (default %(default)s)")
+    add("--most", type=int, default=200, help="suitable seeds for each of them (default %(default)s)")
     add("--no-shrink", action="store_true", help="does not look for the shortest plan that still fails")
     return parser.parse_args(words)
 
@@ -88,8 +88,8 @@ def _seeds(options: argparse.Namespace) -> Iterator[int]:
         return iter([options.seed])
     if options.seeds is None:
         return count(1)
-    first, last = map(int, options.seeds.split(".."))
-    return iter(range(first, last + 1))
+    parts = [list(map(int, part.split(".."))) for part in options.seeds.split(",")]
+    return iter([seed for part in parts for seed in range(part[0], part[-1] + 1)])
 
 
 def _results(

@@ -8,14 +8,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
+from itertools import count, islice
 from pathlib import Path
+
+from sim import plan as plans
+from sim.plan import Plan
 
 ROOT = Path(__file__).parents[1]
 MUTANTS = Path(__file__).parent / "mutants"
+_EARLY = 0.6
+"""The part of a simulation in which a fault must begin that a defect needs: its effect takes some time."""
 
 
 def names() -> list[str]:
@@ -53,31 +59,53 @@ class Hunt:
         return f"| {self.name.replace('_', ' ')} | {self.seed or 'not found'} |"
 
 
+_SETTINGS: dict[str, Callable[[Plan], bool]] = {
+    "exactly once": lambda plan: plan.destinations["d3"]["sink"].get("delivery") == "exactly_once",
+    "snapshot": lambda plan: plan.destinations["d3"]["source"]["snapshot"] != "never" and plan.rows > 0,
+    "no heartbeats": lambda plan: not all(one["heartbeat"]["enabled"] for one in plan.destinations.values()),
+    "small batches": lambda plan: plan.batch < 4_000,
+    "slow source": lambda plan: plan.slow > 0.1 or any(fault.kind == "slow source" for fault in plan.faults),
+    "no GTIDs": lambda plan: not plan.gtids,
+}
+
+
+def suits(name: str, plan: Plan) -> bool:
+    """Returns whether a seed has what a defect needs to show. The line "Shows with:" of its patch names it: settings,
+    and faults of which one is enough; "pause + kill" is both. A search leaves out the other seeds."""
+    found = re.search(r"^Shows with: (.*)\.$", (MUTANTS / f"{name}.patch").read_text(), re.MULTILINE)
+    words = found[1].split(", ") if found else []
+    early = [fault.kind for fault in plan.faults if fault.at < plan.seconds * _EARLY]
+    faults = [word.split(" + ") for word in words if word not in _SETTINGS]
+    return all(_SETTINGS[word](plan) for word in words if word in _SETTINGS) and (
+        not faults or any(all(kind in early for kind in one) for one in faults)
+    )
+
+
 def hunt(chosen: Sequence[str], most: int, seconds: float, workers: int) -> Iterator[Hunt]:
-    """Yields what became of the search for each defect, with the seeds up to `most`. A seed that finds something in the
-    daemon without the defect too does not count."""
+    """Yields what became of the search for each defect, with the first `most` seeds that suit it. A seed that finds
+    something in the daemon without the defect too does not count."""
     with ThreadPoolExecutor(workers) as pool:
         for future in as_completed([pool.submit(_hunt_one, name, most, seconds) for name in chosen]):
             yield future.result()
 
 
 def _hunt_one(name: str, most: int, seconds: float) -> Hunt:
-    first = 1
+    seeds = list(islice((seed for seed in count(1) if suits(name, plans.make(seed, seconds))), most))
     with tempfile.TemporaryDirectory(prefix="headrace-mutant-") as folder:
         target = plant(name, Path(folder))
-        while first <= most:
-            seed, text = _run(target, f"{first}..{most}", seconds)
+        while seeds:
+            seed, text = _run(target, ",".join(map(str, seeds)), seconds)
             if not seed:
                 return Hunt(name, 0, text)
             if not _fails_anyway(seed, seconds):
                 return Hunt(name, seed, text)
-            first = seed + 1
+            seeds = seeds[seeds.index(seed) + 1 :]
     return Hunt(name, 0, "")
 
 
 @cache
 def _fails_anyway(seed: int, seconds: float) -> bool:
-    return bool(_run(ROOT / "daemon", f"{seed}..{seed}", seconds)[0])
+    return bool(_run(ROOT / "daemon", str(seed), seconds)[0])
 
 
 def _run(daemon: Path, seeds: str, seconds: float) -> tuple[int, str]:
