@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -41,6 +42,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         help="plants defects, all or these, and looks for a seed that finds each",
     )
     add("--most", type=int, default=200, help="suitable seeds for each of them (default %(default)s)")
+    add("--brief", action="store_true", help="ends a simulation at its first violation")
     add("--no-shrink", action="store_true", help="does not look for the shortest plan that still fails")
     return parser.parse_args(words)
 
@@ -56,7 +58,8 @@ def main() -> int:
     seeds = _seeds(options)
     try:
         with ThreadPoolExecutor(1 if show else options.workers) as pool:
-            for plan, result in _results(pool, seeds, options.seconds, show, options.workers):
+            work = partial(simulate, show=show, brief=options.brief)
+            for plan, result in _results(pool, seeds, options.seconds, work, options.workers):
                 totals.add(result)
                 if result.violations:
                     failed.append(plan.seed)
@@ -93,13 +96,13 @@ def _seeds(options: argparse.Namespace) -> Iterator[int]:
 
 
 def _results(
-    pool: ThreadPoolExecutor, seeds: Iterator[int], seconds: float, show: Callable[[str], None] | None, ahead: int
+    pool: ThreadPoolExecutor, seeds: Iterator[int], seconds: float, work: Callable[[Plan], Result], ahead: int
 ) -> Iterator[tuple[Plan, Result]]:
     """Yields results in the order of the seeds; each simulation is a process, which a thread waits for."""
     running = list[tuple[Plan, object]]()
     for seed in seeds:
         plan = plans.make(seed, seconds)
-        running.append((plan, pool.submit(simulate, plan, show)))
+        running.append((plan, pool.submit(work, plan)))
         if len(running) > ahead:
             first, future = running.pop(0)
             yield first, future.result()  # type: ignore[attr-defined]

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from sim import plan as plans
 from sim.plan import Plan
+from sim.run import simulate
 
 ROOT = Path(__file__).parents[1]
 MUTANTS = Path(__file__).parent / "mutants"
@@ -33,7 +34,7 @@ def plant(name: str, folder: Path) -> Path:
     """Copies the daemon into a folder and plants a defect; returns what to import it from. Raises ValueError if the
     patch does not fit any more."""
     target = folder / "daemon"
-    shutil.copytree(ROOT / "daemon", target, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "daemon", target)  # what is compiled too: files keep their times
     # As outside of any repository: the folder may be within ours.
     env = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder)}
     command = ["git", "apply", str(MUTANTS / f"{name}.patch")]
@@ -105,13 +106,13 @@ def _hunt_one(name: str, most: int, seconds: float) -> Hunt:
 
 @cache
 def _fails_anyway(seed: int, seconds: float) -> bool:
-    return bool(_run(ROOT / "daemon", str(seed), seconds)[0])
+    return bool(simulate(plans.make(seed, seconds), brief=True).violations)
 
 
 def _run(daemon: Path, seeds: str, seconds: float) -> tuple[int, str]:
     """Returns the first seed that fails with this daemon, 0 for none, and its first violation."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (daemon, ROOT / "common", ROOT)))}
-    command = [sys.executable, "-m", "sim", "--no-shrink", "--workers", "1"]
+    command = [sys.executable, "-m", "sim", "--no-shrink", "--brief", "--workers", "1"]
     command += ["--seeds", seeds, "--seconds", str(seconds)]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     found = re.search(r"^seed (\d+) FAILED", done.stdout, re.MULTILINE)

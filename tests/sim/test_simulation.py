@@ -52,7 +52,7 @@ def test_a_plan_is_made_from_its_seed_alone() -> None:
     assert plans.make(5, 60) != plans.make(6, 60)
 
 
-@pytest.mark.parametrize("words", [["--seed", "1"], ["--seeds", "1..2", "--seconds", "10"], ["--trace"], []])
+@pytest.mark.parametrize("words", [["--seed", "1"], ["--seeds", "1..2", "--seconds", "10"], ["--trace", "--brief"], []])
 def test_the_options_that_docs_name_are_there(words: list[str]) -> None:
     parse(words)
 
@@ -96,6 +96,11 @@ def checked(published: list[int], *parts: Part, lost: int = -1, table: str = "5"
     return sorted(checker.finish({"t": {"1": {"id": "1", "n": table}}}).counts)
 
 
+def test_what_a_move_skips_is_no_failure_also_if_the_position_is_moved_again_at_once() -> None:
+    assert checked([0, 1], Part(2, EVENTS[5:], gap=True), Part(2, EVENTS[6:])) == []
+    assert checked([0, 1], Part(2, EVENTS[5:]), Part(2, EVENTS[6:])) == ["table"]
+
+
 def test_after_a_move_everything_from_there_must_come_again() -> None:
     back = Part(6, EVENTS[2:])
     assert checked([0, 1, 2, 3, 4, 5, 2, 3, 4, 5], back) == []
@@ -114,6 +119,11 @@ def test_what_the_source_has_lost_need_not_come_and_may() -> None:
     assert checked([0, 1, 2, 3, 5], lost=4) == []
     assert checked([0, 1, 2, 3, 4, 5], lost=4) == []
     assert checked([0, 1, 2, 3], lost=4) == ["missing", "table"]
+
+
+def test_each_planted_defect_has_seeds_that_suit_it() -> None:
+    made = [plans.make(seed, 60) for seed in range(1, 400)]
+    assert [name for name in planted.names() if not any(planted.suits(name, plan) for plan in made)] == []
 
 
 @pytest.mark.parametrize("name", planted.names())
