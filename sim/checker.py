@@ -61,6 +61,8 @@ class Topic:
         self.paused: tuple[int, int] | None = None
         """While an operator has paused it: how long it was then, and the epoch of that time."""
         self.healthy_since: float | None = None
+        self.reads = False
+        """Whether a snapshot is not done, by the stored position."""
         self.resyncs = list[tuple[int, str]]()
         """The resyncs that were accepted: how long it was then, and the regex of their tables."""
 
@@ -119,10 +121,9 @@ class Checker:
 
     def _on_position(self, topic: Topic, position: Position, *, moved: bool) -> None:
         index, before = self.truth.index(position), topic.reached
-        topic.reached = index
-        if topic.begins and not moved and not self.unsafe and index < before:
-            event = self.truth.events[index].id
-            self.violation(f"{topic.name}: a position was stored that is {before - index} changes back, at {event}")
+        topic.reached, topic.reads = index, bool(position.snapshots)
+        if topic.begins and not moved and not self.unsafe:
+            self._judge_stored(topic, before, index)
         if not topic.begins:
             if self._world.plan.destinations[topic.name]["source"].get("start") == "earliest" and not self.unsafe:
                 index = 0  # that is what is promised, wherever the daemon begins
@@ -133,6 +134,17 @@ class Checker:
             whole = any(one.kind == "initial" and not one.rows for one in position.snapshots)
             self.begin(topic, Begin(topic.taken, index, bool(skipped) or lost, whole))
             self._world.trace("a position was moved", to=str(position), index=index, before=before, lost=lost)
+
+    def _judge_stored(self, topic: Topic, before: int, index: int) -> None:
+        """A position never goes back, and everything before it is published."""
+        events = self.truth.events
+        if index < before:
+            back = f"{before - index} changes back, at {events[index].id}"
+            self.violation(f"{topic.name}: a position was stored that is {back}")
+        for event in events[max(before, topic.begins[-1].index) : index]:
+            if event.id not in topic.ids and not event.lost:
+                self.violation(f"{topic.name}: a position was stored, and {event.id} before it is not published")
+                return
 
     def first_start(self, destination: str, position: str) -> None:
         """Takes where a destination begins whose position is not in ZooKeeper, as it logs it."""
@@ -289,6 +301,8 @@ class Checker:
 
     def _judge_resyncs(self, topic: Topic, tables: dict[str, Table]) -> None:
         """After a resync, each row that its tables have has come again, from the resync or from the stream."""
+        if topic.reads or not topic.seen:
+            return
         for length, only in topic.resyncs:
             if topic.begins[-1].offset >= length:
                 continue  # its rest may be lost with the position

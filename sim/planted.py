@@ -60,10 +60,20 @@ class Hunt:
         return f"| {self.name.replace('_', ' ')} | {self.seed or 'not found'} |"
 
 
+def _isolated(plan: Plan) -> list[float]:
+    """Returns for how long daemons are isolated, in session timeouts."""
+    session = plan.daemon["zookeeper"]["session_timeout"]
+    found = [fault for fault in plan.faults if fault.kind == "isolate" and fault.target in plans.DAEMONS]
+    return [fault.seconds / session for fault in found]
+
+
 _SETTINGS: dict[str, Callable[[Plan], bool]] = {
     "exactly once": lambda plan: plan.destinations["d3"]["sink"].get("delivery") == "exactly_once",
     "snapshot": lambda plan: plan.destinations["d3"]["source"]["snapshot"] != "never" and plan.rows > 0,
-    "no heartbeats": lambda plan: not all(one["heartbeat"]["enabled"] for one in plan.destinations.values()),
+    "no heartbeats": lambda plan: not any(one["heartbeat"]["enabled"] for one in plan.destinations.values()),
+    "few heartbeats": lambda plan: not all(one["heartbeat"]["enabled"] for one in plan.destinations.values()),
+    "a lease lapses": lambda plan: any(0.7 < part < 1 for part in _isolated(plan)),
+    "a session ends": lambda plan: any(part > 1.1 for part in _isolated(plan)),
     "small batches": lambda plan: plan.batch < 4_000,
     "slow source": lambda plan: plan.slow > 0.1 or any(fault.kind == "slow source" for fault in plan.faults),
     "no GTIDs": lambda plan: not plan.gtids,

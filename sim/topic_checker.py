@@ -112,6 +112,7 @@ class TopicChecker:
       escaped     more bytes of an old epoch behind the first message of a newer one than the bound
       epochless   no header that names the epoch
       backward    a row of a snapshot has a lower `_pos` than an earlier message of its key, or a change than such a row
+      stale       a row of a snapshot is not what earlier messages of its key have made of it
       table       the table that the messages make, by order or by `_pos` for each key, is not the real one
     """
 
@@ -199,10 +200,21 @@ class TopicChecker:
             self._judge_again(id_, first, record, pos, content)
         if current and not first.current:
             first.current = True
+            if self._judged is None and not self._lost:
+                self._judge_read(message, record)
             self._apply(message, record, pos)
             if self._exactly_once and record.headers["headrace-snapshot"] == b"initial":
                 self._judge_rows(message, record)
         self._note_rows(message, pos, id_)
+
+    def _judge_read(self, message: dict[str, Any], record: Record) -> None:
+        """Judges that a row is as the messages before it have left it: the stream has passed what was read."""
+        table = self._ordered.get(message["table"], {})
+        for row, _ in _rows(message):
+            if (record.partition, message["table"], row["id"]) in self._key_pos and table.get(row["id"]) != row:
+                before = table.get(row["id"])
+                text = f"offset {record.offset}: {message['table']} was read as {row}, and the stream has {before}"
+                self.findings.violation("stale", text)
 
     def _judge_rows(self, message: dict[str, Any], record: Record) -> None:
         """Judges that each row is published once, also if reading goes on after a kill."""
