@@ -108,6 +108,8 @@ class Checker:
         """Takes the positions that are stored: where a destination begins, and where it is moved to."""
         for path, node in changes:
             *_, name, last = path.split("/")
+            if last == "epoch" and node is not None:
+                self._judge_epoch(name, path, node.data)
             if last == "running" and node is None:
                 self._judge_leases(name, path)
             if last == "position" and node is not None and (topic := self.topics.get(name)) is not None:
@@ -236,6 +238,12 @@ class Checker:
             elif now - since > _DRAINED and any(status.holding.role == "ACTIVE" for status in daemon.destinations()):
                 self.violation(f"{name} is drained, and still runs a destination after {_DRAINED:.0f} s")
                 del self.drained[name]
+
+    def _judge_epoch(self, destination: str, path: str, data: bytes) -> None:
+        """Each epoch is higher than the one before."""
+        before = self._world.ensemble.nodes.get(path)
+        if before is not None and int(data) <= int(before.data):
+            self.violation(f"{destination}: epoch {before.data.decode()} is followed by {data.decode()}")
 
     def _judge_leases(self, destination: str, path: str) -> None:
         """When a session ends, and its lock with it, no daemon may think that it may still publish."""

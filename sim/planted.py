@@ -76,6 +76,8 @@ _SETTINGS: dict[str, Callable[[Plan], bool]] = {
     "a session ends": lambda plan: any(part > 1.1 for part in _isolated(plan)),
     "small batches": lambda plan: plan.batch < 4_000,
     "slow source": lambda plan: plan.slow > 0.1 or any(fault.kind == "slow source" for fault in plan.faults),
+    "busy": lambda plan: plan.rate > 4,
+    "slow network": lambda plan: plan.delay > 0.01,
     "no GTIDs": lambda plan: not plan.gtids,
 }
 
