@@ -127,9 +127,10 @@ class Checker:
         if topic.begins and not moved and not self.unsafe:
             self._judge_stored(topic, before, index)
         if not topic.begins:
-            if self._world.plan.destinations[topic.name]["source"].get("start") == "earliest" and not self.unsafe:
+            earliest = self._world.plan.destinations[topic.name]["source"].get("start") == "earliest"
+            if earliest and not self.unsafe:
                 index = 0  # that is what is promised, wherever the daemon begins
-            self.begin(topic, Begin(0, index))
+            self.begin(topic, Begin(0, index, gap=earliest and index > 0))
         elif moved:
             events, begun = self.truth.events, topic.begins[-1].index
             skipped = [event for event in events[before:index] if not event.lost]
@@ -299,7 +300,7 @@ class Checker:
                 topic.begins.append(Begin(0, first))
             begun, *later = topic.begins
             events, replica = self.truth.since(begun.index), self._world.replica is not None
-            checker = TopicChecker(events, 0, topic.delivery, ESCAPED, renumbered=replica)
+            checker = TopicChecker(events, 0, topic.delivery, ESCAPED, renumbered=replica, gap=begun.gap)
             for begin in later:
                 checker.moved(Part(begin.offset, self.truth.since(begin.index), begin.gap, begin.whole, begin.certain))
             for record in topic.records:

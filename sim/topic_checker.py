@@ -125,8 +125,10 @@ class TopicChecker:
         *,
         epochs: bool = True,
         renumbered: bool = False,
+        gap: bool = False,
     ) -> None:
-        """`renumbered`: a message that comes again may have a higher `_pos`, because another server commits later."""
+        """`renumbered`: a message that comes again may have a higher `_pos`, because another server commits later. `gap`:
+        see Part."""
         self.findings = Findings(delivery, bound)
         self._exactly_once, self._want_epochs = delivery == "exactly_once", epochs
         self._rows_per_message, self._renumbered = rows_per_message, renumbered
@@ -154,7 +156,7 @@ class TopicChecker:
         self._later: deque[Part] = deque()
         self._older: dict[str, None] = {}
         """Ids of former parts, of which messages may still be under way."""
-        self._begin(Part(0, list(committed)))
+        self._begin(Part(0, list(committed), gap))
 
     @property
     def complete(self) -> bool:
