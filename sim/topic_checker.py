@@ -127,8 +127,8 @@ class TopicChecker:
         renumbered: bool = False,
         gap: bool = False,
     ) -> None:
-        """`renumbered`: a message that comes again may have a higher `_pos`, because another server commits later. `gap`:
-        see Part."""
+        """`renumbered`: a message that comes again may have a higher `_pos`, because another server commits later.
+        `gap`: see Part."""
         self.findings = Findings(delivery, bound)
         self._exactly_once, self._want_epochs = delivery == "exactly_once", epochs
         self._rows_per_message, self._renumbered = rows_per_message, renumbered
