@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--seed", type=int, help="replays one")
-    add("--seeds", metavar="A..B", help="the seeds from A to B; without it and --seed: from 1 until it is stopped")
+    add("--seeds", metavar="A..B", help="from A to B, or A,B,C; without it and --seed: from 1 until it is stopped")
     add("--seconds", type=float, default=60.0, help="virtual seconds of each (default %(default)s)")
     add(
         "--scenario",
@@ -48,7 +49,8 @@ def parse(words: list[str]) -> argparse.Namespace:
         metavar="NAME",
         help="plants defects, all or these, and looks for a seed that finds each",
     )
-    add("--most", type=int, default=200, help="seeds for each of them (default %(default)s)")
+    add("--most", type=int, default=200, help="suitable seeds for each of them (default %(default)s)")
+    add("--brief", action="store_true", help="ends a simulation at its first violation")
     add("--no-shrink", action="store_true", help="does not look for the shortest plan that still fails")
     return parser.parse_args(words)
 
@@ -69,7 +71,8 @@ def main() -> int:
 
     try:
         with ThreadPoolExecutor(1 if show else options.workers) as pool:
-            for plan, result in _results(pool, map(make, seeds), show, options.workers):
+            work = partial(simulate, show=show, brief=options.brief)
+            for plan, result in _results(pool, map(make, seeds), work, options.workers):
                 totals.add(result)
                 if result.violations:
                     failed.append(plan.seed)
@@ -85,12 +88,15 @@ def main() -> int:
 
 
 def _hunt(options: argparse.Namespace) -> int:
-    missed = 0
-    for name, seed, text in planted.hunt(options.mutants or planted.names(), options.most, options.seconds):
-        missed += not seed
-        what = f"seed {seed}: {text[:160]}" if seed else f"NOT FOUND by {options.most} seeds"
-        print(f"{name.replace('_', ' ')}: {what}", flush=True)
-    return int(missed > 0)
+    done = list[planted.Hunt]()
+    for one in planted.hunt(options.mutants or planted.names(), options.most, options.seconds, options.workers):
+        done.append(one)
+        what = f"seed {one.seed}" if one.seed else f"NOT FOUND by {options.most} seeds"
+        print(f"{one.name}: {what}: {one.text[:160]}", flush=True)
+    found = [one.seed for one in done if one.seed]
+    print("", "| defect | seed |", "|---|---|", *(one.row for one in sorted(done, key=lambda one: one.name)), sep="\n")
+    print(f"\n{len(found)} of {len(done)} are found, the last one by seed {max(found, default=0)}")
+    return int(len(found) < len(done))
 
 
 def _seeds(options: argparse.Namespace) -> Iterator[int]:
@@ -98,17 +104,17 @@ def _seeds(options: argparse.Namespace) -> Iterator[int]:
         return iter([options.seed])
     if options.seeds is None:
         return count(1)
-    first, last = map(int, options.seeds.split(".."))
-    return iter(range(first, last + 1))
+    parts = [list(map(int, part.split(".."))) for part in options.seeds.split(",")]
+    return iter([seed for part in parts for seed in range(part[0], part[-1] + 1)])
 
 
 def _results(
-    pool: ThreadPoolExecutor, chosen: Iterator[Plan], show: Callable[[str], None] | None, ahead: int
+    pool: ThreadPoolExecutor, chosen: Iterator[Plan], work: Callable[[Plan], Result], ahead: int
 ) -> Iterator[tuple[Plan, Result]]:
     """Yields results in the order of the seeds; each simulation is a process, which a thread waits for."""
     running = list[tuple[Plan, object]]()
     for plan in chosen:
-        running.append((plan, pool.submit(simulate, plan, show)))
+        running.append((plan, pool.submit(work, plan)))
         if len(running) > ahead:
             first, future = running.pop(0)
             yield first, future.result()  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 _STILL = 90.0
 """Seconds for which a destination may be healthy while its oldest change is not published."""
 _STATE_TOPIC = "__headrace_state"
+_DRAINED = 20.0
+"""Seconds within which a drained daemon must have handed over what it runs, while nothing else is wrong."""
+_HARMLESS = ("drain", "pause", "rotate", "clock jump", "clock drift", "large transaction", "reload")
+"""Faults during which a daemon hands over as at any time."""
 ESCAPED = 200_000
 """Bytes of an overtaken daemon that may arrive after the first message of the next one."""
 
@@ -38,6 +43,8 @@ class Begin:
     whole: bool = False
     absent: dict[str, None] = field(default_factory=dict)
     """What the source lacked for a while, before the next begin."""
+    skipped: dict[str, None] = field(default_factory=dict)
+    """What the move to it has skipped."""
 
 
 class Topic:
@@ -56,12 +63,16 @@ class Topic:
         self.version = 0
         """The number of the stored position; 0 if none is."""
         self.reached = 0
-        """The number of the event that the stored position leads to, as far as it was looked up."""
+        """The number of the event that the stored position leads to."""
         self.life = 0
         """The number of the source's life in which it began, or to which it was moved: positions are of that one."""
-        self.stored: Position | None = None
-        """The stored position, if it was not looked up yet."""
+        self.paused: tuple[int, int] | None = None
+        """While an operator has paused it: how long it was then, and the epoch of that time."""
         self.healthy_since: float | None = None
+        self.reads = False
+        """Whether a snapshot is not done, by the stored position."""
+        self.resyncs = list[tuple[int, str]]()
+        """The resyncs that were accepted: how long it was then, and the regex of their tables."""
 
 
 class Checker:
@@ -73,6 +84,8 @@ class Checker:
         self.truth = Truth()
         self.unsafe = False
         """Whether the source may have lost transactions or binlogs."""
+        self.drained = dict[str, float]()
+        """The daemons that an operator has drained, and when."""
         self.topics = dict[str, Topic]()
         for name, sections in world.plan.destinations.items():
             self.topics[name] = Topic(name, sections["sink"].get("delivery", "at_least_once"))
@@ -92,16 +105,21 @@ class Checker:
         """Reads what is new on both sides; called each second."""
         new = self.truth.look(self._world.mysql)
         for topic in self.topics.values():
-            self._look_up(topic)
-        for topic in self.topics.values():
             if topic.begins:
                 topic.missing += new
             self._read(topic)
             self._judge_stillness(topic)
+            self._judge_pause(topic)
+        self._judge_drains()
 
     def _on_state(self, changes: list[Change]) -> None:
         """Takes the positions that are stored: where a destination begins, and where it is moved to."""
         for path, node in changes:
+            *_, name, last = path.split("/")
+            if last == "epoch" and node is not None:
+                self._judge_epoch(name, path, node.data)
+            if last == "running" and node is None:
+                self._judge_leases(name, path)
             if node is not None:
                 self._on_record(path, node.data)
 
@@ -126,16 +144,14 @@ class Checker:
         if position is None:
             topic.version = 0
         elif version != topic.version:  # else it is stored again, for a new epoch
+            self.look()
             if not topic.begins or not topic.version or gap:
-                self.look()
                 self._on_moved(topic, position)
             else:
-                topic.stored = position
-            topic.version = version
-
-    def _look_up(self, topic: Topic) -> None:
-        if topic.stored is not None:
-            topic.reached, topic.stored = self.truth.index(topic.stored, topic.life), None
+                before, topic.reached = topic.reached, self.truth.index(position, topic.life)
+                if not self.unsafe:
+                    self._judge_stored(topic, before, topic.reached)
+            topic.version, topic.reads = version, bool(position.snapshots)
 
     def _on_moved(self, topic: Topic, position: Position) -> None:
         index, before = self.truth.index(position), topic.reached
@@ -146,11 +162,25 @@ class Checker:
                 index = 0  # that is what is promised, wherever the daemon begins
             self.begin(topic, Begin(0, index, gap=earliest and index > 0))
         else:
-            skipped = [event for event in self.truth.events[before:index] if not event.lost]
+            skipped = {event.id: None for event in self.truth.events[before:index] if not event.lost}
             lost = any(event.lost and event.id in topic.ids for event in self.truth.events)
             whole = any(one.kind == "initial" and not one.rows for one in position.snapshots)
-            self.begin(topic, Begin(topic.taken, index, bool(skipped) or lost, whole))
+            self.begin(topic, Begin(topic.taken, index, bool(skipped) or lost, whole, skipped=skipped))
             self._world.trace("a position was moved", to=str(position), index=index, before=before, lost=lost)
+
+    def _judge_stored(self, topic: Topic, before: int, index: int) -> None:
+        """A position never goes back, and everything before it is published, or parked."""
+        events = self.truth.events
+        if index < before:
+            back = f"{before - index} changes back, at {events[index].id}"
+            self.violation(f"{topic.name}: a position was stored that is {back}")
+        passed = events[max(before, topic.begins[-1].index) : index]
+        absent = [event for event in passed if event.id not in topic.ids and not event.lost]
+        if absent and self._world.plan.parks:
+            held = parked.ids(self._world)
+            absent = [event for event in absent if event.headrace_id not in held]
+        if absent:
+            self.violation(f"{topic.name}: a position was stored, and {absent[0].id} before it is not published")
 
     def begin(self, topic: Topic, begin: Begin) -> None:
         """Notes that a destination begins somewhere."""
@@ -208,6 +238,61 @@ class Checker:
             self.violation(f"{topic.name} is STREAMING, and {topic.missing[0].id} is not published after {age:.0f} s")
             topic.healthy_since = None
 
+    def _judge_pause(self, topic: Topic) -> None:
+        """A paused destination publishes nothing. What a former holder sent may still come."""
+        if topic.paused is None:
+            return
+        length, epoch = topic.paused
+        for record in reversed(topic.records):
+            if record.offset < length:
+                break
+            if int(record.headers.get("headrace-epoch", b"0")) >= epoch:
+                self.violation(f"{topic.name} is paused, and offset {record.offset} was published")
+                topic.paused = None
+                break
+
+    def pause(self, destination: str) -> None:
+        """Notes that an operator has paused a destination."""
+        self.look()
+        nodes, topic = self._world.ensemble.nodes, self.topics[destination]
+        path = next((path for path in nodes if path.endswith(f"/{destination}/epoch")), "")
+        topic.paused = (topic.taken, int(nodes[path].data or b"0")) if path else None
+
+    def _judge_drains(self) -> None:
+        """A drained daemon hands over what another daemon can run."""
+        world, now = self._world, self._world.loop.time()
+        if any(fault.kind not in _HARMLESS for fault in world.active):
+            self.drained.update(dict.fromkeys(self.drained, now))
+        free = [name for name, daemon in world.daemons.items() if daemon.running and name not in self.drained]
+        for name, since in list(self.drained.items()):
+            daemon = world.daemons[name]
+            if not daemon.running or not free:
+                self.drained[name] = now
+            elif now - since > _DRAINED and any(status.holding.role == "ACTIVE" for status in daemon.destinations()):
+                self.violation(f"{name} is drained, and still runs a destination after {_DRAINED:.0f} s")
+                del self.drained[name]
+
+    def _judge_epoch(self, destination: str, path: str, data: bytes) -> None:
+        """Each epoch is higher than the one before."""
+        before = self._world.ensemble.nodes.get(path)
+        if before is not None and int(data) <= int(before.data):
+            self.violation(f"{destination}: epoch {before.data.decode()} is followed by {data.decode()}")
+
+    def _judge_leases(self, destination: str, path: str) -> None:
+        """When a session ends, and its lock with it, no daemon may think that it may still publish."""
+        ensemble, now = self._world.ensemble, self._world.loop.time()
+        node = ensemble.nodes.get(path)
+        session = ensemble.sessions.get(node.owner) if node is not None else None
+        if session is None or not session.over:
+            return
+        for status in self._world.statuses(destination):
+            lease = status.holding.lease
+            if lease is not None and lease.limited and lease.deadline > now:
+                rest = lease.deadline - now
+                self.violation(
+                    f"{destination}: its lock has ended, and the lease of its holder is valid for {rest:.3f} s"
+                )
+
     def published(self, topic: Topic) -> list[int]:
         """Returns the numbers of the events that are in a topic and that its destination could read again."""
         events = self.truth.events
@@ -218,8 +303,14 @@ class Checker:
 
     @property
     def complete(self) -> bool:
-        """Returns whether every change is in every topic."""
-        return not any(topic.missing for topic in self.topics.values())
+        """Returns whether every change is in every topic, and every stored position is behind the last one."""
+        return not any(topic.missing or self.behind(topic) for topic in self.topics.values())
+
+    def behind(self, topic: Topic) -> int:
+        """Returns how many changes are after the stored position."""
+        if not topic.begins:
+            return 0
+        return sum(not event.lost for event in self.truth.events[topic.reached :])
 
     # -- the end --------------------------------------------------------------------------------------------------
 
@@ -227,6 +318,10 @@ class Checker:
         """Judges all topics."""
         found, tables, parked_ids = dict[str, Findings](), self._tables(), parked.ids(self._world)
         for topic in self.topics.values():
+            if behind := self.behind(topic):
+                self.violation(
+                    f"{topic.name}: the daemons have stopped, and the stored position lacks {behind} changes"
+                )
             if not topic.begins:  # it was killed before it stored a position
                 first = min(
                     (number for number, event in enumerate(self.truth.events) if event.id in topic.ids), default=0
@@ -246,9 +341,11 @@ class Checker:
                 gap=begun.gap,
             )
             for begin in later:
-                checker.moved(Part(begin.offset, self.truth.since(begin.index, begin.absent), begin.gap, begin.whole))
+                later_events = self.truth.since(begin.index, begin.absent)
+                checker.moved(Part(begin.offset, later_events, begin.gap, begin.whole, begin.skipped))
             for record in topic.records:
                 checker.feed(record)
+            self._judge_resyncs(topic, tables)
             findings = found[topic.name] = checker.finish(tables)
             for text in findings.texts:
                 self.violation(f"{topic.name}: {text}")
@@ -260,6 +357,24 @@ class Checker:
         """Returns whether messages of a destination may be refused, so that they come again after later ones."""
         plan = self._world.plan
         return plan.parks or (plan.sink(name) == "rabbitmq" and any(fault.kind in REFUSALS for fault in plan.faults))
+
+    def _judge_resyncs(self, topic: Topic, tables: dict[str, Table]) -> None:
+        """After a resync, each row that its tables have has come again, from the resync or from the stream."""
+        if topic.reads:
+            return
+        for length, only in topic.resyncs:
+            if topic.begins[-1].offset >= length:
+                continue  # its rest may be lost with the position
+            came = set[tuple[str, str]]()
+            for record in topic.records[::-1]:
+                if record.offset < length:
+                    break
+                message = orjson.loads(record.value)
+                came |= {(message["table"], row["id"]) for row in message["data"] or ()}
+            for name, rows in tables.items():
+                lacks = sorted(key for key in rows if (name, key) not in came)
+                if lacks and (not only or re.fullmatch(only, f"shop.{name}")):
+                    self.violation(f"{topic.name}: {len(lacks)} rows of {name} lack in a resync of {only}")
 
     def _tables(self) -> dict[str, Table]:
         tables: dict[str, Table] = {}

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 TABLES = ("t1", "t2", "t3")
 _KEYS = 20
 """Keys of a table that clients change, or more if it has more rows at the begin."""
+_PART = 10
+"""Rows of one statement of a large transaction."""
 _FILL = 50
 """Rows of a transaction that fills a table."""
 
@@ -89,10 +91,12 @@ class Clients:
         """Runs one transaction of this many rows."""
         if not self._world.mysql.running:
             return
-        session, table = self._world.mysql.session(), self._rng.choice(TABLES)
+        session = self._world.mysql.session()
         session.use("shop")
         session.begin()
-        session.insert(table, *({"id": self._next + i, "name": "large", "n": i} for i in range(rows)))
+        for first in range(0, rows, _PART):
+            keys = range(self._next + first, self._next + min(first + _PART, rows))
+            session.insert(self._rng.choice(TABLES), *({"id": key, "name": "large", "n": first} for key in keys))
         self._next += rows
         session.commit()
         session.close()

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli.run import Daemon, serving
 from headrace.cli.wiring import ADAPTERS
+from headrace.cluster.watchdog import EXIT_STATUS
+from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError
 from headrace.http.facts import LoopDelay
 from headrace.ports.registry import Registry
@@ -102,6 +104,12 @@ class SimDaemon:
         """Returns whether it has a process."""
         return self.process is not None and self.process.alive
 
+    def destinations(self) -> list[DestinationStatus]:
+        """Returns the states of its destinations; none while it does not run."""
+        if not self.running or self.daemon is None:
+            return []
+        return [handle.status for handle in self.daemon.supervisor.handles.values()]
+
     def start(self) -> None:
         """Starts a process."""
         assert not self.running
@@ -160,6 +168,8 @@ class SimDaemon:
         if process is not None and process.alive:
             self.statuses.append(status)
             self._world.trace("process ends", process=self.name, status=status)
+            if status == EXIT_STATUS and self.runtime is not None and not self.runtime.hung:
+                self._world.checker.violation(f"the watchdog has ended {self.name}, whose loop did not hang")
             process.end()
             if self.machine is not None:
                 self.machine.disk.end_process()

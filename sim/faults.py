@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.mysql.replicas import replica_name
 from sim import lost, parked, rabbit
 from sim.kafka.wire import Api
-from sim.plan import DAEMONS, HOSTS, Fault
+from sim.plan import DAEMONS, HOSTS, ZOOKEEPERS, Fault
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -83,15 +83,22 @@ def _partition(world: World, fault: Fault) -> Undo:
 
 
 def _isolate(world: World, fault: Fault) -> Undo:
-    others = [host for host in HOSTS if host != fault.target]
-    for host in others:
-        world.network.block(fault.target, host)
-        world.network.block(host, fault.target)
+    return _cut(world, [(fault.target, host) for host in HOSTS if host != fault.target])
+
+
+def _cut_off_zookeeper(world: World, fault: Fault) -> Undo:
+    """No daemon reaches the lock service, which is well: all locks are lost if it takes long."""
+    return _cut(world, [(daemon, server) for daemon in DAEMONS for server in ZOOKEEPERS])
+
+
+def _cut(world: World, links: list[tuple[str, str]]) -> Undo:
+    both = [pair for one, other in links for pair in ((one, other), (other, one))]
+    for pair in both:
+        world.network.block(*pair)
 
     def undo() -> None:
-        for host in others:
-            world.network.unblock(fault.target, host)
-            world.network.unblock(host, fault.target)
+        for pair in both:
+            world.network.unblock(*pair)
 
     return undo
 
@@ -190,6 +197,17 @@ def _same_name(world: World, fault: Fault) -> Undo:
     def undo() -> None:
         server.unregister(session.thread)
         session.close()
+
+    return undo
+
+
+def _slow_source(world: World, fault: Fault) -> Undo:
+    """Answers come late: a table that is read for a snapshot changes meanwhile."""
+    server = world.mysql
+    server.delay = lambda: fault.number
+
+    def undo() -> None:
+        server.delay = lambda: world.plan.slow
 
     return undo
 
@@ -308,6 +326,7 @@ _KINDS: dict[str, Callable[[World, Fault], Undo]] = {
     "freeze server": _freeze,
     "partition": _partition,
     "isolate": _isolate,
+    "cut off zookeeper": _cut_off_zookeeper,
     "slow link": _slow_link,
     "reset": _reset,
     "cut packet": _cut_packet,
@@ -321,6 +340,7 @@ _KINDS: dict[str, Callable[[World, Fault], Undo]] = {
     "crash source": _crash_source,
     "kill connections": _kill_connections,
     "same server id": _same_name,
+    "slow source": _slow_source,
     "rotate": _rotate,
     "large transaction": _large_transaction,
     "pause": _pause,

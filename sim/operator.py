@@ -21,12 +21,15 @@ from sim.zookeeper.client import SimZooKeeper, settings_of
 if TYPE_CHECKING:
     from sim.world import World
 
-_AGAIN = 1.0
-"""Seconds between two tries of a command."""
+_AGAIN, _LONGEST = 1.0, 15.0
+"""Seconds between two tries of a command: at first, and at most. A command may end the start of a run, so one that
+came again every second could keep it from starting."""
 _LOOK = 0.1
 _WATCH = 5.0
 """Seconds between two looks whether something needs an operator."""
 _LOST = (State.POSITION_LOST, State.SOURCE_CHANGED)
+_SETTLES = 30.0
+"""Seconds that a destination may take to go on from a position that was set."""
 _PATIENCE = 90.0
 """Seconds for which a daemon may take to answer, as a client of HTTP gives up."""
 
@@ -69,7 +72,7 @@ class Operator:
                 handle = daemon.daemon.supervisor.handles.get(destination)
                 if handle is not None and await self._once(daemon.process, command(handle)):
                     return True
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(min(_AGAIN * number, _LONGEST))
         return False
 
     async def _once(self, process: Process, work: Coroutine[Any, Any, Any]) -> bool:
@@ -88,11 +91,13 @@ class Operator:
     async def pause(self, destination: str) -> None:
         """Pauses a destination, unless it can't be now."""
         async with self._turns[destination]:
-            await self.give(destination, lambda handle: handle.pause("sim"), tries=3)
+            if await self.give(destination, lambda handle: handle.pause("sim"), tries=3):
+                self._world.checker.pause(destination)
 
     async def resume(self, destination: str) -> None:
         """Ends a pause."""
         async with self._turns[destination]:
+            self._world.checker.topics[destination].paused = None
             await self.give(destination, lambda handle: handle.resume("sim"))
 
     async def restart(self, destination: str) -> None:
@@ -103,7 +108,10 @@ class Operator:
     async def resync(self, destination: str, tables: str) -> None:
         """Has tables read again; "" for all."""
         async with self._turns[destination]:
-            await self.give(destination, _snapshot("resync", tables), tries=10)
+            topic = self._world.checker.topics[destination]
+            length = topic.taken
+            if await self.give(destination, _snapshot("resync", tables), tries=10):
+                topic.resyncs.append((length, tables))
 
     async def move_back(self, destination: str, part: float) -> None:
         """Moves a position back to a transaction that was published; `part` of them are before it."""
@@ -114,8 +122,10 @@ class Operator:
             published = checker.published(topic)
             if not published or not world.mysql.running:
                 return
-            event = checker.truth.events[published[int(len(published) * part)]]
-            await self.give(destination, lambda handle: _move(handle, f"{event.file}:{event.offset}"), tries=5)
+            event, begins = checker.truth.events[published[int(len(published) * part)]], len(topic.begins)
+            to = f"{event.file}:{event.offset}"
+            if await self.give(destination, lambda handle: _move(handle, to), tries=5) and len(topic.begins) == begins:
+                checker.violation(f"{destination}: a move to {to} was done, and no position was stored")
 
     async def pause_snapshot(self, destination: str) -> None:
         """Pauses the snapshot that runs; watch() resumes it."""
@@ -128,15 +138,18 @@ class Operator:
 
     async def _watch(self) -> None:
         world = self._world
+        answer, answered = world.plan.answer, dict.fromkeys(self._turns, -_SETTLES)
         while True:
             await asyncio.sleep(_WATCH)
             active = {(fault.kind, fault.target) for fault in world.active}
             refuses = any(kind == "refuse messages" for kind, _ in active)
             for name in self._turns:
                 statuses = world.statuses(name)
-                if world.plan.answer and any(status.state in _LOST for status in statuses):
+                lost = answer and any(status.state in _LOST for status in statuses)
+                if lost and world.loop.time() - answered[name] > _SETTLES:
                     async with self._turns[name]:
-                        await self.give(name, lambda handle: _move_lost(handle, world.plan.answer), tries=1)
+                        if await self.give(name, lambda handle: _move_lost(handle, answer), tries=1):
+                            answered[name] = world.loop.time()
                 if not refuses and any(status.parked.needs_operator for status in statuses):
                     with suppress(HeadraceError):
                         await parked.retry(world, name)
@@ -147,7 +160,8 @@ class Operator:
 
     # -- the cluster ----------------------------------------------------------------------------------------------
 
-    async def _cluster(self, command: Callable[[Cluster], Coroutine[Any, Any, None]], tries: int = 0) -> None:
+    async def _cluster(self, command: Callable[[Cluster], Coroutine[Any, Any, None]], tries: int = 0) -> bool:
+        """Gives a command to the cluster; returns whether it was done. `tries`: 0 for no end."""
         number = 0
         while not self._world.stopping and (not tries or number < tries):
             number += 1
@@ -156,18 +170,23 @@ class Operator:
                 try:
                     await cluster.start()
                     await command(cluster)
-                    return
+                    return True
                 finally:
                     await cluster.close()
             await asyncio.sleep(_AGAIN)
+        return False
 
     async def drain(self, node: str) -> None:
         """Has a daemon run nothing."""
-        await self._cluster(lambda cluster: cluster.drain(node, "sim"), tries=3)
+        if await self._cluster(lambda cluster: cluster.drain(node, "sim"), tries=3):
+            self._world.checker.drained[node] = self._world.loop.time()
 
     async def undrain(self, node: str) -> None:
         """Ends that."""
+        drained = self._world.checker.drained
+        drained.pop(node, None)
         await self._cluster(lambda cluster: cluster.undrain(node))
+        drained.pop(node, None)  # it may have been drained meanwhile, by a command that was given before
 
     async def hand_over(self, destination: str, node: str) -> None:
         """Has another daemon run a destination, if it waits for it."""

@@ -51,6 +51,10 @@ class Plan:
     delay: float = 0.001
     """Maximum seconds of a way through the network."""
 
+    batch: int = 512 * 1024
+    """Bytes of messages after which the daemon makes a batch of them."""
+    slow: float = 0.0
+    """Seconds by which the source's answers are late all the time."""
     gtids: bool = True
     """Whether the source gives GTIDs to transactions."""
     standby: bool = False
@@ -75,6 +79,11 @@ class Plan:
         """Returns the fault after which positions may be lost; there is one at most."""
         return next((fault for fault in self.faults if fault.kind in LOST), None)
 
+    @property
+    def session_timeout(self) -> float:
+        """Returns for how long a session of the lock service lasts without a word; 4 s if there is none."""
+        return float(self.daemon["zookeeper"]["session_timeout"]) if not self.alone else 4.0
+
     def sink(self, destination: str) -> str:
         """Returns the kind of sink of a destination."""
         return str(self.destinations[destination]["sink"]["type"])
@@ -91,6 +100,8 @@ def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = Fa
     plan.rate = rng.choice((0.2, 1.0, 5.0))
     plan.delay = rng.choice((0.0005, 0.002, 0.02))
     plan.rows = rng.choice((0, 30, 80, 200))
+    plan.batch = rng.choice((1_500, 6_000, 512 * 1024))
+    plan.slow = rng.choice((0.0, 0.0, 0.02, 0.2))
     alone = rng.random() < 0.2 and lost is None and not parks
     chosen = rng.choice(LOST[:-1] if alone else LOST) if rng.random() < 0.35 else ""
     lost = chosen if lost is None else lost
@@ -111,6 +122,7 @@ def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = Fa
     if alone:
         plan.daemon["state"]["store"] = "sqlite"
         del plan.daemon["zookeeper"]
+    beats = rng.choice((0.8, 0.8, 0.8, 0.8, 0.0))
     for number in range(4):
         once = number == 2 and lost != "lose state" and rng.random() < 0.5
         sink: dict[str, Any] = _rabbitmq(rng, "d4") if number == 3 else {"type": "kafka", "create_topics": True}
@@ -141,13 +153,17 @@ def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = Fa
             "filter": {"include": r"shop\..*"},
             "route": {"topic": f"d{number + 1}"},
             "queue": {"bytes": rng.choice((65_536, 1_048_576))},
-            "heartbeat": {"interval": rng.choice((1.0, 5.0))},
+            "heartbeat": {"enabled": rng.random() < beats, "interval": rng.choice((1.0, 5.0))},
             "sink": sink,
             "parking": _parking(rng, once) if plan.parks else {},
         }
     end = seconds * HEAL_AT
+    session = plan.session_timeout
     for _ in range(int(rng.expovariate(1 / 6))):
-        plan.faults.append(_fault(rng, end, plan))
+        fault = _fault(rng, end, plan)
+        if fault.kind in _LEASES and rng.random() < 0.5:  # about as long as a lease and a session last
+            fault = replace(fault, seconds=min(session * rng.uniform(0.6, 1.8), end - fault.at))
+        plan.faults.append(fault)
     for _ in range(rng.choice((1, 2, 4)) if plan.parks else 0):
         at = rng.random() * end * 0.8
         seconds = min(rng.choice((3.0, 12.0, 40.0)), end - at)
@@ -186,7 +202,7 @@ def _parking(rng: random.Random, once: bool) -> dict[str, Any]:
 
 
 def _fault(rng: random.Random, end: float, plan: Plan) -> Fault:
-    kind = rng.choice([kind for kind in KINDS if kind not in (*DISK, *(SEVERAL if plan.alone else ()))])
+    kind = rng.choice([kind for kind in (*KINDS, *_LEASES) if kind not in (*DISK, *(SEVERAL if plan.alone else ()))])
     if plan.alone and rng.random() < 0.3:
         kind = rng.choice(DISK)
     hosts = (*plan.daemons, *BROKERS, SOURCE, RABBIT) if plan.alone else HOSTS
@@ -223,6 +239,8 @@ def _fault(rng: random.Random, end: float, plan: Plan) -> Fault:
         target = DAEMONS[0]
         number = {"power loss": rng.choice((0, 1, 5, 30)), "disk errors": rng.choice((0.02, 0.1, 1.0))}.get(kind, 0)
         other = rng.choice(("", "restart")) if kind != "power loss" else ""
+    elif kind == "slow source":
+        number = rng.choice((0.1, 0.5))
     elif kind == "drain":
         target = rng.choice(DAEMONS)
     elif kind in ("refuse messages", "same server id"):
@@ -267,8 +285,10 @@ COMMANDS = ("pause", "resync", "pause snapshot", "move back", "restart", "hand o
 """Commands of the operator to one destination."""
 DISK = ("power loss", "disk errors", "full disk")
 """Faults of a daemon that has its state on its disk."""
-SEVERAL = ("kill zookeeper", "drain", "hand over")
+SEVERAL = ("kill zookeeper", "cut off zookeeper", "drain", "hand over")
 """Faults of daemons that share a lock service."""
+_LEASES = ("freeze", "isolate", "cut off zookeeper")
+"""Faults that end leases and sessions, if they last long enough; they are chosen more often."""
 KINDS = (
     "kill",
     "stop",
@@ -279,6 +299,7 @@ KINDS = (
     "freeze server",
     "partition",
     "isolate",
+    "cut off zookeeper",
     "slow link",
     "reset",
     "cut packet",
@@ -300,6 +321,7 @@ KINDS = (
     "crash source",
     "kill connections",
     "same server id",
+    "slow source",
     "rotate",
     "large transaction",
     "drain",

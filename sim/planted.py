@@ -1,4 +1,4 @@
-"""Plants defects into copies of the daemon, one at a time, and returns the seed that finds each."""
+"""Plants defects into copies of the daemon, each into one of its own, and returns the seed that finds each."""
 
 from __future__ import annotations
 
@@ -8,11 +8,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cache
+from itertools import count, islice
 from pathlib import Path
+
+from sim import plan as plans
+from sim.plan import Plan
+from sim.run import simulate
 
 ROOT = Path(__file__).parents[1]
 MUTANTS = Path(__file__).parent / "mutants"
+_EARLY = 0.6
+"""The part of a simulation in which a fault must begin that a defect needs: its effect takes some time."""
 
 
 def names() -> list[str]:
@@ -24,7 +34,7 @@ def plant(name: str, folder: Path) -> Path:
     """Copies the daemon into a folder and plants a defect; returns what to import it from. Raises ValueError if the
     patch does not fit any more."""
     target = folder / "daemon"
-    shutil.copytree(ROOT / "daemon", target, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "daemon", target)  # what is compiled too: files keep their times
     # As outside of any repository: the folder may be within ours.
     env = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder)}
     command = ["git", "apply", str(MUTANTS / f"{name}.patch")]
@@ -34,21 +44,96 @@ def plant(name: str, folder: Path) -> Path:
     return target
 
 
-def hunt(chosen: Sequence[str], most: int, seconds: float) -> Iterator[tuple[str, int, str]]:
-    """Yields each defect with the seed that finds it, 0 if none of the first `most` does, and the first violation."""
-    for name in chosen:
-        with tempfile.TemporaryDirectory(prefix="headrace-mutant-") as folder:
-            path = [plant(name, Path(folder)), ROOT / "common", ROOT]
-            env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
-            command = [sys.executable, "-m", "sim", "--no-shrink", "--seeds", f"1..{most}", "--seconds", str(seconds)]
-            done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
-            found = re.search(r"^seed (\d+) FAILED.*\n(?:  +[\d.]+ s: .*\n)*", done.stdout, re.MULTILINE)
-            if found is None and done.returncode:
-                yield name, 1, (done.stderr.strip().splitlines() or ["it did not run"])[-1]
-                continue
-            lines = done.stdout.splitlines()
-            texts = [line.strip() for line in lines if line.startswith("  ") and _is_violation(line)]
-            yield name, int(found[1]) if found else 0, texts[0] if texts else ""
+@dataclass(frozen=True, slots=True)
+class Hunt:
+    """What became of the search for a defect."""
+
+    name: str
+    seed: int
+    """The first seed that finds it; 0 for none."""
+    text: str
+    """The first violation, or why the search ended."""
+
+    @property
+    def row(self) -> str:
+        """Returns it as a row of the table in docs/simulation.md."""
+        return f"| {self.name.replace('_', ' ')} | {self.seed or 'not found'} |"
+
+
+def _isolated(plan: Plan) -> list[float]:
+    """Returns for how long daemons are isolated, in session timeouts."""
+    faults = [] if plan.alone else plan.faults
+    found = [fault for fault in faults if fault.kind == "isolate" and fault.target in plans.DAEMONS]
+    return [fault.seconds / plan.session_timeout for fault in found]
+
+
+_SETTINGS: dict[str, Callable[[Plan], bool]] = {
+    "exactly once": lambda plan: plan.destinations["d3"]["sink"].get("delivery") == "exactly_once",
+    "snapshot": lambda plan: plan.destinations["d3"]["source"]["snapshot"] != "never" and plan.rows > 0,
+    "no heartbeats": lambda plan: not any(one["heartbeat"]["enabled"] for one in plan.destinations.values()),
+    "few heartbeats": lambda plan: not all(one["heartbeat"]["enabled"] for one in plan.destinations.values()),
+    "a lease lapses": lambda plan: any(0.7 < part < 1 for part in _isolated(plan)),
+    "a session ends": lambda plan: any(part > 1.1 for part in _isolated(plan)),
+    "small batches": lambda plan: plan.batch < 4_000,
+    "slow source": lambda plan: plan.slow > 0.1 or any(fault.kind == "slow source" for fault in plan.faults),
+    "busy": lambda plan: plan.rate > 4,
+    "slow network": lambda plan: plan.delay > 0.01,
+    "several daemons": lambda plan: not plan.alone,
+    "parked messages": lambda plan: plan.parks,
+    "no GTIDs": lambda plan: not plan.gtids,
+}
+
+
+def suits(name: str, plan: Plan) -> bool:
+    """Returns whether a seed has what a defect needs to show. The line "Shows with:" of its patch names it: settings,
+    and faults of which one is enough; "pause + kill" is both. A search leaves out the other seeds."""
+    found = re.search(r"^Shows with: (.*)\.$", (MUTANTS / f"{name}.patch").read_text(), re.MULTILINE)
+    words = found[1].split(", ") if found else []
+    early = [fault.kind for fault in plan.faults if fault.at < plan.seconds * _EARLY]
+    faults = [word.split(" + ") for word in words if word not in _SETTINGS]
+    return all(_SETTINGS[word](plan) for word in words if word in _SETTINGS) and (
+        not faults or any(all(kind in early for kind in one) for one in faults)
+    )
+
+
+def hunt(chosen: Sequence[str], most: int, seconds: float, workers: int) -> Iterator[Hunt]:
+    """Yields what became of the search for each defect, with the first `most` seeds that suit it. A seed that finds
+    something in the daemon without the defect too does not count."""
+    with ThreadPoolExecutor(workers) as pool:
+        for future in as_completed([pool.submit(_hunt_one, name, most, seconds) for name in chosen]):
+            yield future.result()
+
+
+def _hunt_one(name: str, most: int, seconds: float) -> Hunt:
+    seeds = list(islice((seed for seed in count(1) if suits(name, plans.make(seed, seconds))), most))
+    with tempfile.TemporaryDirectory(prefix="headrace-mutant-") as folder:
+        target = plant(name, Path(folder))
+        while seeds:
+            seed, text = _run(target, ",".join(map(str, seeds)), seconds)
+            if not seed:
+                return Hunt(name, 0, text)
+            if not _fails_anyway(seed, seconds):
+                return Hunt(name, seed, text)
+            seeds = seeds[seeds.index(seed) + 1 :]
+    return Hunt(name, 0, "")
+
+
+@cache
+def _fails_anyway(seed: int, seconds: float) -> bool:
+    return bool(simulate(plans.make(seed, seconds), brief=True).violations)
+
+
+def _run(daemon: Path, seeds: str, seconds: float) -> tuple[int, str]:
+    """Returns the first seed that fails with this daemon, 0 for none, and its first violation."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (daemon, ROOT / "common", ROOT)))}
+    command = [sys.executable, "-m", "sim", "--no-shrink", "--brief", "--workers", "1"]
+    command += ["--seeds", seeds, "--seconds", str(seconds)]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    found = re.search(r"^seed (\d+) FAILED", done.stdout, re.MULTILINE)
+    if found is None:
+        return 0, (done.stderr.strip().splitlines() or ["it did not run"])[-1] if done.returncode else ""
+    texts = [line.strip() for line in done.stdout.splitlines() if line.startswith("  ") and _is_violation(line)]
+    return int(found[1]), texts[0] if texts else ""
 
 
 def _is_violation(line: str) -> bool:

@@ -50,15 +50,16 @@ class Result:
         self.coverage.add(other.coverage)
 
 
-def simulate(plan: Plan, show: Callable[[str], None] | None = None) -> Result:
-    """Runs a simulation in a child process, so that nothing of it is left; returns its result."""
+def simulate(plan: Plan, show: Callable[[str], None] | None = None, *, brief: bool = False) -> Result:
+    """Runs a simulation in a child process, so that nothing of it is left; returns its result. `brief`: it ends at the
+    first violation."""
     receiving, sending = os.pipe()
     child = os.fork()
     if not child:
         status = 1
         try:
             os.close(receiving)
-            result = run(plan, show)
+            result = run(plan, show, brief=brief)
             with os.fdopen(sending, "wb") as out:
                 pickle.dump(result, out)
             status = 0
@@ -78,7 +79,7 @@ def simulate(plan: Plan, show: Callable[[str], None] | None = None) -> Result:
     return made
 
 
-def run(plan: Plan, show: Callable[[str], None] | None = None) -> Result:
+def run(plan: Plan, show: Callable[[str], None] | None = None, *, brief: bool = False) -> Result:
     """Runs a simulation in this process, which must end afterwards."""
     gc.disable()
     seed_libraries(plan.seed)
@@ -89,7 +90,9 @@ def run(plan: Plan, show: Callable[[str], None] | None = None) -> Result:
         disks = [daemon.machine.disk for daemon in world.daemons.values() if daemon.machine is not None]
         try:
             with below_sqlite(*disks):
-                world.loop.run_until_complete(_all(world, result))
+                world.loop.run_until_complete(_all(world, result, brief=brief))
+        except asyncio.CancelledError:
+            assert world.checker.violations
         except (Spinning, Stuck) as error:
             world.checker.violation(f"{type(error).__name__}: {error}")
         result.violations = world.checker.violations
@@ -99,9 +102,9 @@ def run(plan: Plan, show: Callable[[str], None] | None = None) -> Result:
     return result
 
 
-async def _all(world: World, result: Result) -> None:
+async def _all(world: World, result: Result, *, brief: bool) -> None:
     world.start()
-    looking = asyncio.create_task(_look(world))
+    looking = asyncio.create_task(_look(world, asyncio.current_task() if brief else None))
     await asyncio.sleep(world.plan.seconds)
     world.clients.stop = True
     world.heal()
@@ -120,7 +123,11 @@ async def _all(world: World, result: Result) -> None:
     result.published = sum(one.messages for one in found.values())
 
 
-async def _look(world: World) -> None:
+async def _look(world: World, whole: asyncio.Task[None] | None) -> None:
+    """Looks each second, and ends the whole simulation at its first violation if it is given."""
     while True:
         await asyncio.sleep(1.0)
         world.checker.look()
+        if whole is not None and world.checker.violations:
+            whole.cancel()
+            return

@@ -31,7 +31,7 @@ class SimRuntime(Runtime):
         """Seconds by which the wall clock is wrong, and by which it goes wrong each second."""
         self._drift_since = 0.0
         self._used = 0.0
-        self._hanging = False
+        self._hanging = self.hung = False
         self.monotonic = loop.time
         self.wall_ns = self._wall_ns
         self.busy, self.cpu = self._busy, self._cpu
@@ -50,6 +50,7 @@ class SimRuntime(Runtime):
     def hangs(self, hangs: bool) -> None:
         """Lets the watchdog's thread run although the process's loop does not."""
         self._hanging = hangs
+        self.hung = self.hung or hangs
 
     def _busy(self) -> float:
         """Returns a clock of work: each reading may find that little or much was done since."""

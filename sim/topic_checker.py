@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -86,12 +86,14 @@ class _First:
 class Part:
     """What is published after the position was moved, from an offset of the topic on: the committed events from the
     new position. `gap`: changes were skipped, or published and lost by the source, so that only keys with later
-    messages are compared with the tables, or with `whole` all rows that the tables have."""
+    messages are compared with the tables, or with `whole` all rows that the tables have. `skipped`: ids of what the
+    move skipped, which need not come."""
 
     offset: int
     events: list[Committed]
     gap: bool = False
     whole: bool = False
+    skipped: dict[str, None] = field(default_factory=dict)
 
     @property
     def first(self) -> str:
@@ -112,6 +114,7 @@ class TopicChecker:
       escaped     more bytes of an old epoch behind the first message of a newer one than the bound
       epochless   no header that names the epoch
       backward    a row of a snapshot has a lower `_pos` than an earlier message of its key, or a change than such a row
+      stale       a row of a snapshot is not what earlier messages of its key have made of it
       table       the table that the messages make, by order or by `_pos` for each key, is not the real one
     """
 
@@ -209,8 +212,7 @@ class TopicChecker:
         self._note_rows(message, pos, id_)
 
     def _feed_snapshot(self, id_: str, record: Record, message: dict[str, Any], pos: int, *, current: bool) -> None:
-        """Takes a row that a snapshot has read. Its id counts together with its `_pos`, as in docs/consume.md."""
-        id_ = f"{id_}@{pos}"
+        """Takes a row that a snapshot has read. No other row may have its id."""
         content = hash(orjson.dumps(message["data"]))
         first = self._snapshot_ids.get(id_)
         if first is None:
@@ -223,10 +225,21 @@ class TopicChecker:
             self._keys.take(id_, record.offset, _positions(message, pos))
         elif current and not first.current:
             first.current = True
+            if self._judged is None and not self._lost:
+                self._judge_read(message, record)
             self._apply(message, record, pos)
             if self._exactly_once and record.headers["headrace-snapshot"] == b"initial":
                 self._judge_rows(message, record)
         self._note_rows(message, pos, id_)
+
+    def _judge_read(self, message: dict[str, Any], record: Record) -> None:
+        """Judges that a row is as the messages before it have left it: the stream has passed what was read."""
+        table = self._ordered.get(message["table"], {})
+        for row, _ in _rows(message):
+            if (record.partition, message["table"], row["id"]) in self._key_pos and table.get(row["id"]) != row:
+                before = table.get(row["id"])
+                text = f"offset {record.offset}: {message['table']} was read as {row}, and the stream has {before}"
+                self.findings.violation("stale", text)
 
     def _judge_rows(self, message: dict[str, Any], record: Record) -> None:
         """Judges that each row is published once, also if reading goes on after a kill."""
@@ -260,6 +273,8 @@ class TopicChecker:
 
     def _begin(self, part: Part) -> None:
         self._end_part()
+        for id_ in part.skipped:
+            self._holes.pop(id_, None)
         if part.gap:
             self._judge_keys()
         self._older |= dict.fromkeys(self._rank)
@@ -274,7 +289,7 @@ class TopicChecker:
         self._first, self._reached, self._key_pos = {}, {}, {}
         if part.gap:
             self._judged = {}
-        self._whole = self._whole or part.whole
+        self._whole = part.whole or (self._whole and not part.gap)
 
     def _end_part(self) -> None:
         """Judges that what was published before a move has no hole."""
@@ -300,10 +315,15 @@ class TopicChecker:
     def finish(self, tables: dict[str, Table]) -> Findings:
         """The verdict, once all was fed; `tables` are the source's at the end, by name."""
         found = self.findings
+        skipped = dict[str, None]()
         while self._later:
             part = self._later.popleft()
+            skipped |= part.skipped
             if not self._later:
-                self._begin(part)
+                self._begin(replace(part, skipped=skipped))
+            elif part.gap:  # it was moved on before anything was published
+                self._judged = {}
+                self._whole = self._whole and part.whole
         for id_ in self._rank:
             first = self._first.get(id_)
             if id_ in self._lost:

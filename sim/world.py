@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.destination.status import DestinationStatus
 from headrace.native import find
+from headrace.pipeline import message_builder
 from sim import faults
 from sim.checker import Checker
 from sim.clients import Clients
@@ -62,6 +63,8 @@ class World:
         self.rabbit = Node(self)
         mode = "ON" if plan.gtids else "OFF"
         self.mysql = Server(self.now_us, self.rng("mysql"), accounts=[Account(USER, PASSWORD)], gtid_mode=mode)
+        self.mysql.delay = lambda: plan.slow
+        message_builder._BATCH_BYTES = plan.batch  # as it is, only transactions of megabytes have several batches
         self.replica: Server | None = None
         self.sources = {self.mysql: Process(self.loop, SOURCE)}
         """The processes of the servers. The present one is `mysql`."""
@@ -249,10 +252,7 @@ class World:
         """Returns what the running daemons say of a destination."""
         found = list[DestinationStatus]()
         for daemon in self.daemons.values():
-            if daemon.running and daemon.daemon is not None:
-                handle = daemon.daemon.supervisor.handles.get(destination)
-                if handle is not None:
-                    found.append(handle.status)
+            found += [status for status in daemon.destinations() if status.name == destination]
         return found
 
     @property
@@ -275,6 +275,8 @@ class World:
             ]
             topic = self.checker.topics.get(destination)
             missing = f", {len(topic.missing)} changes are missing" if topic is not None and topic.missing else ""
+            if topic is not None and (behind := self.checker.behind(topic)):
+                missing += f", the stored position lacks {behind} changes"
             self.checker.violation(f"{destination} is not well {limit:.0f} s after the last fault: {states}{missing}")
 
     def _on_error(self, context: dict[str, object]) -> None:

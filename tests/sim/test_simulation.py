@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,14 @@ def test_a_plan_is_made_from_its_seed_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["--seed", "1"], ["--seeds", "1..2", "--seconds", "10"], ["--scenario", "failover"], []]
+    "words",
+    [
+        ["--seed", "1"],
+        ["--seeds", "1..2", "--seconds", "10"],
+        ["--scenario", "failover"],
+        ["--trace", "--brief"],
+        [],
+    ],
 )
 def test_the_options_that_docs_name_are_there(words: list[str]) -> None:
     parse(words)
@@ -124,6 +132,11 @@ def checked(
     return sorted(checker.finish({"t": {"1": {"id": "1", "n": table}}}).counts)
 
 
+def test_what_a_move_skips_is_no_failure_also_if_the_position_is_moved_again_at_once() -> None:
+    assert checked([0, 1], Part(2, EVENTS[5:], gap=True), Part(2, EVENTS[6:])) == []
+    assert checked([0, 1], Part(2, EVENTS[5:]), Part(2, EVENTS[6:])) == ["table"]
+
+
 def test_after_a_move_everything_from_there_must_come_again() -> None:
     back = Part(6, EVENTS[2:])
     assert checked([0, 1, 2, 3, 4, 5, 2, 3, 4, 5], back) == []
@@ -152,6 +165,13 @@ def test_what_was_refused_before_a_move_may_come_after_it() -> None:
     assert checked([0, 2, 3, 4, 3, 4, 5], back, by_key=True) == ["missing"]
 
 
+def test_what_was_refused_before_a_move_that_skips_it_need_not_come() -> None:
+    skips = Part(2, EVENTS[4:], gap=True, skipped={EVENTS[number].id: None for number in (1, 2, 3)})
+    assert checked([0, 2, 4, 5], skips, by_key=True) == []
+    assert checked([0, 2, 4, 5], replace(skips, skipped={}), by_key=True) == ["missing"]
+    assert checked([0, 2], skips, Part(2, []), by_key=True) == []
+
+
 def test_a_parked_message_counts_under_its_old_epoch() -> None:
     parked = [EVENTS[2].id]
     assert checked([0, 1, 2, 3, 4, 5], old=2, by_key=True, parked=parked) == []
@@ -165,6 +185,11 @@ def test_what_the_source_has_lost_need_not_come_and_may() -> None:
     assert checked([0, 1, 2, 3, 5], lost=4) == []
     assert checked([0, 1, 2, 3, 4, 5], lost=4) == []
     assert checked([0, 1, 2, 3], lost=4) == ["missing", "table"]
+
+
+def test_each_planted_defect_has_seeds_that_suit_it() -> None:
+    made = [plans.make(seed, 60) for seed in range(1, 400)]
+    assert [name for name in planted.names() if not any(planted.suits(name, plan) for plan in made)] == []
 
 
 @pytest.mark.parametrize("name", planted.names())

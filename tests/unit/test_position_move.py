@@ -6,18 +6,22 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
+from headrace.errors import LostKind, PositionLost, SourceChanged
 from headrace.model import POS_ROOM, POS_SHIFT, Position
 from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.position import by_hand
 from headrace.mysql.position.by_hand import trail
-from headrace.mysql.position.move import NextFile, _Mover, _schema_pos, parse_where
+from headrace.mysql.position.move import NextFile, _Mover, _schema_pos, on_another_history, parse_where
 from headrace.mysql.position.scans import TransactionBoundary
 from headrace.mysql.schema.ddl.definition import TableDefinition
 from headrace.mysql.schema.entries import back_entry, definition_fields, doubt_entry, in_force, table_entry
 from headrace.mysql.schema.states import NEVER, States
-from headrace.ports.state import HistoryEntry
+from headrace.ports.source import Move
+from headrace.ports.state import HistoryEntry, Stored
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import StartAt, StartEarliest, StartGtid, StartLatest, StartTime
 from tests.unit.test_position_scan import INVENTORY
@@ -122,18 +126,39 @@ async def test_a_server_with_restarted_file_numbers_is_not_an_earlier_position()
     assert [entry["kind"] for entry in move.entries] == ["doubt"]
 
 
-_BACK, _BOTH = ["back"], ["back", "doubt"]
+async def _moved_back() -> Move:
+    """Returns a move to a place whose schemas are known."""
+    earlier = [replace(STORED, file="b.000001", offset=4, last_pos=1)]
+    entries = [{"kind": "listed", "pos": 2, "at": "b.000001:157"}]
+    move = await mover(STORED, 5).move(TransactionBoundary("b.000003", 50), entries, earlier)
+    assert [entry["kind"] for entry in move.entries] == ["back"]
+    return move
+
+
+async def test_on_a_server_that_was_reset_an_earlier_place_is_no_move_back() -> None:
+    move = on_another_history(await _moved_back(), STORED)
+    assert [entry["kind"] for entry in move.entries] == ["doubt"]
+    assert move.position.last_pos == move.entries[0]["pos"] == STORED.last_pos
 
 
 @pytest.mark.parametrize(
-    ("offset", "executed", "kinds"), [(300, "1-12", _BACK), (300, "1-2", _BOTH), (900, "1-12", _BOTH)]
+    ("error", "kinds"),
+    [
+        (SourceChanged("it was reset"), ["doubt"]),
+        (PositionLost("the file is shorter", kind=LostKind.BEYOND_END), ["doubt"]),
+        (PositionLost("the file was removed", kind=LostKind.POSITION_PURGED), ["back"]),
+    ],
 )
-async def test_on_a_server_that_was_reset_no_schema_is_trusted(offset: int, executed: str, kinds: list[str]) -> None:
-    stored = replace(STORED, offset=offset, gtid_set=f"{UUID}:1-10")
-    begin = replace(STORED, offset=4, last_pos=1)
-    boundary = TransactionBoundary("b.000005", 50, GtidSet(f"{UUID}:1-2"))
-    move = await mover(stored, 5, executed=f"{UUID}:{executed}").move(boundary, [], [begin])
+async def test_a_move_by_hand_trusts_no_schema_if_the_files_may_be_others(
+    error: Exception, kinds: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(by_hand.SourceConnection, "open", AsyncMock())
+    monkeypatch.setattr(by_hand, "compare_server", AsyncMock(side_effect=error))
+    monkeypatch.setattr(by_hand, "relocate", AsyncMock(return_value=await _moved_back()))
+    stored = Stored(STORED, 1, 1)
+    move = await by_hand.move_by_hand([SOURCE], NextFile(), stored, [], [], read_schemas=False)
     assert [entry["kind"] for entry in move.entries] == kinds
+    assert bool(move.notes) == (kinds == ["doubt"])
 
 
 async def test_another_server_gets_numbers_above_all_earlier_ones() -> None:

@@ -171,7 +171,8 @@ async def test_continue_after_a_reset_publishes_what_was_committed_later(server:
     server.inventory = replace(HERE, executed=f"{US}:1-20", purged="")
     agreed = await server.agrees(on_diverged="continue")
     assert server.moves[0].time.timestamp() == 9.000001
-    assert (agreed.position.file, agreed.entries) == ("b.000001", ({"kind": "doubt"},))
+    assert agreed.position.file == "b.000001"
+    assert [entry["kind"] for entry in agreed.entries] == ["doubt"]
     assert agreed.gap is not None
     assert (agreed.gap.reason, agreed.gap.gtids, agreed.gap.transactions) == ("diverged", f"{US}:21-50", 30)
     assert agreed.gap.end == "b.000001:157"

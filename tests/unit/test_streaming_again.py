@@ -143,3 +143,27 @@ async def test_a_dump_that_takes_long_to_begin_again_is_no_silence(steady: None,
     with pytest.raises(SourceEnded):
         await run.stream.run(run.stop)
     assert (await stored(store)).offset == starts[3]
+
+
+async def test_a_slow_write_of_the_position_at_the_end_of_a_run_finds_the_sink_unwatched(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the watchdog would end the process if the lease lapsed meanwhile."""
+    log, _, _ = three()
+    commit, writing, slow = store.commit, asyncio.Event(), asyncio.Event()
+
+    async def commit_slowly(*of: Any) -> Any:
+        writing.set()
+        await slow.wait()
+        return await commit(*of)
+
+    monkeypatch.setattr(store, "commit", commit_slowly)
+    run = await begin(store, bytes(log.packets))
+    task = run.task()
+    await writing.wait()
+    assert run.publisher.watched
+    run.stop.set()
+    await until(lambda: not run.publisher.watched)
+    assert not task.done()
+    slow.set()
+    await task

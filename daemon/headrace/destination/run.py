@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
 from headrace.destination.checkpointer import Checkpointer
@@ -82,7 +82,6 @@ class Run:
         works = {
             "read": self._reading.run(),
             "publish": self._publisher.run(self._reading.note_confirmed),
-            "checkpoint": self._checkpointer.run(),
             "watch": self._watch(),
             "snapshot": self._dependencies.snapshotting.run(),
             "unreadable": self._dependencies.unreadable.run(),
@@ -94,16 +93,29 @@ class Run:
         self._status.lag.begin(self._reading)
         self._dependencies.snapshotting.report()  # before the state becomes STREAMING
         try:
-            async with alongside({"heartbeat": self._dependencies.heartbeats.run()}), alongside(works) as tasks:
-                await self._until_end(tasks, stop)
+            async with (
+                alongside({"heartbeat": self._dependencies.heartbeats.run()}),
+                alongside({"checkpoint": self._checkpointer.run()}) as storing,
+                self._resting(),
+                alongside(works) as tasks,
+            ):
+                await self._until_end({**tasks, **storing}, stop)
         finally:
             self._operator.attach(None)
             self._status.lag.end()
             await self._end()
 
+    @contextlib.asynccontextmanager
+    async def _resting(self) -> AsyncIterator[None]:
+        """Ends publishing once every task has ended that could give a message to the sink. A write of the position that
+        has begun may take long, and nothing checks the lease meanwhile."""
+        redelivery = self._dependencies.redelivery
+        try:
+            yield
+        finally:
+            await self._publisher.rest(resent=redelivery is None or redelivery.idle)
+
     async def _end(self) -> None:
-        # By now every task that could give a message to the sink has ended.
-        await self._publisher.rest(resent=self._dependencies.redelivery is None or self._dependencies.redelivery.idle)
         await self._reading.stream.close()
         # If this fails, changes are sent again after the next start. The error that ended the run is reported instead.
         with contextlib.suppress(HeadraceError):

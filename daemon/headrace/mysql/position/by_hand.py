@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from headrace.errors import NotUnderstood, PositionLost, SourceChanged, SourceUnreachable
+from headrace.errors import LostKind, NotUnderstood, PositionLost, SourceChanged, SourceUnreachable
 from headrace.model import Position
-from headrace.mysql.position.move import Found, Where, relocate
+from headrace.mysql.position.move import Found, Where, on_another_history, relocate
 from headrace.mysql.position.server_comparison import compare_server
 from headrace.mysql.schema.entries import doubt_entry
 from headrace.mysql.wire.connection import SourceConnection, address_of
@@ -51,11 +51,14 @@ async def move_by_hand(
         except SourceUnreachable as error:
             unreachable.append(error)
             continue
+        changed = await _other_history(address, stored.position)
+        if changed and stored.position is not None:
+            made = on_another_history(made, stored.position)
         if events_done:
             position = replace(made.position, events_done=events_done)
             made = replace(made, position=position, gap=replace(made.gap, end=str(position)))
         passed = tuple(f"{error}; this is a position on {address.host}:{address.port}" for error in unreachable)
-        made = replace(made, notes=passed + await _other_history(address, stored.position) + made.notes)
+        made = replace(made, notes=passed + changed + made.notes)
         if read_schemas:
             forgotten = doubt_entry(
                 made.position.last_pos, str(made.position), "an operator wants it read from the source"
@@ -73,9 +76,11 @@ async def _other_history(source: SourceSettings, position: Position | None) -> t
     connection = await SourceConnection.open(address_of(source))
     try:
         await compare_server(connection, source.model_copy(update={"on_diverged": "fail"}), position)
-    except SourceChanged as error:
-        return (f"what the move skips can't be counted: {error.args[0]}",)
-    except (PositionLost, NotUnderstood):
+    except (SourceChanged, PositionLost) as error:
+        # A file that is shorter than the position may be another one of the same name.
+        if isinstance(error, SourceChanged) or error.kind is LostKind.BEYOND_END:
+            return (f"what the move skips can't be counted: {error.args[0]}",)
+    except NotUnderstood:
         pass  # that is why it is moved
     finally:
         await connection.close()

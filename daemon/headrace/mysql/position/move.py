@@ -107,6 +107,15 @@ async def relocate_by_policy(source: SourceSettings, policy: str, lost: Position
     return None
 
 
+def on_another_history(move: Move, stored: Position) -> Move:
+    """Returns a move on a server that was reset or restored since `stored`. Its files and offsets may look like earlier
+    ones and are not: the move leads neither forward nor back, so no number may come again, and nothing is known of the
+    tables."""
+    position = replace(move.position, last_pos=max(move.position.last_pos, stored.last_pos))
+    why = "the source has another history than before"
+    return replace(move, position=position, entries=(doubt_entry(position.last_pos, str(position), why),))
+
+
 class _Mover:
     """One move on one source."""
 
@@ -266,9 +275,10 @@ class _Mover:
                 last_pos = self._last_pos
             last_pos, sure = _schema_pos(entries, trail, boundary, last_pos)
             learned = (back_entry(last_pos, str(boundary)),)
-            if not sure or self._replaced:
-                why = "to before what is known" if not sure else "on a server that was reset or restored"
-                learned += (doubt_entry(last_pos, str(boundary), f"the position was moved back, {why}"),)
+            if not sure:
+                learned += (
+                    doubt_entry(last_pos, str(boundary), "the position was moved back, to before what is known"),
+                )
         elif (entries or stored is not None) and not self._stays(boundary, given_up, again):
             learned = (doubt_entry(last_pos, str(boundary), "the position was moved, so statements were passed over"),)
         commit_time_us = stored.commit_time_us if stored is not None else 0
@@ -292,15 +302,6 @@ class _Mover:
         if given_up is not None:
             return self._same_server and not given_up and not again
         return self._same_server and self._stored is not None and boundary.file_position == _file_position(self._stored)
-
-    @property
-    def _replaced(self) -> bool:
-        """Returns whether the server was reset or restored since the position was stored: then other statements may be
-        where those of the schema history were."""
-        stored, inventory = self._stored, self._inventory
-        if self._ours is not None and self._ours.minus(GtidSet(inventory.executed)):
-            return True
-        return stored is not None and stored.offset > inventory.size(stored.file)
 
     def _differences(self, gtids: GtidSet | None) -> tuple[GtidSet | None, GtidSet | None]:
         """Returns what is skipped and what is published again, as far as GTIDs show it."""

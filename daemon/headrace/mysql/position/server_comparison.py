@@ -14,7 +14,7 @@ from headrace.model import Gap, Position
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Inventory, take_inventory
-from headrace.mysql.position.move import relocate
+from headrace.mysql.position.move import on_another_history, relocate
 from headrace.mysql.position.search import transaction_at
 from headrace.mysql.schema.entries import doubt_entry
 from headrace.mysql.schema.states import file_number
@@ -220,7 +220,7 @@ async def _by_time(settings: SourceSettings, inventory: Inventory, stored: Posit
     if settings.on_diverged != "continue":
         raise _changed(inventory, unknown, f"{why} ({rewritten})" if rewritten else why)
     when = datetime.fromtimestamp((stored.commit_time_us + 1) / 1e6, UTC)
-    move = await relocate(settings, StartTime(when), stored, reason="diverged")
+    move = on_another_history(await relocate(settings, StartTime(when), stored, reason="diverged"), stored)
     return ServerMatch(move.position, replace(_diverged(stored, inventory, unknown), end=move.gap.end), move.entries)
 
 
