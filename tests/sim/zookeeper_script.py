@@ -211,17 +211,20 @@ async def _ephemerals(one: Client, two: Client, at: str, notes: Notes) -> None:
 
 
 async def _watches(one: Client, two: Client, at: str, notes: Notes) -> None:
-    await one.do(Create(f"{at}/a", b""), Create(f"{at}/b", b""))
+    await one.do(Create(f"{at}/a", b""), Create(f"{at}/b", b""), Create(f"{at}/last", b""))
     fired = list[str]()
 
     def note(what: str) -> Callable[[], None]:
         return lambda: fired.append(what)
 
     async def step(what: str, *operations: Op, by: Client = two) -> None:
-        """An answer after a change comes after the events of that change."""
-        said = await by.do(*operations)
+        """An event after a change comes after the events of that change. An answer may not: a client reports both by
+        different threads."""
+        said, last = await by.do(*operations), asyncio.Event()
         await one.sync()
-        await one.get(at)
+        await one.get(f"{at}/last", last.set)
+        await two.do(Set(f"{at}/last", b""))
+        await asyncio.wait_for(last.wait(), LIMIT)
         notes.append((what, [said, sorted(fired)]))
         fired.clear()
 
