@@ -688,6 +688,24 @@ def test_python_reads_no_event_of_usual_transactions(version: bytes) -> None:
     assert made == native_differential.outcome(bytes(binlog.packets), plain(), None, WHOLE)
 
 
+@needs_native
+def test_the_end_of_an_xa_transaction_has_the_length_of_its_own_event_both_ways() -> None:
+    binlog = Binlog().begin_file()
+    binlog.transaction(1, 1_700_000_000_000_000, [(1, "x")])
+    binlog.gtid(2, 1_700_000_000_000_001)
+    binlog.query("XA START X'61',X'',1")
+    binlog.table()
+    binlog.insert((2, "y"), (3, "a longer text than that of the other row"))
+    binlog.query("XA END X'61',X'',1")
+    binlog.event(38, struct.pack("<BIII", 1, 1, 1, 0) + b"a")
+    config = settings_of({"format": "canal-protobuf"}, filter={"transactions": True})
+    data = bytes(binlog.packets)
+    python, native_ = [native_differential.outcome(data, config, module, WHOLE) for module in (None, MODULE)]
+    assert native_ == python
+    (end,) = [one[0] for one in python if isinstance(one, tuple) and b"2#end" in str(one).encode()]
+    assert bytes([0x50, 19 + 14 + 4]) in end
+
+
 SOURCE = {"host": "h", "user": "u", "password": "p"}
 
 

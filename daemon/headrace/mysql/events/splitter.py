@@ -53,7 +53,7 @@ class EnterInner(Exception):
 
     def __init__(self, events: InnerEvents, done: Callable[[], None] | None = None) -> None:
         super().__init__()
-        self.events, self.done = events, done
+        self.events, self.done, self.length = events, done, 0
 
 
 class _NewFile(Exception):
@@ -395,6 +395,7 @@ class EventSplitter:
 
     def _enter(self, entered: EnterInner) -> None:
         entered.events.largest, entered.events.spool = self._largest, self._spool
+        entered.length = self._cursor.length
         self._inner.append(entered)
 
     def _feed_inner(self, enough: Callable[[], bool]) -> tuple[bool, bool]:
@@ -447,6 +448,7 @@ class EventSplitter:
             inner.close()
             self._inner.pop()
             if entered.done is not None:
+                cursor.length = entered.length  # what ends now is the event that was entered
                 entered.done()
         return True, False
 
