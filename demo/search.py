@@ -40,7 +40,7 @@ class Found:
 
 
 def pairs(text: str) -> list[str]:
-    """What is searched besides the whole text: other words as they are, and of each run of Chinese characters all
+    """What is searched for besides the whole text: other words as they are, and of each run of Chinese characters all
     pairs of neighbours. The standard tokenizer makes a token of each character; one alone would be in most names."""
     made: list[str] = []
     for word in _WORD.finditer(text):

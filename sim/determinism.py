@@ -32,33 +32,26 @@ def _number_of(connection: Any, numbers: Iterator[int] = count(1)) -> int:  # no
     return int(connection.__dict__.setdefault("sim_number", next(numbers)))
 
 
-class _Ordered(dict[Any, None]):
-    """What aiormq and aio-pika use of a set, in the order of entry."""
+class _Set:
+    """What aiormq and aio-pika use of a set, on a dictionary, which is in the order of entry."""
 
-    def __init__(self, items: Iterable[Any] = ()) -> None:
-        super().__init__(dict.fromkeys(items))
+    def __init__(self: Any, items: Iterable[Any] = ()) -> None:
+        super().__init__(dict.fromkeys(items))  # type: ignore[call-arg]
 
-    def add(self, item: Any) -> None:
+    def add(self: Any, item: Any) -> None:
         self[item] = None
 
-    def remove(self, item: Any) -> None:
+    def remove(self: Any, item: Any) -> None:
         del self[item]
 
+
+class _Ordered(_Set, dict[Any, None]):
     def pop(self) -> Any:  # type: ignore[override]
         return self.popitem()[0]
 
 
-class _WeakOrdered(WeakKeyDictionary[Any, None]):
+class _WeakOrdered(_Set, WeakKeyDictionary[Any, None]):
     """The same with weak references."""
-
-    def __init__(self, items: Iterable[Any] = ()) -> None:
-        super().__init__(dict.fromkeys(items))
-
-    def add(self, item: Any) -> None:
-        self[item] = None
-
-    def remove(self, item: Any) -> None:
-        del self[item]
 
 
 def fixed_hashes() -> None:

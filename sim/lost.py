@@ -16,25 +16,22 @@ Undo = Callable[[], None] | None
 
 def purge(world: World, fault: Fault) -> Undo:
     """Removes binlogs that a paused destination needs."""
-    operator = world.operator
-    operator.begin(operator.pause(fault.target))
-
-    async def end() -> None:
-        if world.mysql.running:
-            world.at_source(world.mysql.rotate)
-            await asyncio.sleep(0.5)  # readers that keep up go to the new file
-        server = world.mysql
-        if server.running:
-            world.checker.look()
-            world.checker.unsafe = True
-            server.purge_to(server.engine.binlog.last.name)
-        await operator.resume(fault.target)
-
-    return lambda: operator.begin(end())
+    return _while_paused(world, fault, lambda: world.mysql.purge_to(world.mysql.engine.binlog.last.name))
 
 
 def tear(world: World, fault: Fault) -> Undo:
     """Cuts off the end of a binlog, in the middle of an event, before a paused destination has read it."""
+
+    def cut() -> None:
+        *_, file, _ = world.mysql.engine.binlog.files
+        file.tear(max(2, len(file.events) - int(fault.number)))
+
+    return _while_paused(world, fault, cut)
+
+
+def _while_paused(world: World, fault: Fault, damage: Callable[[], None]) -> Undo:
+    """Pauses a destination. At the end of the fault, the source begins a new binlog, the earlier ones are damaged, and
+    the destination is resumed."""
     operator = world.operator
     operator.begin(operator.pause(fault.target))
 
@@ -42,12 +39,10 @@ def tear(world: World, fault: Fault) -> Undo:
         if world.mysql.running:
             world.at_source(world.mysql.rotate)
             await asyncio.sleep(0.5)  # readers that keep up go to the new file
-        files = world.mysql.engine.binlog.files
-        if world.mysql.running and len(files) > 1:
+        if world.mysql.running and len(world.mysql.engine.binlog.files) > 1:
             world.checker.look()
             world.checker.unsafe = True
-            file = files[-2]
-            file.tear(max(2, len(file.events) - int(fault.number)))
+            damage()
         await operator.resume(fault.target)
 
     return lambda: operator.begin(end())

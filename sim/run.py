@@ -124,7 +124,7 @@ async def _all(world: World, result: Result, *, brief: bool) -> None:
 
 
 async def _look(world: World, whole: asyncio.Task[None] | None) -> None:
-    """Looks each second, and ends the whole simulation at its first violation if it is given."""
+    """Checks each second, and ends the whole simulation at its first violation if it is given."""
     while True:
         await asyncio.sleep(1.0)
         world.checker.look()

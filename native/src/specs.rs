@@ -42,7 +42,7 @@ fn unknown(what: &str, name: &str) -> PyErr {
 const DIGITS: &[usize] = &[0, 1, 2, 3, 4, 5, 6];
 const LENGTHS: &[usize] = &[1, 2, 3, 4];
 
-/// Reads the layout of a column in a row image; see `Field.layout` in `headrace/mysql/values/column_types.py`.
+/// Reads the layout of a column in a row image; see `for_native_code` in `headrace/mysql/values/column_types.py`.
 pub fn kind(spec: &Bound<'_, PyTuple>) -> PyResult<Kind> {
     let spec = Spec(spec);
     let name: String = spec.get(0)?;
@@ -228,7 +228,7 @@ pub fn marks(spec: &Bound<'_, PyTuple>) -> PyResult<MarkStyle> {
     })
 }
 
-/// Reads a condition; see `native` in `headrace/rules/predicates.py`.
+/// Reads a condition; see `native_condition` in `headrace/rules/predicates.py`.
 pub fn condition(spec: &Bound<'_, PyTuple>) -> PyResult<Condition> {
     let spec = Spec(spec);
     let parts = |at: usize| -> PyResult<Vec<Condition>> {

@@ -53,7 +53,7 @@ from headrace_common.numbers import float32, float_text
 from tests import native_differential
 from tests.canal_entries import RECORDED
 from tests.configured import destination_of
-from tests.made_binlog import Binlog, captured, decoder, feed, payload
+from tests.made_binlog import NAME, Binlog, captured, decoder, feed, payload
 from tests.random_tables import Column as Column_
 from tests.random_tables import Table, json_bytes, stream, transaction
 
@@ -135,8 +135,7 @@ def test_values_that_no_random_table_has_are_the_same() -> None:
 def test_native_code_is_given_each_offset_of_a_time_zone() -> None:
     rng = random.Random(4)
     for name in ("Asia/Shanghai", "Europe/Berlin", "America/St_Johns", "Africa/Casablanca", "Asia/Kolkata"):
-        zone = ZoneInfo(name)
-        changes = ct.offset_changes(zone)
+        zone, changes = ZoneInfo(name), ct.offset_changes(name)
         for at in [rng.randrange(1 << 32) for _ in range(3_000)] + [at + by for at, _ in changes for by in (-1, 0)]:
             if at >= 0:
                 offset = datetime.fromtimestamp(at, zone).utcoffset()
@@ -586,6 +585,15 @@ def test_masked_columns_are_the_same_both_ways(message: dict[str, Any], mask: di
     assert native_ == python
     assert len(python) > 20
     assert used(data, config) == {("shop", "t"): ""}
+
+
+@needs_native
+def test_a_masked_column_may_be_left_out_too() -> None:
+    binlog = Binlog().begin_file()
+    binlog.transaction(1, 1_700_000_000_000_000, [(1, "x")])
+    masks = [{"tables": ".*", "columns": [NAME], "mask": "fixed", "value": "7"}]
+    wanted = {"mask": masks, "include_columns": r"shop\.t:id"}
+    assert used(bytes(binlog.packets), settings_of({}, filter=wanted)) == {("shop", "t"): ""}
 
 
 CONDITIONS = [

@@ -37,10 +37,7 @@ def native_use(
             continue
         with contextlib.suppress(HeadraceError):
             reasons[schema.name] = reason_of_table(
-                projections.of(schema),
-                fmt,
-                look.unknown_to_native_code(schema),
-                one_log=destination.sink.capabilities.one_log,
+                projections.of(schema), fmt, one_log=destination.sink.capabilities.one_log
             )
     of_python = [f"{name} ({reason})" for name, reason in sorted(reasons.items()) if reason]
     if not of_python:

@@ -35,6 +35,7 @@ log = structlog.get_logger(__name__)
 _START_LIMIT = 10.0
 _END_LIMIT = 3.0
 _DATE_EACH = 1.0
+"""Seconds between two updates of the date in answers."""
 
 
 class HttpError(HeadraceError):
@@ -68,9 +69,7 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         """Waits for end(). Updates the date in answers each second; uvicorn's own loop would wake up ten times."""
         while not await self.on_tick(0):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_DATE_EACH):
-                    await self._ending.wait()
+            await tasks.set_within(self._ending, _DATE_EACH)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -34,7 +34,7 @@ def daemon_token(settings: HttpSettings) -> str:
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
             out.write(token + "\n")
             out.flush()
-            runtime.sync(out.fileno())  # else a part of it may be there after a power loss, which is easy to guess
+            runtime.sync(out.fileno())  # else a power loss may leave a part of the token, which is easier to guess
         fresh.rename(file)
     except OSError as error:
         raise _failed(file, error) from error

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import StateStoreError
-from headrace.model import Position, RowsChange, TableSchema
+from headrace.model import Position, RowsChange
 from headrace.mysql.checks import Wanted, check_source
 from headrace.mysql.decode import read_files
 from headrace.mysql.position.report import report
 from headrace.mysql.schema.current import captured_names, schemas_now, unreadable_now
 from headrace.mysql.second_opinion import second_opinion
 from headrace.mysql.source import MysqlSource, addresses
-from headrace.mysql.values.column_types import known_to_native_code
 from headrace.ports.finding import Finding, failed
 from headrace.ports.inspection import Captures, Inspection, Opinion, Output, PositionReport, Schemas, Window
 from headrace.ports.state import Stored
@@ -73,9 +72,6 @@ class MysqlInspection(Inspection):
     async def second_opinion(self, count: int, plain: DestinationSettings, folder: Path) -> Opinion:
         decode = partial(decode_file, plain, folder)
         return await second_opinion(self._settings.source, self._captures, count, decode, folder)
-
-    def unknown_to_native_code(self, schema: TableSchema) -> Sequence[str]:
-        return [column.name for column in schema.columns if not known_to_native_code(column)]
 
 
 class _Changes(Output):

@@ -8,6 +8,7 @@ from headrace.mysql.events.event_types import TABLE, Does
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.schema.follower import StatementFollower
 from headrace.mysql.table_maps import Table
+from headrace.mysql.values.column_types import for_native_code
 from headrace.ports.source import NativeRows
 
 _MOST_TABLES = 4_000
@@ -48,7 +49,7 @@ class NativeReader:
         else:
             if not table.native_made:
                 table.native_made = True
-                layouts = [field.layout for field in row_schema.fields]
+                layouts = [field.layout and for_native_code(field.layout) for field in row_schema.fields]
                 table.native = self._rows.table(row_schema.schema, layouts)
             if table.native is None:
                 self._reader.leave(number, body)

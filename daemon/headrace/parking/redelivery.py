@@ -96,7 +96,7 @@ class Redelivery:
                 group, busy = [], Blocks()
             if self._ending:
                 return
-            # A time further ahead was set by a clock that was wrong, or ours is.
+            # A time that is further ahead comes from a wrong clock: ours, or that of the daemon that parked it.
             early = 0 < entry.due_us - runtime.now_us() <= longest
             due = entry.state is ParkingState.PENDING and not early
             if not due or (entry.topic, entry.partition) in failures or stuck.blocks(entry.scope, entry.unit):

@@ -79,9 +79,10 @@ def reason_of_destination(settings: DestinationSettings, fmt: ValueFormat | Keye
 
 
 def reason_of_table(
-    projection: TableProjection, fmt: ValueFormat | KeyedFormat, unknown: Sequence[str], *, one_log: bool
+    projection: TableProjection, fmt: ValueFormat | KeyedFormat, unknown: Sequence[str] = (), *, one_log: bool
 ) -> str:
-    """Returns the same for one table. `unknown` are columns whose type or character set native code does not know."""
+    """Returns the same for one table. `unknown` are columns whose layout native code does not know,
+    as the binlog shows them."""
     if unknown:
         return f"it does not know the type of column {', '.join(unknown[:_NAMED])}"
     if (
@@ -95,17 +96,15 @@ def reason_of_table(
     if projection.spreads and one_log:
         return "rows are spread, and the sink has one log"
     schema, described = projection.schema, fmt.native(projection.schema)
-    if described is not None:
-        styles = dict(zip(projection.kept, (style for _, style in described.columns), strict=True))
-        fixed = [i for i, mask in projection.masks.items() if mask[0] == "fixed" and styles[i][0] != "text"]
-        if fixed:
-            return f"column {projection.source.columns[fixed[0]].name} has a fixed value that is no text"
     if described is None:
         alone = [replace(schema, columns=(column,), keys=()) for column in schema.columns]
         names = [one.columns[0].name for one in alone if fmt.native(one) is None]
         if len(names) == len(alone):
             return "it does not know this [message] format, or these types in it"
         return f"it does not know how [message] prints column {', '.join(names[:_NAMED])}"
+    for number, (_, style) in zip(projection.kept, described.columns, strict=True):
+        if style[0] != "text" and projection.masks.get(number, ("",))[0] == "fixed":
+            return f"column {projection.source.columns[number].name} has a fixed value that is no text"
     return ""
 
 

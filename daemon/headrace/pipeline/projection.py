@@ -19,7 +19,7 @@ from headrace.rules.masks import Mask
 from headrace.rules.patterns import Pattern, compile_filter
 from headrace.rules.predicate_parser import Node, parse_condition
 from headrace.rules.predicate_sql import columns_of
-from headrace.rules.predicates import bind, compared_columns, native
+from headrace.rules.predicates import bind, compared_columns, native_condition
 from headrace.rules.topics import TopicRules, parse_partitions
 from headrace.settings.destination import DestinationSettings
 
@@ -89,9 +89,7 @@ class Projections:
                 condition=frozenset(columns_of(condition)) if condition is not None else frozenset(),
                 kept=self._kept(schema),
                 masks=self._native_masks(schema, masked),
-                native_condition=(
-                    native(condition, schema.columns, enum_index=self._enum_index) if condition is not None else None
-                ),
+                native_condition=self._native_condition(schema, condition),
                 read_columns=[*self._compared(schema, condition), *self._read_by_masks(schema, masked)],
                 left_out=self._left_out,
                 skips_unchanged=self._skips_unchanged,
@@ -122,6 +120,10 @@ class Projections:
         masks = {i: self._mask(schema, schema.columns[i]) for i in masked}
         columns, by_number = schema.columns, self._enum_index
         return {i: mask.native(columns[i], enum_index=by_number) for i, mask in masks.items() if mask is not None}
+
+    def _native_condition(self, schema: TableSchema, condition: Node | None) -> tuple[Any, ...] | None:
+        columns, by_number = schema.columns, self._enum_index
+        return native_condition(condition, columns, enum_index=by_number) if condition is not None else None
 
     def _where_of(self, schema: TableSchema) -> Node | None:
         return next((one for tables, one in self._where if _names(tables, schema)), None)

@@ -143,10 +143,6 @@ class Inspection(ABC):
         """Reads the newest `count` rows events of captured tables with two readers and compares them. `plain` are
         settings that change no value; `folder` takes files. Raises SourceError and NotUnderstood."""
 
-    @abstractmethod
-    def unknown_to_native_code(self, schema: TableSchema) -> Sequence[str]:
-        """Returns the columns that native code does not decode."""
-
 
 @dataclass(frozen=True, slots=True)
 class Window:

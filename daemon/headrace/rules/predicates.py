@@ -67,14 +67,14 @@ _LONGEST = 1000
 """Maximum digits of a literal that native code compares."""
 
 
-def native(condition: Node, columns: Sequence[Column], *, enum_index: bool) -> tuple[Any, ...] | None:
+def native_condition(condition: Node, columns: Sequence[Column], *, enum_index: bool) -> tuple[Any, ...] | None:
     """Returns a condition that bind() has accepted as native code reads it (`native/src/specs.rs`); None if it can't.
     `enum_index`: whether values of ENUM and SET are numbers."""
     if isinstance(condition, Many):
-        parts = [native(part, columns, enum_index=enum_index) for part in condition.parts]
+        parts = [native_condition(part, columns, enum_index=enum_index) for part in condition.parts]
         return None if None in parts else ("every" if condition.every else "any", parts)
     if isinstance(condition, Not):
-        part = native(condition.part, columns, enum_index=enum_index)
+        part = native_condition(condition.part, columns, enum_index=enum_index)
         return None if part is None else ("not", part)
     index = next(i for i, one in enumerate(columns) if one.name.lower() == condition.column.lower())
     column, operator = columns[index], condition.operator

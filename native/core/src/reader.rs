@@ -167,12 +167,6 @@ impl Header {
     }
 }
 
-/// The result of one event.
-enum Done {
-    Read,
-    Python,
-}
-
 fn number(raw: &[u8]) -> u64 {
     raw.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte))
 }
@@ -224,6 +218,34 @@ fn inner_end(data: &[u8], at: usize) -> Result<usize, Stop> {
         return Err(Stop::End(length));
     }
     Ok(at + length)
+}
+
+/// Returns the header of an event that is a packet, and where its body begins and ends there; None for what Python must
+/// read.
+fn header(packet: &[u8], frame: &Frame, state: &State) -> Option<(Header, usize, usize)> {
+    let (length, log_pos) = (number(&packet[14..18]), number(&packet[18..22]));
+    let start = (state.high + log_pos).checked_sub(length)?;
+    if log_pos == 0 || start < state.end || length as usize != packet.len() - 5 {
+        return None;
+    }
+    let mut stop = packet.len();
+    if frame.checksums {
+        stop -= 4;
+        if stop < HEAD || u64::from(crc32fast::hash(&packet[5..stop])) != number(&packet[stop..]) {
+            return None;
+        }
+    }
+    let (time, server_id) = (number(&packet[5..9]) as u32, number(&packet[10..14]) as u32);
+    Some((Header { kind: packet[9], start, length, time, server_id }, HEAD, stop))
+}
+
+/// Does the same for an event of a compressed transaction, whose position is that of the enclosing event.
+fn inner_header(event: &[u8], state: &State) -> Option<(Header, usize, usize)> {
+    let (kind, time) = (event[4], number(&event[..4]) as u32);
+    let (length, server_id) = (number(&event[9..13]), number(&event[5..9]) as u32);
+    let start = u64::try_from(state.start).ok()?;
+    let known = matches!(kind, TABLE_MAP | QUERY | XID | 23..=25 | 30..=32);
+    known.then_some((Header { kind, start, length, time, server_id }, INNER_HEAD, event.len()))
 }
 
 impl Reader {
@@ -285,15 +307,17 @@ impl Reader {
                 Err(stop) => return (at, stop),
             };
             let before = output.size;
-            let read = if frame.inner {
-                self.inner_event(&data[..end], at, frame, state, output, opener)
-            } else {
-                self.event(&data[..end], at, frame, state, output, opener)
-            };
-            match read {
-                Ok(Done::Read) => {}
-                Ok(Done::Python) | Err(Unfit) => return (at, Stop::Python),
+            let header =
+                if frame.inner { inner_header(&data[at..end], state) } else { header(&data[at..end], frame, state) };
+            let Some((header, body, stop)) = header else { return (at, Stop::Python) };
+            match self.read(&header, data, at + body, at + stop, frame, state, output, opener) {
+                Ok(true) => {}
+                Ok(false) | Err(Unfit) => return (at, Stop::Python),
             }
+            if !frame.inner {
+                (state.start, state.end) = (header.start as i64, header.start + header.length);
+            }
+            state.time = header.time;
             at = end;
             self.events += 1;
             if frame.eager && !state.in_group {
@@ -311,65 +335,8 @@ impl Reader {
         }
     }
 
-    /// Reads the packet from `at` to the end of `data`. If it refuses one it has changed nothing.
-    fn event(
-        &mut self,
-        data: &[u8],
-        at: usize,
-        frame: &Frame,
-        state: &mut State,
-        output: &mut Output,
-        opener: &mut dyn Opener,
-    ) -> Fit<Done> {
-        let head = &data[at..at + HEAD];
-        let kind = head[9];
-        let length = number(&head[14..18]);
-        let log_pos = number(&head[18..22]);
-        let start = (state.high + log_pos).checked_sub(length).ok_or(Unfit)?;
-        if log_pos == 0 || start < state.end || length as usize != data.len() - at - 5 {
-            return Ok(Done::Python);
-        }
-        let mut stop = data.len();
-        if frame.checksums {
-            stop -= 4;
-            if stop < at + HEAD || u64::from(crc32fast::hash(&data[at + 5..stop])) != number(&data[stop..]) {
-                return Ok(Done::Python);
-            }
-        }
-        let time = number(&head[5..9]) as u32;
-        let server_id = number(&head[10..14]) as u32;
-        let header = Header { kind, start, length, time, server_id };
-        if !self.read(&header, data, at + HEAD, stop, frame, state, output, opener)? {
-            return Ok(Done::Python);
-        }
-        (state.start, state.end, state.time) = (start as i64, start + length, time);
-        Ok(Done::Read)
-    }
-
-    /// Does the same for an event of a compressed transaction, whose position is that of the enclosing event.
-    fn inner_event(
-        &mut self,
-        data: &[u8],
-        at: usize,
-        frame: &Frame,
-        state: &mut State,
-        output: &mut Output,
-        opener: &mut dyn Opener,
-    ) -> Fit<Done> {
-        let head = &data[at..at + INNER_HEAD];
-        let (kind, time) = (head[4], number(&head[..4]) as u32);
-        let (length, server_id) = (number(&head[9..13]), number(&head[5..9]) as u32);
-        let start = u64::try_from(state.start).map_err(|_| Unfit)?;
-        let header = Header { kind, start, length, time, server_id };
-        let known = matches!(kind, TABLE_MAP | QUERY | XID | 23..=25 | 30..=32);
-        if !known || !self.read(&header, data, at + INNER_HEAD, data.len(), frame, state, output, opener)? {
-            return Ok(Done::Python);
-        }
-        state.time = time;
-        Ok(Done::Read)
-    }
-
-    /// Reads the body of an event, from `at` to `stop`; returns whether it did, or else Python must.
+    /// Reads the body of an event, from `at` to `stop`; returns whether it did, or else Python must. If it refuses an
+    /// event it has changed nothing.
     #[allow(clippy::too_many_arguments)]
     fn read(
         &mut self,

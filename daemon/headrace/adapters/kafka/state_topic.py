@@ -64,7 +64,7 @@ class StateTopic:
     async def ensure(self) -> None:
         """Creates the topic if it is missing; raises if it exists and would lose positions."""
         async with self._admin() as admin:
-            while not (found := await self._sizes(admin))[0]:
+            while not (found := await self._counts(admin))[0]:
                 if await self._create(admin, found[1]):
                     return
                 await asyncio.sleep(_UNKNOWN)  # it exists, and the broker that was asked does not know it yet
@@ -75,7 +75,7 @@ class StateTopic:
         """Returns why it can't be used, a sentence each; creates and changes nothing."""
         try:
             async with self._admin() as admin:
-                count, _ = await self._sizes(admin)
+                count, _ = await self._counts(admin)
                 missing = f"there is no topic {self.name}: no daemon has run with this configuration"
                 problem = await self._problem(admin, count) if count else missing if must_exist else ""
         except StateStoreError as error:
@@ -96,7 +96,7 @@ class StateTopic:
                 async with asyncio.timeout(CLOSE_LIMIT):
                     await admin.close()
 
-    async def _sizes(self, admin: Any) -> tuple[int, int]:
+    async def _counts(self, admin: Any) -> tuple[int, int]:
         """Returns the topic's partitions, 0 if it is missing, and how many brokers there are."""
         error, partitions, brokers = await describe_topic(client_of(admin), self.name)
         if error is errors.TopicAuthorizationFailedError:

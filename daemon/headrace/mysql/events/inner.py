@@ -110,9 +110,9 @@ class InnerEvents:
         """Returns the bytes in memory, and where the event begins there that peek() gave; None for a large event."""
         return None if self._mapped else (self._data, self._at)
 
-    def advance(self, at: int = -1) -> None:
+    def advance(self, at: int | None = None) -> None:
         """Skips the event that peek() gave; or all up to `at` of what is buffered."""
-        self._at = self._next if at < 0 else at
+        self._at = self._next if at is None else at
         if self._at == len(self._data):
             self._data, self._at, self._mapped = b"", 0, False
 

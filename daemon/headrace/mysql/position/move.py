@@ -157,7 +157,7 @@ class _Mover:
         """Returns what was found, if it is available by now. Raises PositionError."""
         boundary, inventory = found.boundary, self._inventory
         if found.server_uuid != inventory.server_uuid:
-            raise PositionError("another server answers than that on which the position was searched")
+            raise PositionError("another server answers than the one on which the position was searched for")
         if inventory.index(boundary.file) is None or boundary.offset > inventory.size(boundary.file):
             raise PositionError(f"the source does not have {boundary} any more, which was found")
         return boundary

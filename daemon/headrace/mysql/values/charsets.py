@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from codecs import charmap_decode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -229,10 +229,10 @@ def single_byte_characters(charset: str) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def native_charset(charset: str) -> tuple[Any, ...] | None:
+def native_charset(charset: str) -> tuple[Any, ...]:
     """Returns a character set as native code reads it: its name, "utf-8", "utf-16" (whether little endian, whether with
     surrogate pairs), "utf-32", or "codes" with the characters of all codes (`Codes::new` in
-    `native/core/src/charsets.rs`), U+FFFE for a code that has none. None if it can't be given. Raises UnknownType."""
+    `native/core/src/charsets.rs`), U+FFFE for a code that has none. Raises UnknownType."""
     name = _ALIASES.get(charset, charset)
     if name in ("utf8mb4", "utf8mb3"):
         return "utf8", "utf-8"
@@ -240,8 +240,6 @@ def native_charset(charset: str) -> tuple[Any, ...] | None:
         return name, "utf-16", name == "utf16le", name != "ucs2"
     if name == "utf32":
         return name, "utf-32"
-    if name == UNKNOWN:
-        return None
     decode = codec_of(name).decode
 
     def character(code: bytes) -> str:
@@ -254,14 +252,21 @@ def native_charset(charset: str) -> tuple[Any, ...] | None:
     single = single_byte_characters(name) or "".join(character(bytes((code,))) for code in range(256))
     pairs = triples = four = ""
     if WIDTHS[name] > 1:
-        leads = frozenset(code for code in range(256) if single[code] == _NONE)
-        every = ((first, second) for first in range(256) for second in range(256))
-        pairs = "".join(character(bytes(code)) if code[0] in leads else _NONE for code in every)
+        leads = [code for code in range(0x81, 0xFF) if single[code] == _NONE]
+        pairs = _table([(lead, second) for lead in leads for second in range(0x40, 0xFF)], b"", character)
     if WIDTHS[name] == 3:
-        triples = "".join(character(b"\x8f" + code.to_bytes(2, "big")) for code in range(1 << 16))
+        triples = _table([(one, two) for one in range(0xA1, 0xFF) for two in range(0xA1, 0xFF)], b"\x8f", character)
     if WIDTHS[name] == 4:
         four = "".join(character(_four_bytes(index)) for index in range(_BASIC_FOUR))
     return name, "codes", single, pairs, triples, four
+
+
+def _table(codes: Iterable[tuple[int, int]], before: bytes, character: Callable[[bytes], str]) -> str:
+    """Returns the characters of all codes of two bytes after `before`, of which only `codes` may have one."""
+    made = [_NONE] * (1 << 16)
+    for first, second in codes:
+        made[first << 8 | second] = character(before + bytes((first, second)))
+    return "".join(made)
 
 
 _BASIC_FOUR = 39_420

@@ -36,7 +36,7 @@ METADATA_SIZE = {
 
 
 Layout = tuple[Any, ...]
-"""A name and its arguments: see `native/src/specs.rs`."""
+"""A name and its arguments: see for_native_code()."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +139,26 @@ def _zone(options: ValueOptions) -> ZoneInfo | None:
     return None if options.time_zone == "UTC" else ZoneInfo(options.time_zone)
 
 
+def for_native_code(layout: Layout) -> Layout:
+    """Returns a layout as `native/src/specs.rs` reads it: with the tables of its character set, or of its time zone.
+    They take up to a tenth of a second, once in a process."""
+    if layout[0] == "text":
+        return *layout[:2], native_charset(layout[2])
+    if layout[0] == "timestamp":
+        return *layout[:2], offset_changes(layout[2])
+    return layout
+
+
 _LAST_SECOND = (1 << 32) - 1
 
 
 @lru_cache(maxsize=16)
-def offset_changes(zone: ZoneInfo | None) -> tuple[tuple[int, int], ...]:
-    """Returns from which seconds since 1970 on local time is how many seconds ahead of UTC, for native code; () for
-    UTC. An offset that is valid for less than a day is not found: there is none since 1970."""
-    if zone is None:
+def offset_changes(time_zone: str) -> tuple[tuple[int, int], ...]:
+    """Returns from which seconds since 1970 on local time is how many seconds ahead of UTC; () for UTC. An offset that
+    is valid for less than a day is not found: there is none since 1970."""
+    if time_zone == "UTC":
         return ()
+    zone = ZoneInfo(time_zone)
 
     def offset(at: int) -> int:
         return int((datetime.fromtimestamp(at, zone).utcoffset() or timedelta()).total_seconds())
@@ -171,8 +182,7 @@ def _temporal_field(kind: int, meta: int, options: ValueOptions) -> Field:
         raise UnknownType(f"a temporal column has {meta} fractional digits")
     layout: Layout
     if kind == TIMESTAMP2:
-        zone = _zone(options)
-        base, post, layout = 4, values.timestamp2(meta, zone), ("timestamp", meta, offset_changes(zone))
+        base, post, layout = 4, values.timestamp2(meta, _zone(options)), ("timestamp", meta, options.time_zone)
     elif kind == DATETIME2:
         base, post, layout = 5, values.datetime2(meta), ("datetime", meta)
     else:
@@ -229,11 +239,6 @@ def _large(kind: int, size: int, column: Column, largest: int) -> MakeLarge | No
     return large_text(column.charset) if kind == BLOB else None
 
 
-def known_to_native_code(column: Column) -> bool:
-    """Returns whether native code decodes a column, as far as its declaration shows."""
-    return column.charset in ("", "binary") or bool(column.labels) or native_charset(column.charset) is not None
-
-
 def _var_layout(kind: int, meta: int, size: int, column: Column) -> Layout | None:
     if kind == JSON:
         return "json", size
@@ -247,8 +252,7 @@ def _var_layout(kind: int, meta: int, size: int, column: Column) -> Layout | Non
         return None
     if column.charset == "binary":
         return "bytes", size, meta if kind == STRING else 0
-    charset = native_charset(column.charset)
-    return None if charset is None else ("text", size, charset)
+    return None if column.charset == UNKNOWN else ("text", size, column.charset)
 
 
 def _text_or_bytes(kind: int, meta: int, column: Column, largest: int) -> tuple[str, values.Post | None]:
