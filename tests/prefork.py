@@ -236,6 +236,7 @@ def _import_all() -> None:
     for module in pkgutil.walk_packages(headrace.__path__, "headrace."):
         if "rocketmq" not in module.name and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+    importlib.import_module("pydantic.v1")  # as FastAPI does with the first route
 
 
 def _serve(channel: socket.socket) -> NoReturn:

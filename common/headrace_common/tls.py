@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
+import os
 import ssl
 from pathlib import Path
 
@@ -34,13 +36,39 @@ def trusting(*, ca: Path | str | None = None, text: str | None = None) -> ssl.SS
 
 
 def client_context(
-    ca: Path | str | None, certificate: Path | str | None = None, key: Path | str | None = None
+    ca: Path | str | None, certificate: Path | str | None = None, key: Path | str | None = None, *, verify: bool = True
 ) -> ssl.SSLContext:
-    """Returns a context that checks certificates and names of servers: against `ca`, or the system's CAs. Raises
-    TlsFileError if a file can't be used, also for a key with a password."""
+    """Returns a context that checks certificates and names of servers, against `ca` or the system's CAs; without
+    `verify`, one that only encrypts. It is shared until one of its files changes: do not change it. Raises TlsFileError
+    if a file can't be used, also for a key with a password."""
+    files = [certificate, key]
+    if ca:
+        files.append(ca)
+    elif verify:
+        system = ssl.get_default_verify_paths()
+        files += [system.cafile, system.capath]
+    return _client_context(ca, certificate, key, verify, tuple(_version(file) for file in files))
+
+
+def _version(file: Path | str | None) -> tuple[str, int, int] | None:
+    try:
+        found = os.stat(file) if file else None
+    except OSError:
+        return None
+    return found and (str(file), found.st_mtime_ns, found.st_size)
+
+
+@functools.lru_cache(maxsize=32)  # reading the system's CAs takes tens of milliseconds, and there are many connections
+def _client_context(
+    ca: Path | str | None, certificate: Path | str | None, key: Path | str | None, verify: bool, _versions: object
+) -> ssl.SSLContext:
     option, file = "tls_ca", ca
     try:
-        context = trusting(ca=ca)
+        if verify:
+            context = trusting(ca=ca)
+        else:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if certificate:
             option, file = ("tls_key", key) if key else ("tls_certificate", certificate)
             if b"ENCRYPTED" in Path(file).read_bytes():  # OpenSSL would report only "PEM lib"

@@ -4,6 +4,7 @@ MySQL's: tests/integration/test_source_login.py."""
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import socketserver
 import ssl
@@ -29,7 +30,7 @@ from headrace.lease import Lease
 from headrace.ports.documents import IndexAccess
 from headrace.settings.daemon import HttpSettings
 from headrace.settings.destination import Settings
-from headrace_common.tls import tls_by_host
+from headrace_common.tls import client_context, tls_by_host
 from headrace_consume.broker import Broker
 from headrace_consume.seen_redis import RedisSeen
 from headrace_consume.settings import DuplicatesSettings, RabbitMqSettings
@@ -203,3 +204,29 @@ async def test_a_command_knows_its_daemon_by_the_daemon_s_own_certificate(ours: 
 def test_a_mysql_server_is_checked_unless_it_is_written_as_one_of_this_machine(host: str, tls: str) -> None:
     assert tls_by_host(None, host) == tls
     assert tls_by_host("required", host) == "required"
+
+
+@pytest.mark.parametrize("system", [True, False])
+def test_cas_are_read_once_and_again_when_their_file_has_changed(
+    system: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A MySQL connection that reads the system's CAs takes tens of milliseconds, in which nothing else runs."""
+    file = Authority(tmp_path).path
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
+    ca = None if system else file
+    first = client_context(ca)
+    assert client_context(ca) is first
+    Authority(tmp_path, "another authority")  # writes the same file
+    os.utime(file, ns=(1, 1))
+    assert {dict(sum(name["subject"], ()))["commonName"] for name in client_context(ca).get_ca_certs()} == {
+        "another authority"
+    }
+
+
+def test_what_is_only_encrypted_reads_no_cas_and_checks_nothing() -> None:
+    context = client_context(None, verify=False)
+    assert context.verify_mode is ssl.CERT_NONE
+    assert not context.check_hostname
+    assert context.cert_store_stats()["x509_ca"] == 0
+    assert client_context(None).verify_mode is ssl.CERT_REQUIRED

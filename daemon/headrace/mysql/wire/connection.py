@@ -418,11 +418,11 @@ def _tls_context(address: Address) -> ssl.SSLContext | None:
     """Returns the TLS settings: if no check is requested, and no CA is given, the traffic is only encrypted."""
     if address.security == "disabled":
         return None
-    context = client_context(f"MySQL at {address.host}:{address.port}", SourceMisconfigured, *address.tls_files)
-    if address.security != "verified" and not address.tls_files[0]:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
+    owner, verify = (
+        f"MySQL at {address.host}:{address.port}",
+        address.security == "verified" or bool(address.tls_files[0]),
+    )
+    return client_context(owner, SourceMisconfigured, *address.tls_files, verify=verify)
 
 
 def _refused(address: Address, error: pymysql.err.OperationalError) -> SourceError:
