@@ -268,3 +268,29 @@ async def test_a_position_stored_before_an_attempt_failed_does_not_end_the_wait_
     await site.put()
     async with asyncio.timeout(5):
         assert await again == "the stored position was changed"
+
+
+@pytest.mark.parametrize("soon", [True, False])
+async def test_a_request_waits_for_the_lock_that_another_daemon_has_for_a_moment(
+    soon: bool, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each daemon of a cluster tries and fails where the position is lost, and one of them has the lock at any time."""
+    site = DestinationSite(store, monkeypatch)
+    monkeypatch.setattr("headrace.destination.standby.Standby._problems", nothing_wrong)
+    monkeypatch.setattr(module, "_HOLDER_FAILS", 60.0 if soon else 0.05)
+    await site.put()
+    site.lock.holder, site.answers = "relay-2", [[]]
+    site.lock.away.set()
+    asked = asyncio.create_task(site.actor.operator.restart())
+    await until(lambda: site.actor.requests.waiting)
+    task = site.task()
+    await until(lambda: site.status.state is State.STANDBY)
+    if soon:
+        assert not asked.done()
+        site.lock.away.clear()
+        await asked
+    else:
+        with pytest.raises(RequestRefused, match="shop is run by relay-2: ask that one"):
+            await asked
+    site.stop.set()
+    await task

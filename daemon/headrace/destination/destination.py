@@ -59,6 +59,8 @@ _MOST_HANGS = 2
 """Number of daemons that may hang on one event before the event is blamed and not the machine."""
 _MOVES = 3
 """Moves by a policy in one run; more would be a loop."""
+_HOLDER_FAILS = 30.0
+"""Seconds that requests wait for the lock: enough for two other daemons to try and fail."""
 
 
 class Destination:
@@ -456,15 +458,21 @@ class Destination:
         """Waits for the lock as a standby; returns False if `stop` came first."""
         if not stop.is_set() and not await self._lock.try_acquire(self._known_epoch):
             self._unconfirmed.give_up()  # the daemon that runs it handles what waits
-            self.requests.refuse(f"{self.name} is run by {self._lock.holder or 'another daemon'}: ask that one")
             self.status.stand_by()
             standby = Standby(self._context, self._dependencies, self._source)
-            if not await standby.wait(self._known_epoch, stop):
-                return False
+            async with alongside({"requests": self._refuse_soon()}):
+                if not await standby.wait(self._known_epoch, stop):
+                    return False
         if stop.is_set():
             return False
         self.status.holding.take(self._lock.lease)
         return True
+
+    async def _refuse_soon(self) -> None:
+        """Refuses the waiting requests unless the lock is ours soon. Where a position is lost, each daemon has the lock
+        only until its attempt fails, and none would ever handle them."""
+        await asyncio.sleep(_HOLDER_FAILS)
+        self.requests.refuse(f"{self.name} is run by {self._lock.holder or 'another daemon'}: ask that one")
 
 
 async def _unless(stop: asyncio.Event, opening: Callable[[], Awaitable[OpenSource]]) -> OpenSource | None:
