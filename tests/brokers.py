@@ -49,6 +49,10 @@ class FakeParking(Parking):
         self.blocks = Blocks()
         self.limit = limit
 
+    @property
+    def empty(self) -> bool:
+        return not self.parked
+
     def blocked(self, scope: str, unit: Unit) -> bool:
         return self.blocks.blocks(scope, unit)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
+from headrace.adapters.rabbitmq.frames import Encoder
 from headrace.cli.wiring import new_format
 from headrace.errors import HeadraceError
 from headrace.model import Position, TableRows
@@ -109,6 +110,8 @@ _SINKS: tuple[dict[str, Any], ...] = (
     {"type": "jsonl", "path": "-"},
     {**_KAFKA, "on_oversize": "park"},
     {"type": "canal"},
+    {"type": "rabbitmq", "hosts": "h:5672", "user": "u", "password": "p", "exchange": "e"},
+    {"type": "rocketmq", "hosts": "h:8081", "tag": "{schema}-{table}-{type}"},
 )
 
 
@@ -141,7 +144,8 @@ def settings(rng: random.Random, places: Sequence[int] = ()) -> DestinationSetti
         {
             "name": "shop",
             "source": {"host": "h", "user": "u", "password": "p", **source},
-            "route": {"topic": "shop", **(route if sink["type"] == "kafka" else {})},  # files have no topics
+            # files have no topics
+            "route": {"topic": "shop", **(route if sink["type"] not in ("jsonl", "canal") else {})},
             "message": message,
             "filter": filters,
             "sink": sink,
@@ -158,8 +162,12 @@ def outcome(
 ) -> list[Any]:
     """All that comes of a binlog: messages, positions, counts, and the error. `positions` gets those on the way."""
     # What a message is charged besides its bytes differs on purpose; with one figure for both, sizes can be compared.
-    with mock.patch.object(message_builder, "_NATIVE_OVERHEAD", message_builder._MESSAGE_OVERHEAD):
+    with (
+        mock.patch.object(message_builder, "_NATIVE_OVERHEAD", message_builder._MESSAGE_OVERHEAD),
+        mock.patch.object(message_builder, "_NATIVE_UNIT_OVERHEAD", message_builder._UNIT_OVERHEAD),
+    ):
         builder = make_builder(config, new_format(config), "server", 5, native)
+    frames = Encoder("e", 1, 4096, mandatory=True, persistent=True)
     history = SchemaHistory(lambda *_: True, mariadb=way.mariadb, version="9.7.4", lower_case_table_names=0)
     options = DecoderOptions.of(config, DaemonSettings())
     decoder = Decoder(
@@ -184,7 +192,11 @@ def outcome(
     def take() -> None:
         for batch in builder.take(decoder.position(), 0.0):
             reported.append((batch.topic, batch.partition, batch.rows, batch.size, batch.commit_time_us, batch.barrier))
-            reported.extend(zip(batch.values, batch.headers, batch.keys or [None] * len(batch.values), strict=True))
+            none = [None] * len(batch.values)
+            reported.extend(zip(batch.values, batch.headers, batch.keys or none, strict=True))
+            reported.append(list(zip(batch.units or none, batch.tags or none, strict=True)))
+            if config.sink.type == "rabbitmq":
+                reported.append(b"".join(frames.encode(batch, range(len(batch.values)))))
             totals: dict[tuple[str, str], TableRows] = {}
             for one in batch.tables:
                 totals.setdefault((one.schema, one.table), TableRows(one.schema, one.table)).add(one)

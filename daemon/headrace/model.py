@@ -510,6 +510,12 @@ class MessageBatch:
         return known if known is not None else sum(map(len, filter(None, self.values)))
 
     @property
+    def sizes(self) -> list[int]:
+        """Returns the bytes of each value."""
+        known = getattr(self.values, "sizes", None)
+        return known if known is not None else [len(value or b"") for value in self.values]
+
+    @property
     def largest(self) -> int:
         """Returns the bytes of the largest value."""
         known = getattr(self.values, "largest", None)

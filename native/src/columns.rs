@@ -6,7 +6,7 @@ use bytes::BufMut;
 use headrace_native_core::batch::{Batch as Messages, Headers, Shared, Values};
 use headrace_native_core::entries::entry_in;
 use headrace_native_core::output::lock;
-use headrace_native_core::{records, Unfit};
+use headrace_native_core::{abouts, amqp, records, Unfit};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator, PyList, PyString, PyTuple};
@@ -21,9 +21,13 @@ pub struct Batch {
 
 #[pymethods]
 impl Batch {
+    /// `abouts`: what each message is about is asked for; see `about`.
     #[new]
-    fn new() -> Self {
-        Self { shared: Shared::default() }
+    #[pyo3(signature = (abouts = false))]
+    fn new(abouts: bool) -> Self {
+        let shared = Shared::default();
+        lock(&shared).abouts = abouts.then(Values::default);
+        Self { shared }
     }
 
     #[getter]
@@ -82,6 +86,40 @@ impl Batch {
             Ok(())
         })?;
         Ok((written, PyBytes::new(py, &ends)))
+    }
+
+    /// Returns what a message is about: the numbers of table and operation, and the keys of its rows, each with its
+    /// number; None if Python has made it, or it is about no row.
+    #[allow(clippy::type_complexity)]
+    fn about<'py>(&self, py: Python<'py>, at: usize) -> PyResult<Option<(u32, u8, Vec<(u8, Bound<'py, PyBytes>)>)>> {
+        let batch = lock(&self.shared);
+        let Some(abouts) = batch.abouts.as_ref().filter(|abouts| at < abouts.count()) else { return Err(beyond()) };
+        let Some(raw) = abouts.get(at) else { return Ok(None) };
+        let (table, operation, keys) = abouts::read(raw).map_err(|_| unfit())?;
+        Ok(Some((table, operation, keys.into_iter().map(|(which, key)| (which, PyBytes::new(py, key))).collect())))
+    }
+
+    /// Returns the AMQP frames of a run of messages. `publish`: the frame of the method; `partition`: the field of the
+    /// table with the partition; `when`: seconds since 1970, or 0.
+    #[allow(clippy::too_many_arguments)]
+    fn amqp<'py>(
+        &self,
+        py: Python<'py>,
+        run: (usize, usize),
+        publish: &[u8],
+        partition: &[u8],
+        mode: u8,
+        channel: u16,
+        body_max: usize,
+        when: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let batch = self.run(run.0, run.1)?;
+        let publishing = amqp::Publishing { publish, partition, mode, channel, body_max, when };
+        let mut out = Vec::new();
+        for at in run.0..run.1 {
+            publishing.write(&mut out, &batch, at).map_err(|_| unfit())?;
+        }
+        Ok(PyBytes::new(py, &out))
     }
 
     /// Returns the record batch of a run of messages; `records` are its records if they are compressed. `state` is the
@@ -175,6 +213,11 @@ impl Column {
 
     fn append(&self, value: Option<&[u8]>) {
         self.with(|values| values.push(value));
+        if !self.keys {
+            if let Some(abouts) = &mut lock(&self.shared).abouts {
+                abouts.push(None);
+            }
+        }
     }
 
     fn __iadd__(&self, more: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -183,6 +226,12 @@ impl Column {
             self.append(value.extract::<Option<&[u8]>>()?);
         }
         Ok(())
+    }
+
+    /// Returns the bytes of each value.
+    #[getter]
+    fn sizes(&self) -> Vec<usize> {
+        self.with(|values| (0..values.count()).map(|at| values.get(at).map_or(0, <[u8]>::len)).collect())
     }
 
     /// Returns the bytes of all values.

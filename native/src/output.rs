@@ -77,6 +77,7 @@ impl Output {
         skips_unchanged: bool,
         condition: Option<Bound<'_, PyTuple>>,
         identity: Vec<usize>,
+        about: Option<specs::AboutSpec<'_>>,
         two_numbers: bool,
         counter: usize,
     ) -> PyResult<Table> {
@@ -85,7 +86,8 @@ impl Output {
         let route = specs::route(route, &format)?;
         let condition = condition.as_ref().map(specs::condition).transpose()?;
         let selection = Selection { left_out: specs::operations(&left_out)?, skips_unchanged, condition };
-        let table = core::table::Table::new(kinds, columns, route, selection, identity, two_numbers, counter)
+        let about = about.map(|(number, keys)| specs::about(number, &keys, &format)).transpose()?;
+        let table = core::table::Table::new(kinds, columns, route, selection, identity, about, two_numbers, counter)
             .and_then(|table| Published::new(table, format))
             .map_err(|_| unfit())?;
         Ok(Table { table: Arc::new(table) })

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use headrace_native_core::abouts::About;
 use headrace_native_core::canal::Canal;
 use headrace_native_core::changes::Operation;
 use headrace_native_core::charsets::{Charset, Codes};
@@ -289,24 +290,39 @@ pub fn operations(names: &[String]) -> PyResult<Vec<Operation>> {
     names.iter().map(one).collect()
 }
 
-/// Reads where rows go: ("one", slot), or by a key ("text" with a field, "list" with fields, "record", "canal" with
-/// fields and the schema's name or None) to one of slots.
+/// Reads where rows go: ("one", slot), or ("spread", slots, key).
 pub fn route(spec: &Bound<'_, PyTuple>, format: &Format) -> PyResult<Route> {
     let spec = Spec(spec);
+    if spec.get::<String>(0)? == "one" {
+        return Ok(Route::One(spec.get(1)?));
+    }
+    Ok(Route::Spread { slots: spec.get(1)?, key: key(&spec.get(2)?, format)? })
+}
+
+/// Reads a key: ("text", field), ("list", fields), ("record",) or ("canal", fields, the schema's name or None).
+fn key(spec: &Bound<'_, PyTuple>, format: &Format) -> PyResult<Key> {
+    let spec = Spec(spec);
     let name: String = spec.get(0)?;
-    let key = match name.as_str() {
-        "one" => return Ok(Route::One(spec.get(1)?)),
-        "text" => Key::Text(spec.get(2)?),
-        "list" => Key::List(spec.get(2)?),
+    Ok(match name.as_str() {
+        "text" => Key::Text(spec.get(1)?),
+        "list" => Key::List(spec.get(1)?),
         "record" => match format {
             Format::Debezium(format) => Key::Record(format.key.clone()),
             Format::Canal(_) | Format::Entries(_) => return Err(unfit()),
         },
         "canal" => {
-            let database = spec.get::<Option<String>>(3)?.map_or(0, |name| hashes::java_hash(&name));
-            Key::Canal { fields: spec.get(2)?, database }
+            let database = spec.get::<Option<String>>(2)?.map_or(0, |name| hashes::java_hash(&name));
+            Key::Canal { fields: spec.get(1)?, database }
         }
-        _ => return Err(unknown("the route", &name)),
-    };
-    Ok(Route::Spread { key, slots: spec.get(1)? })
+        _ => return Err(unknown("the key", &name)),
+    })
+}
+
+/// How messages of a table are known: its number, and the keys of a row, each with its number.
+pub type AboutSpec<'py> = (u32, Vec<(u8, Bound<'py, PyTuple>)>);
+
+/// Reads that.
+pub fn about(number: u32, keys: &[(u8, Bound<'_, PyTuple>)], format: &Format) -> PyResult<About> {
+    let keys = keys.iter().map(|(which, spec)| Ok((*which, key(spec, format)?))).collect::<PyResult<_>>()?;
+    Ok(About { number, keys })
 }

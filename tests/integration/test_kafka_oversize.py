@@ -64,6 +64,10 @@ class FakeParking(Parking):
         self.blocks = Blocks()
         self.parked: list[tuple[bytes | None, str, int]] = []
 
+    @property
+    def empty(self) -> bool:
+        return not self.parked
+
     def blocked(self, scope: str, unit: Unit) -> bool:
         return self.blocks.blocks(scope, unit)
 

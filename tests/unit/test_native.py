@@ -65,6 +65,7 @@ MORE = int(os.environ.get("HEADRACE_NATIVE_INPUTS", "0"))
 
 
 TEXT = ("text", "base64")
+RABBITMQ = {"type": "rabbitmq", "hosts": "h:5672", "user": "u", "password": "p", "exchange": "e"}
 
 
 @needs_native
@@ -259,7 +260,10 @@ async def test_record_batches_are_those_of_the_client_byte_by_byte(
         ({}, 300),
     ],
 )
-async def test_a_batch_of_rows_events_that_are_alike_is_one_record_batch(message: dict[str, Any], rows: int) -> None:
+async def test_a_batch_of_rows_events_that_are_alike_is_one_record_batch(
+    message: dict[str, Any], rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.mysql.events.splitter.SLICE_SECONDS", 60.0)  # also on a slow machine
     binlog = Binlog().begin_file()
     for gno in range(1, 40 if rows > 30 else 150):
         binlog.transaction(gno, 1_700_000_000_000_000 + gno, [(gno * rows + i, "x" * 10) for i in range(rows)])
@@ -311,7 +315,7 @@ def unknown() -> Iterator[None]:
 def test_what_is_found_says_why_it_is_python() -> None:
     assert str(native.find("off")) == 'Python (off: [daemon] native = "off")'
     sys.modules["headrace_native"] = types.ModuleType("headrace_native")
-    assert str(native.find()) == "Python (headrace-native unknown has interface None, not 6)"
+    assert str(native.find()) == f"Python (headrace-native unknown has interface None, not {native.INTERFACE})"
     native.find.cache_clear()
     old = sys.modules["headrace_native"] = types.ModuleType("headrace_native")
     old.INTERFACE, old.__version__ = native.INTERFACE, "0.0.9"  # type: ignore[attr-defined]
@@ -432,8 +436,8 @@ def test_a_set_of_more_members_than_bits_is_pythons() -> None:
     columns, fmt = [(0, '"c":', ("text", "base64"), None)], ("canal", "", "", "", False, False, "", [])
     labels = [f"l{i}" for i in range(65)]
     with pytest.raises(ValueError, match="native"):
-        output.table([("set", 8, labels)], columns, fmt, route, [], False, None, [0], False, counter)
-    assert output.table([("set", 8, labels[:64])], columns, fmt, route, [], False, None, [0], False, counter)
+        output.table([("set", 8, labels)], columns, fmt, route, [], False, None, [0], None, False, counter)
+    assert output.table([("set", 8, labels[:64])], columns, fmt, route, [], False, None, [0], None, False, counter)
 
 
 @needs_native
@@ -739,14 +743,7 @@ def settings_of(message: dict[str, Any], **more: Any) -> DestinationSettings:
             {"message": {"format": "debezium", "debezium": {"transaction_topic": "x"}}},
             "the begin and end of transactions are published",
         ),
-        (
-            {"sink": {"type": "rabbitmq", "hosts": "h:5672", "user": "u", "password": "p", "exchange": "e"}},
-            '[sink] type = "rabbitmq" handles each message separately',
-        ),
-        (
-            {"sink": {"type": "kafka", "bootstrap_servers": "k:9092", "on_oversize": "park"}},
-            '[sink] type = "kafka" handles each message separately, with on_oversize = "park"',
-        ),
+        ({"sink": RABBITMQ}, ""),
     ],
 )
 def test_it_is_said_of_a_destination_why_native_code_makes_none_of_its_rows(more: dict[str, Any], reason: str) -> None:
@@ -754,6 +751,33 @@ def test_it_is_said_of_a_destination_why_native_code_makes_none_of_its_rows(more
     assert reason_of_destination(config, new_format(config), "") == reason
     without = reason_of_destination(config, new_format(config), "headrace-native is not installed")
     assert without.startswith("headrace-")
+
+
+@needs_native
+@pytest.mark.parametrize(
+    "sink",
+    [
+        RABBITMQ,
+        {"type": "rocketmq", "hosts": "h:8081", "tag": "{table}-{type}"},
+        {"type": "kafka", "bootstrap_servers": "k:9092", "on_oversize": "park"},
+    ],
+)
+@pytest.mark.parametrize("message", [{"rows_per_message": 1}, {}, {"format": "debezium"}])
+def test_native_code_says_what_each_message_is_about(sink: dict[str, Any], message: dict[str, Any]) -> None:
+    config, binlog = settings_of(message, sink=sink), Binlog().begin_file()
+    for gno in range(1, 20):
+        binlog.transaction(gno, 1_700_000_000_000_000 + gno, [(gno, "x"), (gno + 100, "y")])
+    outcomes, data = list[Any](), bytes(binlog.packets)
+    with mock.patch.object(MessageBuilder, "emit", autospec=True, side_effect=MessageBuilder.emit) as emit:
+        outcomes += [native_differential.outcome(data, config, module, WHOLE) for module in (None, MODULE)]
+    assert outcomes[0] == outcomes[1]
+    assert emit.call_count <= 20, "Python's run makes all, and native code's the first rows of the table"
+    assert any(unit is not None or tag for one in outcomes[1] if _is_about(one) for unit, tag in one)
+
+
+def _is_about(one: Any) -> bool:
+    """Whether a part of an outcome is units and tags."""
+    return isinstance(one, list) and bool(one) and len(one[0]) == 2
 
 
 @needs_native

@@ -153,7 +153,7 @@ class ConfirmingSink(Sink):
     def _fitting(self, entry: Entry, at: int) -> int:
         """Returns where the messages end, from `at` on, that may be sent now."""
         takes = entry.alone or self._retries.takes(entry.batch)
-        return self._window.fitting(entry.batch, at) if takes else at
+        return self._window.fitting(entry, at) if takes else at
 
     async def _wait_for_room(self, entry: Entry, at: int) -> None:
         while self._fitting(entry, at) == at:

@@ -78,6 +78,10 @@ class OrderedParking(Parking):
 
     # -- parking ----------------------------------------------------------------------------------------------
 
+    @property
+    def empty(self) -> bool:
+        return not self._entries
+
     def blocked(self, scope: str, unit: Unit) -> bool:
         return bool(self._entries) and self._blocks.blocks(scope, unit)
 

@@ -74,7 +74,7 @@ class Retries:
     def sift(self, entry: Entry, indexes: Sequence[int]) -> Sequence[int]:
         """Returns those of the new messages that may be sent; the others are held."""
         parking, blocks = self._parking, self._blocks
-        if not self._held and parking is None:
+        if not self._held and (parking is None or parking.empty):
             return indexes
         scope, free = self._scope(entry.batch), []
         for index in indexes:
@@ -167,8 +167,8 @@ class Retries:
                 keeps = not self._park(held, scope, self._window.next_tag + count)
             elif held.due <= now + _EARLY:
                 keeps = held.refusals > 0  # it is sent alone, and those after it once it is confirmed
-                if (keeps or followers < may) and self._window.takes(count + 1, size + entry.size(index)):
-                    count, size, followers = count + 1, size + entry.size(index), followers + (not keeps)
+                if (keeps or followers < may) and self._window.takes(count + 1, size + entry.sizes[index]):
+                    count, size, followers = count + 1, size + entry.sizes[index], followers + (not keeps)
                     if ready and ready[-1][0] is entry:
                         ready[-1][1].append(index)
                     else:

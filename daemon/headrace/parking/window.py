@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from headrace.model import MessageBatch, Unit
 from headrace.ports.sink import MessageRefused
@@ -14,6 +15,7 @@ from headrace.tasks import settle
 
 UNSENT, SENT, DONE, HELD, PARKED = range(5)
 """The state of a message. HELD: it waits to be sent again, or for one that does."""
+_SENT_BYTE, _DONE_BYTE = bytes((SENT,)), bytes((DONE,))
 _SLICE = 200
 """Messages handed over between two checks of the lease and of refused messages."""
 _ALL = Unit(())
@@ -27,6 +29,8 @@ class Entry:
     batch: MessageBatch
     done: asyncio.Future[None]
     alone: bool = False
+    sizes: list[int] = field(init=False)
+    """Bytes of each message, as they count in the limit."""
     states: bytearray = field(init=False)
     left: int = field(init=False)
     """Messages that are neither confirmed nor parked."""
@@ -34,7 +38,8 @@ class Entry:
     """By message: the tag whose answer counts, if that is not its first; 0: none."""
 
     def __post_init__(self) -> None:
-        self.left = len(self.batch.values)
+        self.sizes = self.batch.sizes
+        self.left = len(self.sizes)
         self.states = bytearray(self.left)
 
     def unit(self, index: int) -> Unit:
@@ -46,10 +51,6 @@ class Entry:
         """Returns one message's id, for people."""
         headers = self.batch.headers[index]
         return headers[0][1].decode("utf-8", "replace") if headers else "without an id"
-
-    def size(self, index: int) -> int:
-        """Returns what one message counts in the limit of bytes."""
-        return len(self.batch.values[index] or b"")
 
     def hold(self, index: int) -> None:
         """Ignores all answers to the sends of a message so far."""
@@ -102,13 +103,12 @@ class Window:
             return True
         return not self.messages and count == 1
 
-    def fitting(self, batch: MessageBatch, at: int) -> int:
+    def fitting(self, entry: Entry, at: int) -> int:
         """Returns where the messages from `at` on end that may be handed over now; `at` if none may."""
-        size, values = self.bytes, batch.values
-        end = max(at, min(len(values), at + _SLICE, at + self._limit - self.messages))
-        for index in range(at, end):
-            size += len(values[index] or b"")
-            if size > self._byte_limit and (index > at or self.messages):
+        sizes = entry.sizes
+        end = max(at, min(len(sizes), at + _SLICE, at + self._limit - self.messages))
+        for index, size in enumerate(accumulate(sizes[at:end], initial=self.bytes), at - 1):
+            if size > self._byte_limit and (index > at or (index == at and self.messages)):
                 return index
         return end
 
@@ -118,9 +118,13 @@ class Window:
         self.next_tag += count
         self.runs.append(Run(first, indexes, entry, now, again, count, bytearray(b"\1") * count))
         self.messages += count
+        if type(indexes) is range and not again:
+            entry.states[indexes.start : indexes.stop] = _SENT_BYTE * count
+            self.bytes += sum(entry.sizes[indexes.start : indexes.stop])
+            return first
         for tag, index in enumerate(indexes, first):
             entry.states[index] = SENT
-            self.bytes += entry.size(index)
+            self.bytes += entry.sizes[index]
             if again:
                 entry.tags[index] = tag
         return first
@@ -142,6 +146,18 @@ class Window:
 
     def _settle(self, run: Run, begin: int, end: int, reason: str, refused: Refusals) -> None:
         entry, states, tags = run.entry, run.entry.states, run.entry.tags
+        count = end - begin
+        if (
+            type(run.indexes) is range
+            and not (reason or tags or entry.alone)
+            and run.open.count(1, begin, end) == count
+        ):
+            low, high = run.indexes.start + begin, run.indexes.start + end
+            run.open[begin:end] = bytes(count)
+            states[low:high] = _DONE_BYTE * count
+            self.bytes -= sum(entry.sizes[low:high])
+            run.left, self.messages, entry.left = run.left - count, self.messages - count, entry.left - count
+            return
         for at in range(begin, end):
             if not run.open[at]:
                 continue
@@ -149,7 +165,7 @@ class Window:
             run.left -= 1
             index = run.indexes[at]
             self.messages -= 1
-            self.bytes -= entry.size(index)
+            self.bytes -= entry.sizes[index]
             if tags and tags.get(index, run.first + at) != run.first + at:
                 continue  # it is sent again, whatever the result of this send is
             if entry.alone:

@@ -31,7 +31,7 @@ _MESSAGE_OVERHEAD = 400
 """Estimated bytes of memory of a message in addition to its value: its headers and objects."""
 _NATIVE_OVERHEAD = 160
 """The same for a message of native code. This is the size of the headers of most messages."""
-_UNIT_OVERHEAD = 300
+_UNIT_OVERHEAD, _NATIVE_UNIT_OVERHEAD = 300, 40
 _PARTIAL: Header = ("headrace-image", b"partial")
 _BATCH_BYTES, _NATIVE_BATCH_BYTES = 512 * 1024, 832 * 1024
 """Bytes after which the batches are taken: the first limit for Python, the second for native code. Native code stops
@@ -93,16 +93,14 @@ class MessageBuilder:
         self._rows_per_message = rows_per_message
         self._server_uuid = server_uuid
         self._one_log, self._units, self._tag = one_log, units, tag
-        self._plain = not isinstance(fmt, KeyedFormat) and not units and tag is None
-        """Whether messages have only a value and the usual headers: no key, no tag and no unit."""
-        self._each = rows_per_message == 1 and self._plain
+        self._each = rows_per_message == 1 and not isinstance(fmt, KeyedFormat)
         """Whether the rows of an event can be formatted together, and then be put into the batches one by one."""
         self._epoch: Header = ("headrace-epoch", b"%d" % epoch)
         # The batch of each partition should be large enough for a separate request.
         self._full_bytes = (_BATCH_BYTES if native is None else _NATIVE_BATCH_BYTES) * min(projections.widest, _WIDEST)
         self._now_ms = 0
         self.native: NativeOutput | None = None
-        if native is not None and not units and tag is None:
+        if native is not None:
             self.native = NativeOutput(
                 native,
                 fmt,
@@ -111,9 +109,11 @@ class MessageBuilder:
                 rows_per_message=rows_per_message,
                 server_uuid=server_uuid,
                 epoch=epoch,
-                overhead=_NATIVE_OVERHEAD,
+                overhead=_NATIVE_OVERHEAD + (_NATIVE_UNIT_OVERHEAD if units else 0),
                 one_log=one_log,
                 two_numbers=two_numbers,
+                units=units,
+                tag=tag,
                 marks=marks,
             )
         self.clear()
@@ -168,7 +168,7 @@ class MessageBuilder:
         the table."""
         projection = self.projections.of(change.schema)
         if self._each and len(change.rows) > 1 and (each := projection.one_by_one(change)) is not None:
-            self._put_each(*each)
+            self._put_each(*each, projection.keys(change) if self._units else ())
             return
         for part in projection.parts(change, keys=self._units):
             self._put_rows(part)
@@ -226,9 +226,11 @@ class MessageBuilder:
         batch.values += made.values
         batch.headers += made.headers
         if made.units is not None:
-            batch.units = (batch.units or []) + made.units
+            batch.units = [] if batch.units is None else batch.units
+            batch.units += made.units
         if made.tags is not None:
-            batch.tags = (batch.tags or []) + made.tags
+            batch.tags = [] if batch.tags is None else batch.tags
+            batch.tags += made.tags
         batch.rows += made.rows
         batch.size += made.size
         batch.commit_time_us = made.commit_time_us
@@ -245,15 +247,19 @@ class MessageBuilder:
         batch.commit_time_us = change.commit_time_us
         if self._units:
             self._add_units(batch, part, firsts)
-        if self._tag is not None:
-            schema = change.schema
-            tag = self._tag.render(schema=schema.schema, table=schema.table, type=str(change.operation))
-            _extend_tags(batch, tag, len(firsts))
+        self._tag_rows(batch, change, len(firsts))
         self._size += batch.size - size
         self._count += len(batch.values) - count
 
-    def _put_each(self, partitions: list[int], addresses: dict[int, str], change: RowsChange) -> None:
-        """Makes one message for each row. Used if no row changes its operation; each row has its own partition."""
+    def _put_each(
+        self,
+        partitions: list[int],
+        addresses: dict[int, str],
+        change: RowsChange,
+        keys: Sequence[tuple[str, ...]],
+    ) -> None:
+        """Makes one message for each row. Used if no row changes its operation; each row has its own partition. `keys`:
+        of each row, if messages have units."""
         base, where = self._named(change)
         rest = (where, self._epoch, *_of_rows(change))
         values, pos = self._values.encode_each(change, self._now_ms), change.pos
@@ -271,6 +277,18 @@ class MessageBuilder:
             batch.size += len(value) + _MESSAGE_OVERHEAD
         self._size += sum(map(len, values)) + _MESSAGE_OVERHEAD * len(values)
         self._count += len(values)
+        for partition, (batch, _, _) in open_batches.items() if self._units or self._tag is not None else ():
+            rows = [i for i, one in enumerate(partitions) if one == partition]
+            if self._units:
+                _extend_units(batch, [Unit((change.schema.name,), keys[i]) for i in rows])
+                self._size += _UNIT_OVERHEAD * len(rows)
+            self._tag_rows(batch, change, len(rows))
+
+    def _tag_rows(self, batch: MessageBatch, change: RowsChange, count: int) -> None:
+        if self._tag is not None:
+            schema = change.schema
+            tag = self._tag.render(schema=schema.schema, table=schema.table, type=str(change.operation))
+            _extend_tags(batch, tag, count)
 
     def _rows_of(self, schema: str, table: str) -> TableRows:
         """Returns the object that counts the rows of a table."""

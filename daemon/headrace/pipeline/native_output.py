@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self, TypeVar, cast
 
 import structlog
 
 from headrace.errors import HeadraceError
-from headrace.model import MessageBatch, TableRows, TableSchema
+from headrace.model import MessageBatch, TableRows, TableSchema, Unit
 from headrace.pipeline.projection import Projections
-from headrace.pipeline.table_projection import TableProjection
+from headrace.pipeline.table_projection import Names, TableProjection
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.source import NativeRows
+from headrace.rules.templates import Template
 from headrace.settings.destination import DestinationSettings
 
 log = structlog.get_logger(__name__)
 
+_T = TypeVar("_T")
+_About = tuple[int, int, list[tuple[int, bytes]]]
+"""The numbers of a table and an operation, and the keys of rows; see Names.unit()."""
+_OPERATIONS = ("INSERT", "UPDATE", "DELETE")
 _NAMED = 3
 """Columns that a reason names."""
 
@@ -66,23 +72,23 @@ class NativeUse:
 def reason_of_destination(settings: DestinationSettings, fmt: ValueFormat | KeyedFormat, missing: str) -> str:
     """Returns why native code makes no rows of a destination, as a clause; "" if it may. `missing`: why native code is
     not available."""
-    sink = settings.sink.capabilities
     if missing:
         return missing
-    if sink.parks or sink.retries or sink.tag is not None:
-        return f'[sink] type = "{settings.sink.type}" handles each message separately' + (
-            ', with on_oversize = "park"' if settings.sink.type == "kafka" else ""
-        )
     if settings.wants_marks and fmt.native_marks() is None:
         return "the begin and end of transactions are published"
     return ""
 
 
 def reason_of_table(
-    projection: TableProjection, fmt: ValueFormat | KeyedFormat, unknown: Sequence[str] = (), *, one_log: bool
+    projection: TableProjection,
+    fmt: ValueFormat | KeyedFormat,
+    unknown: Sequence[str] = (),
+    *,
+    one_log: bool,
+    units: bool = False,
 ) -> str:
     """Returns the same for one table. `unknown` are columns whose layout native code does not know,
-    as the binlog shows them."""
+    as the binlog shows them. `units`: whether messages may have to wait for others about their rows."""
     if unknown:
         return f"it does not know the type of column {', '.join(unknown[:_NAMED])}"
     if (
@@ -91,6 +97,8 @@ def reason_of_table(
         and projection.masks.keys() & set(projection.source.keys)
     ):
         return "a masked key chooses the partition"
+    if units and projection.hides_key and projection.native_key() == ("record",):
+        return "a message is known by a key that is not published unchanged"
     if projection.conditional and projection.native_condition is None:
         return "it does not know what the condition on rows compares"
     if projection.spreads and one_log:
@@ -106,6 +114,54 @@ def reason_of_table(
         if style[0] != "text" and projection.masks.get(number, ("",))[0] == "fixed":
             return f"column {projection.source.columns[number].name} has a fixed value that is no text"
     return ""
+
+
+class _Abouts(Sequence[_T]):
+    """A list parallel to the messages of a native batch. What native code has made is read when somebody asks, which is
+    seldom."""
+
+    def __init__(self, batch: Any, names: Sequence[Names]) -> None:
+        self._batch, self._names = batch, names
+        self._own: dict[int, _T] = {}
+        """Of the messages that Python has added."""
+
+    def __len__(self) -> int:
+        return len(self._batch.values)
+
+    def __iadd__(self, more: Sequence[_T]) -> Self:
+        """Adds those of the last messages."""
+        self._own.update(enumerate(more, len(self) - len(more)))
+        return self
+
+    def __getitem__(self, at: Any) -> Any:
+        if (own := self._own.get(at)) is not None:
+            return own
+        return self._read(self._batch.about(at))
+
+    @abstractmethod
+    def _read(self, about: _About | None) -> _T:
+        """Returns what native code has noted."""
+
+
+class _Units(_Abouts[Unit]):
+    """MessageBatch.units."""
+
+    def _read(self, about: _About | None) -> Unit:
+        return self._names[about[0]].unit(about[2]) if about is not None else Unit(())
+
+
+class _Tags(_Abouts[str]):
+    """MessageBatch.tags."""
+
+    def __init__(self, batch: Any, names: Sequence[Names], tag: Template) -> None:
+        super().__init__(batch, names)
+        self._tag = tag
+
+    def _read(self, about: _About | None) -> str:
+        if about is None:
+            return ""
+        names = self._names[about[0]]
+        return self._tag.render(schema=names.schema, table=names.table, type=_OPERATIONS[about[1]])
 
 
 class NativeOutput(NativeRows):
@@ -125,12 +181,19 @@ class NativeOutput(NativeRows):
         overhead: int,
         one_log: bool,
         two_numbers: bool,
+        units: bool = False,
+        tag: Template | None = None,
         marks: bool = False,
     ) -> None:
-        """`marks`: whether the begin and end of transactions are published."""
+        """`units`: whether messages may have to wait for others about their rows. `tag`: what each message has as a
+        tag. `marks`: whether the begin and end of transactions are published."""
         self._module, self._format, self._projections, self._builder = module, fmt, projections, builder
         self._keyed, self._one_log, self._two_numbers = isinstance(fmt, KeyedFormat), one_log, two_numbers
         self.output = module.Output(server_uuid, epoch, rows_per_message, overhead, self._keyed, one_log)
+        self._units, self._tag = units, tag
+        self._names: dict[Names, int] = {}
+        """The numbers of tables in what messages are about."""
+        self._named: list[Names] = []
         self._slots: dict[tuple[str, int], int] = {}
         self._targets: list[tuple[str, int]] = []
         self._counters: dict[tuple[str, str], int] = {}
@@ -152,8 +215,12 @@ class NativeOutput(NativeRows):
 
     def new_batch(self, topic: str, partition: int) -> MessageBatch:
         """Returns an empty batch whose columns native code can fill."""
-        made = self._module.Batch()
+        made = self._module.Batch(self._units or self._tag is not None)
         batch = MessageBatch(topic, partition, made.values, made.headers, keys=made.keys if self._keyed else None)
+        if self._units:
+            batch.units = cast("list[Unit]", _Units(made, self._named))
+        if self._tag is not None:
+            batch.tags = cast("list[str]", _Tags(made, self._named, self._tag))
         self._batches.append((batch, made))
         return batch
 
@@ -193,7 +260,7 @@ class NativeOutput(NativeRows):
         except HeadraceError:  # reported when rows arrive
             return None
         unknown = [column.name for column, one in zip(schema.columns, layouts, strict=False) if one is None]
-        reason = reason_of_table(projection, self._format, unknown, one_log=self._one_log)
+        reason = reason_of_table(projection, self._format, unknown, one_log=self._one_log, units=self._units)
         spec, route = self._format.native(projection.schema), self._route(projection)
         known = [layout for layout in layouts if layout is not None]
         if not reason and (spec is None or route is None or len(known) < len(layouts)):
@@ -215,6 +282,7 @@ class NativeOutput(NativeRows):
                 projection.skips_unchanged,
                 projection.native_condition,
                 projection.deciding_columns,
+                self._about(projection),
                 self._two_numbers,
                 self._counter(projection.schema),
             )
@@ -244,10 +312,18 @@ class NativeOutput(NativeRows):
             return ("one", self._slot(projection.address(projection.partition), projection.partition))
         if self._one_log:
             return None
-        key = projection.native_key()
         partitions = range(projection.route.partitions)
         slots = [self._slot(projection.address(partition), partition) for partition in partitions]
-        return (key[0], slots, *key[1:])
+        return ("spread", slots, projection.native_key())
+
+    def _about(self, projection: TableProjection) -> tuple[int, list[tuple[int, tuple[Any, ...]]]] | None:
+        """Returns how native code notes what a message is about; None if nobody asks."""
+        if not self._units and self._tag is None:
+            return None
+        number = self._names.setdefault(projection.names, len(self._named))
+        if number == len(self._named):
+            self._named.append(projection.names)
+        return number, projection.native_names() if self._units else []
 
     def _slot(self, address: str, partition: int) -> int:
         target = address, 0 if self._one_log else partition

@@ -15,7 +15,7 @@ import orjson
 
 from headrace.errors import NotUnderstood
 from headrace.large_values import settled
-from headrace.model import ABSENT, Operation, Row, RowsChange, TableSchema
+from headrace.model import ABSENT, Operation, Row, RowsChange, TableSchema, Unit
 from headrace.rules.hashes import canal_partition, kafka_partitions
 from headrace.rules.keys import KeyRule
 from headrace.rules.predicates import ColumnAbsent
@@ -60,6 +60,32 @@ class Part:
     """Whether one message has all of the event, so that its id needs no row number."""
     keys: list[tuple[str, ...]]
     """The keys of each row; see TableProjection.keys(). Empty unless requested."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How messages about a table's rows are named, so that those about the same row can wait for each other."""
+
+    schema: str
+    table: str
+    family: str
+    """See family()."""
+    hidden: bool
+    """Whether keys are shown to nobody."""
+    secret: bytes
+
+    def unit(self, keys: Sequence[tuple[int, bytes]]) -> Unit:
+        """Returns what a message is about. `keys` are those of its rows, each with 0 for that of the family, or 1 for
+        the primary key."""
+        of_table = f"{self.schema}.{self.table}"
+        whose = self.family, of_table
+        return Unit((of_table,), tuple(dict.fromkeys(self.name(whose[which], key) for which, key in keys)))
+
+    def name(self, whose: str, key: bytes) -> str:
+        """Returns the name of one key."""
+        if self.hidden or len(key) > _KEY_LIMIT:
+            return f"{whose} {blake2b(key, digest_size=16, key=self.secret).hexdigest()}"
+        return f"{whose} {key.decode('utf-8', 'replace')}"
 
 
 class TableProjection:
@@ -107,8 +133,8 @@ class TableProjection:
         self._identity = source.keys if self._columns != source.keys else ()
         """The columns of the primary key, if other columns choose the partition."""
         self._identity_key = key_of(source, self._identity)
-        self._hidden, self._secret = hidden_key, blake2b(secret).digest()
         self.family = family(route)
+        self.names = Names(route.schema, route.table, self.family, hidden_key, blake2b(secret).digest())
         self._spread: Callable[[Sequence[Row]], list[int]] | None = None
         """Returns the partitions of rows."""
         self._named_key, self._canal_hash, self._database = key_bytes is not None, canal_hash, database
@@ -132,9 +158,17 @@ class TableProjection:
         `source`."""
         if self._canal_hash:
             return "canal", list(self._columns), self._database
-        if self._named_key:
+        return self._native_key(self._columns)
+
+    def _native_key(self, columns: Sequence[int]) -> tuple[Any, ...]:
+        if self._named_key and columns is self._columns:
             return ("record",)
-        return ("text", self._columns[0]) if len(self._columns) == 1 else ("list", list(self._columns))
+        return ("text", columns[0]) if len(columns) == 1 else ("list", list(columns))
+
+    def native_names(self) -> list[tuple[int, tuple[Any, ...]]]:
+        """Returns the keys that name a row for native code, as Names.unit() takes them."""
+        keys = [(0, self._native_key(self._columns))] if self._columns else []
+        return [*keys, (1, self._native_key(self._identity))] if self._identity else keys
 
     @property
     def deciding_columns(self) -> list[int]:
@@ -144,7 +178,7 @@ class TableProjection:
     @property
     def hides_key(self) -> bool:
         """Returns whether the key is not published unchanged, so that no reader of messages may see it."""
-        return self._hidden
+        return self.names.hidden
 
     @property
     def conditional(self) -> bool:
@@ -245,13 +279,9 @@ class TableProjection:
     def _names(self, row: Row) -> tuple[str, ...]:
         """Returns a row's keys: of the columns that choose the partition and, if it is another, of the primary key. The
         halves of an update that moves a row share the latter."""
-        names: tuple[str, ...] = (self._name(self.family, self._key(row)),) if self._columns else ()
-        return (*names, self._name(self.tables[0], self._identity_key(row))) if self._identity else names
-
-    def _name(self, whose: str, key: bytes) -> str:
-        if self._hidden or len(key) > _KEY_LIMIT:
-            return f"{whose} {blake2b(key, digest_size=16, key=self._secret).hexdigest()}"
-        return f"{whose} {key.decode('utf-8', 'replace')}"
+        name = self.names.name
+        names: tuple[str, ...] = (name(self.family, self._key(row)),) if self._columns else ()
+        return (*names, name(self.tables[0], self._identity_key(row))) if self._identity else names
 
     def _slice_plain(self, change: RowsChange) -> list[Slice]:
         rows, keeps, spread = change.rows, self._keeps, self._spread

@@ -28,6 +28,11 @@ class Parking(ABC):
 
     `scope` is the topic or exchange within which the order of messages is kept."""
 
+    @property
+    @abstractmethod
+    def empty(self) -> bool:
+        """Returns whether nothing is parked, so that blocked() need not be called."""
+
     @abstractmethod
     def blocked(self, scope: str, unit: Unit) -> bool:
         """Returns whether an earlier message of the same unit is parked. Then this message must be parked too."""

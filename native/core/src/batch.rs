@@ -133,6 +133,8 @@ pub struct Batch {
     pub headers: Headers,
     /// None while no message has a key.
     pub keys: Option<Values>,
+    /// What each message of native code is about; None if that is not asked for.
+    pub abouts: Option<Values>,
     /// Rows of those messages.
     pub rows: u64,
     /// The bytes that they count in a bounded queue.

@@ -145,6 +145,7 @@ impl Table {
             rows: members.len(),
             again: false,
             pos,
+            about: self.about(change, members, out)?,
         });
         Ok(())
     }

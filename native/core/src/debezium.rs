@@ -81,7 +81,8 @@ impl Table {
         }
         put!(out, &*head, row, &*foot);
         let key = (start > key_start).then_some((key_start, start));
-        let message = Message { slot, value: Some((start, out.len())), key, row, rows: 1, again: false, pos };
+        let (value, about) = (Some((start, out.len())), self.about(change, &[row], out)?);
+        let message = Message { slot, value, key, row, rows: 1, again: false, pos, about };
         stage.messages.push(message);
         if change.operation == Operation::Delete && format.tombstones && key.is_some() {
             stage.messages.push(Message { value: None, rows: 0, again: true, ..message });

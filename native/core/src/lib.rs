@@ -5,7 +5,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod abouts;
 pub mod addresses;
+pub mod amqp;
 pub mod batch;
 pub mod canal;
 pub mod changes;

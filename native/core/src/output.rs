@@ -214,7 +214,7 @@ impl Output {
         put!(&mut self.id, &self.base, if mark.xid.is_some() { "#end" } else { "#begin" });
         let shared = self.opened(slot);
         let mut batch = lock(&shared);
-        self.add(&mut batch, Some(&value), key.as_deref(), mark.pos);
+        self.add(&mut batch, Some(&value), key.as_deref(), mark.pos, None);
         batch.commit_us = mark.commit_us;
         batch.told = batch.values.count();
         Ok(())
@@ -265,12 +265,12 @@ impl Output {
             self.id.extend_from_slice(b"/1");
         }
         let range = |of: Option<(usize, usize)>| of.map(|(start, end)| &stage.bytes[start..end]);
-        self.add(batch, range(message.value), range(message.key), message.pos);
+        self.add(batch, range(message.value), range(message.key), message.pos, range(message.about));
         batch.rows += message.rows as u64;
     }
 
     /// Adds a message, whose id is already written.
-    fn add(&mut self, batch: &mut Batch, value: Option<&[u8]>, key: Option<&[u8]>, pos: i64) {
+    fn add(&mut self, batch: &mut Batch, value: Option<&[u8]>, key: Option<&[u8]>, pos: i64, about: Option<&[u8]>) {
         self.digits.clear();
         text::int(&mut self.digits, pos);
         let headers = &mut batch.headers;
@@ -282,6 +282,9 @@ impl Output {
         batch.values.push(value);
         if self.keyed {
             batch.keys.get_or_insert_default().push(key);
+        }
+        if let Some(abouts) = &mut batch.abouts {
+            abouts.push(about);
         }
         let size = value.map_or(0, <[u8]>::len) + key.map_or(0, <[u8]>::len);
         batch.size += size as u64 + self.overhead;

@@ -13,6 +13,8 @@ pub struct Message {
     /// Whether it is the second message about its row.
     pub again: bool,
     pub pos: i64,
+    /// What it is about, if that is asked for.
+    pub about: Option<(usize, usize)>,
 }
 
 /// Memory that is reused for each event.

@@ -1,5 +1,6 @@
 //! One table schema, in native form: its rows, which of them are published, where they go, and how columns are printed.
 
+use crate::abouts::About;
 use crate::changes::{Change, Image, Operation};
 use crate::conditions::Condition;
 use crate::fields::{Binary, Kind, Shape, Style};
@@ -77,7 +78,8 @@ pub struct Table {
     route: Route,
     selection: Selection,
     /// Fields that identify the row: those of the primary key, and those that choose the partition.
-    identity: Vec<usize>,
+    pub(crate) identity: Vec<usize>,
+    pub(crate) about: Option<About>,
     /// Whether an updated row takes two numbers.
     pub two_numbers: bool,
     /// The number of its counters.
@@ -92,6 +94,7 @@ impl Table {
         route: Route,
         selection: Selection,
         identity: Vec<usize>,
+        about: Option<About>,
         two_numbers: bool,
         counter: usize,
     ) -> Fit<Self> {
@@ -107,24 +110,17 @@ impl Table {
             && selection.condition.as_ref().is_none_or(|condition| condition.fits(&kinds));
         let hashed = match &route {
             Route::One(_) => true,
-            Route::Spread { key, slots } => {
-                !slots.is_empty()
-                    && match key {
-                        Key::Text(field) => *field < fields,
-                        Key::List(list) => list.iter().all(|&field| field < fields),
-                        Key::Record(key) => key.fits(&columns) && !key.columns.is_empty(),
-                        Key::Canal { fields: list, .. } => list.iter().all(|&field| field < fields),
-                    }
-            }
+            Route::Spread { key, slots } => !slots.is_empty() && key.fits(fields, &columns),
         };
-        if fields == 0 || !known || !hashed {
+        let named = about.iter().flat_map(|about| &about.keys).all(|(_, key)| key.fits(fields, &columns));
+        if fields == 0 || !known || !hashed || !named {
             return Err(Unfit);
         }
         let shapes = kinds.iter().map(Kind::shape).collect();
         let shown = |one: &Column| one.mask.as_ref().is_none_or(|mask| !mask.hides_all());
         let printed = |field: usize| columns.iter().any(|one| one.field == field && shown(one));
         let unprinted = (0..fields).filter(|&field| !printed(field) && !kinds[field].takes_any()).collect();
-        Ok(Self { kinds, shapes, columns, unprinted, route, selection, identity, two_numbers, counter })
+        Ok(Self { kinds, shapes, columns, unprinted, route, selection, identity, about, two_numbers, counter })
     }
 
     pub fn shapes(&self) -> &[Shape] {
@@ -250,68 +246,51 @@ impl Table {
         };
         let (_, image) = self.images(change, row);
         scratch.clear();
+        if let Key::Canal { fields, database } = key {
+            let mut hash = *database;
+            for &field in fields {
+                if let Some(raw) = image[field].of(change.data) {
+                    scratch.clear();
+                    self.kinds[field].plain(scratch, raw, Binary::Latin1)?;
+                    hash ^= hashes::java_hash(std::str::from_utf8(scratch).map_err(|_| Unfit)?);
+                }
+            }
+            return Ok(slots[hashes::canal_partition(hash, slots.len() as u32) as usize]);
+        }
+        self.key(key, change, image, scratch)?;
+        Ok(slots[hashes::partition(scratch, slots.len() as u32) as usize])
+    }
+
+    /// Writes the key of a row; see `key_of` in `headrace/pipeline/table_projection.py`.
+    pub(crate) fn key(&self, key: &Key, change: &Change, image: Image, out: &mut Vec<u8>) -> Fit<()> {
         match key {
             Key::Text(field) => {
                 // NULL is the empty key.
                 if let Some(raw) = image[*field].of(change.data) {
-                    self.key_text(*field, raw, scratch)?;
+                    self.kinds[*field].plain(out, raw, Binary::Latin1)?;
                 }
             }
             Key::List(fields) => {
-                scratch.push(b'[');
+                out.push(b'[');
                 for (i, &field) in fields.iter().enumerate() {
                     if i > 0 {
-                        scratch.push(b',');
+                        out.push(b',');
                     }
                     match image[field].of(change.data) {
-                        None => scratch.extend_from_slice(b"null"),
+                        None => out.extend_from_slice(b"null"),
                         Some(raw) => {
-                            scratch.push(b'"');
-                            self.listed_text(field, raw, scratch)?;
-                            scratch.push(b'"');
+                            out.push(b'"');
+                            self.kinds[field].value(out, raw, Binary::Latin1)?;
+                            out.push(b'"');
                         }
                     }
                 }
-                scratch.push(b']');
+                out.push(b']');
             }
-            Key::Canal { fields, database } => {
-                let mut hash = *database;
-                for &field in fields {
-                    if let Some(raw) = image[field].of(change.data) {
-                        scratch.clear();
-                        self.kinds[field].plain(scratch, raw, Binary::Latin1)?;
-                        hash ^= hashes::java_hash(std::str::from_utf8(scratch).map_err(|_| Unfit)?);
-                    }
-                }
-                return Ok(slots[hashes::canal_partition(hash, slots.len() as u32) as usize]);
-            }
-            Key::Record(key) => self.record_key(key, change, image, scratch)?,
-        }
-        Ok(slots[hashes::partition(scratch, slots.len() as u32) as usize])
-    }
-
-    /// Writes the text of a key column, without JSON's escapes.
-    fn key_text(&self, field: usize, raw: &[u8], out: &mut Vec<u8>) -> Fit<()> {
-        match &self.kinds[field] {
-            Kind::Text { charset, .. } => charset.print::<false>(out, raw)?,
-            Kind::Int { .. }
-            | Kind::Decimal(_)
-            | Kind::Date
-            | Kind::Datetime { .. }
-            | Kind::Timestamp { .. }
-            | Kind::Time { .. }
-            | Kind::Year
-            | Kind::Bit { .. } => self.plain_text(field, raw, out)?,
-            _ => return Err(Unfit),
+            Key::Record(key) => self.record_key(key, change, image, out)?,
+            Key::Canal { .. } => return Err(Unfit),
         }
         Ok(())
-    }
-
-    fn listed_text(&self, field: usize, raw: &[u8], out: &mut Vec<u8>) -> Fit<()> {
-        match &self.kinds[field] {
-            Kind::Bytes { .. } | Kind::Float | Kind::Double | Kind::Json { .. } => Err(Unfit),
-            _ => self.plain_text(field, raw, out),
-        }
     }
 
     fn plain_text(&self, field: usize, raw: &[u8], out: &mut Vec<u8>) -> Fit<()> {
@@ -508,6 +487,16 @@ impl Table {
         self.key_of(&key.columns, change, image, out)?;
         put!(out, b"}", &key.tail);
         Ok(())
+    }
+}
+
+impl Key {
+    fn fits(&self, fields: usize, columns: &[Column]) -> bool {
+        match self {
+            Key::Text(field) => *field < fields,
+            Key::List(list) | Key::Canal { fields: list, .. } => list.iter().all(|&field| field < fields),
+            Key::Record(key) => key.fits(columns) && !key.columns.is_empty(),
+        }
     }
 }
 

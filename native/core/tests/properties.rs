@@ -94,7 +94,7 @@ fn table(format: Format, route: Route, counter: usize) -> Arc<Published> {
     let style_of = |style| if texts { Style::Text(Binary::Latin1) } else { style };
     let column = |(field, style)| Column { field, name: b"\"c\":".to_vec(), style: style_of(style), mask: None };
     let columns = styles.into_iter().enumerate().map(column).collect();
-    let table = Table::new(kinds, columns, route, Selection::default(), vec![0], true, counter).unwrap();
+    let table = Table::new(kinds, columns, route, Selection::default(), vec![0], None, true, counter).unwrap();
     Arc::new(Published::new(table, format).unwrap())
 }
 

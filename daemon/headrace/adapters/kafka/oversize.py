@@ -46,7 +46,7 @@ class Sizes:
             look = functools.partial(_too_large, producer, batch, limit)
             # A large one is compressed to see whether it fits, which takes long.
             large = await runtime.in_thread(look) if largest > _LARGE else look()
-        if self._parking is not None:
+        if self._parking is not None and (large or not self._parking.empty):
             return self._park(batch, large, limit, self._parking)
         if not large:
             return batch

@@ -56,11 +56,16 @@ class Encoder:
         """Yields the frames of some messages of a batch, in order, in pieces of about PIECE. The routing key is the
         batch's topic; message id is the first header, headrace-id. Raises SinkRejected if the routing key is too
         long."""
-        publish, when = self._publish(batch.topic), batch.commit_time_us // 1_000_000
-        flags = _CONTENT_TYPE | _HEADERS | _DELIVERY_MODE | _MESSAGE_ID | (_TIMESTAMP if when > 0 else 0)
-        time = struct.pack(">Q", when) if when > 0 else b""
+        publish, when = self._publish(batch.topic), max(0, batch.commit_time_us // 1_000_000)
         partition = self._name("headrace-partition") + _long(b"%d" % batch.partition)
         channel, body_max, mode, name = self._channel, self._body_max, self._mode, self._name
+        native = getattr(batch.values, "batch", None)
+        if native is not None and type(indexes) is range and batch.largest <= PIECE:
+            run = indexes.start, indexes.stop
+            yield native.amqp(run, publish, partition, mode[0], channel, body_max, when)
+            return
+        flags = _CONTENT_TYPE | _HEADERS | _DELIVERY_MODE | _MESSAGE_ID | (_TIMESTAMP if when > 0 else 0)
+        time = struct.pack(">Q", when) if when > 0 else b""
         values, headers, keys = batch.values, batch.headers, batch.keys
         out, full = list[bytes](), 0
         for index in indexes:
