@@ -30,7 +30,7 @@ _MEASURED = 40.0
 _MARKED = 0.25
 """Seconds between two measured changes."""
 _POLL = 0.02
-_LOOK = 5.0
+_MEMORY_EVERY = 5.0
 _LIMIT = 120.0
 _CONFIG = """
 [kafka]
@@ -98,7 +98,7 @@ async def _measure(kafka: str, elastic: str, topic: str, process: subprocess.Pop
         await admin.close()
     sent: dict[str, float] = {}
     found: dict[str, float] = {}
-    most = looked = 0.0
+    most = measured = 0.0
     with Cluster(ElasticsearchSettings.model_validate({"hosts": [elastic]})) as cluster:
         sending = asyncio.create_task(_send(kafka, topic, sent))
         async with asyncio.timeout(_LIMIT + _WARM + _MEASURED):
@@ -108,8 +108,8 @@ async def _measure(kafka: str, elastic: str, topic: str, process: subprocess.Pop
                     found[key] = time.monotonic()
                 if process.poll() is not None:
                     raise ChildProcessError
-                if time.monotonic() >= looked + _LOOK:  # it takes the kernel a while
-                    looked = time.monotonic()
+                if time.monotonic() >= measured + _MEMORY_EVERY:  # it takes the kernel a while
+                    measured = time.monotonic()
                     most = max(most, await asyncio.to_thread(_memory, process.pid))
                 await asyncio.sleep(_POLL)
         await sending

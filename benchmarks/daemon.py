@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-LOOK = 0.1
+POLL = 0.1
 """Seconds between two checks: each costs the daemon an answer to a request."""
 _LIMIT_SECONDS = 900.0
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -94,13 +94,13 @@ class Daemon:
         self.samples.append(Sample(clock, cpu, memory, sum(rows), min(rows, default=0), streaming))
         return self.samples[-1]
 
-    def until(self, condition: Callable[[Sample], bool], look: float = LOOK) -> Sample:
+    def until(self, condition: Callable[[Sample], bool], poll: float = POLL) -> Sample:
         """Takes samples until one fits. Raises SystemExit if the daemon ends, or after too long."""
         deadline = time.monotonic() + _LIMIT_SECONDS
         while not condition(sample := self.sample()):
             if time.monotonic() > deadline:
                 raise SystemExit(f"bench: the daemon does not do its work: {self.destinations()}\n{self.log()}")
-            time.sleep(look)
+            time.sleep(poll)
         return sample
 
     def log(self) -> str:

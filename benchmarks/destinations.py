@@ -21,7 +21,7 @@ from headrace.settings.daemon import DaemonSettings, StateSettings
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.load import Loader
 
-_LOOK = 0.002
+_POLL = 0.002
 """Seconds between two checks of a counter."""
 
 
@@ -58,7 +58,7 @@ class Running:
     async def until(self, condition: Callable[[], bool]) -> None:
         """Waits; raises the error that has ended the destination, if any."""
         while not condition():
-            await asyncio.sleep(_LOOK)  # a counter has no event
+            await asyncio.sleep(_POLL)  # a counter has no event
             if self.task.done():
                 self.task.result()
                 raise AssertionError("nobody has told it to end")

@@ -25,7 +25,7 @@ IDLE, MANY = 50, 20
 """Destinations."""
 _WARM = 3.0
 """Seconds before anything is counted."""
-_LOOK = 0.5
+_POLL = 0.5
 
 
 def latency(servers: Servers, runs: int, seconds: float) -> Table:
@@ -46,7 +46,7 @@ def _latency(servers: Servers, table: str, way: Way, statements: list[str], seco
     with topic(servers) as name:
         made = destination(servers, name, rf"{SCHEMA}\.{table}", "latest", way)
         with running({name: made}) as daemon:
-            daemon.until(lambda now: now.streaming > 0, _LOOK)
+            daemon.until(lambda now: now.streaming > 0, _POLL)
             with _written(servers, statements, RATE):
                 daemon.until(lambda now: now.rows > RATE * _WARM)
                 before = daemon.sample()
@@ -112,7 +112,7 @@ def idle(servers: Servers, runs: int, seconds: float) -> Table:
                 for one in range(IDLE)
             }
             with running(made) as daemon:
-                daemon.until(lambda now: now.streaming == IDLE, _LOOK)
+                daemon.until(lambda now: now.streaming == IDLE, _POLL)
                 time.sleep(_WARM)
                 before = daemon.sample()
                 time.sleep(seconds)
@@ -134,12 +134,12 @@ def many(servers: Servers, workload: Workload, runs: int, seconds: float) -> Tab
 
 def _many(servers: Servers, workload: Workload, seconds: float) -> dict[str, float]:
     with ExitStack() as topics, running(_catch_up(servers, workload, topics)) as daemon:
-        first = daemon.until(lambda now: now.least > 0, _LOOK)
+        first = daemon.until(lambda now: now.least > 0, _POLL)
 
         def over(now: Sample, end: float = first.clock + seconds) -> bool:
             return now.clock > end or now.least >= workload.rows
 
-        last = daemon.until(over, _LOOK)
+        last = daemon.until(over, _POLL)
     rows = last.rows - first.rows
     if not rows:
         raise SystemExit("bench: all rows were published before anything could be measured: use a smaller --scale")

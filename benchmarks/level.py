@@ -27,7 +27,7 @@ _MYSQL = (
 _STEPS = 10
 """Checks of memory and state store, one after each such part of the rounds."""
 _WRITERS = 4
-_LOOK = 0.5
+_POLL = 0.5
 _COLUMNS = ", ".join(["id BIGINT PRIMARY KEY", *(f"c{number} VARCHAR(40) DEFAULT 'x'" for number in range(19))])
 _ROWS = 10
 """Rows of a round."""
@@ -54,7 +54,7 @@ def level(rounds: int, only: str = "") -> Table:
             source = {**server.connection(), "start": "latest", "tls": "disabled", "snapshot": "never"}
             made = {"source": source, "filter": {"include": rf"{SCHEMA}\.{prefix}.*"}, "sink": {"type": "null"}}
             with running({prefix: made}) as daemon:  # its heartbeat row exists forever
-                daemon.until(lambda now: now.streaming > 0, _LOOK)
+                daemon.until(lambda now: now.streaming > 0, _POLL)
                 table.add(what, _steps(daemon, server, what, rounds, statements))
     return table
 
@@ -77,7 +77,7 @@ def _steps(daemon: Daemon, server: MysqlServer, what: str, rounds: int, statemen
     for step in range(_STEPS):
         _run(server, part, statements, step * part)
         wanted = (step + 1) * part * _ROWS
-        now = daemon.until(lambda now, wanted=wanted: now.rows >= wanted, _LOOK)  # type: ignore[misc]
+        now = daemon.until(lambda now, wanted=wanted: now.rows >= wanted, _POLL)  # type: ignore[misc]
         first = first or now.memory / 1e6
         size = daemon.state_bytes / 1e6
         print(

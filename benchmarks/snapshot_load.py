@@ -61,7 +61,7 @@ class _Writer:
     orders: int
     answers: int
     written: int = 0
-    looks: int = 0
+    checks: int = 0
     starved: int = 0
 
     async def feed(self, status: DestinationStatus) -> None:
@@ -73,7 +73,7 @@ class _Writer:
                 os.write(self.orders, b"." * due)
                 reported += due
             self.count()
-            self.looks += 1
+            self.checks += 1
             self.starved += self.written <= confirmed
             await asyncio.sleep(_REPORTED)
 
@@ -108,14 +108,14 @@ class _Moment:
     clock: float
     cpu: float
     transactions: int
-    looks: int
+    checks: int
     starved: int
 
     @classmethod
     def of(cls, run: Running, writer: _Writer) -> _Moment:
         """Returns the present counters."""
         times = time.perf_counter(), time.process_time()
-        return cls(*times, run.status.published.transactions, writer.looks, writer.starved)
+        return cls(*times, run.status.published.transactions, writer.checks, writer.starved)
 
 
 async def stream(job: dict[str, Any]) -> dict[str, float]:
@@ -148,8 +148,8 @@ async def stream(job: dict[str, Any]) -> dict[str, float]:
         "snapshot_rows_per_second": given / (during[1].clock - during[0].clock),
         "busy": _share("cpu", "clock", (before, after)),
         "during_busy": _share("cpu", "clock", (during,)),
-        "starved": _share("starved", "looks", (before, after)),
-        "during_starved": _share("starved", "looks", (during,)),
+        "starved": _share("starved", "checks", (before, after)),
+        "during_starved": _share("starved", "checks", (during,)),
     }
 
 

@@ -101,9 +101,9 @@ class Checker:
 
     # -- what was committed, what was published -------------------------------------------------------------------
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Reads what is new on both sides; called each second."""
-        new = self.truth.look(self._world.mysql)
+        new = self.truth.read(self._world.mysql)
         for topic in self.topics.values():
             if topic.begins:
                 topic.missing += new
@@ -144,7 +144,7 @@ class Checker:
         if position is None:
             topic.version = 0
         elif version != topic.version:  # else it is stored again, for a new epoch
-            self.look()
+            self.update()
             if not topic.begins or not topic.version or gap:
                 self._on_moved(topic, position)
             else:
@@ -188,7 +188,7 @@ class Checker:
         self.begun(topic)
 
     def begun(self, topic: Topic) -> None:
-        """Looks what is missing since the last begin."""
+        """Finds what is missing since the last begin."""
         begin = topic.begins[-1]
         later = [record for record in topic.records if record.offset >= begin.offset]
         topic.ids = {record.headers["headrace-id"].decode(): None for record in later}
@@ -196,7 +196,7 @@ class Checker:
         topic.missing = deque(event for event in missing if event.id not in topic.ids)
 
     def source_changed(self) -> None:
-        """Takes the source's present history, which may lack transactions; call look() before it changes."""
+        """Takes the source's present history, which may lack transactions; call update() before it changes."""
         for topic in self.topics.values():
             if topic.begins:
                 topic.begins[-1].absent |= self.truth.absent()
@@ -253,7 +253,7 @@ class Checker:
 
     def pause(self, destination: str) -> None:
         """Notes that an operator has paused a destination."""
-        self.look()
+        self.update()
         nodes, topic = self._world.ensemble.nodes, self.topics[destination]
         path = next((path for path in nodes if path.endswith(f"/{destination}/epoch")), "")
         topic.paused = (topic.taken, int(nodes[path].data or b"0")) if path else None

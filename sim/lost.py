@@ -40,7 +40,7 @@ def _while_paused(world: World, fault: Fault, damage: Callable[[], None]) -> Und
             world.at_source(world.mysql.rotate)
             await asyncio.sleep(0.5)  # readers that keep up go to the new file
         if world.mysql.running and len(world.mysql.engine.binlog.files) > 1:
-            world.checker.look()
+            world.checker.update()
             world.checker.unsafe = True
             damage()
         await operator.resume(fault.target)
@@ -52,7 +52,7 @@ def reset(world: World, fault: Fault) -> Undo:
     """Resets the source's binlogs and GTIDs."""
     server = world.mysql
     if server.running:
-        world.checker.look()
+        world.checker.update()
         world.checker.unsafe = True
         world.checker.truth.reset()
         world.at_source(server.reset)
@@ -65,7 +65,7 @@ def restore(world: World, fault: Fault) -> Undo:
 
     def undo() -> None:
         server = world.mysql
-        world.checker.look()
+        world.checker.update()
         world.at_source(lambda: server.restore(backup))
         world.checker.source_changed()
         world.at_source(server.start)
@@ -76,7 +76,7 @@ def restore(world: World, fault: Fault) -> Undo:
 
 def lose_tail(world: World, fault: Fault) -> Undo:
     """Crashes the source, which loses its last transactions."""
-    world.checker.look()
+    world.checker.update()
     start = world.end_source(lambda: world.mysql.crash(lose=int(fault.number)))
     if start is not None:
         world.checker.source_changed()
@@ -90,7 +90,7 @@ def fail_over(world: World, fault: Fault) -> Undo:
     old, replica = world.mysql, world.replica
     if replica is None or replica is old or not old.running:
         return None
-    world.checker.look()
+    world.checker.update()
     world.end_source(old.crash)
     if not fault.number and replica.following is not None:
         world.at_source(replica.following.catch_up)
@@ -101,7 +101,7 @@ def fail_over(world: World, fault: Fault) -> Undo:
         return None
 
     def undo() -> None:
-        world.checker.look()
+        world.checker.update()
         world.end_source(replica.crash)
         world.lead_to(old, start=True)
 

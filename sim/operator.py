@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 _AGAIN, _LONGEST = 1.0, 15.0
 """Seconds between two tries of a command: at first, and at most. A command may end the start of a run, so one that
 came again every second could keep it from starting."""
-_LOOK = 0.1
+_POLL = 0.1
 _WATCH = 5.0
-"""Seconds between two looks whether something needs an operator."""
+"""Seconds between two checks whether something needs an operator."""
 _LOST = (State.POSITION_LOST, State.SOURCE_CHANGED)
 _SETTLES = 30.0
 """Seconds that a destination may take to go on from a position that was set."""
@@ -85,7 +85,7 @@ class Operator:
                 return False
             if world.loop.time() > deadline:
                 task.cancel()
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL)
         return not task.cancelled() and task.result()
 
     async def pause(self, destination: str) -> None:
@@ -118,7 +118,7 @@ class Operator:
         world = self._world
         checker, topic = world.checker, world.checker.topics[destination]
         async with self._turns[destination]:
-            checker.look()
+            checker.update()
             published = checker.published(topic)
             if not published or not world.mysql.running:
                 return
@@ -192,7 +192,7 @@ class Operator:
         """Has another daemon run a destination, if it waits for it."""
 
         async def ask(cluster: Cluster) -> None:
-            view = await cluster.look()
+            view = await cluster.view()
             assignment = view.assignments.get(destination)
             if assignment is not None and node in assignment.waiting and node not in view.drained:
                 await cluster.ask_to_move(destination, node, "sim")

@@ -104,7 +104,7 @@ def run(plan: Plan, show: Callable[[str], None] | None = None, *, brief: bool = 
 
 async def _all(world: World, result: Result, *, brief: bool) -> None:
     world.start()
-    looking = asyncio.create_task(_look(world, asyncio.current_task() if brief else None))
+    checking = asyncio.create_task(_check(world, asyncio.current_task() if brief else None))
     await asyncio.sleep(world.plan.seconds)
     world.clients.stop = True
     world.heal()
@@ -116,18 +116,18 @@ async def _all(world: World, result: Result, *, brief: bool) -> None:
         await asyncio.sleep(1.0)
     result.settled_after = world.loop.time() - healed
     await asyncio.sleep(5.0)
-    looking.cancel()
+    checking.cancel()
     await world.stop()
-    world.checker.look()
+    world.checker.update()
     found = world.checker.finish()
     result.published = sum(one.messages for one in found.values())
 
 
-async def _look(world: World, whole: asyncio.Task[None] | None) -> None:
+async def _check(world: World, whole: asyncio.Task[None] | None) -> None:
     """Checks each second, and ends the whole simulation at its first violation if it is given."""
     while True:
         await asyncio.sleep(1.0)
-        world.checker.look()
+        world.checker.update()
         if whole is not None and world.checker.violations:
             whole.cancel()
             return

@@ -69,8 +69,8 @@ class SimRuntime(Runtime):
     def worker(self, name: str) -> Executor:
         return Worker(self._loop, self._rng)
 
-    def watch(self, interval: float, look: Callable[[float], None], name: str) -> None:
-        """Calls `look` as a thread does: also while the loop hangs, but not while the process is frozen."""
+    def watch(self, interval: float, check: Callable[[float], None], name: str) -> None:
+        """Calls `check` as a thread does: also while the loop hangs, but not while the process is frozen."""
         outside = self._loop.world.context()
         outside.run(CURRENT.set, self)
         before = self._loop.time()
@@ -84,7 +84,7 @@ class SimRuntime(Runtime):
                 return
             now = self._loop.time()
             passed, before = now - before, now
-            look(passed)
+            check(passed)
 
         self._loop.call_later(interval, tick, context=outside)
 

@@ -54,7 +54,7 @@ class Truth:
         self._names = dict[tuple[str, int], str]()
         """The ids of events, by headrace-id and the milliseconds of a commit, on any server."""
 
-    def look(self, server: Server) -> list[Event]:
+    def read(self, server: Server) -> list[Event]:
         """Reads what a server has committed since; returns the new events."""
         new = list[Event]()
         for one in server.history[self._known :]:
@@ -66,7 +66,7 @@ class Truth:
         return new
 
     def changed(self, server: Server) -> None:
-        """Compares with a server that may lack transactions now, or is another; call look() before it changes."""
+        """Compares with a server that may lack transactions now, or is another; call read() before it changes."""
         has = {(one.uuid, one.number, one.original_us): one for one in server.history}
         for event in self.events[self.life :]:
             there = has.get((event.uuid, event.transaction, event.commit_us))

@@ -48,19 +48,19 @@ class Recorder:
         self.mariadb = "mariadb" in type(server).__name__.lower()
         self.server, self.rows = server, rows
         self.steps: list[Step] = []
-        self._looking = pymysql.connect(**server.connection("root"), autocommit=True, charset="utf8mb4")
-        self.cursor = self._looking.cursor(pymysql.cursors.DictCursor)
+        self._connection = pymysql.connect(**server.connection("root"), autocommit=True, charset="utf8mb4")
+        self.cursor = self._connection.cursor(pymysql.cursors.DictCursor)
         self.cursor.execute("SET SESSION sql_mode = ''")
         self.version = str(self._all("SELECT @@version AS v")[0]["v"])
         self.dialect = dialect_of(self.version, mariadb=self.mariadb)
-        self.path: Path = new_file(server, self._looking.cursor())
+        self.path: Path = new_file(server, self._connection.cursor())
 
     def _all(self, sql: str) -> list[dict[str, Any]]:
         self.cursor.execute(sql)
         return list(self.cursor.fetchall())
 
     def close(self) -> None:
-        self._looking.close()
+        self._connection.close()
 
     def position(self) -> int:
         row = self._all("SHOW BINARY LOGS")[-1]

@@ -84,7 +84,7 @@ class DestinationSite:
         monkeypatch.setattr(module, "_SIGNS_MARGIN", 0.1)
         self.store, self.status, self.sink = store, DestinationStatus("shop"), HeldSink()
         self.answers, self.asked, self.readers = list[Any](), list[list[str]](), list[Any]()
-        self.moves, self.looked = list[Position](), list[Position]()
+        self.moves, self.relocated = list[Position](), list[Position]()
         self.dumps, self.meanwhile = list[Dump](), None
         self.start: Position | None = None
         """Where the source begins instead of the stored position, with what belongs to that move."""
@@ -126,7 +126,7 @@ class DestinationSite:
         return Ready(opened(self.dumps[-1], self.start or stored or START, one), self.gap, self.entries)
 
     async def _relocate(self, source: Any, policy: str, lost: PositionLost, stored: Position) -> Move | None:
-        self.looked.append(stored)
+        self.relocated.append(stored)
         if self.meanwhile is not None:
             await self.meanwhile()
         if not self.moves:

@@ -131,10 +131,10 @@ async def until(condition: Callable[[], Awaitable[bool]], limit: float = 20) -> 
 async def written(bootstrap: str, topic: str, value: bytes) -> None:
     """Until a broker has the value, in whatever transaction."""
 
-    async def look() -> bool:
+    async def is_there() -> bool:
         return value in await consumed(bootstrap, topic, committed=False)
 
-    await until(look)
+    await until(is_there)
 
 
 async def consumed(

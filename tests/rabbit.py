@@ -19,7 +19,7 @@ LIMIT = 20.0
 
 
 class Broker:
-    """A connection for looking on."""
+    """A connection of the test's own."""
 
     def __init__(self, connection: Any, channel: Any) -> None:
         self.connection, self.channel = connection, channel
@@ -49,7 +49,7 @@ class Broker:
 
 
 @contextlib.asynccontextmanager
-async def looking_at(url: str) -> AsyncIterator[Broker]:
+async def connected_to(url: str) -> AsyncIterator[Broker]:
     async with asyncio.timeout(LIMIT):
         connection = await aio_pika.connect(url)
     try:

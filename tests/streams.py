@@ -114,7 +114,7 @@ class HeldPublisher(Publisher):
 
     @property
     def watched(self) -> bool:
-        """Whether the watchdog looks."""
+        """Whether the watchdog watches it."""
         return self._cover is not None
 
 

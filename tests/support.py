@@ -137,12 +137,12 @@ class DaemonProcess:
         """The destination's part of /health once `wanted` holds of it."""
         seen: dict[str, Any] = {}
 
-        def look() -> bool:
+        def holds() -> bool:
             nonlocal seen
             seen = self.health()[1].get("destinations", {}).get(destination, {})
             return bool(seen) and wanted(seen)
 
-        eventually(look, limit, lambda: f"last health: {seen}\nlog:\n{self.log.read_text()[-4000:]}")
+        eventually(holds, limit, lambda: f"last health: {seen}\nlog:\n{self.log.read_text()[-4000:]}")
         return seen
 
     def wait_state(self, destination: str, state: str, limit: float = 30) -> dict[str, Any]:

@@ -73,8 +73,8 @@ class Expander:
         for place in places:
             if os.path.lexists(place):
                 return self._read(place, key)
-        looked = ", ".join(map(str, places)) or "there is no CREDENTIALS_DIRECTORY"
-        self._report(key, f"there is no credential {name}: {looked}")
+        where = ", ".join(map(str, places)) or "there is no CREDENTIALS_DIRECTORY"
+        self._report(key, f"there is no credential {name}: {where}")
         return ""
 
     def _read(self, path: Path, key: str) -> str:

@@ -57,8 +57,8 @@ class Runtime:
         """Returns a new executor of one thread, which runs its calls in order."""
         return ThreadPoolExecutor(1, name)
 
-    def watch(self, interval: float, look: Callable[[float], None], name: str) -> None:
-        """Calls `look` every `interval` seconds until the process ends. The argument is the time in seconds since the
+    def watch(self, interval: float, check: Callable[[float], None], name: str) -> None:
+        """Calls `check` every `interval` seconds until the process ends. The argument is the time in seconds since the
         previous call. The calls are made in a thread, so they continue if the event loop hangs."""
 
         def run() -> None:
@@ -66,7 +66,7 @@ class Runtime:
             while True:
                 time.sleep(interval)
                 now = time.monotonic()
-                look(now - before)
+                check(now - before)
                 before = now
 
         threading.Thread(target=run, name=name, daemon=True).start()

@@ -68,7 +68,7 @@ class _Fetch:
                     partition.readers[self] = None
                     self._waits_at.append(partition)
 
-    def look(self) -> None:
+    def try_answer(self) -> None:
         """Answers if there is enough by now."""
         if not self._exchange.waits:
             self._leave()

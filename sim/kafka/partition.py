@@ -20,8 +20,8 @@ NEVER = 2**62
 class Reader(Protocol):
     """A Fetch request that waits for data."""
 
-    def look(self) -> None:
-        """Looks whether it can be answered now."""
+    def try_answer(self) -> None:
+        """Answers it if that is possible now."""
 
 
 class Partition:
@@ -68,10 +68,10 @@ class Partition:
         return codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND if len(self.isr) < self.topic.min_isr else codes.NONE
 
     def wake(self) -> None:
-        """Lets waiting readers look again."""
+        """Answers waiting readers that can be answered now."""
         if self.readers:
             for reader in list(self.readers):
-                reader.look()
+                reader.try_answer()
 
     def when_replicated(self, offset: int, done: Callable[[int], None], *, client: bool = False) -> None:
         """Calls back once all in-sync replicas have the records before an offset, or with an error code. `client`: for

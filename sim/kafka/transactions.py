@@ -52,7 +52,7 @@ class Transaction:
         written."""
         self.started = 0.0
         self.scan: asyncio.TimerHandle | None = None
-        """The next look for a transaction that is late."""
+        """The next scan for a transaction that is late."""
         self.pending = False
         """Whether the present state is still being replicated."""
 

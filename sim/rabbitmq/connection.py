@@ -49,7 +49,7 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._silent = 0
         self._received = self._sent = False
-        """Whether anything came and went since the last look."""
+        """Whether anything came and went since the last check."""
 
     # -- transport ----------------------------------------------------------------------------------------------------
 

@@ -181,7 +181,7 @@ class ConsumerPosition:
     def ends(self) -> dict[tuple[str, int], int]:
         """Returns the present ends of the topics' partitions. Raises Java's errors."""
         with KafkaClient(self._spark.sparkContext._jvm, self._settings.kafka) as client:
-            return dict(client.look().ends)
+            return dict(client.topics().ends)
 
     def is_past(self, ends: dict[tuple[str, int], int]) -> bool:
         """Returns whether all messages before these are done. Raises RefusedError."""

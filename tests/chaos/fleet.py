@@ -232,12 +232,12 @@ class Fleet:
         """The node that runs the destination, another one than `besides`."""
         node = ""
 
-        def look() -> bool:
+        def is_active() -> bool:
             nonlocal node
             node = self.active(destination)
             return node not in ("", besides)
 
-        eventually(look, limit, lambda: f"nobody runs {destination}\n{self.tails()}")
+        eventually(is_active, limit, lambda: f"nobody runs {destination}\n{self.tails()}")
         return node
 
     def heal(self) -> None:

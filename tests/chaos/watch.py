@@ -1,4 +1,4 @@
-"""Who runs each destination, looked at all the time: how long take-overs took, and what had caused them."""
+"""Who runs each destination, asked all the time: how long take-overs took, and what had caused them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tests.chaos.faults import Fault
 from tests.chaos.fleet import FLOWING, Daemon, Fleet
 
-_LOOK = 0.2
+_POLL = 0.2
 _AFTER = 6.0
 """Seconds that a fault of the servers can be blamed for afterwards."""
 _MOVED = "in order"
@@ -65,7 +65,7 @@ class Watch:
         self.states: dict[tuple[str, str], set[str]] = {}
         """All states of each destination at each node."""
         self._threads = [
-            threading.Thread(target=self._look, args=(daemon,), name=f"watch {daemon.node}")
+            threading.Thread(target=self._poll, args=(daemon,), name=f"watch {daemon.node}")
             for daemon in fleet.daemons.values()
         ]
 
@@ -79,8 +79,8 @@ class Watch:
             if thread.is_alive():
                 thread.join()
 
-    def _look(self, daemon: Daemon) -> None:
-        while not self._over.wait(_LOOK):
+    def _poll(self, daemon: Daemon) -> None:
+        while not self._over.wait(_POLL):
             asked = time.monotonic()
             for name, status in daemon.health(1).items():
                 self._note(asked, daemon.node, name, status["state"], status["epoch"], status["state_seconds"])

@@ -28,11 +28,11 @@ async def until(condition: Any, limit: float = 20) -> None:
 
 async def test_members_are_seen_as_long_as_they_live(make_cluster: Any) -> None:
     one, two = await make_cluster("one"), await make_cluster("two")
-    assert sorted((await one.look()).members) == ["one", "two"]
-    assert (await one.look()).members["two"]["address"] == "two:9180"
+    assert sorted((await one.view()).members) == ["one", "two"]
+    assert (await one.view()).members["two"]["address"] == "two:9180"
     await two.close()
     await two.close()
-    assert sorted((await one.look()).members) == ["one"]
+    assert sorted((await one.view()).members) == ["one"]
 
 
 async def test_who_runs_a_destination_and_who_waits_is_seen(make_cluster: Any) -> None:
@@ -42,7 +42,7 @@ async def test_who_runs_a_destination_and_who_waits_is_seen(make_cluster: Any) -
     async with alongside({"wait": waiting.acquire(nothing_known)}):
 
         async def seen() -> bool:
-            assignment = (await one.look()).assignments["shop"]
+            assignment = (await one.view()).assignments["shop"]
             return (assignment.holder, assignment.epoch, assignment.ready) == (
                 "one",
                 held.term.epoch,
@@ -53,7 +53,7 @@ async def test_who_runs_a_destination_and_who_waits_is_seen(make_cluster: Any) -
         await waiting.set_ready(False)
 
         async def not_ready() -> bool:
-            assignment = (await one.look()).assignments["shop"]
+            assignment = (await one.view()).assignments["shop"]
             return (assignment.waiting, assignment.ready) == (("two",), frozenset())
 
         await until(not_ready)
@@ -71,7 +71,7 @@ async def test_a_destination_goes_to_the_daemon_that_it_is_asked_for(make_cluste
             assert "two" in await tasks["asked"]
             await held.release()
             await tasks["wait"]
-        assignment = (await one.look()).assignments["shop"]
+        assignment = (await one.view()).assignments["shop"]
         assert (assignment.holder, assignment.move_to, assignment.by_hand) == ("two", "", True)
 
 
@@ -82,7 +82,7 @@ async def test_the_balance_does_not_replace_what_an_operator_asks_for(make_clust
     await one.ask_to_move("shop", "two", "the balance")
     await one.ask_to_move("shop", "three", "somebody")
     await one.ask_to_move("shop", "two", BALANCE)
-    assert (await one.look()).assignments["shop"].move_to == "three"
+    assert (await one.view()).assignments["shop"].move_to == "three"
 
 
 async def test_a_drained_daemon_takes_no_lock_until_it_may_again(make_cluster: Any) -> None:
@@ -96,7 +96,7 @@ async def test_a_drained_daemon_takes_no_lock_until_it_may_again(make_cluster: A
 
     await until(declined)
     assert not await lock.try_acquire(nothing_known)
-    assert (await one.look()).drained == {"two"}
+    assert (await one.view()).drained == {"two"}
     for _ in range(2):
         await one.undrain("two")
 
@@ -142,10 +142,10 @@ async def test_a_daemon_that_runs_more_than_its_share_hands_some_over(make_clust
     async with alongside({name: lock.acquire(nothing_known) for name, lock in others.items()}):
 
         async def all_wait() -> bool:
-            return all(assignment.ready for assignment in (await one.look()).assignments.values())
+            return all(assignment.ready for assignment in (await one.view()).assignments.values())
 
         await until(all_wait)
-        view = await one.look()
+        view = await one.view()
         later = max(assignment.since_us for assignment in view.assignments.values()) + 60_000_000
         chosen = choose(view, "one", later)
         assert chosen is not None

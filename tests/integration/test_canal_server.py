@@ -67,11 +67,11 @@ def following(client: CanalClient, size: int) -> Batch:
     """The next batch that has entries."""
     found = list[Batch]()
 
-    def look() -> bool:
+    def came() -> bool:
         found.append(client.get(size))
         return found[-1].id > 0
 
-    eventually(look, 30)
+    eventually(came, 30)
     return found[-1]
 
 

@@ -43,7 +43,7 @@ def account(server: Any) -> Any:
     server.sql("DROP USER lean@'%'")
 
 
-async def look(server: Any, user: str = "canal", wanted: Wanted | None = None, **more: Any) -> dict[str, Finding]:
+async def check(server: Any, user: str = "canal", wanted: Wanted | None = None, **more: Any) -> dict[str, Finding]:
     source = SourceSettings(
         host=server.host, port=server.port, user=user, password="canal", server_id=more.pop("server_id", 8001)
     ).model_copy(update=more)
@@ -52,7 +52,7 @@ async def look(server: Any, user: str = "canal", wanted: Wanted | None = None, *
 
 
 async def test_a_complete_server_is_well_in_every_point(server: Any) -> None:
-    found = await look(server)
+    found = await check(server)
     assert not any(finding.level is Level.WRONG for finding in found.values())
     assert found["server_id"].sentence == "our server id is 8001, which nobody else has"
     assert found["clock"].sentence == "the source's clock and ours differ by less than 2 s"
@@ -61,13 +61,13 @@ async def test_a_complete_server_is_well_in_every_point(server: Any) -> None:
 
 async def test_a_clash_of_server_ids_is_named(server: Any) -> None:
     async with registered(server, 8001, "11111111-2222-3333-4444-555555555555"):
-        finding = (await look(server))["server_id"]
+        finding = (await check(server))["server_id"]
         assert finding.level is Level.WRONG
         assert "our server id 8001 is in use by replica 'reports.example' (port 33" in finding.sentence
     derived = derive_server_id("node-1", "checked")
-    assert (await look(server, server_id=derived))["server_id"].level is Level.OK
+    assert (await check(server, server_id=derived))["server_id"].level is Level.OK
     async with registered(server, derived, "11111111-2222-3333-4444-555555555555"):
-        finding = (await look(server, server_id=derived))["server_id"]
+        finding = (await check(server, server_id=derived))["server_id"]
         assert finding.level is Level.OK
         assert f"{derived}, which node and destination give first, is in use" in finding.sentence
 
@@ -89,7 +89,7 @@ def address_of_canal(server: Any) -> Any:
 
 
 async def test_the_source_s_own_id_is_wrong(server: Any) -> None:
-    finding = (await look(server, server_id=server.server_id))["server_id"]
+    finding = (await check(server, server_id=server.server_id))["server_id"]
     assert finding.level is Level.WRONG
     assert "the source's own" in finding.sentence
 
@@ -97,7 +97,7 @@ async def test_the_source_s_own_id_is_wrong(server: Any) -> None:
 async def test_a_heartbeat_table_that_can_t_be_written_is_a_warning_with_all_of_the_sql(
     server: Any, account: str
 ) -> None:
-    finding = (await look(server, account))["heartbeat"]
+    finding = (await check(server, account))["heartbeat"]
     assert finding.level is Level.WARNING
     made, table, grant = finding.sql
     assert made == "CREATE DATABASE IF NOT EXISTS headrace;"
@@ -105,13 +105,13 @@ async def test_a_heartbeat_table_that_can_t_be_written_is_a_warning_with_all_of_
     assert grant == "GRANT SELECT, INSERT, UPDATE, CREATE ON headrace.* TO 'lean'@'%';"
     for statement in finding.sql:
         server.sql(statement)
-    finding = (await look(server, account))["heartbeat"]
+    finding = (await check(server, account))["heartbeat"]
     assert (finding.level, finding.sentence) == (Level.OK, "heartbeats can be written into headrace.heartbeat")
 
 
 async def test_a_table_that_the_first_start_creates_is_well(server: Any) -> None:
     server.sql("DROP DATABASE IF EXISTS headrace")
-    finding = (await look(server))["heartbeat"]
+    finding = (await check(server))["heartbeat"]
     assert (finding.level, finding.sentence) == (
         Level.OK,
         "headrace.heartbeat does not exist yet: the first start creates it",
@@ -126,10 +126,10 @@ async def test_select_on_our_own_tables_alone_reads_nobody_s_columns(server: Any
     before = server.sql("SELECT @@global.binlog_row_metadata")[0][0]
     server.sql("SET GLOBAL binlog_row_metadata = 'MINIMAL'; GRANT SELECT, INSERT ON headrace.* TO lean@'%'")
     try:
-        finding = (await look(server, "lean"))["SELECT"]
+        finding = (await check(server, "lean"))["SELECT"]
         assert (finding.level, finding.sql) == (Level.WRONG, ("GRANT SELECT ON *.* TO 'lean'@'%';",))
         server.sql("GRANT SELECT ON shop.* TO lean@'%'")
-        assert (await look(server, "lean"))["SELECT"].level is Level.OK
+        assert (await check(server, "lean"))["SELECT"].level is Level.OK
     finally:
         server.sql(f"DROP USER lean@'%'; SET GLOBAL binlog_row_metadata = '{before}'")
 
@@ -138,12 +138,12 @@ async def test_the_grant_names_the_schemas_that_the_filter_names(server: Any) ->
     server.sql("CREATE USER lean@'%' IDENTIFIED BY 'canal'; GRANT SELECT ON `sho_`.* TO lean@'%'")
     wanted = Wanted(("shop", "crm", "crm2"), reads_rows=True)
     try:
-        finding = (await look(server, "lean", wanted))["SELECT"]
+        finding = (await check(server, "lean", wanted))["SELECT"]
         grants = ("GRANT SELECT ON `crm`.* TO 'lean'@'%';", "GRANT SELECT ON `crm2`.* TO 'lean'@'%';")
         assert (finding.level, finding.sql) == (Level.WRONG, grants)
         assert "lacks SELECT on crm, crm2: it sees no captured table there" in finding.sentence
         server.sql("".join(grants))
-        assert (await look(server, "lean", wanted))["SELECT"].level is Level.OK
+        assert (await check(server, "lean", wanted))["SELECT"].level is Level.OK
     finally:
         server.sql("DROP USER lean@'%'")
 
@@ -151,13 +151,13 @@ async def test_the_grant_names_the_schemas_that_the_filter_names(server: Any) ->
 async def test_a_source_without_checksums_is_a_warning(server: Any) -> None:
     server.sql("SET GLOBAL binlog_checksum = 'NONE'")
     try:
-        finding = (await look(server))["binlog_checksum"]
+        finding = (await check(server))["binlog_checksum"]
         assert (finding.level, finding.sentence) == (
             Level.WARNING,
             "binlog_checksum is NONE: a damaged byte would be published as a value",
         )
         server.sql(finding.sql[0])
-        assert "binlog_checksum" not in await look(server)
+        assert "binlog_checksum" not in await check(server)
     finally:
         server.sql("SET GLOBAL binlog_checksum = 'CRC32'")
 
@@ -166,10 +166,10 @@ async def test_a_source_without_checksums_is_a_warning(server: Any) -> None:
 async def test_a_grant_names_an_account_with_a_quote_as_the_server_reads_it(server: Any) -> None:
     server.sql("CREATE USER `o'dd`@'%' IDENTIFIED BY 'canal'")
     try:
-        finding = (await look(server, "o'dd"))["REPLICATION SLAVE"]
+        finding = (await check(server, "o'dd"))["REPLICATION SLAVE"]
         assert finding.sql == ("GRANT REPLICATION SLAVE ON *.* TO 'o''dd'@'%';",)
         server.sql(finding.sql[0])
-        assert (await look(server, "o'dd"))["REPLICATION SLAVE"].level is Level.OK
+        assert (await check(server, "o'dd"))["REPLICATION SLAVE"].level is Level.OK
     finally:
         server.sql("DROP USER `o'dd`@'%'")
 
@@ -179,7 +179,7 @@ async def test_a_clock_that_differs_is_a_warning(server: Any) -> None:
     try:
         for step, words in ((500, "ahead of"), (-500, "behind")):
             server.sql(f"SET GLOBAL init_connect = 'SET timestamp = UNIX_TIMESTAMP(SYSDATE(6)) + {step}'")
-            finding = (await look(server))["clock"]
+            finding = (await check(server))["clock"]
             assert finding.level is Level.WARNING
             (seconds,) = re.findall(rf"the source's clock is ([\d.]+) s {words} ours", finding.sentence)
             assert 440 < float(seconds) < 560, "a session's clock stands still from its beginning on"
@@ -196,20 +196,20 @@ async def test_a_position_that_is_purged_soon_or_was_is_reported(stack: Stack) -
                 inventory = await take_inventory(connection)
             gtid_set = inventory.executed if gtids else ""
             stored = Wanted(position=Position(inventory.server_uuid, *inventory.end, gtid_set))
-            assert (await look(server, wanted=stored))["retention"].level is Level.OK
+            assert (await check(server, wanted=stored))["retention"].level is Level.OK
             server.sql("FLUSH BINARY LOGS; CREATE DATABASE later; FLUSH BINARY LOGS")
             server.sql("SET GLOBAL binlog_expire_logs_seconds = 3")
 
             async def is_reported(server: Any = server, stored: Wanted = stored) -> bool:
-                return (await look(server, wanted=stored))["retention"].level is not Level.OK
+                return (await check(server, wanted=stored))["retention"].level is not Level.OK
 
             await until(is_reported)
-            found = (await look(server, wanted=stored))["retention"]
+            found = (await check(server, wanted=stored))["retention"]
             assert found.level is Level.WARNING
             assert "the source may purge the binlog of our position" in found.sentence
             newest = server.sql("SHOW BINARY LOGS")[-1][0]
             server.sql(f"PURGE BINARY LOGS TO '{newest}'")
-            found = (await look(server, wanted=stored))["retention"]
+            found = (await check(server, wanted=stored))["retention"]
             assert found.level is Level.WRONG
             assert "the source has purged what follows the stored position" in found.sentence
             assert f"#{'gtids_purged' if gtids else 'position_purged'}" in found.remedy
@@ -224,21 +224,21 @@ async def test_without_gtids_a_start_that_reads_tables_needs_a_row_of_its_own(st
         "GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO lean@'%'; DROP DATABASE IF EXISTS headrace"
     )
     reads = Wanted(reads_rows=True, heartbeat=HeartbeatSettings(enabled=False))
-    assert "watermark" not in await look(server, "lean"), "what reads no table needs none"
-    finding = (await look(server, "lean", reads))["watermark"]
+    assert "watermark" not in await check(server, "lean"), "what reads no table needs none"
+    finding = (await check(server, "lean", reads))["watermark"]
     assert finding.level is Level.WRONG
     assert "'lean'@'%' may not write into headrace.watermark" in finding.sentence
     for statement in finding.sql:
         server.sql(statement)
-    assert (await look(server, "lean", reads))["watermark"].level is Level.OK
+    assert (await check(server, "lean", reads))["watermark"].level is Level.OK
     server.sql("DROP TABLE headrace.watermark")
-    finding = (await look(server, "lean", reads))["watermark"]
+    finding = (await check(server, "lean", reads))["watermark"]
     assert (finding.level, "does not exist yet" in finding.sentence) == (Level.OK, True)
 
 
 async def test_a_position_of_another_server_is_reported(mariadb: Any) -> None:
     stored = Wanted(position=Position("mariadb-0-4711", "mysql-bin.000001", 4))
-    finding = (await look(mariadb, wanted=stored))["retention"]
+    finding = (await check(mariadb, wanted=stored))["retention"]
     assert finding.level is Level.WARNING
     assert "is one of another server, mariadb-0-4711" in finding.sentence
     assert finding.remedy.endswith("#source_changed")
@@ -309,7 +309,7 @@ def test_the_sql_that_check_prints_repairs_all_of_it(
 async def test_readers_that_can_t_be_seen_are_a_warning_with_the_grant(mariadb: Any) -> None:
     mariadb.sql("CREATE USER lean@'%' IDENTIFIED BY 'canal'; GRANT SELECT, REPLICATION SLAVE ON *.* TO lean@'%'")
     try:
-        found = await look(mariadb, "lean")
+        found = await check(mariadb, "lean")
         assert found["server_id"].level is Level.WARNING
         assert found["server_id"].sql == ("GRANT REPLICATION MASTER ADMIN ON *.* TO 'lean'@'%';",)
         assert found["BINLOG MONITOR"].level is Level.WRONG
@@ -342,11 +342,11 @@ def test_each_standby_address_is_checked_and_a_warning_does_no_harm(
 async def test_a_read_only_server_gets_no_heartbeats_and_may_be_refused(mysql: Any) -> None:
     mysql.sql("SET GLOBAL read_only = 1")
     try:
-        found = await look(mysql)
+        found = await check(mysql)
         assert found["role"].sentence == "the server is read-only and is not a replica"
         assert found["heartbeat"].level is Level.OK
         assert "no heartbeats are written" in found["heartbeat"].sentence
-        assert (await look(mysql, read_only="refuse"))["role"].level is Level.WRONG
+        assert (await check(mysql, read_only="refuse"))["role"].level is Level.WRONG
     finally:
         mysql.sql("SET GLOBAL read_only = 0")
 

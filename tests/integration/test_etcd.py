@@ -82,7 +82,7 @@ async def test_what_a_session_sent_late_is_never_done(keys: Keeper, monkeypatch:
 
 CALLS: dict[str, Callable[[Any, Keeper], Awaitable[Any]]] = {
     "a write": lambda service, keys: service.multi([Create(keys.node("b"), b"")], 1.0),
-    "a look": lambda service, keys: service._write([Check(keys.node("a"), 1)], 1.0),
+    "a check": lambda service, keys: service._write([Check(keys.node("a"), 1)], 1.0),
     "a proof": lambda service, _: service.prove([], 1.0),
 }
 

@@ -1,4 +1,4 @@
-"""A first start far behind the end of a binlog whose rows bring their names: nothing waits for a look at all of it."""
+"""A first start far behind the end of a binlog whose rows bring their names: nothing waits for a scan of all of it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.support import DaemonProcess, destination_toml, eventually, read_json
 pytestmark = pytest.mark.server
 
 MANY = 8, 12 << 20
-"""Rows, and bytes of each, that are more than is looked through for statements, also without the last: the look goes on
-to its end when only a row of it is left."""
+"""Rows, and bytes of each, that are more than is scanned for statements, also without the last: the scan goes on to
+its end when only a row of it is left."""
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ def blocks(kind: str) -> list[str]:
     return re.findall(rf"^```{kind}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def look(script: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def output_of(script: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """What the commands print, once the destination streams: the message may come a moment before."""
     done = [subprocess.CompletedProcess[str]([], 1)]
 
@@ -78,7 +78,7 @@ def test_the_page_leads_from_a_server_to_the_first_message(stack: Stack, tmp_pat
                 cursor.execute(statement)
             out_file = tmp_path / "try" / "shop.jsonl"
             eventually(lambda: out_file.exists() and "Anne" in out_file.read_text(), 30, log.read_text)
-            shown = look(f"set -e\n{export}\n{see}", tmp_path, environment)
+            shown = output_of(f"set -e\n{export}\n{see}", tmp_path, environment)
             assert '"name":"Anne"' in shown.stdout
             daemon.terminate()
             assert daemon.wait(20) == 0

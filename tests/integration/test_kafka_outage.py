@@ -162,11 +162,11 @@ async def test_an_outage_that_ends_runs_has_one_state_reason_and_cause_for_both_
     shown: dict[str, set[tuple[str, str]]] = {kind: set() for kind in kinds}
 
     def failed_often(kind: str) -> Callable[[dict[str, Any]], bool]:
-        def look(status: dict[str, Any]) -> bool:
+        def failed(status: dict[str, Any]) -> bool:
             shown[kind].add((status["state"], status["reason"]))
             return bool(status["restarts"] > 1)
 
-        return look
+        return failed
 
     try:
         for kind in kinds:

@@ -174,7 +174,7 @@ async def test_copies_that_do_not_fit_min_insync_replicas_are_reported(stack: St
     cluster = stack.kafka(2, name="copies")
     address = cluster.bootstrap_servers
 
-    async def look(topic: str) -> list[Finding]:
+    async def findings(topic: str) -> list[Finding]:
         return await KafkaSink(settings(cluster), Lease(), routing=SinkRouting((topic,))).check()
 
     async def finding(copies: int, insync: int) -> Finding:
@@ -185,7 +185,7 @@ async def test_copies_that_do_not_fit_min_insync_replicas_are_reported(stack: St
         found: list[Finding] = []
 
         async def is_reported() -> bool:
-            found[:] = await look(topic)
+            found[:] = await findings(topic)
             return bool(found)
 
         await once.until(is_reported)
@@ -202,7 +202,7 @@ async def test_copies_that_do_not_fit_min_insync_replicas_are_reported(stack: St
         reported = await finding(2, 1)
         assert reported.level is Level.WARNING
         assert "is 1 with 2 copies" in reported.sentence
-        assert [await look(topic) for topic in well] == [[], []]
+        assert [await findings(topic) for topic in well] == [[], []]
     finally:
         cluster.kill()
 
@@ -236,8 +236,8 @@ async def test_the_daemon_makes_a_topic_for_each_table(
     assert process.terminate() == 0
 
 
-async def looked_a_moment_ago(*_: Any) -> None:
-    """In place of what looks at the topic before a message is sent again."""
+async def checked_a_moment_ago(*_: Any) -> None:
+    """In place of what checks the topic before a message is sent again."""
 
 
 async def test_resends_that_no_broker_answers_end_the_sink_in_time_also_where_they_wait_for_room(
@@ -247,7 +247,7 @@ async def test_resends_that_no_broker_answers_end_the_sink_in_time_also_where_th
     sink = await started(kafka, request_timeout=2.0, on_oversize="park", max_in_flight_bytes="64KiB")
     message = once.batch(once.new_name(), (b"x" * 60_000,), None)
     await sink.resend(message)
-    monkeypatch.setattr(sink._sizes, "check_again", looked_a_moment_ago)
+    monkeypatch.setattr(sink._sizes, "check_again", checked_a_moment_ago)
     kafka.brokers[0].freeze()
     try:
         async with asyncio.timeout(20):
@@ -268,7 +268,7 @@ async def test_a_resend_that_the_broker_refuses_is_one_refusal_and_the_end_of_th
     topic = once.new_name()
     await once.make_topic(kafka.bootstrap_servers, topic, max_message_bytes="50000")
     await sink.resend(once.batch(topic, (b"small",), None))
-    monkeypatch.setattr(sink._sizes, "check_again", looked_a_moment_ago)
+    monkeypatch.setattr(sink._sizes, "check_again", checked_a_moment_ago)
     monkeypatch.setattr(sink._sizes, "limit", lambda _: 0)
     with pytest.raises(MessageRefused):
         await sink.resend(once.batch(topic, (b"x" * 60_000,), None))

@@ -14,7 +14,7 @@ import pymysql
 import pytest
 
 from tests.proxy import Proxy
-from tests.rabbit import Broker, looking_at
+from tests.rabbit import Broker, connected_to
 from tests.support import DaemonProcess, destination_toml, eventually
 
 pytestmark = pytest.mark.server
@@ -78,7 +78,7 @@ async def test_a_table_whose_queue_is_missing_waits_alone_and_in_order(
     execute(f"CREATE TABLE a {TABLE}", f"CREATE TABLE b {TABLE}")
     process = daemon(shop=site(mysql, schema, rabbitmq)).start()
     process.wait_state("shop", "STREAMING")
-    async with looking_at(rabbitmq.url) as broker:
+    async with connected_to(rabbitmq.url) as broker:
         there = await broker.queue(f"{schema}.b")
         execute("INSERT INTO a VALUES (1, 1), (2, 1)", "INSERT INTO b VALUES (1, 1)")
         execute("UPDATE a SET n = 2", "UPDATE b SET n = 2", "DELETE FROM a WHERE id = 2")
@@ -153,7 +153,7 @@ async def test_an_operator_lists_shows_retries_and_discards(
     status, printed = process.command("parked", "discard", "shop", "1")
     assert (status, "nobody can be asked" in printed) == (1, True)
 
-    async with looking_at(rabbitmq.url) as broker:
+    async with connected_to(rabbitmq.url) as broker:
         queue = await broker.queue(f"{schema}.a")
         assert process.command("parked", "discard", "shop", "1", "--yes") == (0, "shop: 1 messages were given up\n")
         assert await rows(broker, queue, 1) == [("UPDATE", "1", "2")]
@@ -235,7 +235,7 @@ async def test_a_queue_that_is_full_now_and_then_gets_every_row_in_order(
 ) -> None:
     """Nacks come for some messages while others of the same row are taken; the daemon is killed in between."""
     execute(f"CREATE TABLE a {TABLE}")
-    async with looking_at(rabbitmq.url) as broker:
+    async with connected_to(rabbitmq.url) as broker:
         queue = await broker.queue(f"{schema}.a", x_max_length=40, x_overflow="reject-publish")
         process = daemon(shop=site(mysql, schema, rabbitmq, each=each)).start()
         process.wait_state("shop", "STREAMING")
@@ -267,7 +267,7 @@ async def test_a_connection_lost_while_the_source_is_quiet_does_not_hold_up_what
     mysql: Any, rabbitmq: Any, schema: str, execute: Callable[..., Any], daemon: Make
 ) -> None:
     execute(f"CREATE TABLE a {TABLE}")
-    async with looking_at(rabbitmq.url) as broker:
+    async with connected_to(rabbitmq.url) as broker:
         with Proxy(rabbitmq.host, rabbitmq.port) as proxy:
             process = daemon(shop=site(mysql, schema, proxy)).start()
             process.wait_state("shop", "STREAMING")
@@ -303,7 +303,7 @@ async def test_another_daemon_goes_on_with_what_the_first_had_parked(
     eventually(lambda: two.ready("shop") == 200, 40)
     execute("UPDATE a SET n = 3 WHERE id = 1")
     stored(two, mysql, 4)
-    async with looking_at(rabbitmq.url) as broker:
+    async with connected_to(rabbitmq.url) as broker:
         queue = await broker.queue(f"{schema}.a")
         came = await rows(broker, queue, 4)
     assert [one for one in came if one[1] == "1"] == [("INSERT", "1", "1"), ("UPDATE", "1", "2"), ("UPDATE", "1", "3")]

@@ -15,7 +15,7 @@ from headrace.model import MessageBatch
 from headrace.ports.finding import Level
 from headrace.ports.sink import SinkRouting
 from tests import versions
-from tests.rabbit import ids, last_words, looking_at, numbered, sink_to
+from tests.rabbit import connected_to, ids, last_words, numbered, sink_to
 
 pytestmark = pytest.mark.server
 
@@ -41,7 +41,7 @@ async def test_a_message_carries_id_headers_key_and_time_and_lasts(rabbitmq: Any
         keys=[b"k1", b"k2", None],
         commit_time_us=1_700_000_000_500_000,
     )
-    async with looking_at(rabbitmq.url) as broker:
+    async with connected_to(rabbitmq.url) as broker:
         queue = await broker.queue(name, exchange=name, binding=f"{name}.*")
         sink = sink_to(rabbitmq, exchange=name)
         await sink.start()
@@ -62,7 +62,7 @@ async def test_a_quorum_queue_that_we_make_never_drops_what_consumers_hand_back(
     sink = sink_to(rabbitmq, exchange=name, declare=True, queue=name)
     await sink.start()
     await sink.close()
-    async with looking_at(rabbitmq.url) as broker:
+    async with connected_to(rabbitmq.url) as broker:
         # Refused by the broker when it has other arguments; the consumer's tests say the same of the consumer.
         await broker.queue(name, x_queue_type="quorum", x_delivery_limit=2_000_000_000)
 
@@ -75,7 +75,7 @@ async def test_thousands_of_messages_come_in_order_each_once(rabbitmq: Any, name
         await asyncio.gather(*done)
     await sink.close()
     assert len(asyncio.all_tasks()) == 1
-    async with looking_at(rabbitmq.url) as broker:
+    async with connected_to(rabbitmq.url) as broker:
         queue = await broker.channel.get_queue(name)
         assert queue.declaration_result.message_count == 5000
         assert ids(await broker.read(queue, lambda found: len(found) == 5000)) == list(range(5000))
@@ -98,7 +98,7 @@ async def test_a_missing_exchange_is_named_at_the_start_and_by_check(rabbitmq: A
 
 
 async def test_an_exchange_of_another_type_is_not_declared_over(rabbitmq: Any, name: str) -> None:
-    async with looking_at(rabbitmq.url) as broker:
+    async with connected_to(rabbitmq.url) as broker:
         await broker.channel.declare_exchange(name, "fanout", durable=True)
     with pytest.raises(SinkRejected, match="PRECONDITION_FAILED") as caught:
         await sink_to(rabbitmq, exchange=name, declare=True).start()
@@ -106,7 +106,7 @@ async def test_an_exchange_of_another_type_is_not_declared_over(rabbitmq: Any, n
 
 
 async def test_an_exchange_that_goes_away_stops_the_sink_with_the_brokers_text(rabbitmq: Any, name: str) -> None:
-    async with looking_at(rabbitmq.url) as broker:
+    async with connected_to(rabbitmq.url) as broker:
         await broker.queue(name, exchange=name)
         sink = sink_to(rabbitmq, exchange=name)
         await sink.start()
@@ -137,7 +137,7 @@ async def test_a_queue_that_appears_while_messages_are_tried_gets_all_of_them_in
     sink = sink_to(rabbitmq, retry_delay=0.2)
     await sink.start()
     done = await sink.publish(numbered(0, 300, name))
-    async with looking_at(rabbitmq.url) as broker:
+    async with connected_to(rabbitmq.url) as broker:
         while not sink._retries:  # noqa: ASYNC110 - until they came back
             await asyncio.sleep(0.01)
         queue = await broker.queue(name)
@@ -160,7 +160,7 @@ async def test_without_mandatory_the_broker_drops_what_reaches_no_queue(rabbitmq
 async def test_a_full_queue_that_is_emptied_slowly_gets_all_in_order(rabbitmq: Any, name: str, kind: str) -> None:
     sink = sink_to(rabbitmq, retry_delay=0.05, retries=100)
     await sink.start()
-    async with looking_at(rabbitmq.url) as broker:
+    async with connected_to(rabbitmq.url) as broker:
         queue = await broker.queue(name, x_max_length=50, x_overflow="reject-publish", x_queue_type=kind)
         found: list[int] = []
 
@@ -223,7 +223,7 @@ async def test_an_account_that_may_not_write_to_the_exchange_is_reported_and_not
 ) -> None:
     rabbitmq.add_user("reader", "secret")
     account = {"user": "reader", "password": "secret", "exchange": name}
-    async with looking_at(rabbitmq.url) as broker:
+    async with connected_to(rabbitmq.url) as broker:
         queue = await broker.queue(name, exchange=name)
         rabbitmq.allow("reader", "/", write="")
         (finding,) = await sink_to(rabbitmq, **account).check()
@@ -248,7 +248,7 @@ async def test_every_server_is_tried(rabbitmq: Any) -> None:
 
 
 async def test_a_parked_message_is_sent_again_during_the_others(rabbitmq: Any, name: str) -> None:
-    async with looking_at(rabbitmq.url) as broker:
+    async with connected_to(rabbitmq.url) as broker:
         queue = await broker.queue(name)
         sink = sink_to(rabbitmq)
         await sink.start()
@@ -290,7 +290,7 @@ async def test_an_account_that_may_not_declare_is_reported_and_nothing_is_made_o
         for one in found:
             assert re.search(f"ACCESS_REFUSED - .*access to {refused}", one.sentence)
             assert f"set_permissions -p / {user}" in one.remedy
-    async with looking_at(server.url) as broker:
+    async with connected_to(server.url) as broker:
         for what, called in (("exchange", name), ("queue", queue)):
             channel = await broker.connection.channel()
             missing = contextlib.nullcontext() if there else pytest.raises(ChannelNotFoundEntity)
@@ -302,7 +302,7 @@ async def test_topic_permissions_are_tried_with_the_keys_that_are_known(server: 
     user = f"{name}-user"
     server.add_user(user, "secret")
     account = {"user": user, "password": "secret", "exchange": name}
-    async with looking_at(server.url) as broker:
+    async with connected_to(server.url) as broker:
         await broker.queue(name, exchange=name)
         server.allow_topics(user, "/", name, write=r"^shop\.")
         assert await sink_to(server, SinkRouting(("shop.a", "shop.b")), **account).check() == []

@@ -11,7 +11,7 @@ import pytest
 from devstack import Stack
 from tests import versions
 from tests.integration.test_kill import Writer
-from tests.rabbit import Broker, looking_at
+from tests.rabbit import Broker, connected_to
 from tests.support import DaemonProcess, destination_toml, replay, replay_by_pos
 
 pytestmark = pytest.mark.server
@@ -74,7 +74,7 @@ async def test_rows_and_statements_come_in_order(
     writer.stop()
     execute("ALTER TABLE t ADD COLUMN later INT", "UPDATE t SET later = 1", "ALTER TABLE t DROP COLUMN later")
     execute("UPDATE t SET n = n + 1", LAST)
-    async with looking_at(rabbitmq.url) as broker:
+    async with connected_to(rabbitmq.url) as broker:
         messages = await read_all(broker, schema)
     assert replay(messages) == table(execute)
     assert replay_by_pos(messages) == table(execute)
@@ -101,7 +101,7 @@ async def test_a_missing_queue_stops_the_destination_until_it_is_there(
     assert "returned: NO_ROUTE" in status["message"]
     assert "4 times" in status["message"]
     assert status["position"]["offset"] == before["offset"] or not status["messages"]
-    async with looking_at(rabbitmq.url) as broker:
+    async with connected_to(rabbitmq.url) as broker:
         await broker.queue(schema)
         process.wait("shop", lambda status: status["state"] == "STREAMING" and status["rows"] >= 2, 60)
         execute(LAST)
@@ -130,7 +130,7 @@ async def test_a_broker_killed_under_load_and_started_again_loses_nothing(
     finally:
         writer.stop()
     execute(LAST)
-    async with looking_at(own.url) as broker:
+    async with connected_to(own.url) as broker:
         messages = await read_all(broker, schema)
     assert replay(messages) == table(execute)
     assert replay_by_pos(messages) == table(execute)
@@ -162,7 +162,7 @@ async def test_a_memory_alarm_is_a_stall_by_the_sink_without_restarts(
     assert process.wait("shop", lambda status: status["rows"] == 3)["restarts"] == restarts
     process.wait_state("shop", "STREAMING")
     assert "takes no messages for now" in process.log.read_text()
-    async with looking_at(own.url) as broker:
+    async with connected_to(own.url) as broker:
         messages = await read_all(broker, schema)
     assert replay(messages) == table(execute)
     assert process.terminate() == 0

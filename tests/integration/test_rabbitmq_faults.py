@@ -14,7 +14,7 @@ from devstack.servers.base import Tls
 from headrace.errors import SinkError
 from tests import versions
 from tests.certificates import Authority
-from tests.rabbit import ids, last_words, looking_at, numbered, sink_to
+from tests.rabbit import connected_to, ids, last_words, numbered, sink_to
 
 pytestmark = pytest.mark.server
 
@@ -44,8 +44,8 @@ def broker(own: Any) -> Iterator[Any]:
 
 async def test_a_broker_killed_with_a_thousand_in_flight_loses_nothing(broker: Any) -> None:
     name = "killed"
-    async with looking_at(broker.url) as looking:
-        await looking.queue(name)
+    async with connected_to(broker.url) as reader:
+        await reader.queue(name)
     broker.sync()  # the queue itself must outlive the kill
     batches = [numbered(i, 100, name, b"x" * 300) for i in range(0, 5000, 100)]
     confirmed = 0
@@ -77,15 +77,15 @@ async def test_a_broker_killed_with_a_thousand_in_flight_loses_nothing(broker: A
     async with asyncio.timeout(20):
         await publish()
     await sink.close()
-    async with looking_at(broker.url) as looking:
-        queue = await looking.channel.get_queue(name)
-        found = ids(await looking.read(queue, lambda found: found[-1].message_id == "4999"))
+    async with connected_to(broker.url) as reader:
+        queue = await reader.channel.get_queue(name)
+        found = ids(await reader.read(queue, lambda found: found[-1].message_id == "4999"))
     assert last_words(found) == list(range(5000))
 
 
 async def test_a_frozen_broker_is_given_up_after_the_time_limit_and_gets_nothing_after_an_abort(broker: Any) -> None:
-    async with looking_at(broker.url) as looking:
-        await looking.queue("frozen")
+    async with connected_to(broker.url) as reader:
+        await reader.queue("frozen")
     sink = sink_to(broker, request_timeout=1, max_in_flight=10_000)
     await sink.start()
     await (await sink.publish(numbered(0, 1, "frozen")))
@@ -99,10 +99,10 @@ async def test_a_frozen_broker_is_given_up_after_the_time_limit_and_gets_nothing
         async with asyncio.timeout(5):
             await sink_to(broker, request_timeout=1).start()
     broker.thaw()
-    async with looking_at(broker.url) as looking:
-        queue = await looking.channel.get_queue("frozen")
-        await looking.channel.default_exchange.publish(_mark(), "frozen")
-        found = await looking.read(queue, lambda found: found[-1].message_id == "-1")
+    async with connected_to(broker.url) as reader:
+        queue = await reader.channel.get_queue("frozen")
+        await reader.channel.default_exchange.publish(_mark(), "frozen")
+        found = await reader.read(queue, lambda found: found[-1].message_id == "-1")
     assert ids(found)[0] == 0
     assert len(found) < 3000  # the kernels' buffers hold some; what lay in ours is gone
 
@@ -114,8 +114,8 @@ def _mark() -> Any:
 
 
 async def test_while_the_memory_alarm_lasts_the_sink_waits_and_then_goes_on(broker: Any) -> None:
-    async with looking_at(broker.url) as looking:
-        queue = await looking.queue("alarm")
+    async with connected_to(broker.url) as reader:
+        queue = await reader.queue("alarm")
         sink = sink_to(broker, request_timeout=3, heartbeat=1)
         await sink.start()
         await (await sink.publish(numbered(0, 1, "alarm")))
@@ -131,7 +131,7 @@ async def test_while_the_memory_alarm_lasts_the_sink_waits_and_then_goes_on(brok
             await publishing
         assert not sink._paused()
         await sink.close()
-        found = ids(await looking.read(queue, lambda found: found[-1].message_id == "3000"))
+        found = ids(await reader.read(queue, lambda found: found[-1].message_id == "3000"))
     assert found == list(range(3001))
 
 
@@ -146,14 +146,14 @@ async def test_tls_with_an_authority_and_a_certificate_of_ours(
     certificate, key, _ = authority.make("headrace")
     secure = {"hosts": f"{broker.host}:{broker.secure_port}", "tls": "required"}
     good = {**secure, "tls_ca": authority.path, "tls_certificate": certificate, "tls_key": key}
-    async with looking_at(broker.url) as looking:
-        queue = await looking.queue("tls")
+    async with connected_to(broker.url) as reader:
+        queue = await reader.queue("tls")
         sink = sink_to(broker, **good)
         await sink.start()
         async with asyncio.timeout(10):
             await (await sink.publish(numbered(0, 500, "tls", b"x" * 3000)))
         await sink.close()
-        assert ids(await looking.read(queue, lambda found: len(found) == 500)) == list(range(500))
+        assert ids(await reader.read(queue, lambda found: len(found) == 500)) == list(range(500))
 
     (problem,) = await sink_to(broker, **secure, tls_certificate=certificate, tls_key=key).check()
     assert "certificate verify failed" in str(problem)

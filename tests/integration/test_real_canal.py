@@ -57,11 +57,11 @@ def test_its_clients_get_rows(
         client.subscribe(rf"{schema}\..*")
         found: list[Any] = []
 
-        def look() -> bool:
+        def came() -> bool:
             found.extend(client.get(100).rows())
             return bool(found)
 
-        eventually(look, 30)
+        eventually(came, 30)
         assert found == [("INSERT", {"id": "1", "name": "x"})]
         client.roll_back()
     java = [*canal.reader(stack.cache, READER), str(running.port), "shop", "", "", "7", "1"]
@@ -114,7 +114,7 @@ def read_until(client: CanalClient, number: int, entries: list[pb.Entry]) -> lis
     """Adds what a client gets, up to the end of the transaction that marks a statement."""
     marks = 0
 
-    def look() -> bool:
+    def came() -> bool:
         nonlocal marks
         batch = client.get(100)
         if batch.id > 0:
@@ -123,7 +123,7 @@ def read_until(client: CanalClient, number: int, entries: list[pb.Entry]) -> lis
             client.ack(batch.id)
         return marks == 1 and entries[-1].entry_type == pb.TRANSACTIONEND
 
-    eventually(look, 30)
+    eventually(came, 30)
     return entries
 
 

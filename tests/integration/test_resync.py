@@ -162,12 +162,12 @@ def test_progress_never_says_100_percent_of_a_table_that_has_more_than_was_estim
     process = daemon(shop=text).start()
     seen: list[tuple[int, float | None, float | None]] = []
 
-    def look(status: dict[str, Any]) -> bool:
+    def is_done(status: dict[str, Any]) -> bool:
         if facts := status["snapshot"]:
             seen.append((facts["rows"], facts["percent"], facts["eta_seconds"]))
         return done(status)
 
-    process.wait("shop", look, 60)
+    process.wait("shop", is_done, 60)
     assert any(percent is not None for _, percent, _ in seen)
     late = [one for one in seen if 1_000 <= one[0] < 2_000]
     assert late

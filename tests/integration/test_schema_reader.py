@@ -81,8 +81,8 @@ class Shop:
         return await read_schemas(self.source, position, self.captures, history or self.history())
 
     async def read_late(self, position: Position, history: SchemaHistory) -> Reading:
-        """When nothing behind the position may be looked through."""
-        return await read_schemas(self.source, position, self.captures, history, look_after=-1)
+        """When nothing behind the position may be scanned."""
+        return await read_schemas(self.source, position, self.captures, history, scan_limit=-1)
 
     async def comparison(self, position: Position) -> tuple[SchemaComparison, SchemaHistory]:
         """Of a history that knows all tables as of a position that is the end of the binlog."""

@@ -94,7 +94,7 @@ async def test_an_operators_command_is_no_member_and_disturbs_nobody(keeper: Kee
     try:
         lock = SharedLock(command, "shop", "a, command 7", "")
         assert not await lock.try_acquire(nothing_known)
-        assert await lock.look() == "a (a:9180)"
+        assert await lock.find_holder() == "a (a:9180)"
         await daemon.release()
         assert await lock.try_acquire(nothing_known)
         await within(3, lock.lease.proved())

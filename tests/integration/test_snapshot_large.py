@@ -223,9 +223,9 @@ def _reading(nodes: list[DaemonProcess], name: str, rows: int) -> DaemonProcess:
     """The node that runs the destination, once its snapshot has passed so many rows."""
     found: list[DaemonProcess] = []
 
-    def look() -> bool:
+    def is_reading() -> bool:
         found[:] = [node for node in nodes if (status := _of(node, name)) and reading(rows)(status)]
         return bool(found)
 
-    eventually(look, 120, lambda: "\n".join(node.log.read_text()[-2000:] for node in nodes))
+    eventually(is_reading, 120, lambda: "\n".join(node.log.read_text()[-2000:] for node in nodes))
     return found[0]

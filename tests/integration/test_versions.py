@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.integration.test_rabbitmq_daemon import read_all, section
-from tests.rabbit import looking_at
+from tests.rabbit import connected_to
 from tests.site import Site, equal
 from tests.support import DaemonProcess, destination_toml, read_jsonl, replay
 
@@ -83,7 +83,7 @@ async def test_confirmed_messages_outlive_kills_of_the_daemon_and_of_rabbitmq_4(
     process.start()
     change(site.run, 30)
     site.run("INSERT INTO t (id, name) VALUES (1, 'the last')")
-    async with looking_at(rabbitmq4.url) as broker:
+    async with connected_to(rabbitmq4.url) as broker:
         messages = await read_all(broker, name)
     assert replay(messages) == site.table()
     assert process.terminate() == 0

@@ -28,7 +28,7 @@ CANAL = Account("canal", "canal")
 
 
 class Clock:
-    """A wall clock that a test moves; each look moves it by a microsecond, so that no two commits have one time."""
+    """A wall clock that a test moves; each reading moves it by a microsecond, so that no two commits have one time."""
 
     def __init__(self, micros: int = 1_790_000_000_000_000) -> None:
         self.micros = micros

@@ -44,10 +44,10 @@ def values(cluster: Cluster, topic: str = "shop", *, committed: bool = True) -> 
 
 
 async def becomes(condition: Callable[[], bool]) -> None:
-    async def look() -> bool:
+    async def holds() -> bool:
         return condition()
 
-    await until(look, bool)
+    await until(holds, bool)
 
 
 async def producer_of(cluster: Cluster, **more: Any) -> AIOKafkaProducer:

@@ -202,11 +202,11 @@ def test_a_process_can_be_ended_and_frozen_before_a_step() -> None:
     loop, ran = new(), list[int]()
     process = Process(loop, "one")
 
-    def look(lane: sim.loop.Lane) -> None:
+    def end_third(lane: sim.loop.Lane) -> None:
         if lane.process is process and len(ran) == 2:
             process.end()
 
-    loop.before_step = look
+    loop.before_step = end_third
     for number in range(5):
         loop.call_soon(ran.append, number, context=process.context())
     run_for(loop, 1)

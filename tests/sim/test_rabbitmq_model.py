@@ -22,10 +22,10 @@ from tests.sim.rabbit_raw import client_of
 
 
 async def becomes(condition: Callable[[], bool]) -> None:
-    async def look() -> bool:
+    async def holds() -> bool:
         return condition()
 
-    await until(look, bool)
+    await until(holds, bool)
 
 
 def ids(broker: Broker, queue: str = "shop") -> list[str]:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.server
 Command = Callable[..., Done]
 
 
-def look(pipeline: Pipeline, command: Command, code: int, **changes: str) -> dict[str, list[tuple[str, str, str]]]:
+def check(pipeline: Pipeline, command: Command, code: int, **changes: str) -> dict[str, list[tuple[str, str, str]]]:
     """The findings by what they are about: state, text and remedy."""
     text = pipeline.config.read_text()
     for old, new in changes.items():
@@ -47,8 +47,8 @@ async def test_all_is_well_and_nothing_is_left(pipeline: Pipeline, command: Comm
     # By default an index has a copy, for which this cluster has no second node.
     index = f"shop.{pipeline.topic}"
     reported = "1 shards and 1 replicas, and the cluster has 1 data node: not all copies find a place"
-    assert bad(look(pipeline, command, 0)) == {f"index {index}": [("warning", reported)]}
-    found = look(
+    assert bad(check(pipeline, command, 0)) == {f"index {index}": [("warning", reported)]}
+    found = check(
         pipeline, command, 0, **{"retries = 2\n": 'retries = 2\nsettings = { "index.number_of_replicas" = 0 }\n'}
     )
     assert bad(found) == {}
@@ -98,7 +98,7 @@ async def test_each_thing_that_is_wrong_is_reported_with_its_place(pipeline: Pip
     index = f"{name}-i"
     pipeline.elastic.indices.create(index=index, mappings={"properties": mapping}, settings=settings)
     declared = INDEXES.replace("INDEX", index).replace("TABLE", name)
-    found = look(
+    found = check(
         pipeline,
         command,
         1,
@@ -140,7 +140,7 @@ async def test_fields_of_other_types_are_reported_as_they_would_fail(pipeline: P
         index=index, mappings={"properties": mapping}, settings={"number_of_replicas": 0, "gc_deletes": "2h"}
     )
     declared = f"[[index]]\nname = \"{index}\"\ntables = ['.*']\n[spark]\n"
-    found = look(pipeline, command, 1, **{"[spark]\n": declared})
+    found = check(pipeline, command, 1, **{"[spark]\n": declared})
     assert found[f"index {index}"] == [
         (
             "warning",
@@ -162,12 +162,12 @@ async def test_a_server_that_is_away_is_reported_once(pipeline: Pipeline, comman
 
     await pipeline.send([change(pipeline.topic, START, "INSERT", row(1))])
     away = f"http://127.0.0.1:{closed_port()}"
-    wrong = bad(look(pipeline, command, 1, **{pipeline.elastic_url: away}))
+    wrong = bad(check(pipeline, command, 1, **{pipeline.elastic_url: away}))
     assert wrong.keys() == {"Elasticsearch"}
     [(_, text)] = wrong["Elasticsearch"]
     assert "does not answer" in text
     assert text.endswith("its indexes and the account's rights could not be checked")
-    wrong = bad(look(pipeline, command, 1, **{pipeline.bootstrap: f"127.0.0.1:{closed_port()}"}))
+    wrong = bad(check(pipeline, command, 1, **{pipeline.bootstrap: f"127.0.0.1:{closed_port()}"}))
     assert wrong.keys() == {"Kafka"}
     [(_, text)] = wrong["Kafka"]
     assert text.endswith("topics and messages could not be checked")

@@ -15,7 +15,7 @@ from headrace_spark.transform.worker import Record, dead_letter
 from tests.canal_messages import START, change, row
 
 from .conftest import Done, Pipeline
-from .test_check import bad, look
+from .test_check import bad, check
 
 pytestmark = [pytest.mark.server, pytest.mark.long]
 
@@ -92,19 +92,19 @@ async def test_rights_that_are_missing_are_named(
         await producer.send_and_wait(topic, message)
         await producer.send_and_wait(dead, letter.value, letter.key, headers=letter.headers)
 
-    wrong = bad(look(pipeline, command, 1))
+    wrong = bad(check(pipeline, command, 1))
     assert "TopicAuthorizationException" in wrong[f"topic {topic}"][0][1]
     assert "TopicAuthorizationException" in wrong[f"dead-letter topic {dead}"][0][1]
     guarded.allow(topic, "DESCRIBE")
     guarded.allow(dead, "DESCRIBE")
-    wrong = bad(look(pipeline, command, 1))
+    wrong = bad(check(pipeline, command, 1))
     assert wrong[f"topic {topic}"][0][1].startswith("can't be read: ")
     assert wrong[f"dead-letter topic {dead}"] == [("wrong", "the account has no right to WRITE")]
 
     # What a run needs, and no more.
     guarded.allow(topic, "READ")
     guarded.allow(dead, "WRITE")
-    wrong = bad(look(pipeline, command, 0))
+    wrong = bad(check(pipeline, command, 0))
     assert wrong[f"dead-letter topic {dead}"] == [("warning", "the account has no right to DELETE, READ")]
     assert f"topic {topic}" not in wrong
     done = command("dead-letters", "list", *words)
@@ -136,7 +136,7 @@ async def test_rights_that_are_missing_are_named(
     assert '"${KAFKA_SASL_JAAS_CONFIG}"' in output.read_text()
     # A wrong password is one sentence, in which it does not stand.
     pipeline.config.write_text(pipeline.config.read_text().replace(PASSWORD, "hush-hush"))
-    found = look(pipeline, command, 1)
+    found = check(pipeline, command, 1)
     assert bad(found).keys() == {"Kafka"}
     assert "Authentication" in found["Kafka"][0][1]
     assert "hush" not in str(found)

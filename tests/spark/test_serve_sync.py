@@ -108,7 +108,7 @@ class Killer:
 
 
 @contextmanager
-def looking(url: str) -> Iterator[Cluster]:
+def cluster_at(url: str) -> Iterator[Cluster]:
     with Cluster(ElasticsearchSettings(hosts=[url])) as cluster:
         yield cluster
 
@@ -193,7 +193,7 @@ async def test_documents_are_the_join_after_minutes_of_changes_and_kills(
     print(f"caught up after {time.monotonic() - began:.0f} s")
     expected = services.join()
     assert len(expected) > SERVICES // 2
-    with looking(elastic_server.url) as cluster:
+    with cluster_at(elastic_server.url) as cluster:
         assert differences(cluster, "services", expected) == []
     assert search(elastic, "services", "家庭保洁", "西藏") == ["9000003", "9000002", "9000001"]
     await pipeline.dead_letters(0)

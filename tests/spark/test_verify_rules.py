@@ -16,7 +16,7 @@ from headrace_spark.source.connection import Source
 from headrace_spark.source.tables import read_table
 from headrace_spark.verify.comparing import Compare
 from headrace_spark.verify.differences import MISSING, ROW, Difference
-from headrace_spark.verify.looking_again import Settle
+from headrace_spark.verify.rechecks import Settle
 from headrace_spark.verify.report import Report
 from headrace_spark.verify.verify import Verify
 
@@ -132,21 +132,21 @@ def test_what_was_deleted_after_a_check_does_not_come_back(
     elastic.index(index=name, id="1", version=500, version_type="external", document={"id": 1, "name": "a"})
     elastic.delete(index=name, id="1", version=900, version_type="external")
 
-    def look(before: Difference | None) -> Any:
+    def compared_with(before: Difference | None) -> Any:
         known = {} if before is None else {before.place: before}
         compare = Compare(settings, name, table, rows.messages(table), known or None, repair=bool(known))
         [compared] = compare([("1", "a")])
         return compared
 
-    [difference] = look(None).differences
+    [difference] = compared_with(None).differences
     assert (difference.kind, difference.version) == (MISSING, 0)
-    compared = look(difference)
+    compared = compared_with(difference)
     assert compared.repaired == 0
     assert not elastic.exists(index=name, id="1")
     # It is known now that there was a delete. A row that is read behind that is newer.
     [difference] = compared.differences
     assert difference.version == 900
-    assert look(difference).repaired == 1
+    assert compared_with(difference).repaired == 1
     assert pipeline.documents(name) == {"1": (900, {"id": 1, "name": "a"})}
     elastic.indices.delete(index=name)
 

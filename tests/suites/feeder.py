@@ -96,7 +96,7 @@ class Feeder:
                 session.rollback()
             session.close()
         self._wait_gone(session.thread_id())
-        self.look()
+        self.take_snapshot()
         self._clean()
 
     def _feed(self, session: Any, statements: Iterable[str]) -> None:
@@ -111,13 +111,13 @@ class Feeder:
             if ddl:
                 if session.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS:
                     self._sent(session, "COMMIT")  # as the statement does itself, but after the snapshot
-                self.look()
+                self.take_snapshot()
             accepted = self._sent(session, sql)
             self.counts["accepted" if accepted else "refused"] += 1
             if ddl:  # one that is refused may have done a part
                 self.counts["ddl"] += accepted
                 self._stale = True
-                self.look()
+                self.take_snapshot()
             elif not _NO_DDL.match(sql):
                 self._stale = True
             if not session.open:
@@ -170,12 +170,12 @@ class Feeder:
             self._say("SET foreign_key_checks = 0")
             self._say(f"DROP DATABASE {_quoted(database)}")
         self._stale, self._seen = True, ("", 0)
-        self.look()
+        self.take_snapshot()
 
     def _databases(self) -> list[str]:
         return [name for row in self._say("SHOW DATABASES") if (name := _text(row[0])) not in self._own]
 
-    def look(self) -> None:
+    def take_snapshot(self) -> None:
         """Takes a snapshot, unless nothing was written since the last one."""
         if self.end() == self._seen:
             return

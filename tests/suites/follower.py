@@ -52,15 +52,15 @@ class Follower:
     def follow(self, last: int, snapshots: dict[int, Snapshot]) -> None:
         """Replays messages up to a mark, and compares at each mark on the way. Raises Stop when the destination has
         stopped, and AssertionError when the messages do not come."""
-        end, look = time.monotonic() + WAIT_SECONDS, time.monotonic() + 1.0
+        end, next_check = time.monotonic() + WAIT_SECONDS, time.monotonic() + 1.0
         while self.reached < last:
             lines = self._lines()
             for line in lines:
                 self._line(line, snapshots)
             if lines:
                 continue
-            if time.monotonic() > look:
-                look = time.monotonic() + 1.0
+            if time.monotonic() > next_check:
+                next_check = time.monotonic() + 1.0
                 status = self.daemon.health()[1].get("destinations", {}).get(self.name, {})
                 if status.get("state") not in (None, "STREAMING", "STARTING", "CONNECTING", "DEGRADED", "STALLED"):
                     raise Stop(str(status.get("last_error") or status))

@@ -22,21 +22,21 @@ KINDS: dict[str, Callable[[], HeadraceError]] = {
 
 
 class Outage:
-    """Source, sink and store at once: there or away, one look after the other."""
+    """Source, sink and store at once: there or away, one answer after the other."""
 
-    def __init__(self, looks: Iterable[bool]) -> None:
-        self._looks: Iterator[bool] = iter(looks)
+    def __init__(self, answers: Iterable[bool]) -> None:
+        self._answers: Iterator[bool] = iter(answers)
         parts: Any = SimpleNamespace(store=self, probe_sink=lambda: self)
         self.absence = Absence("shop", parts, self, SimpleNamespace(goes_on=lambda _: None))  # type: ignore[arg-type]
 
     async def reachable(self) -> bool:
-        return next(self._looks)
+        return next(self._answers)
 
     async def problem(self) -> str:
-        return "" if next(self._looks) else "away"
+        return "" if next(self._answers) else "away"
 
     async def load(self, name: str) -> Any:
-        if not next(self._looks):
+        if not next(self._answers):
             raise StateStoreError("away")
         return object()
 
@@ -55,9 +55,9 @@ class Outage:
                 return count
 
 
-async def waited(kind: str, looks: Iterable[bool]) -> float:
+async def waited(kind: str, answers: Iterable[bool]) -> float:
     """The seconds of a first wait."""
-    outage, loop = Outage(looks), asyncio.get_running_loop()
+    outage, loop = Outage(answers), asyncio.get_running_loop()
     outage.absence.begin()
     outage.absence.failed(KINDS[kind]())
     began = loop.time()
@@ -75,11 +75,11 @@ def test_the_wait_of_an_ordinary_outage_ends_within_two_seconds_of_its_return(ki
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("looks", [[False, True], [True, False, True], [False, True, True]], ids=str)
-def test_a_flapping_dependency_is_not_tried_each_second(kind: str, looks: list[bool]) -> None:
+@pytest.mark.parametrize("answers", [[False, True], [True, False, True], [False, True, True]], ids=str)
+def test_a_flapping_dependency_is_not_tried_each_second(kind: str, answers: list[bool]) -> None:
     @timeless
     async def test() -> None:
-        assert await Outage(cycle(looks)).attempts(kind, 300) <= 5
+        assert await Outage(cycle(answers)).attempts(kind, 300) <= 5
 
     test()
 

@@ -52,7 +52,7 @@ def test_catching_up_is_logged_at_once_then_every_ten_seconds_and_at_its_end(
         behind(status, clock, 100 - 2.5 * second)
         status.received.bytes = 1_000_000 * second
         with capture_logs() as said:
-            backlog.look()
+            backlog.check()
             if second % 3 == 0:
                 backlog.measured(80_000_000 - 2_000_000 * second)
         lines += [(second, one) for one in said]
@@ -91,7 +91,7 @@ def test_a_destination_that_does_not_stream_catches_up_with_nothing(
     behind(status, clock, 100)
     status.enter(state, "why", "a sentence")
     with capture_logs() as said:
-        backlog.look()
+        backlog.check()
     assert said == []
     assert not backlog.catching_up
 
@@ -108,7 +108,7 @@ def test_nothing_is_caught_up_with_while_the_sink_confirms_nothing(
             status.clear("sink")
         behind(status, clock, 100 + second)
         with capture_logs() as lines:
-            backlog.look()
+            backlog.check()
         said += [second for one in lines if one["event"] == "catching up"]
         clock.now += 1
     assert said == [0, 10, 45, 55]
@@ -119,7 +119,7 @@ def test_what_was_written_since_the_last_checkpoint_has_no_time_to_its_end(
 ) -> None:
     behind(status, clock, 0.1)
     for size in (5000, 4900):
-        backlog.look()
+        backlog.check()
         backlog.measured(size)
         clock.now += 15
     assert (status.backlog.bytes, status.backlog.eta) == (4900, None)

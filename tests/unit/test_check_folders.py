@@ -22,7 +22,9 @@ type = "null"
 """
 
 
-def look(folder: Path, spool: str = "spool", max_spool: str = "1MiB", count: int = 2) -> dict[str, tuple[Level, str]]:
+def checked(
+    folder: Path, spool: str = "spool", max_spool: str = "1MiB", count: int = 2
+) -> dict[str, tuple[Level, str]]:
     (folder / "destinations").mkdir()
     for name in (f"shop{number}" for number in range(count)):
         (folder / "destinations" / f"{name}.toml").write_text(DESTINATION.format(max_spool=max_spool))
@@ -35,20 +37,20 @@ def look(folder: Path, spool: str = "spool", max_spool: str = "1MiB", count: int
 
 
 def test_folders_with_free_space_are_ok_and_each_is_listed_once(tmp_path: Path) -> None:
-    found = look(tmp_path)
+    found = checked(tmp_path)
     assert {name: level for name, (level, _) in found.items()} == {"state folder": Level.OK, "spool": Level.OK}
     assert f"{tmp_path}/state has " in found["state folder"][1]
 
 
 def test_less_space_than_max_spool_of_all_destinations_is_a_warning(tmp_path: Path) -> None:
     count = shutil.disk_usage(tmp_path).total // (1 << 40) + 2
-    level, sentence = look(tmp_path, max_spool="1024GiB", count=count)["spool"]
+    level, sentence = checked(tmp_path, max_spool="1024GiB", count=count)["spool"]
     assert level is Level.WARNING
     assert f"max_spool lets destinations take {1024 * count:,}.00 GiB" in sentence
 
 
 @pytest.mark.parametrize("spool", ["headrace.toml/spool", "/proc/spool"])
 def test_a_spool_that_can_t_be_written_to_is_wrong(tmp_path: Path, spool: str) -> None:
-    level, sentence = look(tmp_path, spool=spool)["spool"]
+    level, sentence = checked(tmp_path, spool=spool)["spool"]
     assert level is Level.WRONG
     assert "can't be written to" in sentence

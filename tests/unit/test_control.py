@@ -95,7 +95,7 @@ def test_a_daemon_whose_search_comes_no_further_is_asked_no_more(
 ) -> None:
     monkeypatch.setenv("HEADRACE_TOKEN", "a-token-of-the-tests")
     monkeypatch.setattr(control, "ANSWER", 1.0)
-    monkeypatch.setattr("headrace.cli.position_set._LOOK_UNSEEN", 0.1)
+    monkeypatch.setattr("headrace.cli.position_set._POLL_UNSEEN", 0.1)
     daemon.search = {"file": "b.000001", "done": 1, "total": 400}
     late = threading.Timer(3, lambda: setattr(daemon, "search", None))
     late.start()

@@ -16,19 +16,19 @@ from tests.ddl_corpus import CASES
 from tests.examples import examples
 
 
-def look(sql: str | bytes, *, mariadb: bool = False, schema: str = "shop", **more: int) -> StatementInfo:
+def parsed(sql: str | bytes, *, mariadb: bool = False, schema: str = "shop", **more: int) -> StatementInfo:
     text = sql.encode() if isinstance(sql, str) else sql
     version = "10.11.6-MariaDB" if mariadb else "9.7.4"
     return classify(QueryEvent(schema, text, **more), mariadb=mariadb, version=version)  # type: ignore[arg-type]
 
 
 def test_variables_for_one_statement_of_mariadb_do_not_hide_it() -> None:
-    info = look("SET STATEMENT max_statement_time=5, x='FOR' FOR ALTER TABLE t RENAME COLUMN a TO b", mariadb=True)
+    info = parsed("SET STATEMENT max_statement_time=5, x='FOR' FOR ALTER TABLE t RENAME COLUMN a TO b", mariadb=True)
     assert (info.category, info.tables, info.problem) == ("ddl", (("shop", "t"),), "")
     assert isinstance(info.action, AlterTable)
-    dml = look("SET STATEMENT sql_mode='' FOR UPDATE t SET a = 1", mariadb=True)
+    dml = parsed("SET STATEMENT sql_mode='' FOR UPDATE t SET a = 1", mariadb=True)
     assert (dml.category, dml.tables) == ("dml", (("shop", "t"),))
-    assert look("SET STATEMENT x=1 FO", mariadb=True).problem == "SET STATEMENT without FOR"
+    assert parsed("SET STATEMENT x=1 FO", mariadb=True).problem == "SET STATEMENT without FOR"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_variables_for_one_statement_of_mariadb_do_not_hide_it() -> None:
 def test_statements_are_distinguished(
     sql: str, kind: DdlKind, category: str, tables: tuple[tuple[str, str], ...] | None
 ) -> None:
-    info = look(sql)
+    info = parsed(sql)
     assert (info.kind, info.category, info.tables, info.problem) == (kind, category, tables, "")
 
 
@@ -92,7 +92,7 @@ def test_statements_are_distinguished(
     ],
 )
 def test_what_is_not_known_within_a_statement_makes_its_table_unknown(sql: str) -> None:
-    info = look(sql)
+    info = parsed(sql)
     assert info.problem
     assert info.action is None
     assert info.tables == (("shop", "t"),)
@@ -102,44 +102,44 @@ def test_what_is_not_known_within_a_statement_makes_its_table_unknown(sql: str) 
     "sql", ["CREATE STRANGE THING", "ALTER TABLE t FROB, RENAME TO u", "DROP TABLE", "FROB t", "RENAME TABLE a", "'"]
 )
 def test_a_statement_that_may_be_about_any_table_says_so(sql: str) -> None:
-    info = look(sql)
+    info = parsed(sql)
     assert (info.category, info.tables) == ("ddl", None)
     assert info.problem
 
 
 def test_temporary_tables_change_nothing() -> None:
-    info = look("CREATE TEMPORARY TABLE t (a frob)")
+    info = parsed("CREATE TEMPORARY TABLE t (a frob)")
     assert (info.temporary, info.action, info.problem) == (True, None, "")
-    assert look("DROP TEMPORARY TABLE IF EXISTS t").temporary
+    assert parsed("DROP TEMPORARY TABLE IF EXISTS t").temporary
 
 
 def test_the_sessions_character_set_decides_what_the_bytes_say() -> None:
-    info = look("CREATE TABLE `许功盖` (`列` int)".encode("gbk"), client_collation=28)
+    info = parsed("CREATE TABLE `许功盖` (`列` int)".encode("gbk"), client_collation=28)
     assert isinstance(info.action, CreateTable)
     assert (info.action.name, info.action.columns[0].name) == (("shop", "许功盖"), "列")
 
 
 def test_a_name_that_is_no_text_is_not_understood() -> None:
-    assert look(b"CREATE TABLE t (`a\xff` int)", client_collation=45).problem
-    assert look(b"CREATE TABLE t (a int comment '\xff')", client_collation=45).problem == ""
+    assert parsed(b"CREATE TABLE t (`a\xff` int)", client_collation=45).problem
+    assert parsed(b"CREATE TABLE t (a int comment '\xff')", client_collation=45).problem == ""
 
 
 def test_the_schemas_default_collation_of_the_server_is_used() -> None:
-    action = look("CREATE DATABASE x", server_collation=8).action
+    action = parsed("CREATE DATABASE x", server_collation=8).action
     assert getattr(action, "charset", None) == "latin1"
 
 
 def test_oracle_mode_gives_types_other_meanings_and_maxdb_mode_some_that_are_not_known() -> None:
     for mariadb, kind in ((True, "datetime"), (False, "date")):
-        action = look("CREATE TABLE t (a date)", mariadb=mariadb, sql_mode=512).action
+        action = parsed("CREATE TABLE t (a date)", mariadb=mariadb, sql_mode=512).action
         assert isinstance(action, CreateTable)
         assert action.columns[0].type.kind == kind
-    assert look("CREATE TABLE t (a date)", mariadb=True, sql_mode=4096).problem
-    assert not look("CREATE TABLE t (a date)", mariadb=False, sql_mode=4096).problem
+    assert parsed("CREATE TABLE t (a date)", mariadb=True, sql_mode=4096).problem
+    assert not parsed("CREATE TABLE t (a date)", mariadb=False, sql_mode=4096).problem
 
 
 def test_the_primary_key_can_be_dropped_as_an_index() -> None:
-    action = look("DROP INDEX `PRIMARY` ON t").action
+    action = parsed("DROP INDEX `PRIMARY` ON t").action
     assert isinstance(action, AlterTable)
     assert action.specs == (DropIndex("PRIMARY"),)
 
@@ -168,13 +168,13 @@ def test_broken_statements_never_raise_and_never_hang(index: int, rng: random.Ra
         else:
             end = rng.randrange(len(text) + 1)
             text[at:at] = text[min(at, end) : max(at, end)]
-    info = look(bytes(text), mariadb=mariadb)
+    info = parsed(bytes(text), mariadb=mariadb)
     assert info.action is None or not info.problem
     assert info.category in ("ddl", "dcl", "dml", "other")
 
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_statement_of_some_kind(text: bytes) -> None:
-    look(text)
-    look(b"CREATE TABLE t (" + text)
-    look(b"ALTER TABLE t " + text)
+    parsed(text)
+    parsed(b"CREATE TABLE t (" + text)
+    parsed(b"ALTER TABLE t " + text)

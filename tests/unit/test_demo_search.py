@@ -9,7 +9,7 @@ from demo.search import LONGEST, Hit, pairs, query, segments
 
 
 @pytest.mark.parametrize(
-    ("text", "looked_for"),
+    ("text", "searched"),
     [
         ("家庭保洁", ["家庭", "庭保", "保洁"]),
         ("保洁", ["保洁"]),
@@ -19,8 +19,8 @@ from demo.search import LONGEST, Hit, pairs, query, segments
         ("·,!", []),
     ],
 )
-def test_chinese_text_is_searched_in_pairs_and_other_words_as_they_are(text: str, looked_for: list[str]) -> None:
-    assert pairs(text) == looked_for
+def test_chinese_text_is_searched_in_pairs_and_other_words_as_they_are(text: str, searched: list[str]) -> None:
+    assert pairs(text) == searched
 
 
 def test_nothing_is_everything_and_a_long_text_is_cut() -> None:

@@ -87,7 +87,7 @@ async def test_what_waits_for_confirmation_is_tried_again_before_a_policy_gives_
     site.answers, site.moves = [[bytes(log.packets) + REFUSAL]], [moved]
     with pytest.raises(PositionLost):
         await site.actor.run(site.stop)
-    assert site.looked == [], "the next attempt may still read it"
+    assert site.relocated == [], "the next attempt may still read it"
     assert await site.stored() == STORED
     assert site.actor._unconfirmed.oldest > 0
     site.answers = [[REFUSAL], LOST, [bytes(log.packets)]]
@@ -95,7 +95,7 @@ async def test_what_waits_for_confirmation_is_tried_again_before_a_policy_gives_
     site.sink = HeldSink()
     task = site.task()
     await until(lambda: site.sink.messages == 6)
-    assert site.looked == [STORED, moved], "neither the dump nor the opening could"
+    assert site.relocated == [STORED, moved], "neither the dump nor the opening could"
     site.stop.set()
     await task
 
@@ -178,7 +178,7 @@ async def test_a_position_that_was_moved_meanwhile_is_never_overwritten(
 
 
 async def test_only_what_others_write_ends_a_wait(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LOOK_AT_STORE", 0.01)
+    monkeypatch.setattr(module, "_POLL_STORE", 0.01)
     log, _, _ = three()
     site = DestinationSite(store, monkeypatch)
     await site.put()
@@ -193,8 +193,8 @@ async def test_only_what_others_write_ends_a_wait(store: Any, monkeypatch: pytes
         await waiting
 
 
-class Looks:
-    """What the looks at a source find, one after the other; the last one for ever."""
+class Answers:
+    """What the checks of a source find, one after the other; the last one for ever."""
 
     def __init__(self, *reachable: bool) -> None:
         self._answers, self.count = list(reachable), 0
@@ -205,11 +205,16 @@ class Looks:
 
 
 async def failed(
-    site: DestinationSite, error: SourceError, monkeypatch: pytest.MonkeyPatch, looks: Looks, *, opened: bool = False
+    site: DestinationSite,
+    error: SourceError,
+    monkeypatch: pytest.MonkeyPatch,
+    answers: Answers,
+    *,
+    opened: bool = False,
 ) -> None:
-    """A run that ended so, once the source was `opened` or before; `looks` are those of the wait behind it."""
-    monkeypatch.setattr(absence, "_LOOK", 0.01)
-    monkeypatch.setattr(site.actor._source, "reachable", looks)
+    """A run that ended so, once the source was `opened` or before; `answers` are those of the wait behind it."""
+    monkeypatch.setattr(absence, "_POLL", 0.01)
+    monkeypatch.setattr(site.actor._source, "reachable", answers)
     site.answers = [[error]] if opened else [error]
     with pytest.raises(SourceError):
         await site.actor.run(site.stop)
@@ -225,7 +230,7 @@ AWAY = SourceUnreachable("away")
 
 
 @pytest.mark.parametrize(
-    ("error", "looks"),
+    ("error", "answers"),
     [
         (AWAY, [False, False, True]),
         (AWAY, [True]),
@@ -233,16 +238,16 @@ AWAY = SourceUnreachable("away")
         (ended_dump(None), [True, True, False, True]),
         (SourceSilent("no byte came"), [False, True]),
     ],
-    ids=["away", "back before the first look", "could not be begun again", "ended", "silent"],
+    ids=["away", "back before the first check", "could not be begun again", "ended", "silent"],
 )
 async def test_a_source_that_is_reached_again_ends_a_wait_however_short_it_was_away(
-    error: SourceError, looks: list[bool], store: Any, monkeypatch: pytest.MonkeyPatch
+    error: SourceError, answers: list[bool], store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site, made = DestinationSite(store, monkeypatch), Looks(*looks)
+    site, made = DestinationSite(store, monkeypatch), Answers(*answers)
     await failed(site, error, monkeypatch, made)
     async with asyncio.timeout(5):
         assert await site.actor.changed() == "the source is back"
-    assert made.count == len(looks)
+    assert made.count == len(answers)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +257,7 @@ async def test_a_source_that_answers_does_not_end_a_wait_for_what_it_has_answere
     error: SourceError, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = DestinationSite(store, monkeypatch)
-    await failed(site, error, monkeypatch, Looks(True))
+    await failed(site, error, monkeypatch, Answers(True))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await site.actor.changed()
@@ -263,25 +268,25 @@ async def test_a_source_that_takes_connections_and_fails_again_at_once_is_not_tr
     opened: bool, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = DestinationSite(store, monkeypatch)
-    await failed(site, AWAY, monkeypatch, Looks(True), opened=opened)
+    await failed(site, AWAY, monkeypatch, Answers(True), opened=opened)
     async with asyncio.timeout(5):
         await site.actor.changed()
-    await failed(site, AWAY, monkeypatch, Looks(True), opened=opened)
+    await failed(site, AWAY, monkeypatch, Answers(True), opened=opened)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await site.actor.changed()
-    await failed(site, AWAY, monkeypatch, Looks(False, True), opened=opened)
+    await failed(site, AWAY, monkeypatch, Answers(False, True), opened=opened)
     async with asyncio.timeout(5):
         await site.actor.changed()
     monkeypatch.setattr(absence, "_LASTED", 0.0)
-    await failed(site, AWAY, monkeypatch, Looks(True), opened=True)
+    await failed(site, AWAY, monkeypatch, Answers(True), opened=True)
     async with asyncio.timeout(5):
         await site.actor.changed()
 
 
 async def test_a_state_store_that_can_be_read_again_ends_a_wait(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(absence, "_LOOK", 0.01)
-    monkeypatch.setattr(module, "_LOOK_AT_STORE", 0.01)
+    monkeypatch.setattr(absence, "_POLL", 0.01)
+    monkeypatch.setattr(module, "_POLL_STORE", 0.01)
     site, load, away = DestinationSite(store, monkeypatch), store.load, True
 
     async def loads(name: str) -> Any:
@@ -302,7 +307,7 @@ async def test_a_state_store_that_can_be_read_again_ends_a_wait(store: Any, monk
         away = True
         with pytest.raises(StateStoreError):
             await site.actor.run(site.stop)
-        away = False  # before the first look
+        away = False  # before the first check
         site.actor._absence._in_vain["state store"] = int(not ends)
         waiting = asyncio.create_task(site.actor.changed())
         await asyncio.sleep(0.2)
@@ -314,9 +319,9 @@ async def test_a_state_store_that_can_be_read_again_ends_a_wait(store: Any, monk
 async def test_a_wait_ends_in_time_although_a_client_library_swallows_the_cancellation_of_a_check(
     loaded: bool, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As aiokafka does while it closes a consumer: the look goes on, and the next one would begin."""
-    monkeypatch.setattr(absence, "_LOOK", 0.01)
-    monkeypatch.setattr(module, "_LOOK_AT_STORE", 0.01)
+    """As aiokafka does while it closes a consumer: the check goes on, and the next one would begin."""
+    monkeypatch.setattr(absence, "_POLL", 0.01)
+    monkeypatch.setattr(module, "_POLL_STORE", 0.01)
     site = DestinationSite(store, monkeypatch)
 
     async def away(name: str) -> Any:
@@ -340,7 +345,7 @@ async def test_a_wait_ends_in_time_although_a_client_library_swallows_the_cancel
 async def test_a_sink_that_is_away_at_the_start_is_not_tried_again_for_what_was_stored_before(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LOOK_AT_STORE", 0.01)
+    monkeypatch.setattr(module, "_POLL_STORE", 0.01)
     site = DestinationSite(store, monkeypatch)
     await site.put()
 
@@ -362,7 +367,7 @@ async def test_a_sink_that_is_away_at_the_start_is_not_tried_again_for_what_was_
 async def test_a_move_while_a_sink_was_tried_in_vain_ends_the_wait_at_once(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LOOK_AT_STORE", 0.01)
+    monkeypatch.setattr(module, "_POLL_STORE", 0.01)
     site = DestinationSite(store, monkeypatch)
     await site.put()
 

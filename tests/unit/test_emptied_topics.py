@@ -71,7 +71,7 @@ def test_a_whole_resync_of_every_table_of_the_topic_makes_it_good(
     topics = emptied(ends, status)
     for _ in range(2):
         ends.confirmed("sales", 0, 3)
-    topics.look()
+    topics.check()
     assert "rows of shop.items, shop.orders" in status.troubles[TROUBLE].replace(" and ", ", ")
     assert "headrace resync shop --all" in status.troubles[TROUBLE]
     topics.resynced(*asked)
@@ -82,7 +82,7 @@ def test_the_remedy_names_the_table_when_it_is_one(status: DestinationStatus) ->
     ends = TopicEnds()
     for _ in range(2):
         ends.confirmed("notes", 0, 3)
-    emptied(ends, status).look()
+    emptied(ends, status).check()
     assert "headrace resync shop shop.notes" in status.troubles[TROUBLE]
 
 
@@ -90,7 +90,7 @@ def test_what_was_found_in_one_run_is_a_trouble_in_the_next(status: DestinationS
     ends = TopicEnds()
     for _ in range(2):
         ends.confirmed("notes", 0, 3)
-    emptied(ends, status).look()
+    emptied(ends, status).check()
     topics = emptied(ends, status)
     topics.resynced(*resync())
     assert status.troubles == {}

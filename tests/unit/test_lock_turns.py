@@ -1,4 +1,4 @@
-"""Whose turn it is to take a lock, by what one look has shown."""
+"""Whose turn it is to take a lock, by what one view shows."""
 
 from __future__ import annotations
 

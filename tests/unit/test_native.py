@@ -30,7 +30,7 @@ from headrace.adapters.kafka import aiokafka_internals
 from headrace.adapters.kafka.producer import build_batches, make_producer
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.cli.check_native import native_use
-from headrace.cli.wiring import inspection, new_format
+from headrace.cli.wiring import new_format
 from headrace.errors import NotUnderstood
 from headrace.formats.canal.text import Texts, native_style
 from headrace.formats.debezium import types as debezium
@@ -301,7 +301,7 @@ async def test_a_batch_of_rows_events_that_are_alike_is_one_record_batch(
 
 @pytest.fixture
 def unknown() -> Iterator[None]:
-    """find() looks anew, before and afterwards."""
+    """find() searches anew, before and afterwards."""
     native.find.cache_clear()
     before = sys.modules.pop("headrace_native", None)
     yield
@@ -813,10 +813,8 @@ def test_the_check_says_before_what_a_stream_finds(seed: int) -> None:
     with contextlib.suppress(NotUnderstood):
         read_whole(plain_decoder, data)
     with contextlib.suppress(NotUnderstood):
-        found, look = used(data, config), inspection(config, DaemonSettings())
-        expected = " ".join(
-            one.sentence for one in native_use(DaemonSettings(), config, new_format(config), schemas, look)
-        )
+        found = used(data, config)
+        expected = " ".join(one.sentence for one in native_use(DaemonSettings(), config, new_format(config), schemas))
         for name in schemas:
             if name in found:
                 assert (f"{'.'.join(name)} (" in expected) == bool(found[name]), (found, expected)

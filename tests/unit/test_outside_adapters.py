@@ -99,7 +99,7 @@ class Section(SinkSettings):
         raise NotImplementedError
 
     @model_validator(mode="after")
-    def _look(self):
+    def _check(self):
         return {}["shelf"]
 
 class Strict(Bare):

@@ -41,7 +41,7 @@ class Loop:
 
 @pytest.fixture
 async def loop(parked: SqliteParkingStore, guard: Guard, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Loop]:
-    monkeypatch.setattr("headrace.parking.redelivery._LOOK", 0.01)
+    monkeypatch.setattr("headrace.parking.redelivery._POLL", 0.01)
     parking = new_parking(parked, attempts=3)
     await parking.open(guard)
     made = Loop(parking, guard, attempts=3)

@@ -87,7 +87,7 @@ async def test_what_is_delivered_leaves_nothing_and_updates_change_the_entry(mad
     assert await made.changes() == 0
     assert await made.update(None, [entry(2)]) == 1
     assert made.log.entries[2].entry == entry(2)
-    assert await made.changes() == 1, "the daemon looks again"
+    assert await made.changes() == 1, "the daemon reads again"
     gone = made.removed([1])
     assert gone == [(b"shop/parked/1", None), (b"shop/parked/1/0", None)]
     written(made, gone)

@@ -55,8 +55,8 @@ class Rig:
         self.sink = sink
         self.task = asyncio.create_task(self.loop.run())
 
-    async def looks(self, count: int = 3) -> None:
-        """Until it has looked so many times more."""
+    async def passes(self, count: int = 3) -> None:
+        """Until it has made so many passes more."""
         asked = self.asked
         await until(lambda: self.asked >= asked + count or self.task.done())
         assert not self.task.done()
@@ -64,7 +64,7 @@ class Rig:
 
 @pytest.fixture
 async def rig(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    monkeypatch.setattr("headrace.parking.redelivery._LOOK", 0.01)
+    monkeypatch.setattr("headrace.parking.redelivery._POLL", 0.01)
     made = Rig(SqliteParkingStore(store, "shop"), await store.begin_epoch("shop"))
     yield made
     made.task.cancel()
@@ -101,7 +101,7 @@ async def test_messages_in_flight_when_the_sink_was_aborted_go_through_the_next_
     await until(lambda: len(first.waiting) == 2)
     rig.sink = None
     await first.abort()
-    await rig.looks()
+    await rig.passes()
     assert attempts(rig) == [1, 1], "that was no refusal"
     rig.sink = second = RefusingSink()
     await until(lambda: second.sent == [b"body 1", b"body 2"])
@@ -119,7 +119,7 @@ async def test_nothing_is_asked_of_the_store_or_a_sink_while_there_is_no_sink(
 
     monkeypatch.setattr(rig.store, "changes", noted)
     await rig.start(None, batch(unit("7")))
-    await rig.looks(5)
+    await rig.passes(5)
     assert not asked
     rig.sink = sink = RefusingSink()
     await until(lambda: sink.sent == [b"body 1"])
@@ -132,7 +132,7 @@ async def test_a_kafka_sink_that_was_ended_says_so_and_the_loop_goes_on(rig: Rig
         await ended.resend(batch(unit("7")))
     assert not isinstance(caught.value, MessageRefused)
     await rig.start(ended, batch(unit("7")))
-    await rig.looks()
+    await rig.passes()
     assert attempts(rig) == [1]
 
 
@@ -155,7 +155,7 @@ async def test_a_sink_that_ended_because_the_lease_lapsed_is_left_to_the_sender(
     await rig.start(sink, batch(unit("7")))
     await until(lambda: sink.waiting)
     sink._lost(LeaseLapsed("not proved"))
-    await rig.looks()
+    await rig.passes()
     assert attempts(rig) == [1]
     await sink.abort()
 

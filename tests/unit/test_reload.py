@@ -103,7 +103,7 @@ async def test_a_file_that_is_still_written_is_left_alone(tmp_path: Path) -> Non
     await site.watched()
     waiting = asyncio.create_task(site.watched())
     text = toml("new")
-    for size in range(1, 40):  # longer than many looks, and each finds another size
+    for size in range(1, 40):  # longer than many checks, and each finds another size
         site.write("shop", text[:size])
         await asyncio.sleep(0.005)
     assert not waiting.done()

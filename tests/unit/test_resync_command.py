@@ -49,7 +49,7 @@ async def test_a_named_snapshot_is_waited_for_while_the_daemon_is_started_again(
         return answer
 
     monkeypatch.setattr(control, "health_of", health_of)
-    monkeypatch.setattr(resync, "_LOOK", 0.0)
+    monkeypatch.setattr(resync, "_POLL", 0.0)
     settings: Any = None
     assert await resync._wait(settings, Namespace(name="shop", id="abc")) == 0
     assert capsys.readouterr().out == "shop: abc: done\n"

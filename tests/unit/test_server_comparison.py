@@ -33,7 +33,7 @@ class Server:
         self.inventory, self.begins = HERE, 9_000_000
         self.before_next = ""
         """What was executed before any file."""
-        self.looked, self.moves = list[tuple[str, int]](), list[Any]()
+        self.asked, self.moves = list[tuple[str, int]](), list[Any]()
         monkeypatch.setattr(comparison, "take_inventory", self._inventory)
         monkeypatch.setattr(comparison, "transaction_at", self._transaction_at)
         monkeypatch.setattr(comparison, "relocate", self._relocate)
@@ -43,7 +43,7 @@ class Server:
         return self.inventory
 
     async def _transaction_at(self, source: object, file: str, offset: int) -> int | None:
-        self.looked.append((file, offset))
+        self.asked.append((file, offset))
         return self.begins
 
     async def _head(self, server_uuid: str, file: str, size: int) -> FileHead:
@@ -68,7 +68,7 @@ async def test_the_same_server_goes_on_within_the_transaction(inventory: Invento
     server.inventory = inventory
     stored = STORED if inventory.gtid_mode else replace(STORED, gtid_set="")
     assert await server.agrees(stored) == comparison.ServerMatch(stored)
-    assert server.looked == [("b.000004", 600)]
+    assert server.asked == [("b.000004", 600)]
 
 
 # -- the same server with another history -------------------------------------------------------------------------
@@ -87,7 +87,7 @@ async def test_another_transaction_at_the_place_of_the_last_is_another_history(
 async def test_numbers_of_files_that_began_again_are_another_history(server: Server) -> None:
     with pytest.raises(SourceChanged, match=r"its binlogs end with b\.000005"):
         await server.agrees(replace(STORED, file="b.000006"))
-    assert server.looked == []
+    assert server.asked == []
 
 
 async def test_renamed_files_are_no_other_history(server: Server) -> None:
@@ -150,7 +150,7 @@ async def test_without_gtids_a_file_that_is_too_short_for_the_position_is_beyond
 @pytest.mark.parametrize("last", ["", "b.000001:600"])
 async def test_a_last_transaction_that_is_purged_or_unknown_proves_nothing(last: str, server: Server) -> None:
     assert await server.agrees(replace(STORED, last_transaction=last))
-    assert server.looked == []
+    assert server.asked == []
 
 
 async def test_a_file_that_is_gone_from_the_disk_is_left_to_the_dump(server: Server) -> None:
@@ -197,7 +197,7 @@ async def test_another_server_with_all_of_it_goes_on_with_the_transaction_from_i
         OTHER, "", 4, f"{US}:1-50", open_xa=(replace(xa, file="", offset=0),), last_pos=77, commit_time_us=9_000_000,
         own_gtids=f"{US}:9",
     )  # fmt: skip
-    assert (agreed.gap, agreed.entries, server.looked) == (None, (), [])
+    assert (agreed.gap, agreed.entries, server.asked) == (None, (), [])
 
 
 async def test_what_was_never_replicated_is_listed_and_never_passed_over_unasked(server: Server) -> None:

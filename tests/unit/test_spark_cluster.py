@@ -78,12 +78,12 @@ def test_who_has_no_token_is_not_heard(listening: ReportSocket, status: Status) 
 
 
 def test_a_task_waits_for_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_up = Mock(side_effect=socket.gaierror("no such name"))
-    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+    resolved = Mock(side_effect=socket.gaierror("no such name"))
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
     sender = Sender(Address("nowhere.invalid", 9, "t"))
     sender.send({"event": "progress"})
     sender.send({"event": "progress"})
-    assert looked_up.call_count == 1
+    assert resolved.call_count == 1
     monkeypatch.undo()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone:
         gone.bind(("127.0.0.1", 0))
@@ -95,7 +95,7 @@ def test_a_task_waits_for_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def session(*, executors: int, running: int | None, master: str = "spark://127.0.0.1:7077") -> Any:
-    """A session as far as it is looked at. `running`: the tasks of the stage under way, None for no stage."""
+    """A session as far as it is checked. `running`: the tasks of the stage under way, None for no stage."""
     conf = {"spark.master": master, "spark.driver.host": "127.0.0.1"}
     context = Mock()
     context.getConf.return_value = conf
@@ -125,19 +125,19 @@ def test_a_cluster_without_executors_is_an_outage(status: Status, watched: Calla
     status.query_runs(True)
     spark = session(executors=0, running=0)
     executors = watched(spark)
-    executors.look()
+    executors.check()
     [outage] = status.outages.current()
     assert (outage.system, outage.cause) == (SPARK, NO_EXECUTOR)
     assert status.state is State.WAITING
     assert not spark.sparkContext.cancelAllJobs.called
     there = session(executors=1, running=0).sparkContext
     spark.sparkContext._jsc = there._jsc
-    executors.look()
+    executors.check()
     assert status.outages.current() == []
 
 
 def test_nothing_to_do_needs_no_executor(status: Status, watched: Callable[..., Executors]) -> None:
-    watched(session(executors=0, running=None)).look()
+    watched(session(executors=0, running=None)).check()
     assert status.outages.current() == []
 
 
@@ -145,7 +145,7 @@ def test_a_batch_that_nobody_works_at_is_given_up_when_patience_ends(
     watched: Callable[..., Executors], settings_file: Path
 ) -> None:
     spark = session(executors=0, running=0)
-    watched(spark, 0.0).look()
+    watched(spark, 0.0).check()
     assert spark.sparkContext.cancelAllJobs.called
     problem = problem_of(Exception("Job 3 cancelled as part of cancellation of all jobs"), load_settings(settings_file))
     assert (problem.system, problem.cause) == (SPARK, NO_EXECUTOR)
@@ -165,12 +165,12 @@ def test_tasks_that_run_are_a_sign_of_life_where_no_report_comes_through(
     executors = watched(session(executors=2, running=3))
     clock.now += 400
     assert status.silent == 400
-    executors.look()
+    executors.check()
     assert status.silent == 0
     clock.now += 400
     assert executors.reports is not None
     executors._socket.heard = True  # type: ignore[union-attr]  # then a task that says nothing is stuck
-    executors.look()
+    executors.check()
     assert status.silent == 400
 
 

@@ -16,7 +16,7 @@ from headrace_spark.verify.differences import (
     as_written,
     equal,
 )
-from headrace_spark.verify.looking_again import LookingAgain, Settle
+from headrace_spark.verify.rechecks import Rechecks, Settle
 from headrace_spark.verify.report import KEPT, Report
 
 
@@ -60,41 +60,43 @@ def difference(key: str, wanted: int = 1, version: int = 5, kind: str = DIFFEREN
     return Difference(DOCUMENT, kind, key, "", (), wanted, version)
 
 
-def looks(answers: list[list[Difference]], *, repair: bool = False, keeps_up: bool = True) -> tuple[Report, int, int]:
-    """The report, how often it was looked, and how often the consumer was waited for."""
+def rechecked(
+    answers: list[list[Difference]], *, repair: bool = False, keeps_up: bool = True
+) -> tuple[Report, int, int]:
+    """The report, how often it was compared, and how often the consumer was waited for."""
     report, consumer, left = Report("x"), FakeConsumer(keeps_up=keeps_up), list(answers)
-    again = LookingAgain(Settle(0, 0, repair), consumer, report)  # type: ignore[arg-type]
+    again = Rechecks(Settle(0, 0, repair), consumer, report)  # type: ignore[arg-type]
     again.at(left.pop(0), lambda before: Compared(differences=tuple(one for one in left.pop(0) if one.place in before)))
     return report, len(answers) - len(left), consumer.asked
 
 
 def test_a_difference_in_two_comparisons_counts_and_one_that_disappears_does_not() -> None:
     first = [difference("stays"), difference("arrives"), difference("gone", kind=EXTRA)]
-    report, looked, _ = looks([first, [difference("stays"), difference("new")]])
-    assert (report.differences, report.unsettled, looked) == ([difference("stays")], 0, 2)
+    report, times, _ = rechecked([first, [difference("stays"), difference("new")]])
+    assert (report.differences, report.unsettled, times) == ([difference("stays")], 0, 2)
     assert not report.equal
 
 
 def test_a_difference_that_changes_in_every_comparison_is_unsettled() -> None:
-    report, looked, _ = looks([[difference("hot", number, number)] for number in range(9)])
-    assert (report.differences, report.unsettled, looked) == ([], 1, 6)
+    report, times, _ = rechecked([[difference("hot", number, number)] for number in range(9)])
+    assert (report.differences, report.unsettled, times) == ([], 1, 6)
     assert report.equal
 
 
 def test_a_row_that_changes_while_its_document_does_not_is_on_its_way() -> None:
-    report, _, _ = looks([[difference("a", wanted=1)], [difference("a", wanted=2)], []])
+    report, _, _ = rechecked([[difference("a", wanted=1)], [difference("a", wanted=2)], []])
     assert (report.differences, report.unsettled) == ([], 0)
 
 
 def test_a_consumer_that_does_not_catch_up_is_waited_for_once() -> None:
     hot = [[difference("hot", number, number)] for number in range(9)]
-    report, _, waited = looks(hot, keeps_up=False)
+    report, _, waited = rechecked(hot, keeps_up=False)
     assert (report.behind, waited) == (True, 1)
 
 
 def test_a_difference_that_can_not_be_repaired_ends_the_comparisons() -> None:
-    report, looked, _ = looks([[difference("a", kind=MISSING)]] * 9, repair=True)
-    assert (report.count(MISSING), looked) == (1, 3)
+    report, times, _ = rechecked([[difference("a", kind=MISSING)]] * 9, repair=True)
+    assert (report.count(MISSING), times) == (1, 3)
 
 
 def test_a_report_keeps_so_many_differences_and_each_once() -> None:

@@ -135,7 +135,7 @@ def test_an_outage_is_reported_once_then_every_minute_then_at_its_end(
     outages.over(ELASTICSEARCH, "task 2")
     outages.tick()
     assert reported[-1] == ("outage ends", {"system": ELASTICSEARCH, "seconds": 150, "tries": 300})
-    outages.waiting(KAFKA, "look", "a moment", waits="all")
+    outages.waiting(KAFKA, "watch", "a moment", waits="all")
     outages.over(KAFKA)
     outages.tick()
     assert len(reported) == 4, "what is over at once is no outage"
@@ -259,7 +259,7 @@ def test_http(server: HttpServer, status: Status, clock: Clock) -> None:
     assert get(server, "/nothing")[0] == 404
     clock.now += SILENT
     assert get(server, "/livez")[0] == 503
-    status.outages.waiting(KAFKA, "look", "Kafka does not answer", waits="all")
+    status.outages.waiting(KAFKA, "watch", "Kafka does not answer", waits="all")
     code, body = get(server, "/health")
     assert (code, json.loads(body)["causes"][0]["cause"]) == (503, "Kafka does not answer")
     with pytest.raises(HttpError, match="address already in use"):

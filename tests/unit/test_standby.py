@@ -35,15 +35,15 @@ class TakenLock:
 
 
 class Wait:
-    """One wait for it; `problems` is what a look finds, or raises."""
+    """One wait for it; `problems` is what a check finds, or raises."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, problems: list[str] | Exception) -> None:
-        async def look(_: Any) -> list[str]:
+        async def found(_: Any) -> list[str]:
             if isinstance(problems, Exception):
                 raise problems
             return problems
 
-        monkeypatch.setattr(Standby, "_problems", look)
+        monkeypatch.setattr(Standby, "_problems", found)
         self.lock, self.status, self.stop = TakenLock(), DestinationStatus("shop"), asyncio.Event()
         parts = parts_of(settings(), store=object(), lock=self.lock)
         made: Any = Standby(Context(settings(), daemon_settings(), self.status), parts, parts.new_source())

@@ -66,7 +66,7 @@ async def test_a_checkpoint_comes_after_a_number_of_transactions_or_at_its_time(
         assert (await stored(store)).offset in (starts[2], starts[3])  # the third may come in a slice of its own
     else:
         await until(lambda: run.status.published.transactions == 3)
-        await asyncio.sleep(1.5)  # the clock's task has looked by then
+        await asyncio.sleep(1.5)  # the clock's task has checked by then
         assert (await store.load("shop")).position is None
     run.stop.set()
     await task

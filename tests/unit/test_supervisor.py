@@ -290,8 +290,8 @@ def test_failures_are_counted_by_reason(monkeypatch: pytest.MonkeyPatch) -> None
     assert [one._note(source) for _ in range(2)] == [1, 2]
     assert one._note(sink) == 60, "a reason that comes and goes is no new one"
     one.status.enter(State.STREAMING)
-    one.look(0.0)
-    one.look(60.0)
+    one.forget_failures(0.0)
+    one.forget_failures(60.0)
     assert [one._note(error) for error in (sink, source)] == [1, 1]
 
 
@@ -314,15 +314,15 @@ async def test_two_that_take_the_server_id_from_each_other_do_so_ever_more_seldo
         delays.append(one._note(ServerIdTaken("another reads with 7", disconnected=True)))
         assert one.status.state is State.SERVER_ID_TAKEN
         one.status.enter(State.STREAMING)
-        one.look(start)
-        one.look(start + 100)
+        one.forget_failures(start)
+        one.forget_failures(start + 100)
         assert one.failures.keys() == {"server_id"}
         one.status.enter(State.STARTING)
-        one.look(start + 101)
+        one.forget_failures(start + 101)
     assert delays == [60, 120, 240]
     one.status.enter(State.STREAMING)
-    one.look(10_000.0)
-    one.look(13_601.0)
+    one.forget_failures(10_000.0)
+    one.forget_failures(13_601.0)
     assert one._note(ServerIdTaken("another reads with 7", disconnected=True)) == 60
 
 
@@ -335,7 +335,7 @@ def test_why_a_position_is_lost_is_said_until_the_destination_is_well_again() ->
     assert one._note(PositionLost("gone", kind=LostKind.POSITION_PURGED)) == 60
     assert (one.status.state, one.status.lost_kind) == (State.POSITION_LOST, "position_purged")
     one._note(SinkError("the broker is away"))
-    one.look(1.0)
+    one.forget_failures(1.0)
     assert one.status.lost_kind == "position_purged"
     one.status.enter(State.STREAMING)
     assert one.status.lost_kind == ""

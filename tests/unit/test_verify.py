@@ -238,7 +238,7 @@ async def test_what_the_topic_brings_a_little_later_is_no_difference(fmt: str) -
         messages(fmt, Operation.INSERT, [(4, "d")], 30),
     ]
     found = await compared(fmt, Table([(1, "x"), (3, "c"), (4, "d")]), log, settle=0.5)
-    assert found.looked_again == 3
+    assert found.rechecked == 3
     assert found.equal, found
 
 

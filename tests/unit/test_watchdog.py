@@ -27,7 +27,7 @@ from tests.streams import HeldSink, daemon_settings, settings, until
 class Process(Runtime):
     """Its watchdog's ticks are the test's."""
 
-    def watch(self, interval: float, look: Callable[[float], None], name: str) -> None:
+    def watch(self, interval: float, check: Callable[[float], None], name: str) -> None:
         pass
 
 
@@ -50,7 +50,7 @@ def lapsed() -> Lease:
 
 def ticks(watchdog: Watchdog, count: int, passed: float = 0.25) -> None:
     for _ in range(count):
-        watchdog.look(passed)
+        watchdog.tick(passed)
 
 
 def test_a_lapsed_lease_that_nobody_honours_ends_the_process(watchdog: Watchdog, ended: list[int]) -> None:
@@ -121,7 +121,7 @@ def test_a_lost_lock_counts_like_a_lapsed_lease(watchdog: Watchdog, ended: list[
 
 def test_a_frozen_process_gets_its_time_when_it_wakes(watchdog: Watchdog, ended: list[int]) -> None:
     watchdog.cover(lapsed())
-    watchdog.look(40.0)
+    watchdog.tick(40.0)
     assert ended == []
     ticks(watchdog, 4)
     assert ended == [EXIT_STATUS]

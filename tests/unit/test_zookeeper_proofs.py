@@ -39,4 +39,4 @@ async def test_after_a_gap_the_second_proof_is_the_first_that_counts() -> None:
     await asyncio.sleep(TIMEOUT / 2)
     service._link("connected", 1, TIMEOUT)
     await service.prove(checks, 1.0)
-    assert len(service.asked) == 5, "the leader has looked at the session that connects"
+    assert len(service.asked) == 5, "the leader has read the session that connects"

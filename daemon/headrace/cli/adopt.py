@@ -26,7 +26,7 @@ DESCRIPTION = (
     "older than its last message, so its last messages are looked up in the binlog: what it published is not "
     "published again. Both systems have to be stopped."
 )
-_LOOK = 0.5
+_POLL = 0.5
 _QUIET = 2.0
 """Seconds in which neither the cursor nor the topics may move."""
 ReadCursor = Callable[[], Awaitable[ForeignCursor]]
@@ -74,7 +74,7 @@ async def _canal(settings: Settings, given: argparse.Namespace) -> int:
             try:
                 async with asyncio.timeout(given.wait):
                     while await nodes.get(f"{destination_node(canals)}/running") is not None:  # noqa: ASYNC110
-                        await asyncio.sleep(_LOOK)
+                        await asyncio.sleep(_POLL)
             except TimeoutError:
                 raise CommandRefused(
                     f"Canal still runs {canals} after {given.wait:g} s", remedy="stop it, and try again"

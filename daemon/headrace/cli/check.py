@@ -82,12 +82,12 @@ async def command(settings: Settings, report: Report) -> int:
     unread = await _check_stores(settings, shared, stored, report)
     for name, destination in settings.destinations.items():
         kept = stored.get(name)
-        look = shared.inspection(destination)
+        source = shared.inspection(destination)
         reads_rows = _publishes_rows(destination) and (kept is None or kept.stored.position is None)
         known, entries = (kept.stored, kept.entries) if kept is not None else (None, ())
         away = blind = ""
-        for number, address in enumerate(look.addresses):
-            checking = look.check(number, known, entries, reads_rows=reads_rows)
+        for number, address in enumerate(source.addresses):
+            checking = source.check(number, known, entries, reads_rows=reads_rows)
             found = await _limited("connection", checking)
             report.add(name, f"standby {address}" if number else "source", found, address)
             if not number:
@@ -96,7 +96,7 @@ async def command(settings: Settings, report: Report) -> int:
         rules = (
             [_not_checked("rules", blind)]
             if blind
-            else await _limited("rules", _check_rules(settings.daemon, destination, look))
+            else await _limited("rules", _check_rules(settings.daemon, destination, source))
         )
         report.add(name, "rules", rules)
         report.add(name, "sink", await _limited("sink", _check_sink(destination, shared.probe_sink(destination))))
@@ -230,9 +230,9 @@ async def _tables(shared: Wiring, destination: DestinationSettings) -> list[Find
     return [ok("snapshot", f"the first start publishes {about}")]
 
 
-async def _check_rules(daemon: DaemonSettings, destination: DestinationSettings, look: Inspection) -> list[Finding]:
-    tables, fmt = await look.tables(lambda _, __: True), new_format(destination)
-    return check_rules(destination, fmt, tables) + native_use(daemon, destination, fmt, tables, look)
+async def _check_rules(daemon: DaemonSettings, destination: DestinationSettings, source: Inspection) -> list[Finding]:
+    tables, fmt = await source.tables(lambda _, __: True), new_format(destination)
+    return check_rules(destination, fmt, tables) + native_use(daemon, destination, fmt, tables)
 
 
 async def _check_sink(destination: DestinationSettings, sink: Sink) -> list[Finding]:
@@ -251,14 +251,14 @@ async def _check_sink(destination: DestinationSettings, sink: Sink) -> list[Find
 async def _compare_readers(settings: Settings, count: int) -> int:
     report, well, plain = Report(), True, printing_settings()
 
-    async def look(destination: DestinationSettings) -> Opinion:
+    async def compare(destination: DestinationSettings) -> Opinion:
         with TemporaryDirectory(prefix="headrace-") as folder:
             return await inspection(destination, settings.daemon).second_opinion(count, plain, Path(folder))
 
     for name, destination in settings.destinations.items():
         try:
             async with asyncio.timeout(LIMIT):
-                opinion = await look(destination)
+                opinion = await compare(destination)
         except TimeoutError:
             late = f"no result within {LIMIT:g} s: ask for fewer events"
             report.add(name, "source", [wrong("second opinion", late)])

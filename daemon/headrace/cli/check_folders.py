@@ -18,7 +18,7 @@ def check_folders(settings: Settings) -> list[Finding]:
     found = []
     if settings.cluster is None:  # else neither state nor locks are in files
         states = {settings.state_of(one).path.parent.absolute(): None for one in settings.destinations.values()}
-        found = [_look("state folder", folder, _LEAST) for folder in states]
+        found = [_check_room("state folder", folder, _LEAST) for folder in states]
     spools = sum(one.source.max_spool for one in settings.destinations.values())
     spool = settings.daemon.spool.absolute()
     try:
@@ -26,10 +26,10 @@ def check_folders(settings: Settings) -> list[Finding]:
     except OSError as error:
         sentence = f"the folder {spool} can't be written to ({first_folder(spool)}: {error.strerror})"
         return [*found, wrong("spool", sentence, "check its owner and rights, and [daemon] spool")]
-    return [*found, _look("spool", spool, max(_LEAST, spools))]
+    return [*found, _check_room("spool", spool, max(_LEAST, spools))]
 
 
-def _look(name: str, folder: Path, least: int) -> Finding:
+def _check_room(name: str, folder: Path, least: int) -> Finding:
     there = first_folder(folder)
     try:
         free = shutil.disk_usage(there).free

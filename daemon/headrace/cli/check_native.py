@@ -10,7 +10,7 @@ from headrace.pipeline.native_output import reason_of_destination, reason_of_tab
 from headrace.pipeline.projection import Projections
 from headrace.ports.finding import Finding, ok
 from headrace.ports.format import KeyedFormat, ValueFormat
-from headrace.ports.inspection import Inspection, Schemas
+from headrace.ports.inspection import Schemas
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 
@@ -23,7 +23,6 @@ def native_use(
     destination: DestinationSettings,
     fmt: ValueFormat | KeyedFormat,
     tables: Schemas,
-    look: Inspection,
 ) -> list[Finding]:
     """Returns which captured tables native code reads, and why not the others; rules that match none are reported
     elsewhere."""

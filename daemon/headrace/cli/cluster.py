@@ -16,7 +16,7 @@ from headrace.cluster.view import View
 from headrace.settings.destination import Settings
 
 _LIMIT = 60.0
-_LOOK = 0.2
+_POLL = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def _ensure_alive(view: View, node: str) -> None:
 async def show(settings: Settings, given: argparse.Namespace) -> int:
     """Prints the cluster; returns 1 if no daemon runs a destination."""
     async with _cluster(settings) as cluster:
-        view = await cluster.look()
+        view = await cluster.view()
     if given.json:
         print_json(_facts(view))
     else:
@@ -72,7 +72,7 @@ async def move(settings: Settings, given: argparse.Namespace) -> int:
     """Lets a node run a destination, and waits until it does. Raises CommandRefused or LockServiceError."""
     destination, node, limit = given.destination, given.node, given.timeout
     async with _cluster(settings) as cluster:
-        view = await cluster.look()
+        view = await cluster.view()
         assignment = view.assignments.get(destination)
         if assignment is None:
             known = ", ".join(view.assignments) or "none"
@@ -89,14 +89,14 @@ async def move(settings: Settings, given: argparse.Namespace) -> int:
             )
         await cluster.ask_to_move(destination, node, operator())
         deadline = runtime.monotonic() + limit
-        while (assignment := (await cluster.look()).assignments[destination]).holder != node:
+        while (assignment := (await cluster.view()).assignments[destination]).holder != node:
             if runtime.monotonic() > deadline:
                 raise CommandRefused(
                     f"{destination} is still run by {assignment.holder or 'nobody'} after {limit:g} s; the "
                     "request remains",
                     remedy="check the health page of both daemons",
                 )
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL)
     print(f"{destination}: run by {node}, epoch {assignment.epoch}")
     return 0
 
@@ -105,7 +105,7 @@ async def drain(settings: Settings, given: argparse.Namespace) -> int:
     """Drains a daemon, or ends that. It keeps destinations that no other daemon could run; returns 1 then."""
     node, limit = given.node, given.timeout
     async with _cluster(settings) as cluster:
-        view = await cluster.look()
+        view = await cluster.view()
         if given.undo:
             await cluster.undrain(node)
             print(f"{node}: may run destinations again")
@@ -114,7 +114,7 @@ async def drain(settings: Settings, given: argparse.Namespace) -> int:
         await cluster.drain(node, operator())
         deadline = runtime.monotonic() + limit
         while left := [
-            assignment for assignment in (await cluster.look()).assignments.values() if assignment.holder == node
+            assignment for assignment in (await cluster.view()).assignments.values() if assignment.holder == node
         ]:
             alone = [assignment.name for assignment in left if not assignment.ready]
             if runtime.monotonic() > deadline or len(alone) == len(left):
@@ -122,7 +122,7 @@ async def drain(settings: Settings, given: argparse.Namespace) -> int:
                 names = ", ".join(assignment.name for assignment in left)
                 print(f"{node}: {why} {names}; it keeps them until somebody can")
                 return 1
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL)
     print(f"{node}: runs nothing, and stays so until headrace drain {node} --undo")
     return 0
 

@@ -31,9 +31,9 @@ from headrace.tasks import alongside
 if TYPE_CHECKING:
     from headrace.cli.wiring import Wiring
 
-_LOOK = 0.2
+_POLL = 0.2
 """Seconds between two checks of the daemon's progress."""
-_LOOK_UNSEEN = 2.0
+_POLL_UNSEEN = 2.0
 """The same if nobody sees it."""
 
 
@@ -133,7 +133,7 @@ async def _follow(settings: Settings, name: str, work: Work, limit: asyncio.Time
     """Extends a limit each time that the daemon's search has made progress."""
     known: Any = None
     while True:
-        await asyncio.sleep(_LOOK if work.shows else _LOOK_UNSEEN)
+        await asyncio.sleep(_POLL if work.shows else _POLL_UNSEEN)
         with contextlib.suppress(CommandRefused):
             search = (await control.health_of(settings, name)).get("search")
             if search and search != known and not limit.expired():

@@ -23,7 +23,7 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
         for name in wanted:
             one = settings.destinations[name]
             store = await open_store(shared, one)
-            stored[name] = await store.load(name), await shared.lock(one).look()
+            stored[name] = await store.load(name), await shared.lock(one).find_holder()
         inspections = [shared.inspection(settings.destinations[name]) for name in wanted]
     reports = await asyncio.gather(
         *(one.position(stored[name][0].position) for name, one in zip(wanted, inspections, strict=True))

@@ -17,7 +17,7 @@ from headrace.times import duration_text
 if TYPE_CHECKING:
     from headrace.settings.destination import Settings
 
-_LOOK = 0.5
+_POLL = 0.5
 """Seconds between two checks of a snapshot that is waited for."""
 RESYNC = (
     "Has all rows of a table, or some of them, read and published again, in order with the changes that go on. The "
@@ -131,7 +131,7 @@ async def _ends(
             except CommandRefused:  # a restarted daemon still knows them
                 if runtime.monotonic() - heard > control.ANSWER:
                     raise
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(_POLL)
                 continue
             heard, there = runtime.monotonic(), _there(page)
             outcomes = {one["id"]: one["outcome"] for one in page["snapshots_ended"]}
@@ -151,7 +151,7 @@ async def _ends(
             if facts is not None and facts["id"] in waited and facts["rows_left"] is not None:
                 work.at(facts["rows"], facts["rows"] + facts["rows_left"])
             if waited:
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(_POLL)
     return ends
 
 

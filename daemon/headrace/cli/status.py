@@ -40,7 +40,7 @@ async def run(settings: Settings, given: argparse.Namespace) -> int:
         if not sys.stdout.isatty():
             raise CommandRefused("--watch is for a terminal", remedy="leave it out, or ask for /api/v1/events")
         return await _watch(settings, given)
-    page = await _look(settings, given)
+    page = await _read_page(settings, given)
     if given.json:
         print_json(page)
     else:
@@ -63,7 +63,7 @@ async def _watch(settings: Settings, given: argparse.Namespace) -> int:
         while True:
             now = runtime.monotonic()
             try:
-                page = await _look(settings, given)
+                page = await _read_page(settings, given)
                 head = Text(f"headrace {page.get('node', '')} {page.get('version', '')}: {page.get('status', '')}")
                 shown = table(_HEADERS, _rows(page, before, now - at))
                 before, at = page, now
@@ -74,7 +74,7 @@ async def _watch(settings: Settings, given: argparse.Namespace) -> int:
             await asyncio.sleep(_EACH)
 
 
-async def _look(settings: Settings, given: argparse.Namespace) -> dict[str, Any]:
+async def _read_page(settings: Settings, given: argparse.Namespace) -> dict[str, Any]:
     page = await control.health(settings)
     known = page.get("destinations")
     if not isinstance(known, dict):

@@ -56,7 +56,7 @@ class Cluster:
         """Returns the lock of a destination, not taken."""
         return SharedLock(self.session, destination, self._member.node, self._member.address)
 
-    async def look(self) -> View:
+    async def view(self) -> View:
         """Reads the members, and the node of each destination."""
         session, paths = self.session, self.session.paths
         members, drains, names = await all_of(

@@ -12,7 +12,7 @@ from headrace.errors import LockServiceError
 from headrace.ports.lock_service import Delete, Node, Refused, read_json
 from headrace.tasks import set_within
 
-_LOOK = 1.0
+_POLL = 1.0
 """Seconds between two checks of a drained daemon for one that could take over."""
 _AGAIN = 0.5
 """Seconds until a failed request to the service is repeated."""
@@ -60,7 +60,7 @@ class HeldLock:
                         session.proofs.drop(holding, taken)
                         return
                     self._ask(await self._request(await queue.watch(self._paths.move)))
-                    await set_within(event, _LOOK if session.drained else session.timeout)
+                    await set_within(event, _POLL if session.drained else session.timeout)
                 except LockServiceError:
                     await asyncio.sleep(_AGAIN)
         finally:

@@ -41,7 +41,7 @@ _STEP = 1.0
 before it in the queue."""
 _PREFERENCE = 10.0
 """Seconds for which the other daemons leave the lock to the daemon that an operator or the rebalancing has chosen."""
-_FULL_LOOK = 10
+_FULL_CHECK = 10
 """After this many checks of the node `running` alone, the daemon checks the whole queue."""
 _RELEASE_LIMIT = 2.0
 _NOT_HELD = "the lock is not held"
@@ -113,7 +113,7 @@ class SharedLock(Lock):
                 await self._clear()
         return taken
 
-    async def look(self) -> str:
+    async def find_holder(self) -> str:
         running = await self._session.get(self._paths.running)
         self.holder_info = holder_of(running)
         return self.holder
@@ -188,13 +188,13 @@ class SharedLock(Lock):
         try:
             if self.declined:
                 await self._clear()
-                await self.look()  # updates the holder that operators see
+                await self.find_holder()  # updates the holder that operators see
                 return False
             if waiting and not (woken or self._queue.joined is False) and await self._same_holder():
                 return False
             if waiting and not await self._queue.join():
                 return False
-            view = await self._queue.look(watch=waiting)
+            view = await self._queue.view(watch=waiting)
             self.holder_info = holder_of(view.running)
             self._seen = (view.running.created if view.running else 0), 0
             await self._see_our_turn(view, waiting=waiting)
@@ -226,7 +226,7 @@ class SharedLock(Lock):
         """Returns whether the holder is still the same, with a single read. This check is needed because a watch may be
         lost, or the first daemon in the queue may be frozen."""
         created, times = self._seen
-        if not created or times >= _FULL_LOOK:
+        if not created or times >= _FULL_CHECK:
             return False
         self._seen = created, times + 1
         running = await self._session.get(self._paths.running)

@@ -86,7 +86,7 @@ class LockQueue:
         if not self._session.owns(await self._session.get(self._paths.candidate(self._node))):
             self._generation = -1
 
-    async def look(self, *, watch: bool) -> View:
+    async def view(self, *, watch: bool) -> View:
         """Returns who holds the lock and who waits. Only the first in the queue watches the holder, so that a release
         wakes one daemon; the others watch the one before them, whose node changes when it takes the lock or leaves."""
         get_move = self.watch(self._paths.move) if watch else self._session.get(self._paths.move)

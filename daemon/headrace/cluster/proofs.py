@@ -13,7 +13,7 @@ from headrace.lease import Lease
 from headrace.ports.lock_service import Check, Op, Refused
 from headrace.tasks import set_within
 
-_LOOK = 0.5
+_POLL = 0.5
 """Seconds between two checks whether a lease needs a proof before the next one is due."""
 
 
@@ -126,7 +126,7 @@ class Proofs:
         """Waits until the next proof is due, or until `soon` is set."""
         due = self._asked_at + self.timeout / 6
         while (rest := due - runtime.monotonic()) > 0 and not self.soon.is_set():
-            waited = not await set_within(self.soon, min(rest, _LOOK))
+            waited = not await set_within(self.soon, min(rest, _POLL))
             if waited and any(not holding.lease.remaining for holding in self._holdings):
                 break  # a clock has jumped: the lease has ended early
         self.soon.clear()

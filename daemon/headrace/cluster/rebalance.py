@@ -63,7 +63,7 @@ async def rebalance(cluster: Cluster, node: str, *, interval: float = _INTERVAL)
     while True:
         await asyncio.sleep(interval * runtime.random().uniform(0.8, 1.2))
         try:
-            chosen = choose(await cluster.look(), node, runtime.now_us())
+            chosen = choose(await cluster.view(), node, runtime.now_us())
             if chosen is not None:
                 destination, taker = chosen
                 log.info("hands a destination over, to balance the load", destination=destination, to=taker)

@@ -34,7 +34,7 @@ from headrace.tasks import all_of, set_within
 
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
-_LOOK = 0.5
+_PAUSE = 0.5
 """Seconds between two attempts at a failed request."""
 
 
@@ -357,10 +357,10 @@ class Session:
                     problem = error.operator_text()
                     _log.error(f"{self.service.title} does not do what is needed", error=problem)
                 self.proofs.soon.clear()
-                await set_within(self._changed, _LOOK)
+                await set_within(self._changed, _PAUSE)
                 continue
             except Exception:  # without proofs every lease lapses, and nothing else would show the cause
                 _log.exception("unexpected error while proving the session")
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(_PAUSE)
                 continue
             await self.proofs.until_next()

@@ -46,14 +46,14 @@ class Watchdog:
             self._covers = (*self._covers, cover)  # a new tuple: the thread iterates over the old one
             if not self._watches:
                 self._watches = True
-                self._runtime.watch(_TICK, self.look, "lease watchdog")
+                self._runtime.watch(_TICK, self.tick, "lease watchdog")
         return cover
 
     def uncover(self, cover: Cover) -> None:
         """Stops watching: nothing of its user can leave any more."""
         self._covers = tuple(one for one in self._covers if one is not cover)
 
-    def look(self, passed: float) -> None:
+    def tick(self, passed: float) -> None:
         """Executes one tick, `passed` seconds after the one before."""
         step = min(passed, _TICK) if passed > _TICK + _ASLEEP else passed
         for cover in self._covers:

@@ -15,7 +15,7 @@ from headrace.ports.source import Source
 from headrace.ports.state import StateStore, Stored
 from headrace.tasks import Work, first
 
-_LOOK = 1.0
+_POLL = 1.0
 """Seconds between two checks."""
 _LIMIT = 5.0
 """Maximum seconds for a check of the state store: one that comes back may answer the first requests slowly."""
@@ -23,7 +23,7 @@ _LASTED = 60.0
 """Seconds after which a run counts as successful, and a later outage as a new one."""
 _BELIEVED = 2
 """The first successful check is believed for this many returns that no successful run has followed."""
-_MOST_LOOKS = 64
+_MOST_CHECKS = 64
 """Maximum number of successful checks in a row that are required before a return is believed."""
 _AWAY = (SourceUnreachable, SourceEnded, SourceSilent)
 """The errors by which a source becomes unavailable."""
@@ -98,16 +98,16 @@ class Absence:
         count. The more often its return did not last, the longer it must be reachable before it is believed."""
         vain = self._in_vain[what]
         seen = seen and not vain
-        needed, there = min(_MOST_LOOKS, 2 ** max(0, vain - _BELIEVED + 1)), 0
+        needed, there = min(_MOST_CHECKS, 2 ** max(0, vain - _BELIEVED + 1)), 0
         while True:
-            if (await first({"look": away()}))["look"]:  # a task of its own, as in try_load()
+            if (await first({"check": away()}))["check"]:  # a task of its own, as in try_load()
                 seen, there = True, 0
             elif seen:
                 there += 1
                 if there >= needed:
                     self._in_vain[what] += 1
                     return f"the {what} is back"
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL)
 
 
 async def try_load(store: StateStore, name: str) -> Stored | None:

@@ -24,7 +24,7 @@ _STREAMING = frozenset({State.STREAMING, State.DEGRADED, State.SNAPSHOTTING})
 
 
 class Backlog:
-    """The backlog of a destination; lives as long as it. look() is called each second, measured() with what the source
+    """The backlog of a destination; lives as long as it. check() is called each second, measured() with what the source
     reports."""
 
     def __init__(self, context: Context) -> None:
@@ -57,7 +57,7 @@ class Backlog:
                 eta = behind / shrinks
         status.backlog.note(behind, rate, eta)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Logs the beginning, the progress and the end of catching up."""
         now, lag = runtime.monotonic(), self._status.lag.seconds
         if not self._since:
@@ -94,9 +94,9 @@ class Backlog:
 
 
 _TROUBLE = "retention"
-_LOOK = 15.0
+_POLL = 15.0
 """Seconds between two checks of what the source still has."""
-_LOOK_OFTEN = 3.0
+_POLL_OFTEN = 3.0
 """The same while the destination catches up, or its position is close to being purged."""
 
 
@@ -107,7 +107,7 @@ class RetentionWarning:
         self._status, self._log, self._source = context.status, context.log, source
         self._limit = context.settings.source.retention_warning
 
-    async def look(self, position: Position) -> int | None:
+    async def check(self, position: Position) -> int | None:
         """Writes the retention to the status. What can't be determined is None there, not an error. Returns the bytes
         of binlog from the position to the end."""
         try:
@@ -139,7 +139,7 @@ async def check_binlogs(context: Context, source: Source) -> None:
     """Checks until it is cancelled how long the source keeps the binlog that the destination needs, and how much that
     is."""
     status, watch, backlog = context.status, RetentionWarning(context, source), Backlog(context)
-    looked = 0.0
+    checked = 0.0
     while True:
         await asyncio.sleep(1.0)
         position, now = status.stored.position, runtime.monotonic()
@@ -147,10 +147,10 @@ async def check_binlogs(context: Context, source: Source) -> None:
             backlog.forget()
             continue
         behind = backlog.catching_up
-        backlog.look()
+        backlog.check()
         if behind and not backlog.catching_up:
-            looked = 0.0  # the last measurement is no longer valid
+            checked = 0.0  # the last measurement is no longer valid
         often = backlog.catching_up or _TROUBLE in status.troubles  # an operator may have moved the position
-        if now - looked > (_LOOK_OFTEN if often else _LOOK):
-            looked = now
-            backlog.measured(await watch.look(position))
+        if now - checked > (_POLL_OFTEN if often else _POLL):
+            checked = now
+            backlog.measured(await watch.check(position))

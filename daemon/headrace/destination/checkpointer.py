@@ -17,7 +17,7 @@ from headrace.ports.state import StateChange, StateStore, Stored
 from headrace.tasks import finish, set_within
 
 _NO_GUARD = Guard(0, 0)
-_LOOK = 0.02
+_POLL = 0.02
 """Seconds between two checks of the stored position."""
 
 
@@ -106,7 +106,7 @@ class Checkpointer:
         """Waits until `holds` is true for the stored position. Meanwhile, each confirmed position is stored at once."""
         while (position := self._status.stored.position) is None or not holds(position):
             self.due.set()
-            await asyncio.sleep(_LOOK)  # a sink that stores the position itself does not signal it
+            await asyncio.sleep(_POLL)  # a sink that stores the position itself does not signal it
 
     async def checkpoint(self) -> None:
         """Stores the confirmed position, if it is newer than the stored one. Raises Fenced or StateStoreError. If this

@@ -114,7 +114,7 @@ class Control:
             raise ValueError(f"where: a rule of [filter] hides the column {hidden[0]}")
         return to_sql(condition)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Clears a refused signal after a while; called each second."""
         if self._refused_at and runtime.monotonic() - self._refused_at > _REFUSED_SECONDS:
             self._refused_at = 0.0

@@ -49,7 +49,7 @@ from headrace.settings.values import StartLatest, start_text
 from headrace.snapshot.plan import first_snapshot
 from headrace.tasks import Work, alongside, first, set_within
 
-_LOOK_AT_STORE = 1.0
+_POLL_STORE = 1.0
 """Seconds between two checks of the state store while a destination waits for an operator."""
 _FLOOR_LIMIT = 3.0
 """Maximum seconds that a source may take to return the epoch of our heartbeat row while a lock is being taken."""
@@ -132,7 +132,7 @@ class Destination:
                     seen = found.version
                 elif found.version != seen:
                     return
-            await asyncio.sleep(_LOOK_AT_STORE)  # not all stores have an event to wait for
+            await asyncio.sleep(_POLL_STORE)  # not all stores have an event to wait for
 
     async def run(self, stop: asyncio.Event) -> None:
         """Runs until `stop` is set and everything in flight is confirmed. Raises if something fails."""

@@ -16,7 +16,7 @@ _TOPICS = 3
 
 
 class EmptiedTopics:
-    """The truncated topics of one run; findings outlive it. look() is called each second. `topic_of` returns the topic
+    """The truncated topics of one run; findings outlive it. check() is called each second. `topic_of` returns the topic
     that the rows of a table go to."""
 
     def __init__(self, context: Context, ends: TopicEnds, topic_of: Callable[[str, str], str]) -> None:
@@ -24,7 +24,7 @@ class EmptiedTopics:
         self._ends, self._topic_of = ends, topic_of
         self._reported: dict[str, str] = {}
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Reports topics that were truncated since the last call."""
         found = {topic: emptied.text for topic, emptied in self._ends.emptied.items()}
         before, self._reported = self._reported, found
@@ -56,7 +56,7 @@ class EmptiedTopics:
             if whole and snapshot.asked_us >= emptied.since_us:
                 del self._ends.emptied[topic]
                 self._log.info("the rows of an emptied topic were published again", topic=topic)
-        self.look()
+        self.check()
 
     def _tables(self, topic: str) -> list[TableName]:
         """Returns the tables of which rows have come while the daemon runs. Those that are counted together have a name

@@ -63,7 +63,7 @@ class DestinationHandle:
 
     async def move(self, to: str, who: str, *, read_schemas: bool, commit: bool) -> dict[str, Any]:
         """See Operator.move()."""
-        move = f"move to {to or '[source] start'}" if commit else f"look what a move to {to} would cost"
+        move = f"move to {to or '[source] start'}" if commit else f"ask what a move to {to} would cost"
         return await self._do(
             move, who, lambda operator: operator.move(to, who, read_schemas=read_schemas, commit=commit)
         )

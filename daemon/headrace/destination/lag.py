@@ -45,7 +45,7 @@ class Lag:
     def end(self) -> None:
         """Records the end of the run. What the source gets from now on is unknown: the lag grows until the next run
         knows."""
-        self.look()
+        self.update()
         self._flow, self._reading_at_end = None, self._read.behind(self._wall())
 
     def note_failure(self, *, sink: bool) -> None:
@@ -64,7 +64,7 @@ class Lag:
         """Records that a change is confirmed; all before it are."""
         self._confirmed.commit = commit_time_us / 1e6
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Records the time if nothing waits; called each second."""
         flow, now = self._flow, self._wall()
         if flow is not None and flow.reading_waits():
@@ -76,7 +76,7 @@ class Lag:
     def seconds(self) -> float:
         """Returns the seconds from the source's commit to our confirmation; 0 if nothing waits for confirmation, or
         nothing is known."""
-        self.look()
+        self.update()
         return self._confirmed.behind(self._wall())
 
     @property

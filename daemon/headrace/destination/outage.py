@@ -61,7 +61,7 @@ SINK = "sink"
 """The reason of the trouble."""
 _QUIET = 2.0
 """Seconds without a confirmation after which the sink is asked for the cause."""
-_LOOK = 0.5
+_POLL = 0.5
 _EACH = 60.0
 """Seconds between two log lines."""
 
@@ -76,11 +76,11 @@ class SinkOutage:
     async def watch(self, publisher: Publisher) -> None:
         """Checks until it is cancelled."""
         while True:
-            await asyncio.sleep(_LOOK)
-            if not self.look() and not publisher.suspended and (problem := await publisher.sink.problem()):
+            await asyncio.sleep(_POLL)
+            if not self.check() and not publisher.suspended and (problem := await publisher.sink.problem()):
                 self._note(self._waits_since(runtime.monotonic()), problem)
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Returns whether the sink confirms what it is given; an outage is over then."""
         now = runtime.monotonic()
         if now - self._waits_since(now) > _QUIET:

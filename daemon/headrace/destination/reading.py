@@ -193,12 +193,12 @@ class Reading:
         self._opened_at = runtime.monotonic()
         self._log.info("the dump is begun again", position=str(self.stream.position()), ended=str(error))
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Updates the status; called each second."""
-        self._look_at_checksums()
-        self._look_at_texts()
+        self._check_checksums()
+        self._check_texts()
 
-    def _look_at_checksums(self) -> None:
+    def _check_checksums(self) -> None:
         if self.stream.progress().checksums:
             self._status.clear(_NO_CHECKSUMS)
             return
@@ -206,7 +206,7 @@ class Reading:
         if self._status.trouble(_NO_CHECKSUMS, text, remedy="SET GLOBAL binlog_checksum = 'CRC32'; and in my.cnf"):
             self._log.warning("the binlog has no checksums", remedy=self._status.troubles[_NO_CHECKSUMS])
 
-    def _look_at_texts(self) -> None:
+    def _check_texts(self) -> None:
         counts = self._undecodable
         total = sum(counts.values())
         new, self._undecodable_reported = total - self._undecodable_reported, total

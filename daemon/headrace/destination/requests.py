@@ -14,7 +14,7 @@ _Result = TypeVar("_Result")
 _Entry = tuple[Callable[[], Coroutine[Any, Any, Any]], asyncio.Future[Any]]
 _MOST = 10
 """Maximum number of waiting requests."""
-_LOOK = "headrace position history DESTINATION shows what was stored"
+_REMEDY = "headrace position history DESTINATION shows what was stored"
 """The remedy if a request is cancelled: what was being stored then is stored."""
 
 
@@ -52,7 +52,7 @@ class Requests:
         if begun:
             raise RequestRefused(
                 f"it has begun and has not ended within {limit:g} s: it is cancelled, unless it was being stored",
-                remedy=_LOOK,
+                remedy=_REMEDY,
             )
         raise RequestRefused(f"it could not begin within {limit:g} s, and is given up")
 
@@ -72,7 +72,7 @@ class Requests:
         request."""
         while self._waiting and not halt.is_set():
             do, done = self._waiting.popleft()
-            stopped = RequestRefused("the destination was stopped meanwhile", remedy=_LOOK)
+            stopped = RequestRefused("the destination was stopped meanwhile", remedy=_REMEDY)
             try:
                 ended = await first({"request": do(), "given up": _ended(done), "halt": halt.wait()})
             except asyncio.CancelledError:

@@ -24,7 +24,7 @@ from headrace.parking.redelivery import Redelivery
 from headrace.snapshot.merge import SnapshotMerge
 from headrace.tasks import Task, alongside, cancel, ended, result_of
 
-_LOOK = 1.0
+_POLL = 1.0
 """Seconds between two checks."""
 _ABOUT_POSITIONS = (PositionLost, SourceChanged)
 """Errors about a position. Their state is shown only once that position is stored."""
@@ -179,18 +179,18 @@ class Run:
         """Updates the state at least every second. Detects stalls, and detects that another daemon runs the
         destination. Raises SourceSilent or Fenced."""
         while True:
-            await asyncio.sleep(min(self._daemon.checkpoint_interval, _LOOK))
+            await asyncio.sleep(min(self._daemon.checkpoint_interval, _POLL))
             if not self._reading.stream.in_transaction() and not self._dependencies.merge.unfinished:
                 self._publisher.queue.end_alone()
-            self._status.lag.look()
+            self._status.lag.update()
             self._dependencies.heartbeats.check()
             self._dependencies.snapshotting.report()
-            self._dependencies.control.look()
-            self._reading.look()
-            self._dependencies.emptied.look()
+            self._dependencies.control.check()
+            self._reading.update()
+            self._dependencies.emptied.check()
             if self._failed is None:
-                await self._dependencies.stalls.look(self._reading.stream)
-            self._outage.look()  # before judge(), so that the end of an outage causes no further change of state
+                await self._dependencies.stalls.check(self._reading.stream)
+            self._outage.check()  # before judge(), so that the end of an outage causes no further change of state
             oldest = self._unconfirmed.oldest
             self._status.published.wait(self._publisher.queue.used, oldest)
             if self._failed is None and not self._publisher.suspended and self._reading.begun:

@@ -22,14 +22,14 @@ class SeveralSources:
 
     async def run(self) -> None:
         """Checks until it is cancelled."""
-        looked, epoch = 0.0, 0
+        checked, epoch = 0.0, 0
         while True:
             await asyncio.sleep(1.0)
             status, now = self._status, runtime.monotonic()
             if status.stored.position is None or status.state is State.STANDBY:
                 continue
-            if now - looked > _EACH or status.holding.epoch != epoch:
-                looked, epoch = now, status.holding.epoch
+            if now - checked > _EACH or status.holding.epoch != epoch:
+                checked, epoch = now, status.holding.epoch
                 self._report(await self._source.several(lambda: self._status.stored.position))
 
     def _report(self, found: str) -> None:

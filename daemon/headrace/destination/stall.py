@@ -43,7 +43,7 @@ class StallDetector:
         if entered and self._status.restarts and before not in _FLOWING:
             self._log.info("streaming again")
 
-    async def look(self, source: ChangeStream) -> None:
+    async def check(self, source: ChangeStream) -> None:
         """Raises SourceSilent if the source has more than it sends: a read that waits for it alone would wait forever.
 
         Silence counts only while we read: catching up, a huge transaction and back-pressure are no stall."""

@@ -12,7 +12,7 @@ from headrace.ports.finding import Level
 from headrace.ports.source import Source
 from headrace.tasks import first
 
-_LOOK = 30.0
+_POLL = 30.0
 """Seconds between two checks of source, sink and store."""
 _LIMIT = 20.0
 """Maximum seconds of one check."""
@@ -31,7 +31,7 @@ class Standby:
         self._log.info("standing by", holder=self._lock.holder)
         ended = await first(
             {
-                "standby": self._look(),
+                "standby": self._check(),
                 "holder": self._report(),
                 "lock": self._lock.acquire(known_epoch),
                 "stop": stop.wait(),
@@ -52,7 +52,7 @@ class Standby:
             self._status.enter(State.STANDBY, "lock", message)
             await asyncio.sleep(0.5)
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         """Reports to the other daemons, and on the health page, whether we could take over."""
         while True:
             try:
@@ -67,7 +67,7 @@ class Standby:
                 self._log.warning("standing by, and could not take over", problems=problems)
             self._status.holding.find(problems)
             await self._lock.set_ready(not problems)
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL)
 
     async def _problems(self) -> list[str]:
         problems: list[str] = []

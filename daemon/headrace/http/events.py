@@ -45,25 +45,25 @@ class Events:
     async def _stream(self) -> AsyncIterator[bytes]:
         self._streams += 1
         facts, asked = self._facts, 0.0
-        look: asyncio.Task[bytes] | None = None
+        nodes: asyncio.Task[bytes] | None = None
         try:
             yield _event("history", {name: self._history.of(name) for name in facts.statuses})
             while not self._ended.is_set():
                 yield _event("status", health(facts)[1])
                 now = runtime.monotonic()
-                if look is not None and look.done():
-                    yield look.result()
-                    look = None
-                if facts.cluster is not None and look is None and now - asked > _NODES_EACH:
+                if nodes is not None and nodes.done():
+                    yield nodes.result()
+                    nodes = None
+                if facts.cluster is not None and nodes is None and now - asked > _NODES_EACH:
                     asked = now
                     # Separate from the status, which must not wait for an unavailable cluster service.
-                    look = asyncio.create_task(_nodes_event(facts), name="check the nodes")
+                    nodes = asyncio.create_task(_nodes_event(facts), name="check the nodes")
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_EACH):
                         await self._ended.wait()
         finally:
             self._streams -= 1
-            await tasks.cancel(look)
+            await tasks.cancel(nodes)
 
 
 def _event(name: str, body: Any) -> bytes:
@@ -84,7 +84,7 @@ async def nodes_of(facts: Facts) -> dict[str, Any]:
         held = {name: {"holder": facts.node} for name in facts.statuses}
         return {"node": facts.node, "nodes": {facts.node: {}}, "drained": [], "destinations": held}
     try:
-        view = await facts.cluster.look()
+        view = await facts.cluster.view()
     except HeadraceError as error:
         raise Denied(503, str(error), help=error.help) from None
     return {

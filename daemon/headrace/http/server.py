@@ -123,11 +123,11 @@ class _Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         transport.set_write_buffer_limits(PART)
-        self._look()
+        self._set_timer()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._look()
+        self._set_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._rest()
@@ -146,15 +146,15 @@ class _Connection(H11Protocol):
         if self.flow.write_paused:
             self.transport.abort()
         else:
-            self._look()
+            self._set_timer()
 
     def on_response_complete(self) -> None:
         if not self.flow.write_paused:  # else the next answer, of a request that has arrived, waits without a limit
             self._rest()
         super().on_response_complete()
-        self._look()
+        self._set_timer()
 
-    def _look(self) -> None:
+    def _set_timer(self) -> None:
         answering = self.cycle is not None and not self.cycle.response_complete
         if answering and not self._answering:
             self._rest()

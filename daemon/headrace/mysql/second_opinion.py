@@ -24,7 +24,7 @@ from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.splitter import EventSplitter
 from headrace.mysql.events.table_map import table_name
 from headrace.mysql.wire.binlog_file import MAGIC
-from headrace.mysql.wire.connection import LOOK_HEARTBEAT, SourceConnection, address_of, probe_id, short_dump
+from headrace.mysql.wire.connection import SHORT_HEARTBEAT, SourceConnection, address_of, probe_id, short_dump
 from headrace.ports.inspection import Opinion
 from headrace.settings.destination import SourceSettings
 
@@ -154,7 +154,7 @@ async def _read(settings: SourceSettings, file: str, end: int, tail: Tail) -> No
     async with short_dump(settings, probe_id(settings.server_id), file) as (stream, connection):
         cursor.checksums, data = connection.writes_checksums, b""
         while not over():
-            data = await splitter.feed_from(stream, data, settings.heartbeat + 2 * LOOK_HEARTBEAT, over)
+            data = await splitter.feed_from(stream, data, settings.heartbeat + 2 * SHORT_HEARTBEAT, over)
 
 
 # -- the two readers ----------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from headrace.mysql.wire.connection import Server
 
 log = structlog.get_logger(__name__)
 
-_LOOK_AFTER = 64 << 20
+_SCAN_LIMIT = 64 << 20
 """Maximum bytes of binlog that are searched for statements before a stream begins whose rows have column names."""
 
 
@@ -60,17 +60,17 @@ class TableSchemas:
             ) from error
         made = cls(destination, server, captures, history)
         await made.comparison.begin(start)
-        await made._complete(start, made._look_after)
+        await made._complete(start, made._scan_limit)
         return made
 
     @property
-    def _look_after(self) -> float:
-        return _LOOK_AFTER if self._server.rows_bring_names else math.inf
+    def _scan_limit(self) -> float:
+        return _SCAN_LIMIT if self._server.rows_bring_names else math.inf
 
     async def read_again(self, position: Position) -> None:
         """Reads table schemas that are still unknown; logs if it can't."""
         with contextlib.suppress(SourceError):
-            await self._look(position, self._look_after)
+            await self._read_missing(position, self._scan_limit)
 
     async def learn(self, table: tuple[str, str], position: Position) -> str:
         """Reads the schema of a table at `position`, or compares it if it is known; returns why it can't be known, or
@@ -78,16 +78,16 @@ class TableSchemas:
         if self.history.table(*table) is not None:
             await self.comparison.run(position, table)
             return ""
-        await self._look(position, math.inf)
+        await self._read_missing(position, math.inf)
         return "" if self.history.table(*table) is not None else self.history.unknown_because(*table)
 
-    async def _look(self, position: Position, look_after: float) -> None:
+    async def _read_missing(self, position: Position, scan_limit: float) -> None:
         try:
-            await self._complete(position, look_after)
+            await self._complete(position, scan_limit)
         except SourceError as error:
             log.warning("table schemas can't be read", destination=self._destination, error=error.operator_text())
             raise
 
-    async def _complete(self, position: Position, look_after: float = math.inf) -> None:
+    async def _complete(self, position: Position, scan_limit: float = math.inf) -> None:
         server, history, reported = self._server, self.history, log.bind(destination=self._destination)
-        history.adopt(await read_schemas(server, position, self.captures, history, reported, look_after=look_after))
+        history.adopt(await read_schemas(server, position, self.captures, history, reported, scan_limit=scan_limit))

@@ -18,7 +18,7 @@ from headrace.ports.sink import MessageRefused, Sink
 from headrace.settings.adapters import ParkingSettings
 from headrace.tasks import cancel, set_within
 
-_LOOK = 1.0
+_POLL = 1.0
 """Seconds between two checks of what is due, and whether an operator has changed something."""
 _GROUP = 50
 """Messages that are sent at the same time; no two of them share a row."""
@@ -80,7 +80,7 @@ class Redelivery:
             self._parking.changed.clear()
             if self._ending:
                 return
-            await set_within(self._parking.changed, max(_LOOK, 4 * took) if self._parking.waiting() else None)
+            await set_within(self._parking.changed, max(_POLL, 4 * took) if self._parking.waiting() else None)
 
     async def _pass(self) -> None:
         """Sends all that is due and does not wait for an undelivered message. An error at one address delays none of

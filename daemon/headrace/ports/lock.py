@@ -44,7 +44,7 @@ class Lock(ABC):
         """Takes the lock if it is free and no other daemon is preferred; never waits for another holder."""
 
     @abstractmethod
-    async def look(self) -> str:
+    async def find_holder(self) -> str:
         """Returns the present holder, "" if there is none. Changes nothing."""
 
     @abstractmethod

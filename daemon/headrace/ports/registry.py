@@ -54,14 +54,14 @@ class Registry:
 
     def __init__(self, adapters: Mapping[str, Mapping[str, str]], *, outside: bool = False) -> None:
         self.adapters = adapters
-        self._looks_outside = outside
+        self._with_outside = outside
         self._made: dict[tuple[str, str], Any] = {}
 
     @cached_property
     def _outside(self) -> dict[str, list[EntryPoint]]:
         """Returns other distributions' adapters, by the name of the entry point."""
         found = dict[str, list[EntryPoint]]()
-        for entry in outside() if self._looks_outside else ():
+        for entry in outside() if self._with_outside else ():
             found.setdefault(entry.name, []).append(entry)
         return found
 

@@ -9,7 +9,7 @@ from headrace import runtime
 from headrace.ports.tables import TableReader
 from headrace.settings.snapshot import SnapshotSettings
 
-_LOOK = 1.0
+_POLL = 1.0
 """Seconds between two checks of a server that is busy, or may be."""
 
 
@@ -18,22 +18,22 @@ class Throttle:
 
     def __init__(self, settings: SnapshotSettings) -> None:
         self._settings = settings
-        self._looked_at = self._free_at = 0.0
+        self._checked_at = self._free_at = 0.0
         self.reason = ""
 
     async def wait(self, reader: TableReader) -> None:
         """Waits until the next chunk may be read. Raises SourceError."""
         while runtime.monotonic() < self._free_at:
             self.reason = "rows a second"
-            await asyncio.sleep(min(_LOOK, self._free_at - runtime.monotonic()))
+            await asyncio.sleep(min(_POLL, self._free_at - runtime.monotonic()))
         limits = self._settings.snapshot_max_replica_lag, self._settings.snapshot_max_threads_running
-        while any(limits) and runtime.monotonic() - self._looked_at >= _LOOK:
+        while any(limits) and runtime.monotonic() - self._checked_at >= _POLL:
             lag, threads = await reader.load()
             self.reason = _excess(lag, threads, *limits)
             if not self.reason:
-                self._looked_at = runtime.monotonic()
+                self._checked_at = runtime.monotonic()
             else:
-                await asyncio.sleep(_LOOK)  # the server has no event to wait for
+                await asyncio.sleep(_POLL)  # the server has no event to wait for
         self.reason = ""
 
     @property

@@ -47,7 +47,7 @@ class Reloader:
         self._files: dict[Path, _File] = {
             self._folder / f"{name}.toml": _File(None, one) for name, one in settings.destinations.items()
         }
-        self._looked: dict[Path, Stamp] | None = None
+        self._seen: dict[Path, Stamp] | None = None
         self._due: dict[Path, Stamp | None] = {}
         """The files that watch() has found to read, as they were at both checks."""
         self._main_problems: list[str] = []
@@ -61,10 +61,10 @@ class Reloader:
             await asyncio.Event().wait()
         while True:
             await asyncio.sleep(interval)
-            before, now = self._looked, await self._look()
+            before, now = self._seen, await self._list()
             if now is None:
                 continue
-            self._looked = now
+            self._seen = now
             self._due = self._settled(before, now) if before is not None else {}
             if self._due or self._folder_problems:
                 return
@@ -85,7 +85,7 @@ class Reloader:
         """Returns the destinations that must run from now on; `running` are those that run.
 
         Reads what watch() has found, or everything. A refused file leaves its destination as it is."""
-        if (now := await self._look()) is None:
+        if (now := await self._list()) is None:
             return running
         self._folder_problems = []
         due = {file: now.get(file) for file in self._files.keys() | now.keys()} if everything else self._due
@@ -174,7 +174,7 @@ class Reloader:
             log.info("the configuration is right again")
         self.errors[:] = now
 
-    async def _look(self) -> dict[Path, Stamp] | None:
+    async def _list(self) -> dict[Path, Stamp] | None:
         """Returns the stamp of each destination's file. Returns None and logs it if the folder can't be listed: this is
         not an empty folder, because a missing mount must not end every destination."""
         try:

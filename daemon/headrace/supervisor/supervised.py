@@ -119,7 +119,7 @@ class Supervised:
         if not self.status.state.healthy:
             self._try_now.set()
 
-    def look(self, now: float) -> None:
+    def forget_failures(self, now: float) -> None:
         """Forgets failures if the destination was healthy for long enough; `now` is on the monotonic clock."""
         if not self.status.state.healthy:
             self._healthy_since = None

@@ -204,7 +204,7 @@ class Supervisor:
         """Reads all states once; `now` is on the monotonic clock."""
         self._notifier.watchdog()
         for one in self.running.values():
-            one.look(now)
+            one.forget_failures(now)
         if self._stop.is_set():
             return
         if self.running and all(one.gave_up for one in self.running.values()):

@@ -1,4 +1,4 @@
-"""Compares one table with one consumer, from the first look to the result."""
+"""Compares one table with one consumer, from the first pass to the result."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from headrace.verify.first_look import first_look
+from headrace.verify.first_pass import first_pass
 from headrace.verify.hashes import GONE
 from headrace.verify.image import Image
 from headrace.verify.keyless import compare_keyless
 from headrace.verify.pending import ABSENT_FORMS
 from headrace.verify.ranges import Ranges, text
 from headrace.verify.result import TableFound
-from headrace.verify.second_look import SecondLook
+from headrace.verify.second_pass import SecondPass
 from headrace.verify.table import TableNow
 from headrace.verify.views import TopicView, View
 
@@ -56,16 +56,16 @@ async def compare(
     what = "messages" if isinstance(view, TopicView) else "documents"
     await view.load(image, partial(on_progress, what))
     known = found.consumer_rows = image.count()  # about as many as the source has
-    look = await first_look(
+    first = await first_pass(
         table, image, Ranges(limits.range_rows), limits.max_rows, lambda n: on_progress("rows", n, known)
     )
-    found.source_rows, found.looked_again = look.rows, len(look.pending)
-    if look.pending:
-        lost = await SecondLook(table, view, look.pending, await now_ms(), limits.settle).run()
+    found.source_rows, found.rechecked = first.rows, len(first.pending)
+    if first.pending:
+        lost = await SecondPass(table, view, first.pending, await now_ms(), limits.settle).run()
         extra = [key for key, one in lost.items() if one.wanted == ABSENT_FORMS and one.held != GONE]
         found.extra, found.extra_keys = len(extra), sorted(map(text, extra))
         here = [(key, one) for key, one in lost.items() if one.wanted != ABSENT_FORMS]
-        found.ranges = look.ranges.found(here, None if table.projection.hides_key else table.between)
+        found.ranges = first.ranges.found(here, None if table.projection.hides_key else table.between)
         for one in found.ranges:
             one.command = resync_command(destination, name, one.where)
     found.notes = [*view.notes()]

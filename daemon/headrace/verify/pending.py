@@ -1,4 +1,4 @@
-"""A row that differed at the first look, until it agrees or counts as a difference."""
+"""A row that differed at the first pass, until it agrees or counts as a difference."""
 
 from __future__ import annotations
 

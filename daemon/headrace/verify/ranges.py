@@ -44,7 +44,7 @@ class Ranges:
         """Returns the ranges of these rows. `between` writes a condition; None: none may be shown."""
         by_range: dict[int, list[tuple[bytes, Pending]]] = {}
         for key, one in lost:
-            if one.range < 0:  # it was inserted after the first look, where it has no index yet
+            if one.range < 0:  # it was inserted after the first pass, where it has no index yet
                 one.range = len(self._counts)
                 self.note_alone(key, one.raw)
             by_range.setdefault(one.range, []).append((key, one))

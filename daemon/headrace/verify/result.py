@@ -39,8 +39,8 @@ class TableFound:
     """Rows of the source, without filtered ones."""
     consumer_rows: int = 0
     """Rows that the consumer had when the comparison began."""
-    looked_again: int = 0
-    """Rows that differed at the first look."""
+    rechecked: int = 0
+    """Rows that differed at the first pass."""
     ranges: list[RangeFound] = field(default_factory=list)
     extra: int = 0
     """Rows that only the consumer has."""

@@ -53,7 +53,7 @@ def check_messages(findings: Findings, settings: Settings, sample: Sample) -> di
     nobody = []
     for table in sample.tables.values():
         try:
-            if not _look(findings, settings, indexes, trees, table, wanted):
+            if not _check_table(findings, settings, indexes, trees, table, wanted):
                 nobody.append(table.full)
         except UnfitTable as error:
             findings.wrong(f"table {table.full}", str(error), "correct [[index]]: nothing is written before that")
@@ -68,7 +68,7 @@ def check_messages(findings: Findings, settings: Settings, sample: Sample) -> di
     return wanted
 
 
-def _look(
+def _check_table(
     findings: Findings,
     settings: Settings,
     indexes: Indexes,

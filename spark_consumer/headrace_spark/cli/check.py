@@ -27,7 +27,7 @@ def add(line: CommandLine) -> None:
 
 
 def _check(settings: Settings, options: argparse.Namespace) -> int:
-    return look(settings).print(as_json=options.json)
+    return full_check(settings).print(as_json=options.json)
 
 
 def check(settings: Settings) -> str:
@@ -42,19 +42,19 @@ def check(settings: Settings) -> str:
     return java
 
 
-def look(settings: Settings) -> Findings:
+def full_check(settings: Settings) -> Findings:
     """Makes the whole check."""
     from headrace_spark.check.machine import check_machine
 
     findings = Findings()
     check_machine(findings, settings.spark)
-    sample = _look_at_kafka(findings, settings)
+    sample = _check_kafka(findings, settings)
     wanted = check_messages(findings, settings, sample)
-    _look_at_elasticsearch(findings, settings, wanted)
+    _check_elasticsearch(findings, settings, wanted)
     return findings
 
 
-def _look_at_kafka(findings: Findings, settings: Settings) -> Sample:
+def _check_kafka(findings: Findings, settings: Settings) -> Sample:
     """Returns the content of the topics' last messages."""
     from headrace_spark.check.machine import check_checkpoint_url
     from headrace_spark.check.topics import check_topics
@@ -103,7 +103,7 @@ def _report_jars(findings: Findings, jvm: Any, package: str, how: str) -> None:
         findings.warn("Spark", f"{jar} is not for this Spark", f"take {package}")
 
 
-def _look_at_elasticsearch(findings: Findings, settings: Settings, wanted: dict[str, Wanted]) -> None:
+def _check_elasticsearch(findings: Findings, settings: Settings, wanted: dict[str, Wanted]) -> None:
     from headrace_spark.check.indexes import Targets
     from headrace_spark.check.servers import check_rights, check_servers
 

@@ -76,7 +76,7 @@ def run(settings: Settings, *, available_now: bool) -> None:
     patience = settings.spark.patience if available_now else None
     try:
         _wait(KAFKA, lambda: kafka.check_reachable(settings.kafka), outages, stop, patience)
-        _wait(ELASTICSEARCH, lambda: _look_at_elasticsearch(settings), outages, stop, patience)
+        _wait(ELASTICSEARCH, lambda: _check_elasticsearch(settings), outages, stop, patience)
         if not stop.is_set():
             _with_spark(settings, status, stop, available_now=available_now)
     except ConsumerError:
@@ -90,7 +90,7 @@ def run(settings: Settings, *, available_now: bool) -> None:
     log.info("stopped")
 
 
-def _look_at_elasticsearch(settings: Settings) -> None:
+def _check_elasticsearch(settings: Settings) -> None:
     try:
         elastic.check(settings.elasticsearch, settings.index)
     except UnreachableError as error:
@@ -98,13 +98,13 @@ def _look_at_elasticsearch(settings: Settings) -> None:
 
 
 def _wait(
-    system: str, look: Callable[[], None], outages: Outages, stop: threading.Event, patience: float | None
+    system: str, probe: Callable[[], None], outages: Outages, stop: threading.Event, patience: float | None
 ) -> None:
-    """Waits until `look` raises no UnreachableError any more. Raises it itself when `patience` is over."""
+    """Waits until `probe` raises no UnreachableError any more. Raises it itself when `patience` is over."""
     began = time.monotonic()
     while not stop.is_set():
         try:
-            look()
+            probe()
         except UnreachableError as error:
             lasted = time.monotonic() - began
             if patience is not None and lasted >= patience:
@@ -137,18 +137,18 @@ def _with_spark(settings: Settings, status: Status, stop: threading.Event, *, av
     ending = Ending(spark, process, stop, outages, settings.spark.drain_timeout)
     pace = Pace(settings.spark.max_offsets_per_trigger, settings.spark.max_bytes_per_trigger)
     jvm: Any = spark.sparkContext._jvm
-    look = KafkaClient(jvm, settings.kafka)
+    client = KafkaClient(jvm, settings.kafka)
     watch = KafkaWatch(settings.kafka, KafkaClient(jvm, settings.kafka), status, pace)
     executors: Executors | None = None
     try:
         executors = Executors(spark, status, settings.spark.patience if available_now else None)
         spark.streams.addListener(Listener(status))
         patience = 0.0 if available_now else None
-        _wait(KAFKA, lambda: prepare_topics(look, settings.kafka, stop), outages, stop, patience)
+        _wait(KAFKA, lambda: prepare_topics(client, settings.kafka, stop), outages, stop, patience)
         watch.start()
         log.info("running")
         checkpoint = Checkpoint(spark, settings.spark.checkpoint_location())
-        Runner(settings, spark, stop, status, watch, pace, checkpoint, look, executors.reports).run(available_now)
+        Runner(settings, spark, stop, status, watch, pace, checkpoint, client, executors.reports).run(available_now)
     finally:
         watch.close()
         if executors is not None:

@@ -29,7 +29,7 @@ def add(line: CommandLine) -> None:
     command.add_argument("--repair", action="store_true", help="write what is missing or different, delete the rest")
     command.add_argument("--limit", type=positive, default=100, metavar="N", help="most differences shown; default 100")
     command.add_argument(
-        "--settle", type=duration, default=5.0, metavar="TIME", help="when to look again at what differs; default 5s"
+        "--settle", type=duration, default=5.0, metavar="TIME", help="when to check again what differs; default 5s"
     )
     command.add_argument(
         "--wait", type=duration, default=60.0, metavar="TIME", help="how long to wait for the consumer; default 1m"
@@ -51,7 +51,7 @@ class _NotComparedError(ConsumerError):
 
 
 def _verify(settings: Settings, options: argparse.Namespace) -> int:
-    from headrace_spark.verify.looking_again import Settle
+    from headrace_spark.verify.rechecks import Settle
     from headrace_spark.verify.verify import Verify
 
     source, names = required_source(settings, options.config), _names(settings, options)

@@ -21,7 +21,7 @@ from headrace_spark.status.task_reports import receiver
 
 log = structlog.get_logger(__name__)
 
-LOOK_EVERY = 5.0
+POLL = 5.0
 """Seconds between two checks."""
 
 
@@ -56,14 +56,14 @@ class Executors:
             self._socket.close()
 
     def _run(self) -> None:
-        while not self._end.wait(LOOK_EVERY):
+        while not self._end.wait(POLL):
             try:
-                self.look()
+                self.check()
             except Exception as error:
                 # For example because the JVM has ended, which the query reports.
                 log.debug("the executors can't be read", reason=repr(error))
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Reports an outage if there is no executor, and counts running tasks as a sign of life if they do not report
         themselves."""
         tracker = self._context.statusTracker()

@@ -29,7 +29,7 @@ from headrace_spark.transform.expressions import Expressions
 log = structlog.get_logger(__name__)
 
 POLL = 0.25  # seconds between two checks of the query and of the request to stop
-LOOK = 1.0  # seconds between two checks for something to do
+IDLE_POLL = 1.0  # seconds between two checks for something to do
 MAX_AWAY = 5.0  # seconds between two attempts while Kafka or Elasticsearch is unavailable
 SAMPLES = 8  # partitions of which a few messages are read before the query begins
 
@@ -43,12 +43,12 @@ class Runner:
 
     def __init__(
         self, settings: Settings, spark: SparkSession, stop: threading.Event, status: Status, watch: KafkaWatch,
-        pace: Pace, checkpoint: Checkpoint, look: KafkaClient, reports: Address | None = None,
+        pace: Pace, checkpoint: Checkpoint, client: KafkaClient, reports: Address | None = None,
     ) -> None:  # fmt: skip
         """Raises ExpressionError."""
         self._settings, self._spark, self._stop = settings, spark, stop
         self._status, self._watch_kafka, self._pace = status, watch, pace
-        self._checkpoint, self._look, self._reports = checkpoint, look, reports
+        self._checkpoint, self._client, self._reports = checkpoint, client, reports
         self._expressions = Expressions(settings, spark)
         self._batches = 0  # finished since the query was last started
         self._begins_again = False  # it ended itself to get another limit
@@ -118,7 +118,7 @@ class Runner:
             self._watch_kafka.refused = None
             log.error("the query is ended", reason=refused.reason)
         done = self._checkpoint.done(self._settings.kafka.topics)
-        seen = self._look.look()
+        seen = self._client.topics()
         self._status.ends(seen.ends)
         self._checkpoint.check_topics(seen.ids)
         self._status.read_up_to(done)
@@ -137,7 +137,7 @@ class Runner:
         """Measures the mean size of a few waiting messages, so that the first batch is not too large either."""
         waiting = [key for key, end in seen.ends.items() if end > done.get(key, seen.begins.get(key, 0))]
         for key in waiting[:SAMPLES]:
-            _, messages, size = self._look.first(key, done.get(key, seen.begins.get(key, 0)))
+            _, messages, size = self._client.first(key, done.get(key, seen.begins.get(key, 0)))
             self._pace.seen(messages, size)
 
     def _start(self, available_now: bool) -> StreamingQuery:
@@ -169,15 +169,15 @@ class Runner:
         """Waits for the query's end; returns false if it ended to restart. After the request to stop, waits for the end
         of the running batch, unless that waits for a server itself."""
         deadline = None
-        looked = time.monotonic()
+        checked = time.monotonic()
         while not query.awaitTermination(POLL):  # type: ignore[arg-type]  # takes float seconds, is annotated as int
             now = time.monotonic()
             if not self._stop.is_set():
                 if self._watch_kafka.refused is not None:
                     self._end(query)
                     return False
-                if now - looked >= LOOK:
-                    looked = now
+                if now - checked >= IDLE_POLL:
+                    checked = now
                     if not query.status["isTriggerActive"]:
                         self._status.sign()
                         self._dual_write_watch.idle(self._last)

@@ -54,7 +54,7 @@ class Listener(StreamingQueryListener):
 
 log = structlog.get_logger(__name__)
 
-LOOK_EVERY = 5.0
+POLL = 5.0
 OLDEST_OF = 8
 """Partitions whose oldest message is read."""
 TICK = 1.0
@@ -66,8 +66,8 @@ PROGRESS_EVERY, SUMMARY_EVERY = 10.0, 60.0
 class KafkaWatch:
     """Checks Kafka every few seconds while the process runs."""
 
-    def __init__(self, settings: KafkaSettings, look: KafkaClient, status: Status, pace: Pace) -> None:
-        self._settings, self._look, self._status, self._pace = settings, look, status, pace
+    def __init__(self, settings: KafkaSettings, client: KafkaClient, status: Status, pace: Pace) -> None:
+        self._settings, self._client, self._status, self._pace = settings, client, status, pace
         self._ids: dict[str, str] = {}
         self._reported: dict[Partition, int] = {}
         self._end = threading.Event()
@@ -83,20 +83,20 @@ class KafkaWatch:
         self._end.set()
 
     def _run(self) -> None:
-        while not self._end.wait(LOOK_EVERY):
+        while not self._end.wait(POLL):
             began = time.monotonic()
             try:
-                self.see(self._look.look())
+                self.see(self._client.topics())
                 self._oldest()
             except Exception as error:
                 if self._end.is_set():
                     return
                 cause = kafka_cause(self._settings.bootstrap_servers, java_reason(error))
                 self._status.outages.waiting(
-                    KAFKA, "look", cause, waits="all messages that are not read yet", seconds=time.monotonic() - began
+                    KAFKA, "watch", cause, waits="all messages that are not read yet", seconds=time.monotonic() - began
                 )
             else:
-                self._status.outages.over(KAFKA, "look")
+                self._status.outages.over(KAFKA, "watch")
 
     def see(self, seen: Seen) -> None:
         """Takes what was seen."""
@@ -121,7 +121,7 @@ class KafkaWatch:
         waiting = sorted((key for key, lag in lags.items() if lag), key=lambda key: -lags[key])[:OLDEST_OF]
         times: list[int] = []
         for key in waiting:
-            committed, messages, size = self._look.first(key, done[key])
+            committed, messages, size = self._client.first(key, done[key])
             self._pace.seen(min(messages, 20), size * min(messages, 20) // max(messages, 1))
             if committed:
                 times.append(committed)

@@ -65,7 +65,7 @@ CONSUMER = "consumer"
 """The initiator of a rebuild, in its note."""
 POLL = 1.0
 """Seconds between two checks for a due index."""
-LOOK = 5.0
+RECHECK = 5.0
 """Seconds between two checks of a rebuild by another process."""
 AGAIN = 60.0
 """Seconds until the source is asked again whether there is a conflict now."""
@@ -81,7 +81,7 @@ class _State:
 
     due: float = 0.0
     """When it is checked; 0: at once."""
-    look: bool = True
+    check: bool = True
     """It must be checked: at the start for a rebuild that was begun, or messages that are held."""
     news: int = 0
     """Batches that have found something."""
@@ -153,7 +153,7 @@ class Reindexing:
         """Returns the facts for the tasks of a batch."""
         with self._lock:
             for name in self._states.keys() & dual_writes.keys():
-                self._states[name].look = True  # a rebuild by the command revokes what was given up
+                self._states[name].check = True  # a rebuild by the command revokes what was given up
             known = {name for name, state in self._states.items() if state.conflict} | dual_writes.keys()
             given_up = frozenset[Conflict]().union(*(one.given_up for one in self._states.values()))
         return Watch(frozenset(known), given_up)
@@ -170,7 +170,7 @@ class Reindexing:
                 quiet = now < state.settled_until and all(one.conflict in state.settled for one in open_ones)
                 if held or (not quiet and any(not one.chosen for one in open_ones)):
                     state.sightings |= open_ones
-                    state.conflict = state.look = True
+                    state.conflict = state.check = True
                     state.news += 1
                     self._wake.set()
 
@@ -188,14 +188,14 @@ class Reindexing:
     def _run(self) -> None:
         while not self._end.is_set():
             for name, state in self._states.items():
-                if state.look and state.due <= time.monotonic() and not self._end.is_set():
+                if state.check and state.due <= time.monotonic() and not self._end.is_set():
                     self._try(name, state)
             self._wake.wait(POLL)
             self._wake.clear()
 
     def _try(self, name: str, state: _State) -> None:
         try:
-            done = self._look(name, state, Wishes(wait=float("inf"), by=CONSUMER))
+            done = self._advance(name, state, Wishes(wait=float("inf"), by=CONSUMER))
         except Exception as error:
             if not self._end.is_set():
                 self._failed(name, state, error)
@@ -206,7 +206,7 @@ class Reindexing:
             if state.problem:
                 log.info("an index can be refilled again", index=name, tries=state.tries)
             state.problem, state.tries = "", 0
-            state.due = 0.0 if done else time.monotonic() + LOOK
+            state.due = 0.0 if done else time.monotonic() + RECHECK
 
     def _failed(self, name: str, state: _State, error: Exception) -> None:
         reason, first, longest = self._reason(error), *PAUSES
@@ -229,9 +229,9 @@ class Reindexing:
     def finish(self) -> None:
         """Does all that is due, while no batch runs. Raises QueryError."""
         for name, state in self._states.items():
-            while state.look:
+            while state.check:
                 try:
-                    done = self._look(name, state, Wishes(offline=True, by=CONSUMER))
+                    done = self._advance(name, state, Wishes(offline=True, by=CONSUMER))
                 except Exception as error:
                     raise QueryError(
                         f"index {name} can't be refilled: {self._reason(error)}. The messages that wait for it are "
@@ -240,7 +240,7 @@ class Reindexing:
                 if not done:
                     break
 
-    def _look(self, name: str, state: _State, wishes: Wishes) -> bool:
+    def _advance(self, name: str, state: _State, wishes: Wishes) -> bool:
         """Does what is due for one index; returns false if that is another process's. Raises what prevents it."""
         elastic = self._settings.elasticsearch
         held = HeldMessages(self._cluster, elastic, name)
@@ -290,7 +290,7 @@ class Reindexing:
             self._release(name, count)
         with self._lock:
             if state.news == news:
-                state.sightings, state.conflict, state.held, state.look = set(), False, 0, False
+                state.sightings, state.conflict, state.held, state.check = set(), False, 0, False
                 state.settled, state.settled_until = seen, time.monotonic() + AGAIN
         return True
 

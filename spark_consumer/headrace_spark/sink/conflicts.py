@@ -47,7 +47,7 @@ class Conflicts:
             several.append(properties)
             self._new.add(index)
 
-    def look(self) -> None:
+    def compare_new(self) -> None:
         """Compares new mappings with the indexes, which exist by now. Raises BulkError."""
         for index in self._new:
             self._compare(index)

@@ -106,7 +106,7 @@ class DualWriteWatch:
     def batch(self, number: int) -> Iterator[DualWrites]:
         """Yields what a batch writes twice. Raises BulkError if that is unknown."""
         with self._batch:
-            why = self._look(number)
+            why = self._refresh(number)
             if self._known is None:
                 raise BulkError(f"index {INDEX} can't be read: {why}")
             yield {name: str(note["into"]) for name, note in self._known.items()}
@@ -115,7 +115,7 @@ class DualWriteWatch:
         """Checks between batches; `number` is that of the last one."""
         if self._batch.acquire(blocking=False):
             try:
-                self._look(number + 1)
+                self._refresh(number + 1)
             finally:
                 self._batch.release()
 
@@ -123,7 +123,7 @@ class DualWriteWatch:
         """Closes the connections."""
         self._cluster.close()
 
-    def _look(self, number: int) -> str:
+    def _refresh(self, number: int) -> str:
         """Takes the present notes; returns why that failed. Then the previous ones stay: a rebuild that knows that we
         write twice relies on it, and nobody else does."""
         try:

@@ -115,7 +115,7 @@ class KafkaClient:
             frozenset(str(one.name()) for one in rights) if rights is not None else None,
         )
 
-    def look(self) -> Seen:
+    def topics(self) -> Seen:
         """Returns ids, beginnings and ends of the topics in the configuration. The end is before open transactions."""
         found = self._wait(self._admin().describeTopics(list(self._settings.topics)).allTopicNames())
         none = str(self._jvm.org.apache.kafka.common.Uuid.ZERO_UUID.toString())

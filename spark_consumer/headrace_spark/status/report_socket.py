@@ -24,7 +24,7 @@ _MOST = 8192
 """Maximum bytes of a report. A longer one is truncated and dropped."""
 _TICK = 1.0
 """Seconds between two checks whether to end."""
-_LOOK_UP_AGAIN = 60.0
+_RESOLVE_AGAIN = 60.0
 """Seconds until an unresolved address is resolved again."""
 
 
@@ -87,7 +87,7 @@ class Sender:
     def __init__(self, address: Address) -> None:
         self.address = address
         self._socket: socket.socket | None = None
-        self._tried = -_LOOK_UP_AGAIN
+        self._tried = -_RESOLVE_AGAIN
 
     def close(self) -> None:
         """Closes the socket."""
@@ -98,7 +98,7 @@ class Sender:
         """Sends a report, if possible."""
         if self._socket is None:
             now = time.monotonic()
-            if now - self._tried < _LOOK_UP_AGAIN:
+            if now - self._tried < _RESOLVE_AGAIN:
                 return
             self._tried = now
             self._socket = _connected(self.address)

@@ -102,7 +102,7 @@ class Members:
                 raise MessageError(why)
         self._declared.add(plan)
 
-    def look(self) -> None:
+    def read_replaced(self) -> None:
         """Reads, before rows are written, what the replaced rows touch. Raises BulkError."""
         for target, changes in self._changes.items():
             rows = ElasticRows(self.trees.trees[target], self._writer)

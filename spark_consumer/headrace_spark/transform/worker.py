@@ -165,12 +165,12 @@ class Worker:
         return self.counted
 
     def _flush(self) -> Iterator[DeadLetter | Held | Touch]:
-        self._members.look()
+        self._members.read_replaced()
         by_message: dict[tuple[str, int, int], list[Refused[Record]]] = {}
         for refused in self._pending.write(self._writer):
             record = refused.message
             by_message.setdefault((record.topic, record.partition, record.offset), []).append(refused)
-        self._conflicts.look()
+        self._conflicts.compare_new()
         self._bytes = 0
         yield from self._members.touches()
         now = time.time()

@@ -21,7 +21,7 @@ from headrace_spark.settings import Settings
 from headrace_spark.source.reading import TableReader
 from headrace_spark.verify.comparing import compose
 from headrace_spark.verify.differences import DOCUMENT, EXTRA, ROW, Compared, Difference, Differences, Place
-from headrace_spark.verify.looking_again import LookingAgain
+from headrace_spark.verify.rechecks import Rechecks
 from headrace_spark.verify.report import KEPT, Report
 
 _IDS = 5000
@@ -79,7 +79,7 @@ class Extra:
     """The extra documents of one index."""
 
     def __init__(
-        self, settings: Settings, spark: SparkSession, writer: BulkWriter, target: Target, again: LookingAgain,
+        self, settings: Settings, spark: SparkSession, writer: BulkWriter, target: Target, again: Rechecks,
         report: Report,
     ) -> None:  # fmt: skip
         self._settings, self._spark, self._writer, self._target = settings, spark, writer, target
@@ -117,7 +117,7 @@ class Extra:
                     index=self._index,
                     rows=self._report.refused,
                 )
-            repaired = self._again.at([self._difference(*one) for one in found.items()], partial(self._look, found))
+            repaired = self._again.at([self._difference(*one) for one in found.items()], partial(self._recheck, found))
             if len(found) <= KEPT:
                 return
             if not repaired:
@@ -155,7 +155,7 @@ class Extra:
         own = [one for one in self._settings.index if one.table_field and one.name.lower() == self._target.name]
         return own[0].table_field if own else ""
 
-    def _look(self, found: dict[Place, LastWrite], _: Differences) -> Compared:
+    def _recheck(self, found: dict[Place, LastWrite], _: Differences) -> Compared:
         """Returns those that are unchanged. A document that was written since may have a row by now."""
         there = {place: last for place, last in self._there(found) if found[place] == last}
         repaired = 0

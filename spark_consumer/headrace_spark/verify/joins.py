@@ -19,7 +19,7 @@ from headrace_spark.rebuild.filling import Target, TargetTask
 from headrace_spark.settings import Settings
 from headrace_spark.verify.comparing import difference_of
 from headrace_spark.verify.differences import Compared, Difference, Differences, Place
-from headrace_spark.verify.looking_again import LookingAgain
+from headrace_spark.verify.rechecks import Rechecks
 from headrace_spark.verify.report import KEPT, Report
 
 _COMPARED = 100
@@ -96,7 +96,7 @@ class ComposedDocuments:
     """The documents of one index with joins. The kept rows have been compared with the tables before."""
 
     def __init__(
-        self, settings: Settings, spark: SparkSession, writer: BulkWriter, target: Target, again: LookingAgain,
+        self, settings: Settings, spark: SparkSession, writer: BulkWriter, target: Target, again: Rechecks,
         report: Report,
     ) -> None:  # fmt: skip
         assert target.tree is not None
@@ -112,7 +112,7 @@ class ComposedDocuments:
             self._refresh(self._tree.rows_index)
             self._report.documents = 0
             found, more = self._differences(tasks, sample)
-            repaired = self._again.at(found.values(), lambda before: self._look_again(tasks, before))
+            repaired = self._again.at(found.values(), lambda before: self._compare_again(tasks, before))
             if not more or not repaired:
                 self._report.more = self._report.more or more
                 return
@@ -124,7 +124,7 @@ class ComposedDocuments:
         with closing(root_documents(self._cluster, self._tree)) as roots:
             documents: Iterator[Place] = islice(roots, sample or None)
             while some := list(islice(documents, _TOGETHER)):
-                compared = self._look(tasks, some)
+                compared = self._compare(tasks, some)
                 self._report.documents += compared.found
                 self._report.refused += compared.refused
                 found |= {one.place: one for one in compared.differences}
@@ -139,7 +139,7 @@ class ComposedDocuments:
                 without = self._spark.sparkContext.parallelize(some, tasks).mapPartitions(
                     Rootless(self._settings, self._name)
                 )
-                found |= {one.place: one for one in self._look(tasks, without.collect()).differences}
+                found |= {one.place: one for one in self._compare(tasks, without.collect()).differences}
                 if len(found) >= KEPT:
                     return found, True
         return found, False
@@ -154,7 +154,7 @@ class ComposedDocuments:
     def _refresh(self, index: str) -> None:
         self._writer.ask(index, lambda: self._cluster.refresh(index))
 
-    def _look(self, tasks: int, places: Iterable[Place], before: Differences | None = None) -> Compared:
+    def _compare(self, tasks: int, places: Iterable[Place], before: Differences | None = None) -> Compared:
         compare = CompareComposed(self._settings, self._name, before, repair=self._again.repair)
         total, some = Compared(), list(places)
         if some:
@@ -162,6 +162,6 @@ class ComposedDocuments:
                 total = total.plus(part)
         return total
 
-    def _look_again(self, tasks: int, before: Differences) -> Compared:
+    def _compare_again(self, tasks: int, before: Differences) -> Compared:
         self._refresh(self._tree.rows_index)
-        return self._look(tasks, list(before), before)
+        return self._compare(tasks, list(before), before)

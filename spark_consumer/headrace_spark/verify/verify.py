@@ -28,7 +28,7 @@ from headrace_spark.verify.comparing import Compare
 from headrace_spark.verify.differences import Compared, Difference, Differences
 from headrace_spark.verify.extra import Extra
 from headrace_spark.verify.joins import ComposedDocuments
-from headrace_spark.verify.looking_again import LOOKS, LookingAgain, Settle
+from headrace_spark.verify.rechecks import CHECKS, Rechecks, Settle
 from headrace_spark.verify.report import Report
 
 log = structlog.get_logger(__name__)
@@ -86,7 +86,7 @@ class Verify:
     def _compare(self, target: Target, readers: list[TableReader], report: Report) -> None:
         settings, readers_at_once = self._settings, self._source_settings.readers
         rows = TableRows(settings, self._spark, target.name)
-        again = LookingAgain(self._settle, self._consumer, report)
+        again = Rechecks(self._settle, self._consumer, report)
         patience = settings.spark.patience
         writer = PatientWriter(settings.elasticsearch, self._cluster, Counts(), OfCommand(), patience=patience)
         extra = Extra(settings, self._spark, writer, target, again, report)
@@ -103,7 +103,7 @@ class _Rows:
     """Compares the rows of one table with their documents, or with the kept rows."""
 
     def __init__(
-        self, settings: Settings, rows: TableRows, reader: TableReader, at_once: int, again: LookingAgain,
+        self, settings: Settings, rows: TableRows, reader: TableReader, at_once: int, again: Rechecks,
         report: Report, name: str,
     ) -> None:  # fmt: skip
         self._settings, self._rows, self._reader, self._at_once = settings, rows, reader, at_once
@@ -115,7 +115,7 @@ class _Rows:
         """Compares all of them, or about `sample`, spread over the table."""
         ranges = islice(self._reader.ranges(), 0, None, self._step(sample))
         while some := list(islice(ranges, self._at_once)):
-            for one, compared in zip(some, self._look(some), strict=True):
+            for one, compared in zip(some, self._compare(some), strict=True):
                 self._report.rows += compared.rows
                 self._report.refused += compared.refused
                 self._report.documents += compared.found
@@ -131,7 +131,7 @@ class _Rows:
             return 1
         return max(1, self._reader.estimate() // max(sample, self._reader.partition_rows))
 
-    def _look(self, ranges: list[KeyRange], before: Differences | None = None) -> list[Compared]:
+    def _compare(self, ranges: list[KeyRange], before: Differences | None = None) -> list[Compared]:
         """Returns what is found in each range."""
         table = self._reader.table
         compare = Compare(
@@ -143,7 +143,7 @@ class _Rows:
         """Checks the differing ranges again. One with more differences than a task reports begins again, while some are
         repaired, so that a busy table is not taken for a wrong one."""
         held, self._held = self._held, []
-        left = LOOKS
+        left = CHECKS
         while held:
             ranges = [one for one, _ in held]
             known = len(self._report.found)
@@ -171,5 +171,5 @@ class _Rows:
     def _each(self, ranges: list[KeyRange], before: Differences | None = None) -> list[Compared]:
         made: list[Compared] = []
         for start in range(0, len(ranges), self._at_once):
-            made += self._look(ranges[start : start + self._at_once], before)
+            made += self._compare(ranges[start : start + self._at_once], before)
         return made

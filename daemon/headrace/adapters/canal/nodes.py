@@ -73,10 +73,10 @@ class CanalNodes:
         running = orjson.dumps({"active": True, "address": self._address, **_BY})
         await nodes.put(self._running, running, ephemeral=True)
         self._unseen = False
-        if await nodes.get(self._running, self._look) != running:
-            self._look()
+        if await nodes.get(self._running, self._on_deleted) != running:
+            self._on_deleted()
 
-    def _look(self) -> None:
+    def _on_deleted(self) -> None:
         """Notices nodes that somebody has deleted."""
         self._unseen = True
         self._changed.set()

@@ -237,7 +237,7 @@ class Etcd(LockService):
             request = rpc.TxnRequest(
                 compare=[_modified(own, revision), *(_condition(one) for one in operations)],
                 success=[done for one in operations if (done := _change(one, lease)) is not None],
-                failure=[_look(own), *(_look(one.path.encode()) for one in operations)],
+                failure=[_read(own), *(_read(one.path.encode()) for one in operations)],
             )
             what = operations[0].path if operations else "the session"
             try:
@@ -266,7 +266,7 @@ def _modified(key: bytes, revision: int) -> rpc.Compare:
     return rpc.Compare(result=rpc.Compare.EQUAL, target=rpc.Compare.MOD, key=key, mod_revision=revision)
 
 
-def _look(key: bytes) -> rpc.RequestOp:
+def _read(key: bytes) -> rpc.RequestOp:
     return rpc.RequestOp(request_range=rpc.RangeRequest(key=key, keys_only=True))
 
 

@@ -14,7 +14,7 @@ from headrace.errors import HeadraceError, OutputClosed
 _STANDARD_OUTPUT = threading.Lock()
 """For all sinks of this process that write lines to it."""
 _AT_ONCE = 64 * 1024
-_LOOK_EVERY = 0.5
+_POLL = 0.5
 """Seconds between two checks."""
 
 
@@ -31,7 +31,7 @@ class LinePipe:
 
     def write(self, data: bytes | bytearray, check: Callable[[], None]) -> None:
         """Writes whole lines. `check` raises if no further one may be begun."""
-        while self._shared and not _STANDARD_OUTPUT.acquire(timeout=_LOOK_EVERY):
+        while self._shared and not _STANDARD_OUTPUT.acquire(timeout=_POLL):
             check()
         try:
             self._write(data, check)
@@ -66,7 +66,7 @@ class LinePipe:
     def _wait(self) -> None:
         poll = select.poll()
         poll.register(self.descriptor, select.POLLOUT)
-        poll.poll(_LOOK_EVERY * 1000)
+        poll.poll(_POLL * 1000)
 
     def close(self) -> None:
         """Closes the pipe. Safe to call twice."""

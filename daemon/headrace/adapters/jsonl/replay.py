@@ -14,7 +14,7 @@ from headrace.ports.replay import Published, Replay
 
 _BLOCK = 4 << 20
 """Bytes of one read; a longer line takes more."""
-_LOOKS = 10
+_ATTEMPTS = 10
 """Attempts to list all files between two rotations."""
 
 
@@ -32,13 +32,13 @@ class JsonlReplay(Replay):
 
     async def read(self) -> AsyncIterator[Sequence[Published]]:
         try:
-            files = await runtime.in_thread(self._look)
+            files = await runtime.in_thread(self._list)
             self._given, self._all = 0, sum(end - self._done.get(identity, 0) for identity, _, end in files)
             for identity, path, end in files:
                 while (at := self._done.get(identity, 0)) < end:
                     lines, taken = await runtime.in_thread(_lines, path, identity, at, end)
                     if taken < 0:  # it was rotated meanwhile, and has another path now
-                        path = {one: where for one, where, _ in await runtime.in_thread(self._look)}.get(identity, "")
+                        path = {one: where for one, where, _ in await runtime.in_thread(self._list)}.get(identity, "")
                         if not path:
                             raise SinkError(f"a rotated file of {self._path} was removed while it was read")
                         continue
@@ -53,9 +53,9 @@ class JsonlReplay(Replay):
     def share(self) -> float | None:
         return min(1.0, self._given / self._all) if self._all > 0 else None
 
-    def _look(self) -> list[tuple[tuple[int, int], str, int]]:
+    def _list(self) -> list[tuple[tuple[int, int], str, int]]:
         """Returns each existing file, in the order in which they were written: its identity, path and size."""
-        for _ in range(_LOOKS):
+        for _ in range(_ATTEMPTS):
             paths = RotatedFiles(self._path).paths()
             found = [_identified(path) for path in (*paths, self._path) if os.path.exists(path)]
             if RotatedFiles(self._path).paths() == paths:

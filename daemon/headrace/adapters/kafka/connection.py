@@ -95,7 +95,7 @@ class Diagnosis:
         self.gone: SinkError | None = None
         """A topic that the last check found missing: nothing will ever be confirmed for it."""
 
-    async def look(self, client: Any, topics: Iterable[str] = ()) -> str:
+    async def problem(self, client: Any, topics: Iterable[str] = ()) -> str:
         """Returns a sentence that names a broker, or a missing topic; "" if all brokers accept a connection and no
         topic is missing. `client`: of aiokafka, which knows the brokers; None: the first addresses are asked."""
         known = [f"{broker.host}:{broker.port}" for broker in client.cluster.brokers()] if client is not None else []

@@ -43,9 +43,9 @@ class Sizes:
         limit = self.limit(batch.topic)
         largest, large = largest_of(batch), dict[int, int]()
         if largest + _SLACK > limit > 0:
-            look = functools.partial(_too_large, producer, batch, limit)
+            measure = functools.partial(_too_large, producer, batch, limit)
             # A large one is compressed to see whether it fits, which takes long.
-            large = await runtime.in_thread(look) if largest > _LARGE else look()
+            large = await runtime.in_thread(measure) if largest > _LARGE else measure()
         if self._parking is not None and (large or not self._parking.empty):
             return self._park(batch, large, limit, self._parking)
         if not large:

@@ -173,7 +173,7 @@ class KafkaSink(Sink):
     async def problem(self) -> str:
         """Returns why nothing is confirmed. If a topic is missing, nothing will be confirmed any more, and aiokafka
         would wait forever: the sink ends."""
-        problem = await self._diagnosis.look(self._client, set(self._pending.values()))
+        problem = await self._diagnosis.problem(self._client, set(self._pending.values()))
         if self._diagnosis.gone is not None:
             self._end(self._diagnosis.gone)
         return problem

@@ -154,8 +154,8 @@ class StateTopic:
                 if settled:
                     # For read_committed the end is the last stable offset: before it is only what is committed or
                     # aborted.
-                    async with self._consumer("read_uncommitted") as looker:
-                        end = await self._end(looker)
+                    async with self._consumer("read_uncommitted") as uncommitted:
+                        end = await self._end(uncommitted)
                 else:
                     end = await self._end(consumer)
             await self._read(consumer, content, end)

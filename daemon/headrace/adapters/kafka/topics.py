@@ -32,7 +32,7 @@ _NEEDED = {"Write": 4, "Describe": 8}
 """Operations on a topic by their numbers in AclOperation."""
 _APPEARS_WITHIN = 5.0
 """Seconds that a topic may take to appear after it was requested, at most half of request_timeout."""
-_LOOK_AGAIN = 0.1
+_PAUSE = 0.1
 
 
 class Topics:
@@ -60,7 +60,7 @@ class Topics:
         Raises SinkRejected if messages can't go there as [route] says, SinkError if the brokers do not answer."""
         try:
             async with asyncio.timeout(self._settings.request_timeout):
-                if not (count := await self._look(client, topic)):
+                if not (count := await self._ask_count(client, topic)):
                     count = await self._wait_for(client, topic)
                 if problem := self._too_few(topic, count):
                     raise problem
@@ -109,7 +109,7 @@ class Topics:
             found += _durability(topic, facts.copies, int(insync))
         return found
 
-    async def _look(self, client: Any, topic: str, *, make: bool = False) -> int:
+    async def _ask_count(self, client: Any, topic: str, *, make: bool = False) -> int:
         """Returns its partitions; 0 if it does not exist. `make`: the brokers may create it, with their defaults."""
         error, partitions, _ = await describe_topic(client, topic, make=make)
         if error in _FORBIDDEN:
@@ -120,10 +120,10 @@ class Topics:
         if self._settings.create_topics:
             await self._create(client, topic)
         deadline = runtime.monotonic() + min(_APPEARS_WITHIN, self._settings.request_timeout / 2)
-        while not (count := await self._look(client, topic, make=not self._settings.create_topics)):
+        while not (count := await self._ask_count(client, topic, make=not self._settings.create_topics)):
             if runtime.monotonic() > deadline:
                 raise self._missing(topic)
-            await asyncio.sleep(_LOOK_AGAIN)
+            await asyncio.sleep(_PAUSE)
         return count
 
     async def _create(self, client: Any, topic: str) -> None:
@@ -135,7 +135,7 @@ class Topics:
             if error is not errors.NotControllerError:
                 break
             await client.force_metadata_update()
-            await asyncio.sleep(_LOOK_AGAIN)
+            await asyncio.sleep(_PAUSE)
         if code and error is not errors.TopicAlreadyExistsError:
             raise SinkRejected(
                 f"the topic {topic} can't be made ({error.__name__}: {text})",

@@ -100,7 +100,7 @@ class Transactor:
     async def problem(self) -> str:
         """See Sink.problem(). If a topic is missing, nothing can be committed any more, which ends it at once."""
         client = self._producer.client if self._producer is not None else None
-        problem = await self._diagnosis.look(client, {*self._deliveries.values(), self.topic.name})
+        problem = await self._diagnosis.problem(client, {*self._deliveries.values(), self.topic.name})
         if self._diagnosis.gone is not None:
             self._fail(self._diagnosis.gone, self.topic.name, self.topic.partition)
         return problem

@@ -42,7 +42,7 @@ class FileLock(Lock):
                 remedy="check the folder's owner and rights, and [state] path",
             ) from error
 
-    async def look(self) -> str:
+    async def find_holder(self) -> str:
         """Returns the present holder, "" if there is none: the kernel says only whether it can be taken."""
         if self._file is not None:
             return self._name

@@ -82,13 +82,13 @@ class RabbitMqSink(ConfirmingSink):
             await connection.close()
 
     async def problem(self) -> str:
-        return "; ".join(map(str, await RabbitMqSink(self._settings, self._lease)._look(publish=False)))
+        return "; ".join(map(str, await RabbitMqSink(self._settings, self._lease)._findings(publish=False)))
 
     async def check(self) -> list[Finding]:
         """Connects, and checks that we may declare what a start declares, and may publish; creates nothing."""
-        return await self._look(publish=True)
+        return await self._findings(publish=True)
 
-    async def _look(self, *, publish: bool) -> list[Finding]:
+    async def _findings(self, *, publish: bool) -> list[Finding]:
         try:
             await self._open(declare=False)
             if publish and self._connection is not None:

@@ -51,7 +51,7 @@ _ROLLED_BACK = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
 _BROKEN = (exceptions.ConnectionLoss, exceptions.OperationTimeoutError, exceptions.SessionMovedError)
 _STOP_LIMIT = 5.0
 """Maximum seconds to stop."""
-_LOOK = 0.5
+_POLL = 0.5
 """Seconds between two checks whether the client still works."""
 _NEVER = 2_147_483_647
 """A version that no node has."""
@@ -98,7 +98,7 @@ class ZooKeeper(LockService):
         session is over, so this is reported. Reads that matter follow a sync()."""
         away_since = math.inf
         while True:
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL)
             away_since = math.inf if self.connected else min(away_since, runtime.monotonic())
             if self._kazoo.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
                 self._link("lost", 0, 0.0)

@@ -298,7 +298,7 @@ function hear(text) {
 }
 
 /** A connection can be silent without an error, so the time of the last message decides. */
-function look() {
+function checkSilence() {
   if (!heard || Date.now() - heard < 5000) return;
   document.body.classList.add("stale");
   document.title = t("✗ headrace does not answer");
@@ -329,5 +329,5 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   $("filter").focus();
 });
-setInterval(look, 1000);
+setInterval(checkSilence, 1000);
 listen();

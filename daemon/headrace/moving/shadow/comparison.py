@@ -18,7 +18,7 @@ argument is ours) differs; None: no rule."""
 Alone = Callable[[Change, bool], str | None]
 """Returns the same for a change that only one side has; the flag says whether that is headrace."""
 
-_LOOK = 16
+_WINDOW = 16
 """Changes of one row in which a partner is searched for, on either side."""
 _RECENT = 200_000
 """Number of the old system's changes that are remembered, so that repeated ones are recognized."""
@@ -183,7 +183,7 @@ class Comparison:
                     self._only_new(lane.new.popleft(), None)
             elif lane.old[0] in self._of_old:
                 self._only_old(lane.old.popleft(), None)
-            elif not ended and min(len(lane.old), len(lane.new)) < _LOOK:
+            elif not ended and min(len(lane.old), len(lane.new)) < _WINDOW:
                 return
             elif self._is_before(lane.old[0]) and (
                 not ended or len(lane.old) > len(lane.new) or _second(lane.old[0]) != _second(lane.new[0])
@@ -202,12 +202,12 @@ class Comparison:
         return min(found, key=lambda number: abs(number - wanted), default=0)
 
     def _goes_on(self, lane: _Lane, begin: int) -> bool:
-        pairs = zip(islice(lane.old, begin, begin + _LOOK), lane.new, strict=False)
+        pairs = zip(islice(lane.old, begin, begin + _WINDOW), lane.new, strict=False)
         return all(self.same(old, new) for old, new in pairs)
 
     def _partner(self, one: Change, others: deque[Change], *, old: bool) -> int | None:
         for number, other in enumerate(others):
-            if number >= _LOOK:
+            if number >= _WINDOW:
                 break
             if self._differences(*((one, other) if old else (other, one))) is not None:
                 return number

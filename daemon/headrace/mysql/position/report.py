@@ -62,7 +62,7 @@ async def _ask(name: str, addresses: Sequence[SourceSettings], position: Positio
         found = Asked(f"{address.host}:{address.port}", unreachable=unreachable)
         try:
             async with asyncio.timeout(LIMIT):
-                await _look(address, position, found)
+                await _inspect(address, position, found)
             return found
         except SourceUnreachable as failure:
             unreachable.append(named(str(failure), name))
@@ -79,7 +79,7 @@ async def _ask(name: str, addresses: Sequence[SourceSettings], position: Positio
     )
 
 
-async def _look(address: SourceSettings, position: Position | None, found: Asked) -> None:
+async def _inspect(address: SourceSettings, position: Position | None, found: Asked) -> None:
     connection = await SourceConnection.open(address_of(address))
     try:
         found.inventory = await take_inventory(connection)

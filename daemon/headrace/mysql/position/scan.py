@@ -12,7 +12,7 @@ from headrace.mysql.events.event_types import Does, handlers
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.gtid_event import GtidReader, Key, MariadbGtid, parse_mariadb
 from headrace.mysql.events.splitter import EventSplitter, rotated_to
-from headrace.mysql.wire.connection import LOOK_HEARTBEAT, short_dump
+from headrace.mysql.wire.connection import SHORT_HEARTBEAT, short_dump
 from headrace.ports.source import ProgressCallback
 from headrace.settings.destination import SourceSettings
 
@@ -208,7 +208,7 @@ class Probe:
 
         Each answer has the limit connect_timeout, the whole has none: the time depends on the file's size. Raises
         SourceError and its subclasses, PositionLost and BinlogCorrupt among them."""
-        limit, begin = self._source.connect_timeout + 2 * LOOK_HEARTBEAT, scan.cursor.end
+        limit, begin = self._source.connect_timeout + 2 * SHORT_HEARTBEAT, scan.cursor.end
         scan.until = end if stop else 0
         # Without annotations MariaDB omits events, and with them the positions between events.
         dump = short_dump(self._source, self._server_id, scan.scanned, scan.cursor.end, annotations=True)

@@ -106,7 +106,7 @@ class StatementFollower:
         self._run(parse_compressed_query(data, at, stop, self._largest), at, stop)
 
     def _run(self, query: QueryEvent, at: int, stop: int) -> None:
-        transactions, (kind, info) = self._transactions, self._look(query)
+        transactions, (kind, info) = self._transactions, self._kind_of(query)
         if transactions.on_statement(kind, query.text):
             return
         inside = transactions.inside or kind is Statement.ATOMIC_DDL
@@ -125,7 +125,7 @@ class StatementFollower:
         elif not transactions.inside:
             transactions.commit()
 
-    def _look(self, query: QueryEvent) -> tuple[Statement, StatementInfo | None]:
+    def _kind_of(self, query: QueryEvent) -> tuple[Statement, StatementInfo | None]:
         """Returns what read_apart() has found out about the statement, or its kind alone. Raises SchemaNeeded for a
         long one that was not read yet."""
         read, self._read = self._read, None

@@ -19,7 +19,7 @@ from headrace.mysql.schema.ddl.actions import CreateDatabase, DatabaseAction, Dr
 from headrace.mysql.schema.ddl.classify import LONG, classify
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.schema.states import FilePosition, reached
-from headrace.mysql.wire.connection import LOOK_HEARTBEAT, Server, probe_id, short_dump
+from headrace.mysql.wire.connection import SHORT_HEARTBEAT, Server, probe_id, short_dump
 from headrace.mysql.wire.stream import PacketStream
 
 _SAY_EVERY = 10.0
@@ -69,7 +69,7 @@ class DdlScan:
         if self._stream is None and self._position.file and reached(start, end):
             return True
         stream = self._stream or await self._open()
-        said, limit = runtime.monotonic(), 2 * LOOK_HEARTBEAT + self._server.settings.connect_timeout
+        said, limit = runtime.monotonic(), 2 * SHORT_HEARTBEAT + self._server.settings.connect_timeout
         while not reached(self._reached(), end):
             if stream.bytes_received > at_most:
                 return False

@@ -36,12 +36,12 @@ async def read_schemas(
     history: SchemaHistory,
     log: Any = None,
     *,
-    look_after: float = math.inf,
+    scan_limit: float = math.inf,
 ) -> Reading:
     """Returns the schemas of captured base tables that `history` does not know yet, and which tables and schemas exist.
 
     `position` is where the stream will begin, or the start of its transaction. If nothing is left to read, the binlog
-    is not scanned. If more than `look_after` bytes of it had to be scanned, the reading is valid only from the end of
+    is not scanned. If more than `scan_limit` bytes of it had to be scanned, the reading is valid only from the end of
     the binlog on, as it was at the beginning. Raises SourceError and its subclasses."""
     dialect = dialect_of(server.version, mariadb=server.mariadb)
     reader = _Reader(captures, history, dialect)
@@ -50,7 +50,7 @@ async def read_schemas(
         contextlib.aclosing(DdlScan(server, position, log)) as scan,
     ):
         await prepare(connection, dialect)
-        reading = await reader.read(connection, scan, look_after)
+        reading = await reader.read(connection, scan, scan_limit)
         if reading is not None:
             return reading
         file, offset, _ = await connection.binlog_end()

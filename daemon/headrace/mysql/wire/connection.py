@@ -34,9 +34,9 @@ _COM_BINLOG_DUMP, _COM_REGISTER_REPLICA, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1
 _SEND_ANNOTATIONS = 2
 NOT_KNOWN = 1064
 """The errno for a statement that the server does not know."""
-LOOK_HEARTBEAT = 1.0
+SHORT_HEARTBEAT = 1.0
 """Seconds between the heartbeats of a short dump."""
-_LOOK_BUFFER = 1 << 20
+_SHORT_BUFFER = 1 << 20
 _TOGETHER = 100
 """Rows that are fetched before their size is checked."""
 _OBJECTS = 4
@@ -355,9 +355,9 @@ async def short_dump(
     """Yields a short dump, separate from the destination's own; see SourceConnection.dump. Raises SourceError."""
     async with await SourceConnection.open(address_of(source)) as connection:
         await connection.load_variables()
-        await connection.register(server_id, LOOK_HEARTBEAT)
+        await connection.register(server_id, SHORT_HEARTBEAT)
         stream = await connection.dump(
-            server_id, file=file, offset=offset, gtids=gtids, buffer=_LOOK_BUFFER, annotations=annotations
+            server_id, file=file, offset=offset, gtids=gtids, buffer=_SHORT_BUFFER, annotations=annotations
         )
         try:
             yield stream, connection

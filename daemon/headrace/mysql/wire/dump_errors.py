@@ -56,8 +56,8 @@ def dump_error(payload: bytes, where: str, source: str = "the source") -> Headra
     raw = payload[9:] if payload[3:4] == b"#" else payload[3:]
     text = raw.decode("utf-8", "replace").strip().strip('"')
     said = _Said(errno, text, text.lower(), _where(where), source, _POSITIONS.search(text))
-    for look in (_lost, _changed, _damaged, _taken, _set_up, _ended):
-        if (error := look(said)) is not None:
+    for error_of in (_lost, _changed, _damaged, _taken, _set_up, _ended):
+        if (error := error_of(said)) is not None:
             return error
     return SourceError(f"{source} ended the dump at {said.where}: {said.quoted}")
 

@@ -1,4 +1,4 @@
-"""The second look: compares differing rows again while changes continue, so that a consumer's lag is no difference.
+"""The second pass: compares differing rows again while changes continue, so that a consumer's lag is no difference.
 
 The row that was read was valid at that moment, and a consumer that misses nothing gets exactly that row sooner or
 later. So a row agrees once the consumer has it, or has had it; also one that changes all the time."""
@@ -20,8 +20,8 @@ _OVERDUE = 3
 """A row that the consumer keeps getting, and never as it was read, is read again after this many times `seconds`."""
 
 
-class SecondLook:
-    """Compares `pending`, the rows that differed at the first look, which ended at `read_ms` by the source's clock.
+class SecondPass:
+    """Compares `pending`, the rows that differed at the first pass, which ended at `read_ms` by the source's clock.
     While a consumer gets changes from before that, it is behind, and nothing counts."""
 
     def __init__(
@@ -104,7 +104,7 @@ class SecondLook:
     async def _read(self, due: dict[bytes, Pending]) -> dict[bytes, SourceRow]:
         """Returns the rows that the source has for these keys."""
         known = [one.raw for one in due.values() if one.raw is not None]
-        # Else there are too many of them, or keys that only the consumer had at the first look.
+        # Else there are too many of them, or keys that only the consumer had at the first pass.
         rows = self._table.with_keys(known) if len(known) == len(due) else self._table.rows()
         found: dict[bytes, SourceRow] = {}
         async for block in rows:

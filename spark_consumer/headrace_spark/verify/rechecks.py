@@ -13,7 +13,7 @@ from headrace_spark.verify.differences import Compared, Difference, Differences
 from headrace_spark.verify.report import Report
 
 log = structlog.get_logger("headrace_spark.verify.verify")
-LOOKS = 5
+CHECKS = 5
 """Checks of a difference before it counts as changing."""
 
 _IDLE = 2
@@ -29,7 +29,7 @@ class Settle(NamedTuple):
     repair: bool
 
 
-class LookingAgain:
+class Rechecks:
     """The repeated checks of one index."""
 
     def __init__(self, settle: Settle, consumer: ConsumerPosition, report: Report) -> None:
@@ -49,25 +49,25 @@ class LookingAgain:
             self._report.behind = True
             log.warning("the consumer does not catch up: what differs may be on its way", seconds=self._settle.wait)
 
-    def at(self, found: Iterable[Difference], look: Callable[[Differences], Compared]) -> int:
-        """Repeats `look`, which receives the differences and returns those that remain. A difference that is the same
+    def at(self, found: Iterable[Difference], check: Callable[[Differences], Compared]) -> int:
+        """Repeats `check`, which receives the differences and returns those that remain. A difference that is the same
         in two checks counts; one that differs each time is in flight. Adds to the report; returns how many were
         repaired."""
         before = {one.place: one for one in found}
         settled: Differences = {}
         repaired = idle = 0
-        for _ in range(LOOKS):
+        for _ in range(CHECKS):
             if not before:
                 break
             self.wait()
-            looked = look(before)
-            repaired += looked.repaired
-            now = {one.place: one for one in looked.differences}
+            compared = check(before)
+            repaired += compared.repaired
+            now = {one.place: one for one in compared.differences}
             same = {place: one for place, one in now.items() if one.stays(before.get(place))}
             if self.repair:  # the next check sees a repaired one as equal
                 before, settled = now, same
                 # In the first of two such checks the versions of deletes were found.
-                idle = 0 if looked.repaired or len(same) < len(now) else idle + 1
+                idle = 0 if compared.repaired or len(same) < len(now) else idle + 1
                 if idle == _IDLE:
                     break
             else:

@@ -1,4 +1,4 @@
-"""The first look: compares every row of the table with what the consumer had when the look began."""
+"""The first pass: compares every row of the table with what the consumer had when the pass began."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ as a whole."""
 
 
 @dataclass(slots=True)
-class FirstLook:
-    """The result of the first look."""
+class FirstPass:
+    """The result of the first pass."""
 
     ranges: Ranges
     rows: int = 0
@@ -26,17 +26,17 @@ class FirstLook:
     """The differences so far."""
 
 
-async def first_look(
+async def first_pass(
     table: TableNow, image: Image, ranges: Ranges, limit: int, on_progress: Callable[[int], None]
-) -> FirstLook:
+) -> FirstPass:
     """Compares, and empties the image meanwhile. Raises SourceError, NotUnderstood, and TooManyRows if more than
     `limit` rows differ."""
-    look = FirstLook(ranges)
-    pending = look.pending
+    found = FirstPass(ranges)
+    pending = found.pending
     async for rows in table.rows():
         for row in rows:
-            number = look.rows
-            look.rows += 1
+            number = found.rows
+            found.rows += 1
             range_ = ranges.note(row.key, row.raw)
             held, version = image.pop(row.key)
             if held not in row.forms:
@@ -48,4 +48,4 @@ async def first_look(
     for key, held, version in image.drain():
         # A key that moved while the table was read may come twice: the first result stays.
         pending.setdefault(key, Pending(ABSENT_FORMS, held, version))
-    return look
+    return found
