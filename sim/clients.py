@@ -47,6 +47,7 @@ class Clients:
                 session.insert(table, *({"id": key, "name": "before", "n": key} for key in keys))
                 session.commit()
         session.close()
+        self._world.mysql.sync()  # clients can't go on without the tables
 
     async def run(self) -> None:
         """Runs transactions."""

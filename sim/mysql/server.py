@@ -282,6 +282,10 @@ class Server:
             number -= 1
         engine.purged = engine.purged.plus(files[0].previous)
 
+    def sync(self) -> None:
+        """Has a crash lose nothing of what is committed so far."""
+        self._floor = len(self.engine.history)
+
     def reset(self) -> None:
         """Removes all binlogs and GTIDs (RESET BINARY LOGS AND GTIDS)."""
         engine = self.engine
@@ -290,7 +294,7 @@ class Server:
         engine.show_all()
         engine.binlog.open_file(engine.executed, engine.server_id, started=True)
         self.generation += 1
-        self._floor = len(engine.history)
+        self.sync()
         self._wake_dumps()
 
     # -- life ---------------------------------------------------------------------------------------------------------
