@@ -167,12 +167,12 @@ pub struct Column {
 }
 
 impl Column {
-    fn with<T>(&self, look: impl FnOnce(&mut Values) -> T) -> T {
+    fn with<T>(&self, then: impl FnOnce(&mut Values) -> T) -> T {
         let mut batch = lock(&self.shared);
         if self.keys {
-            look(batch.keys.get_or_insert_default())
+            then(batch.keys.get_or_insert_default())
         } else {
-            look(&mut batch.values)
+            then(&mut batch.values)
         }
     }
 }

@@ -119,7 +119,7 @@ class Broker:
     async def has_queue(self, name: str) -> int | None:
         """Returns the number of ready messages in a queue; None if the queue does not exist."""
         try:
-            async with self._look() as channel:
+            async with self._query_channel() as channel:
                 queue = await self._ask(f"checking queue {name}", channel.declare_queue(name, passive=True))
         except BrokerError as error:
             if isinstance(error.__cause__, ChannelNotFoundEntity):
@@ -130,7 +130,7 @@ class Broker:
     async def has_exchange(self, name: str) -> bool:
         """Returns whether an exchange of that name exists."""
         try:
-            async with self._look() as channel:
+            async with self._query_channel() as channel:
                 await self._ask(f"checking exchange {name}", channel.get_exchange(name))
         except BrokerError as error:
             if isinstance(error.__cause__, ChannelNotFoundEntity):
@@ -139,7 +139,7 @@ class Broker:
         return True
 
     @asynccontextmanager
-    async def _look(self) -> AsyncIterator[AbstractChannel]:
+    async def _query_channel(self) -> AsyncIterator[AbstractChannel]:
         """Yields a channel for one query: if the object does not exist, the broker answers by closing it."""
         channel = self._connection.channel(publisher_confirms=False)
         await self._ask("opening a channel", channel.initialize())

@@ -20,25 +20,25 @@ def add(line: CommandLine) -> None:
 
 
 def _check(settings: Settings, options: argparse.Namespace) -> int:
-    return asyncio.run(_look(settings)).print(as_json=options.json)
+    return asyncio.run(_findings(settings)).print(as_json=options.json)
 
 
-async def _look(settings: Settings) -> Findings:
+async def _findings(settings: Settings) -> Findings:
     quiet_clients()
     findings = Findings()
-    for name, look in (
-        ("RabbitMQ", _look_at_broker),
-        ("Elasticsearch", _look_at_elasticsearch),
-        ("duplicates", _look_at_ids),
+    for name, check in (
+        ("RabbitMQ", _check_broker),
+        ("Elasticsearch", _check_elasticsearch),
+        ("duplicates", _check_ids),
     ):
         try:
-            await look(findings, settings)
+            await check(findings, settings)
         except ConsumerError as error:
             findings.wrong(name, str(error))
     return findings
 
 
-async def _look_at_broker(findings: Findings, settings: Settings) -> None:
+async def _check_broker(findings: Findings, settings: Settings) -> None:
     broker = await Broker.connect(settings.rabbitmq, "headrace-consume check")
     try:
         findings.ok("RabbitMQ", broker.address)
@@ -59,12 +59,12 @@ async def _look_at_broker(findings: Findings, settings: Settings) -> None:
         await broker.close()
 
 
-async def _look_at_elasticsearch(findings: Findings, settings: Settings) -> None:
+async def _check_elasticsearch(findings: Findings, settings: Settings) -> None:
     await asyncio.to_thread(elastic.check, settings.elasticsearch)
     findings.ok("Elasticsearch", ", ".join(settings.elasticsearch.hosts))
 
 
-async def _look_at_ids(findings: Findings, settings: Settings) -> None:
+async def _check_ids(findings: Findings, settings: Settings) -> None:
     store = settings.duplicates.store
     if store == "none":
         return

@@ -23,7 +23,7 @@ from headrace_documents.settings import ElasticsearchSettings
 
 log = structlog.get_logger(__name__)
 
-_LOOK_AGAIN = 2.0
+_POLL = 2.0
 """Seconds until an index that could not be used is checked again."""
 # With these the request as a whole may succeed later; any other needs a change by somebody.
 RETRY = frozenset({408, 429, 500, 502, 503, 504})
@@ -88,7 +88,7 @@ class IndexSetup:
         """Returns why the documents of `owner` can't be written to the index; "" if they can. Raises BulkError if
         Elasticsearch does not answer, UnfitTable if it keeps the rows of other joins, and IndexRefused."""
         before, at = self._refused.get((index, owner), ("", 0.0))
-        if before and time.monotonic() - at < _LOOK_AGAIN:
+        if before and time.monotonic() - at < _POLL:
             return before
         why = ""
         if index not in self._owners:

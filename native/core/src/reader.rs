@@ -19,7 +19,7 @@ const INNER_HEAD: usize = 19;
 const LARGE: usize = 0xFF_FFFF;
 const SLICE: Duration = Duration::from_millis(8);
 /// Number of events between two checks of the clock, minus one.
-const LOOK: u64 = 15;
+const BETWEEN_CLOCKS: u64 = 15;
 const QUERY: u8 = 2;
 const XID: u8 = 16;
 const TABLE_MAP: u8 = 19;
@@ -329,7 +329,7 @@ impl Reader {
             if output.size + largest > frame.most_bytes || output.count >= frame.most_messages {
                 return (at, Stop::Enough);
             }
-            if self.events & LOOK == 0 && Instant::now() > deadline {
+            if self.events & BETWEEN_CLOCKS == 0 && Instant::now() > deadline {
                 return (at, Stop::Enough);
             }
         }
