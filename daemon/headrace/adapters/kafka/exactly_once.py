@@ -29,11 +29,11 @@ _IDLE_INTERVAL = 1.0
 _OFTEN = 0.1
 """Commit interval in seconds that is short enough while brokers are busy: below it commits take a third of the time at
 most, above it two thirds."""
-_MUCH = 256 * 1024
+_MUCH = 1 << 20
 """Bytes in a transaction that only a destination that catches up has: rows wait in the queue then anyway, so fewer
 commits delay nothing,"""
-_CATCHES_UP = 0.18
-"""and its transactions last for this many seconds."""
+_LATER = 3
+"""and this many intervals go into one transaction."""
 _GATHER_MOST = 1.0
 """Maximum seconds of collecting because commits take long; transaction_interval may be longer."""
 
@@ -43,7 +43,7 @@ class ExactlyOnceKafkaSink(Sink):
     transaction_interval or transaction_bytes, at the next batch with a position: within a long MySQL transaction this
     may be in the middle of it. If commits take long, it collects longer: twice the time of the last commit up to a
     tenth of a second, and half of it beyond that. Otherwise most of the time would be spent on small commits, and the
-    backlog would grow. If much arrives, it collects for 180 ms.
+    backlog would grow. If much arrives, it collects for three intervals.
 
     start() fences every other producer of the destination. Then the state must be read, and an epoch begun, through the
     KafkaStore with the same Transactor, before anything is published."""
@@ -207,7 +207,7 @@ class ExactlyOnceKafkaSink(Sink):
         if parked and self._parking is not None:
             self._parking.stored(parked)
         waiting, self._waiting = self._waiting, []
-        interval = min(max(self._interval, _CATCHES_UP if self._size >= _MUCH else 0.0), self._longest)
+        interval = min(self._interval * (_LATER if self._size >= _MUCH else 1), self._longest)
         self._entries, self._size, self._since, self._flushed = [], 0, 0.0, False
         self._committed_at = runtime.monotonic()
         took = self._committed_at - began

@@ -45,9 +45,9 @@ class KafkaSinkSettings(SinkSettings, TlsSection):
         "destination; default: headrace- and the destination's name.",
     )
     transaction_interval: Seconds = Field(
-        default=0.015,
-        description="exactly_once: a Kafka transaction is committed after this time; after 180 ms where 256 KiB came "
-        "in the one before, and later, by a second at most, while commits themselves take long.",
+        default=0.06,
+        description="exactly_once: a Kafka transaction is committed after this time; after three times as long where "
+        "a megabyte comes meanwhile, and later, by a second at most, while commits themselves take long.",
     )
     transaction_bytes: Size = Field(
         default=16 * MIB, description="exactly_once: a Kafka transaction is committed before that with so many bytes."
