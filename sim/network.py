@@ -34,6 +34,8 @@ class Network:
         self.delay = 0.001
         """Maximum seconds of a way, unless `delays` has another."""
         self.delays = dict[tuple[str, str], float]()
+        self.pieces = 0
+        """Bytes of the largest piece in which data arrive; 0 if what is written at once arrives at once."""
         self.connections = list[tuple[End, End]]()
         self._waiting = list[tuple[tuple[str, str], Callable[[], None]]]()
         """What goes on once a pair of hosts is not blocked any more."""
@@ -297,7 +299,8 @@ class End(asyncio.Transport):
                 end._soon(end.lose, _reset())
             if not piece:
                 return
-        self._arrived.append(piece)
+        size = self._network.pieces or len(piece)
+        self._arrived += [piece[at : at + size] for at in range(0, len(piece), size)]
         if not self._delivering and self._protocol is not None:
             self._deliver()
 

@@ -262,14 +262,17 @@ class TopicChecker:
             self._wholes.append(part.offset)
 
     def _begin_later(self, id_: str, offset: int) -> None:
-        """Begins the next part with its first message."""
-        for number, part in enumerate(self._later):
+        """Begins the next part with its first message; where that may be refused, with any of its messages."""
+        reached = 0
+        for number, part in enumerate(self._later, 1):
             if part.offset > offset:
-                return
-            if part.first == id_:
-                for _ in range(number + 1):
-                    self._begin(self._later.popleft())
-                return
+                break
+            if part.first == id_ or (self._keys is not None and any(event.id == id_ for event in part.events)):
+                reached = number
+                if self._keys is None:
+                    break
+        for _ in range(reached):
+            self._begin(self._later.popleft())
 
     def _begin(self, part: Part) -> None:
         self._end_part()
