@@ -67,6 +67,13 @@ def _isolated(plan: Plan) -> list[float]:
     return [fault.seconds / plan.session_timeout for fault in found]
 
 
+def _moved_while_paused(plan: Plan) -> bool:
+    """Returns whether a destination is moved some time before its pause ends."""
+    pauses = [fault for fault in plan.faults if fault.kind == "pause"]
+    moves = [(fault.target, fault.at) for fault in plan.faults if fault.kind == "move back"]
+    return any(one.target == name and one.at < at < one.at + one.seconds - 5 for one in pauses for name, at in moves)
+
+
 _SETTINGS: dict[str, Callable[[Plan], bool]] = {
     "exactly once": lambda plan: plan.destinations["d3"]["sink"].get("delivery") == "exactly_once",
     "snapshot": lambda plan: plan.destinations["d3"]["source"]["snapshot"] != "never" and plan.rows > 0,
@@ -80,6 +87,10 @@ _SETTINGS: dict[str, Callable[[Plan], bool]] = {
     "slow network": lambda plan: plan.delay > 0.01,
     "several daemons": lambda plan: not plan.alone,
     "parked messages": lambda plan: plan.parks,
+    "small queues": lambda plan: any(one["queue"]["bytes"] < 10_000 for one in plan.destinations.values()),
+    "quick checkpoints": lambda plan: plan.daemon["daemon"]["checkpoint_interval"] < 0.5,
+    "large rows": lambda plan: plan.text > 100,
+    "moved while paused": _moved_while_paused,
     "no GTIDs": lambda plan: not plan.gtids,
 }
 

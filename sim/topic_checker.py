@@ -225,7 +225,8 @@ class TopicChecker:
             self._keys.take(id_, record.offset, _positions(message, pos))
         elif current and not first.current:
             first.current = True
-            if self._judged is None and not self._lost:
+            skips = any(part.gap and part.offset <= record.offset for part in self._later)
+            if self._judged is None and not self._lost and not skips:
                 self._judge_read(message, record)
             self._apply(message, record, pos)
             if self._exactly_once and record.headers["headrace-snapshot"] == b"initial":
