@@ -26,7 +26,7 @@ _STILL = 90.0
 _DOUBLE = 10.0
 """Seconds within which a daemon that has lost a lock says so, while nothing else is wrong."""
 _STATE_TOPIC = "__headrace_state"
-_MARGIN = 10.0
+_MARGIN = 6.0
 """Seconds for what is measured each second, and asked every five."""
 _ONCE = 10.0
 """Seconds of drain_timeout within which brokers that are well confirm everything."""

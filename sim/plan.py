@@ -103,7 +103,7 @@ def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = Fa
     plan = Plan(seed, seconds)
     plan.rate = rng.choice((0.2, 1.0, 5.0))
     plan.delay = rng.choice((0.0005, 0.002, 0.02))
-    plan.pieces = rng.choice((0, 0, 0, 700))
+    plan.pieces = rng.choice((0, 0, 0, 1_000))
     plan.rows = rng.choice((0, 30, 80, 200))
     plan.text = rng.choice((6, 6, 1_000))
     plan.batch = rng.choice((1_500, 6_000, 512 * 1024))
@@ -246,7 +246,7 @@ def _fault(rng: random.Random, end: float, plan: Plan, kinds: tuple[str, ...] = 
         number = {"power loss": rng.choice((0, 1, 5, 30)), "disk errors": rng.choice((0.02, 0.1, 1.0))}.get(kind, 0)
         other = rng.choice(("", "restart")) if kind != "power loss" else ""
     elif kind == "silent source":
-        seconds = min(rng.choice((12.0, 40.0)), end - at)
+        at, seconds = at / 2, min(rng.choice((12.0, 26.0, 40.0)), end - at / 2)
     elif kind == "slow source":
         number = rng.choice((0.1, 0.5))
     elif kind == "drain":

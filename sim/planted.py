@@ -74,6 +74,25 @@ def _moved_while_paused(plan: Plan) -> bool:
     return any(one.target == name and one.at < at < one.at + one.seconds - 5 for one in pauses for name, at in moves)
 
 
+def _lost_while_paused(plan: Plan) -> bool:
+    """Returns whether daemons lose their sessions while a destination is paused, some time before its pause ends."""
+    pauses = [fault for fault in plan.faults if fault.kind == "pause"]
+    kinds = ("isolate", "cut off zookeeper")
+    cuts = [one for one in plan.faults if one.kind in kinds and one.seconds > 1.1 * plan.session_timeout]
+    ends = [(cut.at, cut.at + cut.seconds) for cut in cuts if cut.target in ("", *plans.DAEMONS)]
+    return any(one.at < at and end + 15 < one.at + one.seconds for one in pauses for at, end in ends)
+
+
+def _reads_again(plan: Plan) -> bool:
+    """Returns whether a run with a snapshot ends soon after its begin, and the lock stays where it is."""
+    begins = [(fault.target, fault.at) for fault in plan.faults if fault.kind == "resync"]
+    if _SETTINGS["snapshot"](plan):
+        begins.append(("d3", 2.0))
+    kinds = ("restart", "kill connections", "restart source", "crash source")
+    ends = [(fault.target, fault.at) for fault in plan.faults if fault.kind in kinds]
+    return any(at < end < at + 6 and target in (name, "", "mysql1") for name, at in begins for target, end in ends)
+
+
 _SETTINGS: dict[str, Callable[[Plan], bool]] = {
     "exactly once": lambda plan: plan.destinations["d3"]["sink"].get("delivery") == "exactly_once",
     "snapshot": lambda plan: plan.destinations["d3"]["source"]["snapshot"] != "never" and plan.rows > 0,
@@ -90,6 +109,12 @@ _SETTINGS: dict[str, Callable[[Plan], bool]] = {
     "small queues": lambda plan: any(one["queue"]["bytes"] < 10_000 for one in plan.destinations.values()),
     "quick checkpoints": lambda plan: plan.daemon["daemon"]["checkpoint_interval"] < 0.5,
     "large rows": lambda plan: plan.text > 100,
+    "quick stalls": lambda plan: any(one["source"]["stall_after"] < 10 for one in plan.destinations.values()),
+    "orderly": lambda plan: bool(plan.faults) and all(fault.kind in plans.ORDERLY for fault in plan.faults),
+    "long drains": lambda plan: any(fault.kind == "drain" and fault.seconds > 25 for fault in plan.faults),
+    "long silence": lambda plan: any(fault.kind == "silent source" and fault.seconds > 25 for fault in plan.faults),
+    "reads again": _reads_again,
+    "lost while paused": _lost_while_paused,
     "moved while paused": _moved_while_paused,
     "no GTIDs": lambda plan: not plan.gtids,
 }

@@ -242,10 +242,6 @@ class World:
         for daemon in self.daemons.values():
             if daemon.statuses[-1] != 0:
                 self.checker.violation(f"{daemon.name} stopped with status {daemon.statuses[-1]}")
-            pending = [task for task in daemon.ended[-1].tasks if not task.done() and task is not daemon.task]
-            left = [f"{task.get_name()}: {getattr(task.get_coro(), '__qualname__', '?')}" for task in pending]
-            if left:
-                self.checker.violation(f"{daemon.name} left tasks: {left}")
         if nodes := [path for path, node in self.ensemble.nodes.items() if node.owner]:
             self.checker.violation(f"locks and nodes of sessions are left: {nodes}")
 
