@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _STILL = 90.0
 """Seconds for which a destination may be healthy while its oldest change is not published."""
-_DOUBLE = 10.0
+_DOUBLE = 5.0
 """Seconds within which a daemon that has lost a lock says so, while nothing else is wrong."""
 _STATE_TOPIC = "__headrace_state"
 _MARGIN = 6.0

@@ -271,10 +271,10 @@ def _fault(rng: random.Random, end: float, plan: Plan, kinds: tuple[str, ...] = 
 
 def _meanwhile(first: Fault, rng: random.Random, end: float, plan: Plan) -> Fault:
     """Returns a fault that begins while what the first has begun still goes on: a command, a transaction, a stall. It
-    has the same destination where it has one."""
+    has the same destination or daemon, where both have one."""
     other = _fault(rng, end, plan, rng.choice((_RUN_ENDS, _BROKERS_WAIT, COMMANDS)))
     at = min(first.at + rng.choice((0.1, 1.0, 4.0)) * rng.random(), end)
-    same = first.kind in COMMANDS and other.kind in COMMANDS
+    same = (first.kind in COMMANDS and other.kind in COMMANDS) or {first.target, other.target} <= {*DAEMONS}
     return replace(other, at=at, seconds=min(other.seconds, end - at), target=first.target if same else other.target)
 
 

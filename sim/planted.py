@@ -80,7 +80,19 @@ def _lost_while_paused(plan: Plan) -> bool:
     kinds = ("isolate", "cut off zookeeper")
     cuts = [one for one in plan.faults if one.kind in kinds and one.seconds > 1.1 * plan.session_timeout]
     ends = [(cut.at, cut.at + cut.seconds) for cut in cuts if cut.target in ("", *plans.DAEMONS)]
-    return any(one.at < at and end + 15 < one.at + one.seconds for one in pauses for at, end in ends)
+    return any(one.at < at and end + 10 < one.at + one.seconds for one in pauses for at, end in ends)
+
+
+def _ends_cut_off(plan: Plan) -> bool:
+    """Returns whether a daemon is told to stop while it does not reach the lock service."""
+    kinds = ("isolate", "cut off zookeeper")
+    cuts = [one for one in plan.faults if one.kind in kinds and one.seconds > plan.session_timeout]
+    stops = [fault for fault in plan.faults if fault.kind == "stop"]
+    return any(
+        cut.target in ("", stop.target) and cut.at < stop.at < cut.at + plan.session_timeout / 2
+        for cut in cuts
+        for stop in stops
+    )
 
 
 def _reads_again(plan: Plan) -> bool:
@@ -115,6 +127,12 @@ _SETTINGS: dict[str, Callable[[Plan], bool]] = {
     "long silence": lambda plan: any(fault.kind == "silent source" and fault.seconds > 25 for fault in plan.faults),
     "reads again": _reads_again,
     "lost while paused": _lost_while_paused,
+    "ends cut off": _ends_cut_off,
+    "slow snapshot": lambda plan: (
+        plan.rows >= 80 and plan.destinations["d3"]["source"].get("snapshot_max_rows_per_second") in (10, 30)
+    ),
+    "quick drains": lambda plan: plan.daemon["daemon"]["drain_timeout"] < 5,
+    "missed restore": lambda plan: any(fault.kind == "restore source" and fault.target for fault in plan.faults),
     "moved while paused": _moved_while_paused,
     "no GTIDs": lambda plan: not plan.gtids,
 }

@@ -432,14 +432,15 @@ class TopicChecker:
             self._key_pos[key] = pos + i
             if self._judged is not None:
                 self._judged[key[1:]] = None
+            there, was = table.get(row["id"]), row if message["type"] == "DELETE" else old
+            if known and there is not None and not there.items() >= was.items():
+                text = f"offset {record.offset}: {key[1:]} was {was}, and the messages before it have {there}"
+                self.findings.violation("stale", text)
             if message["type"] == "DELETE":
                 table.pop(row["id"], None)
                 continue
             if "id" in old:
                 table.pop(old["id"], None)
-            elif known and (there := table.get(row["id"])) is not None and not there.items() >= old.items():
-                text = f"offset {record.offset}: {key[1:]} was {old}, and the messages before it have {there}"
-                self.findings.violation("stale", text)
             table[row["id"]] = row
 
     def _note_rows(self, message: dict[str, Any], pos: int, id_: str) -> None:
