@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 _STILL = 90.0
 """Seconds for which a destination may be healthy while its oldest change is not published."""
+_CALM_AFTER = 20.0
+"""Seconds until the daemons have started."""
+_DELAY = 3.0
+"""Seconds within which a change is published, and then stored, while nothing has gone wrong: the next heartbeat of the
+source comes after five, so that a lost wake-up shows."""
 _DOUBLE = 5.0
 """Seconds within which a daemon that has lost a lock says so, while nothing else is wrong."""
 _STATE_TOPIC = "__headrace_state"
@@ -120,6 +125,7 @@ class Checker:
             self._read(topic)
             self._judge_stillness(topic)
             self._judge_stall(topic)
+            self._judge_delay(topic)
             self._judge_roles(topic)
             self._judge_pause(topic)
         self._judge_drains()
@@ -273,6 +279,20 @@ class Checker:
         if now - topic.flowed_at > limit and world.now_us() / 1e6 - oldest > limit:
             self.violation(f"{topic.name} is STREAMING, and nothing was published for {limit:.0f} s")
             topic.flowed_at = now
+
+    def _judge_delay(self, topic: Topic) -> None:
+        """Before the first fault, a change waits for nothing but a checkpoint."""
+        world, events = self._world, self.truth.events
+        if not world.calm or world.loop.time() - world.began < _CALM_AFTER or not topic.begins:
+            return
+        now, interval = world.now_us() / 1e6, world.plan.daemon["daemon"]["checkpoint_interval"]
+        if topic.missing and (age := now - topic.missing[0].commit_us / 1e6) > _DELAY:
+            self.violation(f"{topic.name}: {topic.missing[0].id} is not published after {age:.1f} s, without any fault")
+        elif topic.reached < len(events):
+            age = now - events[topic.reached].commit_us / 1e6
+            if age > _DELAY + interval + 1.0:
+                text = f"{events[topic.reached].id} is not in the stored position after {age:.1f} s, without any fault"
+                self.violation(f"{topic.name}: {text}")
 
     def _judge_roles(self, topic: Topic) -> None:
         """One daemon at most runs a destination; one that has lost the lock says so."""

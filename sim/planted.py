@@ -24,6 +24,9 @@ MUTANTS = Path(__file__).parent / "mutants"
 _EARLY = 0.6
 """The part of a simulation in which a fault must begin that a defect needs: its effect takes some time."""
 
+_QUIET = 30.0
+"""Seconds without a fault in which a delay shows."""
+
 
 def names() -> list[str]:
     """Returns the names of all planted defects."""
@@ -83,6 +86,15 @@ def _lost_while_paused(plan: Plan) -> bool:
     return any(one.at < at and end + 10 < one.at + one.seconds for one in pauses for at, end in ends)
 
 
+def _long_alarm(plan: Plan) -> bool:
+    """Returns whether RabbitMQ takes nothing for longer than a stall may last unnoticed, and no request is given up."""
+    d4 = plan.destinations["d4"]
+    patient = d4["sink"]["request_timeout"] >= 30 and d4["source"]["stall_after"] < 10
+    return patient and any(
+        fault.kind in ("memory alarm", "late confirms") and fault.seconds > 20 for fault in plan.faults
+    )
+
+
 def _ends_cut_off(plan: Plan) -> bool:
     """Returns whether a daemon is told to stop while it does not reach the lock service."""
     kinds = ("isolate", "cut off zookeeper")
@@ -114,6 +126,7 @@ _SETTINGS: dict[str, Callable[[Plan], bool]] = {
     "a session ends": lambda plan: any(part > 1.1 for part in _isolated(plan)),
     "small batches": lambda plan: plan.batch < 4_000,
     "slow source": lambda plan: plan.slow > 0.1 or any(fault.kind == "slow source" for fault in plan.faults),
+    "quiet": lambda plan: plan.rate < 0.5 and (not plan.faults or plan.faults[0].at > _QUIET),
     "busy": lambda plan: plan.rate > 4,
     "slow network": lambda plan: plan.delay > 0.01,
     "several daemons": lambda plan: not plan.alone,
@@ -124,13 +137,13 @@ _SETTINGS: dict[str, Callable[[Plan], bool]] = {
     "quick stalls": lambda plan: any(one["source"]["stall_after"] < 10 for one in plan.destinations.values()),
     "orderly": lambda plan: bool(plan.faults) and all(fault.kind in plans.ORDERLY for fault in plan.faults),
     "long drains": lambda plan: any(fault.kind == "drain" and fault.seconds > 25 for fault in plan.faults),
-    "long silence": lambda plan: any(fault.kind == "silent source" and fault.seconds > 25 for fault in plan.faults),
     "reads again": _reads_again,
     "lost while paused": _lost_while_paused,
     "ends cut off": _ends_cut_off,
     "slow snapshot": lambda plan: (
         plan.rows >= 80 and plan.destinations["d3"]["source"].get("snapshot_max_rows_per_second") in (10, 30)
     ),
+    "long alarm": _long_alarm,
     "quick drains": lambda plan: plan.daemon["daemon"]["drain_timeout"] < 5,
     "missed restore": lambda plan: any(fault.kind == "restore source" and fault.target for fault in plan.faults),
     "moved while paused": _moved_while_paused,

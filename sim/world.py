@@ -76,8 +76,8 @@ class World:
         self.active = dict[Fault, Callable[[], None]]()
         """The faults that last, and what ends them."""
         self.healed_at = self.began
-        self.orderly = True
-        """Whether there were no faults so far but those of plan.ORDERLY."""
+        self.calm = self.orderly = True
+        """Whether there were no faults so far, or none but those of plan.ORDERLY."""
         self.stopping = False
         self.coverage = Coverage()
         self.coverage.watch()
@@ -191,7 +191,7 @@ class World:
 
     def _begin(self, fault: Fault) -> None:
         self.coverage.fault(fault.kind, [other.kind for other in self.active])
-        self.orderly = self.orderly and fault.kind in ORDERLY
+        self.calm, self.orderly = False, self.orderly and fault.kind in ORDERLY
         undo = faults.inject(self, fault)
         self.trace("FAULT", fault=str(fault), lasts=undo is not None)
         self.healed_at = self.loop.time()
