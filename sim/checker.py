@@ -23,7 +23,18 @@ if TYPE_CHECKING:
 
 _STILL = 90.0
 """Seconds for which a destination may be healthy while its oldest change is not published."""
+_CALM_AFTER = 20.0
+"""Seconds until the daemons have started."""
+_DELAY = 3.0
+"""Seconds within which a change is published, and then stored, while nothing has gone wrong: the next heartbeat of the
+source comes after five, so that a lost wake-up shows."""
+_DOUBLE = 5.0
+"""Seconds within which a daemon that has lost a lock says so, while nothing else is wrong."""
 _STATE_TOPIC = "__headrace_state"
+_MARGIN = 6.0
+"""Seconds for what is measured each second, and asked every five."""
+_ONCE = 10.0
+"""Seconds of drain_timeout within which brokers that are well confirm everything."""
 _DRAINED = 20.0
 """Seconds within which a drained daemon must have handed over what it runs, while nothing else is wrong."""
 _HARMLESS = ("drain", "pause", "rotate", "clock jump", "clock drift", "large transaction", "reload")
@@ -69,6 +80,10 @@ class Topic:
         self.paused: tuple[int, int] | None = None
         """While an operator has paused it: how long it was then, and the epoch of that time."""
         self.healthy_since: float | None = None
+        self.flowed_at = 0.0
+        """When it last grew, lacked nothing, or a daemon that was asked did not say STREAMING."""
+        self.single_at = 0.0
+        """When at most one daemon said that it runs it, or something was wrong."""
         self.reads = False
         """Whether a snapshot is not done, by the stored position."""
         self.resyncs = list[tuple[int, str]]()
@@ -109,6 +124,9 @@ class Checker:
                 topic.missing += new
             self._read(topic)
             self._judge_stillness(topic)
+            self._judge_stall(topic)
+            self._judge_delay(topic)
+            self._judge_roles(topic)
             self._judge_pause(topic)
         self._judge_drains()
 
@@ -211,11 +229,21 @@ class Checker:
             if "headrace-snapshot" not in headers and "headrace-id" in headers:
                 id_ = self.truth.name(headers["headrace-id"].decode(), orjson.loads(value)["es"])
                 headers["headrace-id"] = id_.encode()
+                if id_ in topic.ids and self._once(topic):
+                    self.violation(f"{topic.name}: {id_} came twice, and nothing but clean stops has happened")
                 topic.ids[id_] = None
             topic.records.append(Record(0, offset, headers, value, len(value)))
-            topic.taken = offset + 1
+            topic.taken, topic.flowed_at = offset + 1, self._world.loop.time()
         while topic.missing and topic.missing[0].id in topic.ids:
             topic.missing.popleft()
+
+    def _once(self, topic: Topic) -> bool:
+        """Returns whether nothing may come twice: after a clean stop nothing does (H11). RabbitMQ may take longer to
+        confirm than a stop waits."""
+        plan = self._world.plan
+        return (
+            self._world.orderly and plan.sink(topic.name) == "kafka" and plan.daemon["daemon"]["drain_timeout"] >= _ONCE
+        )
 
     def _new_records(self, topic: Topic) -> Iterator[tuple[int, dict[str, bytes], bytes]]:
         kafka = self._world.kafka
@@ -237,6 +265,45 @@ class Checker:
         if now - topic.healthy_since > _STILL and age > _STILL:
             self.violation(f"{topic.name} is STREAMING, and {topic.missing[0].id} is not published after {age:.0f} s")
             topic.healthy_since = None
+
+    def _judge_stall(self, topic: Topic) -> None:
+        """A destination must not say STREAMING for long while nothing moves, whatever lasts (L2, L5): a silent source
+        is noticed after stall_after, by a question every half of it, which may take connect_timeout."""
+        world, now = self._world, self._world.loop.time()
+        source = world.plan.destinations[topic.name]["source"]
+        limit = 1.5 * source["stall_after"] + source["connect_timeout"] + _MARGIN
+        states = world.monitor.states(topic.name)
+        if states.count("STREAMING") != 1 or not topic.missing or world.plan.parks:
+            topic.flowed_at = now
+        oldest = topic.missing[0].commit_us / 1e6 if topic.missing else 0.0
+        if now - topic.flowed_at > limit and world.now_us() / 1e6 - oldest > limit:
+            self.violation(f"{topic.name} is STREAMING, and nothing was published for {limit:.0f} s")
+            topic.flowed_at = now
+
+    def _judge_delay(self, topic: Topic) -> None:
+        """Before the first fault, a change waits for nothing but a checkpoint."""
+        world, events = self._world, self.truth.events
+        if not world.calm or world.loop.time() - world.began < _CALM_AFTER or not topic.begins:
+            return
+        now, interval = world.now_us() / 1e6, world.plan.daemon["daemon"]["checkpoint_interval"]
+        if topic.missing and (age := now - topic.missing[0].commit_us / 1e6) > _DELAY:
+            self.violation(f"{topic.name}: {topic.missing[0].id} is not published after {age:.1f} s, without any fault")
+        elif topic.reached < len(events):
+            age = now - events[topic.reached].commit_us / 1e6
+            if age > _DELAY + interval + 1.0:
+                text = f"{events[topic.reached].id} is not in the stored position after {age:.1f} s, without any fault"
+                self.violation(f"{topic.name}: {text}")
+
+    def _judge_roles(self, topic: Topic) -> None:
+        """One daemon at most runs a destination; one that has lost the lock says so."""
+        world, now = self._world, self._world.loop.time()
+        active = [status for status in world.statuses(topic.name) if status.holding.role == "ACTIVE"]
+        if len(active) < 2 or any(fault.kind not in _HARMLESS for fault in world.active):
+            topic.single_at = now
+        elif now - topic.single_at > _DOUBLE:
+            states = [status.state.value for status in active]
+            self.violation(f"{len(active)} daemons say that they run {topic.name}: {states}")
+            topic.single_at = now
 
     def _judge_pause(self, topic: Topic) -> None:
         """A paused destination publishes nothing. What a former holder sent may still come."""

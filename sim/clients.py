@@ -39,12 +39,13 @@ class Clients:
         for statement in ("CREATE DATABASE shop", "CREATE DATABASE headrace"):
             session.execute(statement)
         session.use("shop")
+        text = "before".ljust(self._world.plan.text, ".")
         for table in TABLES:
             session.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, name VARCHAR(4000), n BIGINT)")
             for first in range(0, self._world.plan.rows, _FILL):
                 keys = range(first, min(first + _FILL, self._world.plan.rows))
                 session.begin()
-                session.insert(table, *({"id": key, "name": "before", "n": key} for key in keys))
+                session.insert(table, *({"id": key, "name": text, "n": key} for key in keys))
                 session.commit()
         session.close()
         self._world.mysql.sync()  # clients can't go on without the tables

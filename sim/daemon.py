@@ -168,6 +168,8 @@ class SimDaemon:
         if process is not None and process.alive:
             self.statuses.append(status)
             self._world.trace("process ends", process=self.name, status=status)
+            if not status:
+                self._judge_end(process)
             if status == EXIT_STATUS and self.runtime is not None and not self.runtime.hung:
                 self._world.checker.violation(f"the watchdog has ended {self.name}, whose loop did not hang")
             process.end()
@@ -179,6 +181,13 @@ class SimDaemon:
                 self._world.start_again(self)
             self.ended.append(process)
             self.daemon, self.serves = None, False
+
+    def _judge_end(self, process: Process) -> None:
+        """No task outlives an end in order."""
+        pending = [task for task in process.tasks if not task.done() and task is not self.task]
+        left = [f"{task.get_name()}: {getattr(task.get_coro(), '__qualname__', '?')}" for task in pending]
+        if left:
+            self._world.checker.violation(f"{self.name} left tasks: {left}")
 
 
 def _toml(value: object) -> str:

@@ -212,6 +212,19 @@ def _slow_source(world: World, fault: Fault) -> Undo:
     return undo
 
 
+def _silent_source(world: World, fault: Fault) -> Undo:
+    """The source sends nothing more on the connections that read it now, and answers on others."""
+    held = [dump for dump in world.mysql.dumps if not dump.held]
+    for dump in held:
+        dump.hold(True)
+
+    def undo() -> None:
+        for dump in held:
+            world.at_source(partial(dump.hold, False))
+
+    return undo
+
+
 def _rotate(world: World, fault: Fault) -> Undo:
     if world.mysql.running:
         world.at_source(world.mysql.rotate)
@@ -341,6 +354,7 @@ _KINDS: dict[str, Callable[[World, Fault], Undo]] = {
     "kill connections": _kill_connections,
     "same server id": _same_name,
     "slow source": _slow_source,
+    "silent source": _silent_source,
     "rotate": _rotate,
     "large transaction": _large_transaction,
     "pause": _pause,

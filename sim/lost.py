@@ -59,9 +59,25 @@ def reset(world: World, fault: Fault) -> Undo:
     return None
 
 
+_MISSED = 5.0
+"""Seconds after a restore until a destination goes on that was paused before it."""
+
+
 def restore(world: World, fault: Fault) -> Undo:
-    """Replaces the source's data by a backup that is some seconds old."""
-    backup = world.mysql.backup()
+    """Replaces the source's data by a backup that is some seconds old. A destination may miss it, because it is paused:
+    the source has committed more when it goes on."""
+    backup, operator = world.mysql.backup(), world.operator
+
+    async def pause() -> None:
+        await asyncio.sleep(fault.seconds / 2)
+        await operator.pause(fault.target)
+
+    async def resume() -> None:
+        await asyncio.sleep(_MISSED)
+        await operator.resume(fault.target)
+
+    if fault.target:
+        operator.begin(pause())
 
     def undo() -> None:
         server = world.mysql
@@ -70,6 +86,8 @@ def restore(world: World, fault: Fault) -> Undo:
         world.checker.source_changed()
         world.at_source(server.start)
         world.listen_source()
+        if fault.target:
+            operator.begin(resume())
 
     return undo
 

@@ -47,11 +47,12 @@ class Monitor:
         number = 0
         while True:
             await asyncio.sleep(_EACH)
-            self._seen[daemon.name] = {}
-            path = "/health"
+            path, states = "/health", dict[str, str]()
             try:
                 if (answer := await self._ask(daemon, path)) is not None:
-                    self._seen[daemon.name] = self.judge_health(daemon, *answer)
+                    states = self.judge_health(daemon, *answer)
+                self._seen[daemon.name] = states
+                if answer is not None:
                     path = _PATHS[number % len(_PATHS)]
                     number += 1
                     if (answer := await self._ask(daemon, path)) is not None:

@@ -34,6 +34,9 @@ class Network:
         self.delay = 0.001
         """Maximum seconds of a way, unless `delays` has another."""
         self.delays = dict[tuple[str, str], float]()
+        self.pieces = 0
+        """Bytes of the largest piece, each of which takes a time of its own; 0 if what is written at once arrives at
+        once."""
         self.connections = list[tuple[End, End]]()
         self._waiting = list[tuple[tuple[str, str], Callable[[], None]]]()
         """What goes on once a pair of hosts is not blocked any more."""
@@ -231,7 +234,9 @@ class End(asyncio.Transport):
         if not peer.process.alive:
             self._soon(self.lose, _reset())
             return
-        self._wire.send(peer._arrive, piece)
+        size = self._network.pieces or len(piece)
+        for at in range(0, len(piece), size):
+            self._wire.send(peer._arrive, piece[at : at + size])
         if not self._waits and self._under_way > self._high:
             self._waits = True
             self._protocol.pause_writing()

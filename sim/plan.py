@@ -50,6 +50,10 @@ class Plan:
     """Transactions a second."""
     delay: float = 0.001
     """Maximum seconds of a way through the network."""
+    pieces: int = 0
+    """Bytes of the largest piece in which data arrive; 0 if what is written at once arrives at once."""
+    text: int = 6
+    """Bytes of a text of the rows that are there at the begin."""
 
     batch: int = 512 * 1024
     """Bytes of messages after which the daemon makes a batch of them."""
@@ -99,7 +103,9 @@ def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = Fa
     plan = Plan(seed, seconds)
     plan.rate = rng.choice((0.2, 1.0, 5.0))
     plan.delay = rng.choice((0.0005, 0.002, 0.02))
+    plan.pieces = rng.choice((0, 0, 0, 1_000))
     plan.rows = rng.choice((0, 30, 80, 200))
+    plan.text = rng.choice((6, 6, 1_000))
     plan.batch = rng.choice((1_500, 6_000, 512 * 1024))
     plan.slow = rng.choice((0.0, 0.0, 0.02, 0.2))
     alone = rng.random() < 0.2 and lost is None and not parks
@@ -133,7 +139,7 @@ def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = Fa
             sink["on_failure" if number == 3 else "on_oversize"] = "park"
         source: dict[str, Any] = {
             "connect_timeout": rng.choice((2.0, 10.0)),
-            "stall_after": rng.choice((10.0, 30.0)),
+            "stall_after": rng.choice((5.0, 10.0, 30.0)),
             "snapshot": "initial" if number == 2 and rng.random() < 0.7 else "never",
         }
         if lost:
@@ -152,18 +158,17 @@ def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = Fa
             "source": source,
             "filter": {"include": r"shop\..*"},
             "route": {"topic": f"d{number + 1}"},
-            "queue": {"bytes": rng.choice((65_536, 1_048_576))},
+            "queue": {"bytes": rng.choice((4_096, 65_536, 1_048_576))},
             "heartbeat": {"enabled": rng.random() < beats, "interval": rng.choice((1.0, 5.0))},
             "sink": sink,
             "parking": _parking(rng, once) if plan.parks else {},
         }
     end = seconds * HEAL_AT
-    session = plan.session_timeout
-    for _ in range(int(rng.expovariate(1 / 6))):
-        fault = _fault(rng, end, plan)
-        if fault.kind in _LEASES and rng.random() < 0.5:  # about as long as a lease and a session last
-            fault = replace(fault, seconds=min(session * rng.uniform(0.6, 1.8), end - fault.at))
-        plan.faults.append(fault)
+    orderly = ORDERLY if not lost and not plan.parks and not alone and rng.random() < 0.15 else ()
+    for _ in range(int(rng.expovariate(1 / 5))):
+        plan.faults.append(fault := _fault(rng, end, plan, orderly))
+        if not orderly and rng.random() < 0.4:
+            plan.faults.append(_meanwhile(fault, rng, end, plan))
     for _ in range(rng.choice((1, 2, 4)) if plan.parks else 0):
         at = rng.random() * end * 0.8
         seconds = min(rng.choice((3.0, 12.0, 40.0)), end - at)
@@ -201,9 +206,10 @@ def _parking(rng: random.Random, once: bool) -> dict[str, Any]:
     return times if once else {"store": "mysql", **times}
 
 
-def _fault(rng: random.Random, end: float, plan: Plan) -> Fault:
-    kind = rng.choice([kind for kind in (*KINDS, *_LEASES) if kind not in (*DISK, *(SEVERAL if plan.alone else ()))])
-    if plan.alone and rng.random() < 0.3:
+def _fault(rng: random.Random, end: float, plan: Plan, kinds: tuple[str, ...] = ()) -> Fault:
+    known = kinds or (*KINDS, *_LEASES)
+    kind = rng.choice([kind for kind in known if kind not in (*DISK, *(SEVERAL if plan.alone else ()))])
+    if plan.alone and not kinds and rng.random() < 0.3:
         kind = rng.choice(DISK)
     hosts = (*plan.daemons, *BROKERS, SOURCE, RABBIT) if plan.alone else HOSTS
     at = rng.random() * end * 0.95
@@ -239,10 +245,13 @@ def _fault(rng: random.Random, end: float, plan: Plan) -> Fault:
         target = DAEMONS[0]
         number = {"power loss": rng.choice((0, 1, 5, 30)), "disk errors": rng.choice((0.02, 0.1, 1.0))}.get(kind, 0)
         other = rng.choice(("", "restart")) if kind != "power loss" else ""
+    elif kind == "silent source":
+        at, seconds = at / 2, min(rng.choice((12.0, 26.0, 40.0)), end - at / 2)
     elif kind == "slow source":
         number = rng.choice((0.1, 0.5))
     elif kind == "drain":
-        target = rng.choice(DAEMONS)
+        target, at = rng.choice(DAEMONS), at / 2
+        seconds = min(rng.choice((3.0, 26.0, 40.0)), end - at)
     elif kind in ("refuse messages", "same server id"):
         target = f"d{rng.randrange(4) + 1}"
     elif kind in COMMANDS:
@@ -255,7 +264,18 @@ def _fault(rng: random.Random, end: float, plan: Plan) -> Fault:
             other = rng.choice(DAEMONS)
         elif kind == "move back":
             number = rng.random()
+    if kind in _LEASES and rng.random() < 0.5:  # about as long as a lease and a session last
+        seconds = min(plan.session_timeout * rng.uniform(0.6, 1.8), end - at)
     return Fault(kind, at, seconds, target, other, number)
+
+
+def _meanwhile(first: Fault, rng: random.Random, end: float, plan: Plan) -> Fault:
+    """Returns a fault that begins while what the first has begun still goes on: a command, a transaction, a stall. It
+    has the same destination or daemon, where both have one."""
+    other = _fault(rng, end, plan, rng.choice((_RUN_ENDS, _BROKERS_WAIT, COMMANDS)))
+    at = min(first.at + rng.choice((0.1, 1.0, 4.0)) * rng.random(), end)
+    same = (first.kind in COMMANDS and other.kind in COMMANDS) or {first.target, other.target} <= {*DAEMONS}
+    return replace(other, at=at, seconds=min(other.seconds, end - at), target=first.target if same else other.target)
 
 
 def _soon_after(first: Fault, other: Fault, rng: random.Random, end: float) -> Fault:
@@ -275,12 +295,16 @@ def _lost(kind: str, rng: random.Random, end: float) -> Fault:
         number = rng.choice((0, 1.0, 5.0))
         other = rng.choice(("", "back"))
     paused = f"d{rng.randrange(4) + 1}"
-    target = {"tear binlog": paused, "purge": paused, "lose state": rng.choice(("d1", "d3", "d3", "d4"))}.get(kind, "")
+    if kind == "restore source" and rng.random() < 0.5:
+        paused = ""
+    target = {"lose state": rng.choice(("d1", "d3", "d3", "d4"))}.get(kind, paused if kind in _PAUSES else "")
     return Fault(kind, at, seconds, target, other, number)
 
 
 LOST = ("purge", "tear binlog", "reset source", "restore source", "lose tail", "fail over", "lose state")
 """Faults after which positions may be lost."""
+_PAUSES = ("purge", "tear binlog", "restore source")
+"""Those that one destination may miss, because it is paused."""
 COMMANDS = ("pause", "resync", "pause snapshot", "move back", "restart", "hand over", "reload")
 """Commands of the operator to one destination."""
 DISK = ("power loss", "disk errors", "full disk")
@@ -289,6 +313,12 @@ SEVERAL = ("kill zookeeper", "cut off zookeeper", "drain", "hand over")
 """Faults of daemons that share a lock service."""
 _LEASES = ("freeze", "isolate", "cut off zookeeper")
 """Faults that end leases and sessions, if they last long enough; they are chosen more often."""
+_RUN_ENDS = ("kill", "stop", "freeze", "isolate", "cut off zookeeper", "kill connections", "restart")
+"""Faults that end runs."""
+_BROKERS_WAIT = ("crash broker", "freeze server", "late answers", "drop requests", "late confirms")
+"""Faults during which messages wait for their confirmation."""
+ORDERLY = ("stop", "pause", "restart", "hand over", "reload", "large transaction", "rotate", "drain")
+"""What loses and repeats nothing, if it comes without other faults."""
 KINDS = (
     "kill",
     "stop",
@@ -322,6 +352,7 @@ KINDS = (
     "kill connections",
     "same server id",
     "slow source",
+    "silent source",
     "rotate",
     "large transaction",
     "drain",

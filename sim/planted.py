@@ -24,6 +24,9 @@ MUTANTS = Path(__file__).parent / "mutants"
 _EARLY = 0.6
 """The part of a simulation in which a fault must begin that a defect needs: its effect takes some time."""
 
+_QUIET = 30.0
+"""Seconds without a fault in which a delay shows."""
+
 
 def names() -> list[str]:
     """Returns the names of all planted defects."""
@@ -67,6 +70,53 @@ def _isolated(plan: Plan) -> list[float]:
     return [fault.seconds / plan.session_timeout for fault in found]
 
 
+def _moved_while_paused(plan: Plan) -> bool:
+    """Returns whether a destination is moved some time before its pause ends."""
+    pauses = [fault for fault in plan.faults if fault.kind == "pause"]
+    moves = [(fault.target, fault.at) for fault in plan.faults if fault.kind == "move back"]
+    return any(one.target == name and one.at < at < one.at + one.seconds - 5 for one in pauses for name, at in moves)
+
+
+def _lost_while_paused(plan: Plan) -> bool:
+    """Returns whether daemons lose their sessions while a destination is paused, some time before its pause ends."""
+    pauses = [fault for fault in plan.faults if fault.kind == "pause"]
+    kinds = ("isolate", "cut off zookeeper")
+    cuts = [one for one in plan.faults if one.kind in kinds and one.seconds > 1.1 * plan.session_timeout]
+    ends = [(cut.at, cut.at + cut.seconds) for cut in cuts if cut.target in ("", *plans.DAEMONS)]
+    return any(one.at < at and end + 10 < one.at + one.seconds for one in pauses for at, end in ends)
+
+
+def _long_alarm(plan: Plan) -> bool:
+    """Returns whether RabbitMQ takes nothing for longer than a stall may last unnoticed, and no request is given up."""
+    d4 = plan.destinations["d4"]
+    patient = d4["sink"]["request_timeout"] >= 30 and d4["source"]["stall_after"] < 10
+    return patient and any(
+        fault.kind in ("memory alarm", "late confirms") and fault.seconds > 20 for fault in plan.faults
+    )
+
+
+def _ends_cut_off(plan: Plan) -> bool:
+    """Returns whether a daemon is told to stop while it does not reach the lock service."""
+    kinds = ("isolate", "cut off zookeeper")
+    cuts = [one for one in plan.faults if one.kind in kinds and one.seconds > plan.session_timeout]
+    stops = [fault for fault in plan.faults if fault.kind == "stop"]
+    return any(
+        cut.target in ("", stop.target) and cut.at < stop.at < cut.at + plan.session_timeout / 2
+        for cut in cuts
+        for stop in stops
+    )
+
+
+def _reads_again(plan: Plan) -> bool:
+    """Returns whether a run with a snapshot ends soon after its begin, and the lock stays where it is."""
+    begins = [(fault.target, fault.at) for fault in plan.faults if fault.kind == "resync"]
+    if _SETTINGS["snapshot"](plan):
+        begins.append(("d3", 2.0))
+    kinds = ("restart", "kill connections", "restart source", "crash source")
+    ends = [(fault.target, fault.at) for fault in plan.faults if fault.kind in kinds]
+    return any(at < end < at + 6 and target in (name, "", "mysql1") for name, at in begins for target, end in ends)
+
+
 _SETTINGS: dict[str, Callable[[Plan], bool]] = {
     "exactly once": lambda plan: plan.destinations["d3"]["sink"].get("delivery") == "exactly_once",
     "snapshot": lambda plan: plan.destinations["d3"]["source"]["snapshot"] != "never" and plan.rows > 0,
@@ -76,10 +126,27 @@ _SETTINGS: dict[str, Callable[[Plan], bool]] = {
     "a session ends": lambda plan: any(part > 1.1 for part in _isolated(plan)),
     "small batches": lambda plan: plan.batch < 4_000,
     "slow source": lambda plan: plan.slow > 0.1 or any(fault.kind == "slow source" for fault in plan.faults),
+    "quiet": lambda plan: plan.rate < 0.5 and (not plan.faults or plan.faults[0].at > _QUIET),
     "busy": lambda plan: plan.rate > 4,
     "slow network": lambda plan: plan.delay > 0.01,
     "several daemons": lambda plan: not plan.alone,
     "parked messages": lambda plan: plan.parks,
+    "small queues": lambda plan: any(one["queue"]["bytes"] < 10_000 for one in plan.destinations.values()),
+    "quick checkpoints": lambda plan: plan.daemon["daemon"]["checkpoint_interval"] < 0.5,
+    "large rows": lambda plan: plan.text > 100,
+    "quick stalls": lambda plan: any(one["source"]["stall_after"] < 10 for one in plan.destinations.values()),
+    "orderly": lambda plan: bool(plan.faults) and all(fault.kind in plans.ORDERLY for fault in plan.faults),
+    "long drains": lambda plan: any(fault.kind == "drain" and fault.seconds > 25 for fault in plan.faults),
+    "reads again": _reads_again,
+    "lost while paused": _lost_while_paused,
+    "ends cut off": _ends_cut_off,
+    "slow snapshot": lambda plan: (
+        plan.rows >= 80 and plan.destinations["d3"]["source"].get("snapshot_max_rows_per_second") in (10, 30)
+    ),
+    "long alarm": _long_alarm,
+    "quick drains": lambda plan: plan.daemon["daemon"]["drain_timeout"] < 5,
+    "missed restore": lambda plan: any(fault.kind == "restore source" and fault.target for fault in plan.faults),
+    "moved while paused": _moved_while_paused,
     "no GTIDs": lambda plan: not plan.gtids,
 }
 

@@ -114,7 +114,8 @@ class TopicChecker:
       escaped     more bytes of an old epoch behind the first message of a newer one than the bound
       epochless   no header that names the epoch
       backward    a row of a snapshot has a lower `_pos` than an earlier message of its key, or a change than such a row
-      stale       a row of a snapshot is not what earlier messages of its key have made of it
+      stale       a row of a snapshot, or what a change says that a row was, is not what earlier messages of its key
+                  have made of it
       table       the table that the messages make, by order or by `_pos` for each key, is not the real one
     """
 
@@ -157,6 +158,10 @@ class TopicChecker:
         """By table and key the row with the highest `_pos`, this number, and the message's id."""
         self._key_pos: dict[tuple[int, str, str], int] = {}
         """By partition, table and key the `_pos` of the last message that counts."""
+        self._numbers: dict[str, int] = {}
+        """By id the `_pos` of the last message of any part."""
+        self._highest, self._highest_before = 0, 0
+        """The highest `_pos` so far, and when the present part began."""
         self._snapshot_ids: dict[str, _First] = {}
         self._wholes: list[int] = []
         """Where positions were moved to the end, and all rows are read again."""
@@ -190,6 +195,8 @@ class TopicChecker:
             self._feed_snapshot(id_, record, message, pos, current=current)
             return
         self._begin_later(id_, record.offset)
+        if current:
+            self._judge_number(id_, record, pos)
         content = hash((message["type"], orjson.dumps((message["data"], message["old"]))))
         first = self._first.get(id_)
         if first is None:
@@ -266,14 +273,17 @@ class TopicChecker:
             self._wholes.append(part.offset)
 
     def _begin_later(self, id_: str, offset: int) -> None:
-        """Begins the next part with its first message."""
-        for number, part in enumerate(self._later):
+        """Begins the next part with its first message; where that may be refused, with any of its messages."""
+        reached = 0
+        for number, part in enumerate(self._later, 1):
             if part.offset > offset:
-                return
-            if part.first == id_:
-                for _ in range(number + 1):
-                    self._begin(self._later.popleft())
-                return
+                break
+            if part.first == id_ or (self._keys is not None and any(event.id == id_ for event in part.events)):
+                reached = number
+                if self._keys is None:
+                    break
+        for _ in range(reached):
+            self._begin(self._later.popleft())
 
     def _begin(self, part: Part) -> None:
         self._end_part()
@@ -291,6 +301,7 @@ class TopicChecker:
                     self._lost[id_] = None
         self._last = next(reversed(self._rank), "")
         self._first, self._reached, self._key_pos = {}, {}, {}
+        self._highest_before = self._highest
         if part.gap:
             self._judged = {}
         self._whole = part.whole or (self._whole and not part.gap)
@@ -393,6 +404,14 @@ class TopicChecker:
             epoch = record.headers.get("headrace-epoch", b"?").decode()
             found.violation("duplicate", f"{where}, the second of epoch {epoch}")
 
+    def _judge_number(self, id_: str, record: Record, pos: int) -> None:
+        """After a move back a change has the `_pos` that it had, or one that was never given out."""
+        before = self._numbers.get(id_, pos)
+        if pos != before and pos <= self._highest_before and not self._renumbered:
+            text = f"offset {record.offset}: {id_} comes again with _pos {pos}, which is neither {before} nor new"
+            self.findings.violation("numbers", text)
+        self._numbers[id_], self._highest = pos, max(pos, self._highest)
+
     def _judge_order(self, id_: str, record: Record, pos: int) -> None:
         found, rank = self.findings, self._rank[id_]
         last_rank, last_pos, where = self._reached.get(record.partition, (-1, -1, -1))
@@ -412,9 +431,14 @@ class TopicChecker:
             if self._snapshot_ids and self._keys is None and pos + i < (before := self._key_pos.get(key, 0)):
                 text = f"offset {record.offset}: _pos {pos + i} of {key[1:]} is below {before} of a former message"
                 self.findings.violation("backward", text)
+            known = key in self._key_pos and self._keys is None and self._judged is None and not self._lost
             self._key_pos[key] = pos + i
             if self._judged is not None:
                 self._judged[key[1:]] = None
+            there, was = table.get(row["id"]), row if message["type"] == "DELETE" else old
+            if known and there is not None and not there.items() >= was.items():
+                text = f"offset {record.offset}: {key[1:]} was {was}, and the messages before it have {there}"
+                self.findings.violation("stale", text)
             if message["type"] == "DELETE":
                 table.pop(row["id"], None)
                 continue

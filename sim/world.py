@@ -24,7 +24,7 @@ from sim.mysql.accounts import Account
 from sim.mysql.server import Server
 from sim.network import Network
 from sim.operator import Operator
-from sim.plan import BROKERS, RABBIT, SOURCE, STANDBY, ZOOKEEPERS, Fault, Plan
+from sim.plan import BROKERS, ORDERLY, RABBIT, SOURCE, STANDBY, ZOOKEEPERS, Fault, Plan
 from sim.rabbit import PORT, Node
 from sim.runtime import EPOCH_NS
 from sim.state import Row
@@ -51,7 +51,7 @@ class World:
         self.trace = Trace(self.loop.time, str(folder), show)
         self.trace.take_logs()
         self.network = Network(self.loop, self.rng("network"))
-        self.network.delay = plan.delay
+        self.network.delay, self.network.pieces = plan.delay, plan.pieces
         self.ensemble = Ensemble(self.loop, self.network, self.rng("zookeeper"), ZOOKEEPERS)
         ENSEMBLE.set(self.ensemble)
         self.loop.world.base.run(ENSEMBLE.set, self.ensemble)
@@ -76,6 +76,8 @@ class World:
         self.active = dict[Fault, Callable[[], None]]()
         """The faults that last, and what ends them."""
         self.healed_at = self.began
+        self.calm = self.orderly = True
+        """Whether there were no faults so far, or none but those of plan.ORDERLY."""
         self.stopping = False
         self.coverage = Coverage()
         self.coverage.watch()
@@ -189,6 +191,7 @@ class World:
 
     def _begin(self, fault: Fault) -> None:
         self.coverage.fault(fault.kind, [other.kind for other in self.active])
+        self.calm, self.orderly = False, self.orderly and fault.kind in ORDERLY
         undo = faults.inject(self, fault)
         self.trace("FAULT", fault=str(fault), lasts=undo is not None)
         self.healed_at = self.loop.time()
@@ -239,10 +242,6 @@ class World:
         for daemon in self.daemons.values():
             if daemon.statuses[-1] != 0:
                 self.checker.violation(f"{daemon.name} stopped with status {daemon.statuses[-1]}")
-            pending = [task for task in daemon.ended[-1].tasks if not task.done() and task is not daemon.task]
-            left = [f"{task.get_name()}: {getattr(task.get_coro(), '__qualname__', '?')}" for task in pending]
-            if left:
-                self.checker.violation(f"{daemon.name} left tasks: {left}")
         if nodes := [path for path, node in self.ensemble.nodes.items() if node.owner]:
             self.checker.violation(f"locks and nodes of sessions are left: {nodes}")
 

@@ -53,7 +53,8 @@ class Dump:
         self.server, self.server_id, self.uuid, self.beat, self._gtids = server, server_id, uuid, beat, gtids
         self._write, self._finish = write, finish
         self.file: BinlogFile | None = None
-        self.paused = self.closed = False
+        self.paused = self.held = self.closed = False
+        """`held`: a fault, while which it sends nothing although there is more."""
         self._at = 0
         """The number of the next event."""
         self._read = 0
@@ -134,10 +135,16 @@ class Dump:
         self.paused = False
         self.wake()
 
+    def hold(self, held: bool) -> None:
+        """Sends nothing, or goes on."""
+        self.held = held
+        if not held:
+            self.wake()
+
     def pump(self) -> None:
         """Sends events up to the end of the binlog, or until the reader does not take them any more."""
         self._scheduled = False
-        while not self.closed and not self.paused and self.file is not None:
+        while not (self.closed or self.paused or self.held) and self.file is not None:
             file = self.file
             if self._at < len(file.events):
                 self._send(self._take(file))
@@ -223,7 +230,7 @@ class Dump:
             return
         due = self._sent_at + self.beat
         if due - loop.time() <= 1e-6:
-            if not self.paused and self._at == len(self.file.events):
+            if not self.paused and not self.held and self._at == len(self.file.events):
                 self._send([self._heartbeat(self.file, self.file.size)])
             due = loop.time() + self.beat
         self._timer = loop.call_later(due - loop.time(), self._on_timer)

@@ -171,6 +171,11 @@ def test_what_was_refused_before_a_move_may_come_after_it() -> None:
     assert checked([0, 2, 3, 4, 3, 4, 5], back, by_key=True) == ["missing"]
 
 
+def test_the_first_message_after_a_move_back_may_be_refused_too() -> None:
+    assert checked([0, 1, 2, 3, 2, 3, 1, 2, 3, 4, 5], Part(4, EVENTS[1:]), by_key=True) == []
+    assert checked([0, 1, 2, 3, 3, 1, 3, 4, 5], Part(4, EVENTS[1:]), by_key=True) == ["missing", "reordered"]
+
+
 def test_what_was_refused_before_a_move_that_skips_it_need_not_come() -> None:
     skips = Part(2, EVENTS[4:], gap=True, skipped={EVENTS[number].id: None for number in (1, 2, 3)})
     assert checked([0, 2, 4, 5], skips, by_key=True) == []
