@@ -144,10 +144,19 @@ _SETTINGS: dict[str, Callable[[Plan], bool]] = {
         plan.rows >= 80 and plan.destinations["d3"]["source"].get("snapshot_max_rows_per_second") in (10, 30)
     ),
     "long alarm": _long_alarm,
+    "starts on a bad disk": lambda plan: any(
+        fault.kind == "disk errors" and fault.other and fault.number < 1 for fault in plan.faults
+    ),
     "quick drains": lambda plan: plan.daemon["daemon"]["drain_timeout"] < 5,
     "missed restore": lambda plan: any(fault.kind == "restore source" and fault.target for fault in plan.faults),
     "moved while paused": _moved_while_paused,
     "no GTIDs": lambda plan: not plan.gtids,
+    "GTIDs": lambda plan: plan.gtids,
+    "begins again": lambda plan: plan.answer == "earliest",
+    "waits for an operator": lambda plan: any(
+        {one["source"].get("on_position_lost"), one["source"].get("on_diverged")} == {"fail"}
+        for one in plan.destinations.values()
+    ),
 }
 
 
