@@ -13,6 +13,9 @@ use pyo3::types::{PyBytes, PyIterator, PyList, PyString, PyTuple};
 
 use crate::unfit;
 
+/// The numbers of a table and an operation, and the keys of the rows, each with its number.
+type About<'py> = (u32, u8, Vec<(u8, Bound<'py, PyBytes>)>);
+
 /// Messages of one topic's partition.
 #[pyclass(frozen)]
 pub struct Batch {
@@ -90,8 +93,7 @@ impl Batch {
 
     /// Returns what a message is about: the numbers of table and operation, and the keys of its rows, each with its
     /// number; None if Python has made it, or it is about no row.
-    #[allow(clippy::type_complexity)]
-    fn about<'py>(&self, py: Python<'py>, at: usize) -> PyResult<Option<(u32, u8, Vec<(u8, Bound<'py, PyBytes>)>)>> {
+    fn about<'py>(&self, py: Python<'py>, at: usize) -> PyResult<Option<About<'py>>> {
         let batch = lock(&self.shared);
         let Some(abouts) = batch.abouts.as_ref().filter(|abouts| at < abouts.count()) else { return Err(beyond()) };
         let Some(raw) = abouts.get(at) else { return Ok(None) };

@@ -1,5 +1,7 @@
 //! Reads a dump in native code.
 
+use std::time::Duration;
+
 use headrace_native_core as core;
 use headrace_native_core::batch::Shared;
 use headrace_native_core::changes::Event;
@@ -53,10 +55,10 @@ type Counts = (u64, u64, Vec<(String, u64, u64)>);
 
 #[pymethods]
 impl Reader {
-    /// `passed`: the numbers of event types that are skipped.
+    /// `passed`: the numbers of event types that are skipped. `slice`: the seconds that one call may take.
     #[new]
-    fn new(passed: &[u8]) -> Self {
-        Self { reader: core::reader::Reader::new(passed) }
+    fn new(passed: &[u8], slice: f64) -> Self {
+        Self { reader: core::reader::Reader::new(passed, Duration::from_secs_f64(slice)) }
     }
 
     /// Makes the rows of the table id here; without a table they are not captured.

@@ -180,7 +180,9 @@ def test_a_position_set_back_before_all_that_was_read_asks_the_source_for_schema
     place.well("set", "shop", f"{start['file']}:{start['offset']}", "--yes")
     place.stream()
     place.wait_for_rows(2)
-    assert rows(place.out)[1] == rows(place.out)[0]
+    (former, row), (number, again) = rows(place.out)
+    assert again == row
+    assert number >= former  # new, if binlog and row are of one second
 
 
 def test_a_compacted_history_goes_on_after_a_kill_and_before_its_place_no_column_gets_a_wrong_name(
@@ -240,7 +242,7 @@ def test_a_position_set_forward_gives_up_what_lies_between_and_the_history_says_
     asked = place.position("set", "shop", "latest", answer="y\n")
     assert asked.returncode == 0, asked.stderr
     assert "Go on? [y/N]" in asked.stdout
-    assert place.shown()["stored"]["last_pos"] == stored["last_pos"]
+    assert int(place.shown()["stored"]["last_pos"]) > int(stored["last_pos"])
     entry = place.history()[0]
     gap = entry["details"]["gap"]
     assert (entry["actor"], gap["backward"], gap["files"], gap["reason"]) == ("operator", False, 1, "operator")

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from devstack import Stack
 from headrace.errors import LostKind, PositionLost, SourceError
-from headrace.model import OpenXa, Position
+from headrace.model import POS_SHIFT, OpenXa, Position
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.splitter import EventSplitter
@@ -148,7 +148,8 @@ async def test_a_file_that_is_cut_off_is_proven_and_passed_over(lost: Lost) -> N
     for policy in ("next_file", "earliest"):  # the oldest would lead into the same file again
         move = await relocate_by_policy(lost.source, policy, error, stored)
         assert move is not None
-        assert (move.position.file, move.position.offset, move.position.last_pos) == (following, 4, 77)
+        assert (move.position.file, move.position.offset) == (following, 4)
+        assert move.position.last_pos > int(inventory.now * 1e6) << POS_SHIFT
         assert (move.gap.reason, move.gap.files, move.gap.backward) == ("truncated", 1, False)
         assert any("XA" in note for note in move.notes)
         if stored.gtid_set:
@@ -163,7 +164,9 @@ async def test_a_file_that_is_cut_off_is_proven_and_passed_over(lost: Lost) -> N
         assert broken not in seen
         assert newest in seen
     operator = await relocate(lost.source, NextFile(), stored, reason="operator")
-    assert operator.position == move.position  # what the policies chose
+    assert _fields(operator.position) | {"last_pos": 0} == _fields(move.position) | {"last_pos": 0}, (
+        "what policies chose"
+    )
     lost.run(f"PURGE BINARY LOGS TO '{newest}'")
 
 
@@ -205,7 +208,7 @@ async def test_a_purged_position_goes_on_as_its_policy_says(lost: Lost) -> None:
     move = await relocate_by_policy(lost.source, "earliest", error, stored)
     assert move is not None
     assert move.position.file == third
-    assert move.position.last_pos == 77
+    assert move.position.last_pos > stored.last_pos
     assert (move.gap.files, move.gap.bytes) == (1, None)
     assert await lost.read(move.position) == [third, newest]
     if stored.gtid_set:
@@ -264,7 +267,7 @@ async def test_a_file_that_became_shorter_is_read_from_the_oldest(lost: Lost) ->
     move = await relocate_by_policy(lost.source, "earliest", error, beyond)
     assert move is not None
     assert (move.position.file, move.position.offset, move.gap.backward) == (file, 4, True)
-    assert move.position.last_pos < 1 << 62
+    assert move.position.last_pos == 1 << 62, "the numbers of a binlog that has just begun may be any of its second"
     assert await lost.read(move.position) == [file, newest]
 
 

@@ -67,7 +67,7 @@ async def placed(bench: Bench, rounds: int = 60) -> None:
     uuid = start.server_uuid if bench.cursor.fetchall()[0][0] == "ON" else ""
     reads: list[tuple[int, set[int], int]] = []
     with Writers(bench.server):
-        for _ in range(rounds):
+        while len(reads) < rounds or len(reads[-1][1]) <= 200:
             _, size = end_of(bench)
             gtids = f"{uuid}:1-{number}" if uuid and (number := last_gtid(path, size)) else ""
             chunk = await reader.read(ChunkRequest(made, replace(start, offset=size, gtid_set=gtids), rows=1_000_000))

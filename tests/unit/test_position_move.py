@@ -169,7 +169,7 @@ async def test_another_server_gets_numbers_above_all_earlier_ones() -> None:
     assert [entry["kind"] for entry in move.entries] == ["doubt"]
 
 
-SPOT = TransactionBoundary("b.000004", 200)
+SPOT = TransactionBoundary("b.000004", 200, pos_limit=4000 << POS_SHIFT)
 
 
 async def rewound(first: int, *earlier: Position) -> int:
@@ -184,14 +184,48 @@ async def test_rows_that_come_again_get_the_numbers_that_they_had() -> None:
     assert await rewound(5000, STORED, here) == here.last_pos
     # in the middle of that transaction it says only how high the numbers may have been
     assert await rewound(5000, replace(here, events_done=1)) == (5000 << POS_SHIFT) - 1 - POS_ROOM
-    before, behind = replace(here, offset=100), replace(here, offset=300, last_pos=(4000 << POS_SHIFT))
-    assert await rewound(5000, before) == before.last_pos
-    assert await rewound(5000, behind) == behind.last_pos
+    before = replace(here, offset=100, last_pos=3999 << POS_SHIFT)
+    assert await rewound(5000, replace(here, offset=300), before) == (5000 << POS_SHIFT) - 1 - POS_ROOM
 
 
 async def test_where_numbers_may_still_run_over_none_is_given_out_twice() -> None:
     assert await rewound(9000) == STORED.last_pos  # all within one unit of the commit time
     assert await rewound(0) == STORED.last_pos
+    here = replace(STORED, file="b.000004", offset=200, last_pos=(5000 << POS_SHIFT) + 3)
+    assert await rewound(5000, replace(here, offset=100)) == STORED.last_pos
+    assert await rewound(5000, replace(here, offset=300, last_pos=4000 << POS_SHIFT)) == STORED.last_pos
+    for limit in (5000 << POS_SHIFT, 0):  # an earlier transaction of the same time, or unknown ones
+        move = await mover(STORED, 5000).move(replace(SPOT, pos_limit=limit), [], [])
+        assert move.position.last_pos == STORED.last_pos
+
+
+async def test_numbers_go_on_above_the_newest_where_statements_show_that_they_had_run_over() -> None:
+    begin = replace(STORED, file="b.000003", offset=4, last_pos=1)
+    ran_over = entry((5000 << POS_SHIFT) + 7, "b.000004:150")
+    move = await mover(STORED, 5000).move(SPOT, [ran_over], [begin])
+    assert move.position.last_pos == STORED.last_pos
+    assert move.entries == (back_entry((5000 << POS_SHIFT) + 7, str(SPOT)),)
+
+
+async def test_statements_after_the_place_are_void_although_numbers_go_on_above_the_newest() -> None:
+    begin = replace(STORED, file="b.000003", offset=4, last_pos=1)
+    before, after = entry(10, "b.000004:150"), entry(20, "b.000004:260", "u")
+    move = await mover(STORED, 9000).move(SPOT, [before, after], [begin])
+    assert move.position.last_pos == STORED.last_pos
+    states = States(lambda schema, table: True, 0)
+    states.restore([before, after, *move.entries], move.position.last_pos)
+    assert [type(states.get(("s", name))) for name in ("t", "u")] == [TableDefinition, type(NEVER)]
+
+
+@pytest.mark.parametrize("stored", [STORED, replace(STORED, file="b.000003", offset=9)], ids=["back", "forward"])
+async def test_numbers_of_rows_that_were_published_beyond_the_stored_position_are_not_given_out_again(
+    stored: Position,
+) -> None:
+    now = 1_700_000_000
+    move = await mover(stored, 9000, now=now + 0.5).move(SPOT, [], [])
+    assert move.position.last_pos == (now + 1) * 1_000_000 << POS_SHIFT
+    stays = await mover(stored, 9000, now=now).move(TransactionBoundary(stored.file, stored.offset), [], [])
+    assert stays.position.last_pos == stored.last_pos
 
 
 async def test_xa_transactions_that_are_forgotten_are_named() -> None:

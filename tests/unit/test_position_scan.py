@@ -7,6 +7,7 @@ import zlib
 
 import pytest
 
+from headrace.model import POS_SHIFT
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.inventory import Binlog, Inventory, expire_seconds
 from headrace.mysql.position.scan import BinlogScan
@@ -78,6 +79,26 @@ def test_groups_begin_with_their_gtid_and_end_where_the_next_begins(piece: int) 
     assert format_end == starts[0]
     assert (scan.left, scan.idle, scan.last) == (True, False, made.at)
     assert str(scan.gtids) == f"{SID}:1-4"
+
+
+def test_a_place_limits_the_numbers_of_what_is_before_it() -> None:
+    begun, made, starts = 1_700_000_000, Made().begin_file(), []
+    for number, seconds in ((1, 5.0), (2, 5.0), (3, 5.5), (4, 4.0), (5, 8.0)):
+        starts.append(made.at)
+        made.transaction(number, int((begun + seconds) * 1_000_000), [(number, "a")])
+    starts.append(made.at)
+    rotate(made)
+    limits = []
+    for start in starts:
+        scan = At("b.000001", start)
+        scan.cursor.checksums = True
+        feed(scan, bytes(made.packets))
+        assert scan.found is not None
+        limits.append((scan.found.pos_limit >> POS_SHIFT) / 1_000_000 - begun)
+    first, second, third, fourth, fifth, end = limits
+    assert first == 1  # another file may have ended in the second in which this one was begun
+    assert 5 < second < third < 5.5 < fourth < fifth < 5.55
+    assert 8 < end < 8.05
 
 
 def test_without_gtid_events_groups_begin_with_begin_or_with_the_statement() -> None:

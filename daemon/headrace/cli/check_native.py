@@ -29,15 +29,13 @@ def native_use(
     native = find(daemon.native)
     if reason := reason_of_destination(destination, fmt, native.reason):
         return [ok("native", f"Python makes the rows: {reason}")]
-    projections = Projections(destination, fmt)
+    projections, sink = Projections(destination, fmt), destination.sink.capabilities
     reasons = dict[str, str]()
     for schema in tables.values():
         if not projections.captures(schema.schema, schema.table):
             continue
         with contextlib.suppress(HeadraceError):
-            reasons[schema.name] = reason_of_table(
-                projections.of(schema), fmt, one_log=destination.sink.capabilities.one_log
-            )
+            reasons[schema.name] = reason_of_table(projections.of(schema), fmt, one_log=sink.one_log, units=sink.units)
     of_python = [f"{name} ({reason})" for name, reason in sorted(reasons.items()) if reason]
     if not of_python:
         return [ok("native", f"native code makes the rows of all {len(reasons)} tables")] if reasons else []

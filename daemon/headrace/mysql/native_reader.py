@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.events import splitter
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.event_types import TABLE, Does
 from headrace.mysql.events.transactions import Transactions
@@ -31,7 +32,8 @@ class NativeReader:
     ) -> None:
         self._rows, self._cursor, self._transactions, self._statements = rows, cursor, transactions, statements
         passed = {Does.PASS} if options.dml_queries else {Does.PASS, Does.TEXT, Does.ANNOTATION}
-        self._reader = rows.new_reader(bytes(one.number for one in TABLE if one.stream in passed and not one.made_up))
+        numbers = bytes(one.number for one in TABLE if one.stream in passed and not one.made_up)
+        self._reader = rows.new_reader(numbers, splitter.SLICE_SECONDS)
         self._known = 0
 
     # -- tables ---------------------------------------------------------------------------------------------------

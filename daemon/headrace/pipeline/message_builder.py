@@ -523,7 +523,7 @@ def make_builder(
         server_uuid=server_uuid,
         epoch=epoch,
         one_log=sink.one_log,
-        units=sink.parks or sink.retries,
+        units=sink.units,
         tag=sink.tag,
         native=native,
         two_numbers=bool(settings.route.partition_hash),

@@ -251,8 +251,8 @@ class NativeOutput(NativeRows):
 
     # -- native code's --------------------------------------------------------------------------------------------
 
-    def new_reader(self, passed: bytes) -> Any:
-        return self._module.Reader(passed)
+    def new_reader(self, passed: bytes, slice_seconds: float) -> Any:
+        return self._module.Reader(passed, slice_seconds)
 
     def table(self, schema: TableSchema, layouts: Sequence[tuple[Any, ...] | None]) -> Any | None:
         try:

@@ -70,8 +70,9 @@ class NativeRows(ABC):
     """Whether it also makes the messages about the begin and end of transactions."""
 
     @abstractmethod
-    def new_reader(self, passed: bytes) -> Any:
-        """Returns a new reader of events. It ignores events with the numbers `passed`."""
+    def new_reader(self, passed: bytes, slice_seconds: float) -> Any:
+        """Returns a new reader of events. It ignores events with the numbers `passed`, and returns after
+        `slice_seconds` at the latest, with whole events."""
 
     @abstractmethod
     def table(self, schema: TableSchema, layouts: Sequence[tuple[Any, ...] | None]) -> Any | None:

@@ -60,6 +60,11 @@ class SinkCapabilities:
     shares_by: str = ""
     """The key of [sink] that makes it need a service that daemons share; "" for a sink that needs none."""
 
+    @property
+    def units(self) -> bool:
+        """Whether messages may have to wait for others about their rows."""
+        return self.parks or self.retries
+
 
 class SinkSettings(Section):
     """[sink]: where the messages go."""

@@ -17,7 +17,6 @@ const HEAD: usize = 24;
 /// The header of an event alone.
 const INNER_HEAD: usize = 19;
 const LARGE: usize = 0xFF_FFFF;
-const SLICE: Duration = Duration::from_millis(8);
 /// Number of events between two checks of the clock, minus one.
 const BETWEEN_CLOCKS: u64 = 15;
 const QUERY: u8 = 2;
@@ -130,6 +129,8 @@ pub struct Reader {
     uuids: Vec<([u8; 16], usize)>,
     /// Kinds of events that are skipped.
     passed: Vec<u8>,
+    /// The time that one call of run() may take.
+    slice: Duration,
     spans: Vec<Span>,
     /// Events and transactions that were read since these were last set to 0.
     pub events: u64,
@@ -249,8 +250,8 @@ fn inner_header(event: &[u8], state: &State) -> Option<(Header, usize, usize)> {
 }
 
 impl Reader {
-    pub fn new(passed: &[u8]) -> Self {
-        Self { passed: passed.to_vec(), ..Self::default() }
+    pub fn new(passed: &[u8], slice: Duration) -> Self {
+        Self { passed: passed.to_vec(), slice, ..Self::default() }
     }
 
     /// Returns the text of a source's uuid.
@@ -297,7 +298,7 @@ impl Reader {
         output: &mut Output,
         opener: &mut dyn Opener,
     ) -> (usize, Stop) {
-        let (deadline, mut largest) = (Instant::now() + SLICE, 0);
+        let (deadline, mut largest) = (Instant::now() + self.slice, 0);
         if data.len() >= u32::MAX as usize {
             return (at, Stop::Python);
         }

@@ -1,6 +1,7 @@
 //! No bytes cause a panic, and a refusal leaves no trace.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use headrace_native_core::batch::{Batch, Shared};
 use headrace_native_core::canal::Canal;
@@ -176,7 +177,7 @@ fn run(data: &[u8], format: Format, spread: bool, checksums: bool) -> (usize, St
         let style = MarkStyle::Entries(EntryMarks { header: Vec::new(), compat: true });
         output.marks = Some(Marks { slot: slot_of_marks, style });
     }
-    let mut reader = Reader::new(&[3]);
+    let mut reader = Reader::new(&[3], Duration::from_millis(8));
     reader.know(&[7, 0, 0, 0, 0, 0], BODY, Some(table(format, route, counter)));
     reader.know(&[8, 0, 0, 0, 0, 0], BODY, None);
     reader.leave(&[9, 0, 0, 0, 0, 0], BODY);
@@ -269,7 +270,7 @@ proptest! {
     #[test]
     fn any_bytes_as_a_compressed_transaction(data in prop::collection::vec(any::<u8>(), 0..500), start in -1..9i64) {
         let mut output = Output::new(b"uuid", 1, 0, 400, false, false);
-        let (mut reader, (most_bytes, most_messages)) = (Reader::new(&[3]), (1 << 20, 5000));
+        let (mut reader, (most_bytes, most_messages)) = (Reader::new(&[3], Duration::from_millis(8)), (1 << 20, 5000));
         let frame = Frame { file: b"b", checksums: true, inner: true, eager: false, most_bytes, most_messages };
         let mut state = State { end: 4, start, roomed: -1, ..State::default() };
         let (at, _) = reader.run(&data, 0, &frame, &mut state, &mut output, &mut New);

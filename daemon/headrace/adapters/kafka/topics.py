@@ -122,7 +122,7 @@ class Topics:
         deadline = runtime.monotonic() + min(_APPEARS_WITHIN, self._settings.request_timeout / 2)
         while not (count := await self._ask_count(client, topic, make=not self._settings.create_topics)):
             if runtime.monotonic() > deadline:
-                raise self._missing(topic)
+                raise self._unseen(topic) if self._settings.create_topics else self._missing(topic)
             await asyncio.sleep(_PAUSE)
         return count
 
@@ -153,6 +153,11 @@ class Topics:
             f"there is no topic {topic}, and the brokers make none by themselves",
             remedy=f"make it with {self._partitions(topic)} partitions, or set [sink] create_topics = true",
         )
+
+    def _unseen(self, topic: str) -> SinkError:
+        """A broker that has just started knows that a topic exists before it tells its clients of it."""
+        servers = ",".join(self._settings.bootstrap_servers)
+        return SinkError(f"Kafka at {servers} says that the topic {topic} exists, and does not show its partitions yet")
 
     def _too_few(self, topic: str, count: int) -> SinkRejected | None:
         wanted = self._partitions(topic)

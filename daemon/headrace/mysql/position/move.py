@@ -15,6 +15,7 @@ from headrace.errors import LostKind, PositionLost
 from headrace.model import POS_ROOM, POS_SHIFT, Gap, Position
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.inventory import Inventory, take_inventory
+from headrace.mysql.position.scan import limit_before
 from headrace.mysql.position.scans import TransactionBoundary
 from headrace.mysql.position.search import PositionError, PositionFinder, distance
 from headrace.mysql.schema.entries import back_entry, doubt_entry, in_force
@@ -265,16 +266,19 @@ class _Mover:
         backward = self._backward(boundary, given_up, again)
         rewinds = self._same_server and (backward or bool(again))
         first = await self._finder.first_from(boundary) if rewinds else 0
-        last_pos = self._last_pos
+        goes_on = self._stays(boundary, given_up, again) or (self._same_server and _in_step(boundary))
+        last_pos = self._last_pos if goes_on else self._above_all
         learned: tuple[dict[str, Any], ...] = ()
         if rewinds:
             trail = [earlier for earlier in trail if earlier.server_uuid == inventory.server_uuid and earlier.file]
             last_pos = self._rewound(boundary, first, trail)
             if stored is not None and last_pos < stored.snapshot_pos:
                 # Numbers that were passed for a snapshot are not passed again, and what follows would be below them.
-                last_pos = self._last_pos
-            last_pos, sure = _schema_pos(entries, trail, boundary, last_pos)
-            learned = (back_entry(last_pos, str(boundary)),)
+                last_pos = self._above_all
+            known_to, sure = _schema_pos(entries, trail, boundary, last_pos)
+            if known_to != last_pos:
+                last_pos = self._above_all
+            learned = (back_entry(known_to, str(boundary)),)
             if not sure:
                 learned += (
                     doubt_entry(last_pos, str(boundary), "the position was moved back, to before what is known"),
@@ -296,6 +300,13 @@ class _Mover:
         self._note_more(backward, again)
         gap = self._gap(position, backward, given_up, again)
         return Move(position, gap, learned, tuple(self._notes))
+
+    @property
+    def _above_all(self) -> int:
+        """What no `_pos` so far is above. Rows may have been published from beyond the stored position, and so with
+        higher numbers; but all are of transactions that the source has committed by now."""
+        now = int(self._inventory.now)
+        return max(self._last_pos, limit_before(now)) if now else self._last_pos
 
     def _stays(self, boundary: TransactionBoundary, given_up: GtidSet | None, again: GtidSet | None) -> bool:
         """Returns whether nothing is between the two positions."""
@@ -322,20 +333,22 @@ class _Mover:
     def _rewound(self, boundary: TransactionBoundary, first: int, trail: Sequence[Position]) -> int:
         """Returns the last `_pos` before a position that is read again, so that its rows get the numbers that they had.
 
-        Numbers follow the commit time, except where they ran over into the next microsecond (or MariaDB's second):
-        there a stored position of the same position is exact. If nothing shows where numbers matched the time again,
-        none is given out twice: all continue above the newest."""
+        Numbers follow the commit time, except where they ran over into that of the next transactions, which may have
+        the same time: there only a stored position of the same place is exact. If nothing shows that numbers matched
+        the time again before this place, all continue above every number so far."""
         stored = self._stored
         assert stored is not None
         for earlier in trail:
             if _file_position(earlier) == boundary.file_position and not (earlier.events_done or earlier.rows_done):
                 return min(earlier.last_pos, self._last_pos)
         if not first or first >= stored.commit_time_us:
-            return self._last_pos
+            return self._above_all
         last_pos = (first << POS_SHIFT) - 1 - POS_ROOM
-        behind = [earlier.last_pos for earlier in trail if reached(_file_position(earlier), boundary.file_position)]
-        before = [earlier.last_pos for earlier in trail if not reached(_file_position(earlier), boundary.file_position)]
-        return min(max([last_pos, *before]), *behind, self._last_pos)
+        matched = _in_step(boundary, first)
+        for earlier in trail:
+            behind = reached(_file_position(earlier), boundary.file_position)
+            matched = matched and (earlier.last_pos >= last_pos if behind else earlier.last_pos <= last_pos)
+        return min(last_pos, self._last_pos) if matched else self._above_all
 
     def _gap(self, position: Position, backward: bool, given_up: GtidSet | None, again: GtidSet | None) -> Gap:
         stored = self._stored
@@ -371,6 +384,12 @@ class _Mover:
 
 def _file_position(position: Position) -> tuple[str, int]:
     return position.file, position.offset
+
+
+def _in_step(boundary: TransactionBoundary, first: int = 0) -> bool:
+    """Returns whether the numbers of earlier transactions end before that of the first commit time after a boundary:
+    then all from there on follow from commit times alone."""
+    return 0 < boundary.pos_limit < ((first or boundary.commit_time_us) << POS_SHIFT) - POS_ROOM
 
 
 def _goes_by(position: Position) -> str | tuple[str, int]:

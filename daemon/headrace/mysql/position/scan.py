@@ -7,6 +7,7 @@ import contextlib
 
 from headrace import runtime
 from headrace.errors import HeadraceError
+from headrace.model import POS_ROOM, POS_SHIFT
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.event_types import Does, handlers
 from headrace.mysql.events.gtid import GtidSet
@@ -15,6 +16,16 @@ from headrace.mysql.events.splitter import EventSplitter, rotated_to
 from headrace.mysql.wire.connection import SHORT_HEARTBEAT, short_dump
 from headrace.ports.source import ProgressCallback
 from headrace.settings.destination import SourceSettings
+
+_MOST_NUMBERS = 16
+"""Maximum of numbers that a byte of a group takes: a row takes one or two, and some bytes, of which compression leaves
+fewer."""
+
+
+def limit_before(begun: int) -> int:
+    """Returns what is above every `_pos` of the files before the one that was begun then, in seconds since 1970: a
+    number runs over the next whole second only after more rows than a server writes in a second."""
+    return (begun + 1) * 10**6 << POS_SHIFT
 
 
 class BinlogScan:
@@ -46,6 +57,8 @@ class BinlogScan:
         """The GTID of the present group, which counts once the group has ended."""
         self.mariadb_gtid: MariadbGtid | None = None
         self._begin_seen = self._gtid_events = False
+        self._from_begin, self._group, self._limit = offset == 4, 0, 0
+        """Where the present group begins, and what is above every `_pos` of the groups before it."""
         gtids = GtidReader(cursor, self._begin_gtid)
         self._splitter = EventSplitter(
             cursor,
@@ -117,9 +130,22 @@ class BinlogScan:
         self.on_boundary(self.cursor.event_start)
         if self.done:
             return
+        start = self.cursor.event_start
+        self._limit = self.pos_limit(start) if self._group else limit_before(min(self.begun, commit_time_us // 10**6))
         self.in_group, self._begin_seen = True, False
-        self.commit_time_us, self.key = commit_time_us, key
-        self.on_group(self.cursor.event_start)
+        self.commit_time_us, self.key, self._group = commit_time_us, key, start
+        self.on_group(start)
+
+    def pos_limit(self, at: int) -> int:
+        """Returns what is above every `_pos` of the groups that end at `at`, the present one's begin or its end, or
+        before; 0 if that is not known, because the file was not read from its begin."""
+        if not self._from_begin:
+            return 0
+        if not self._group:
+            return limit_before(self.begun)
+        if at == self._group:
+            return self._limit
+        return max(self._limit, self.commit_time_us << POS_SHIFT) + POS_ROOM + _MOST_NUMBERS * (at - self._group)
 
     def _leave_group(self) -> None:
         self.in_group = self._begin_seen = False

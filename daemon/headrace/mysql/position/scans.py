@@ -14,12 +14,14 @@ class TransactionBoundary:
     """A position where no transaction is open, so that reading can begin there.
 
     `gtids` is what the server had executed before it, None if its files do not say. `commit_time_us` is the commit time
-    of the transaction that begins there, 0 at the end of the binlog."""
+    of the transaction that begins there, 0 at the end of the binlog. `pos_limit` is above every `_pos` of earlier
+    transactions; 0 if that is not known."""
 
     file: str
     offset: int
     gtids: GtidSet | None = None
     commit_time_us: int = 0
+    pos_limit: int = 0
 
     @property
     def file_position(self) -> tuple[str, int]:
@@ -190,6 +192,5 @@ def _one(source: str, gno: int) -> GtidSet:
 
 def _boundary(scan: BinlogScan, start: int, commit_time_us: int | None = None) -> TransactionBoundary:
     gtids = GtidSet(str(scan.gtids)) if scan.gtids is not None else None
-    return TransactionBoundary(
-        scan.scanned, start, gtids, scan.commit_time_us if commit_time_us is None else commit_time_us
-    )
+    time = scan.commit_time_us if commit_time_us is None else commit_time_us
+    return TransactionBoundary(scan.scanned, start, gtids, time, scan.pos_limit(start))

@@ -13,7 +13,7 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position import scans
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Binlog, Inventory, file_by_gtids, newest_where
-from headrace.mysql.position.scan import BinlogScan, Probe
+from headrace.mysql.position.scan import BinlogScan, Probe, limit_before
 from headrace.mysql.position.scans import TransactionBoundary
 from headrace.mysql.schema.states import file_number
 from headrace.ports.source import ProgressCallback
@@ -68,7 +68,8 @@ class PositionFinder:
     async def start_of(self, file: str) -> TransactionBoundary:
         """Returns the beginning of a listed file."""
         head = await self._heads.get(self._inventory.server_uuid, file, self._inventory.size(file))
-        return TransactionBoundary(file, 4, head.gtids if self._inventory.gtid_mode else None)
+        gtids = head.gtids if self._inventory.gtid_mode else None
+        return TransactionBoundary(file, 4, gtids, pos_limit=limit_before(head.begins))
 
     async def at_time(self, when: datetime) -> TransactionBoundary:
         """Returns the first transaction committed at `when` or later, in the binlog's order; else the end that the

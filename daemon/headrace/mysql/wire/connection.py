@@ -418,10 +418,8 @@ def _tls_context(address: Address) -> ssl.SSLContext | None:
     """Returns the TLS settings: if no check is requested, and no CA is given, the traffic is only encrypted."""
     if address.security == "disabled":
         return None
-    owner, verify = (
-        f"MySQL at {address.host}:{address.port}",
-        address.security == "verified" or bool(address.tls_files[0]),
-    )
+    owner = f"MySQL at {address.host}:{address.port}"
+    verify = address.security == "verified" or bool(address.tls_files[0])
     return client_context(owner, SourceMisconfigured, *address.tls_files, verify=verify)
 
 
