@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ _CALM_AFTER = 20.0
 _DELAY = 3.0
 """Seconds within which a change is published, and then stored, while nothing has gone wrong: the next heartbeat of the
 source comes after five, so that a lost wake-up shows."""
+_BYTES, _ROWS = 300, 40
+"""Bytes of a message, and the rows a second, of all clients, for each transaction a second of one."""
 _DOUBLE = 5.0
 """Seconds within which a daemon that has lost a lock says so, while nothing else is wrong."""
 _STATE_TOPIC = "__headrace_state"
@@ -281,8 +284,13 @@ class Checker:
             topic.flowed_at = now
 
     def _judge_delay(self, topic: Topic) -> None:
-        """Before the first fault, a change waits for nothing but a checkpoint."""
+        """Before the first fault, a change waits for nothing but a checkpoint, unless a window holds less than what
+        comes within an answer's time."""
         world, events = self._world, self.truth.events
+        sink = world.plan.destinations[topic.name]["sink"]
+        window = min(sink.get("max_in_flight_bytes", math.inf), _BYTES * sink.get("max_in_flight", math.inf))
+        if world.plan.delay * world.plan.rate * _ROWS * _BYTES > window:
+            return
         if not world.calm or world.loop.time() - world.began < _CALM_AFTER or not topic.begins:
             return
         now, interval = world.now_us() / 1e6, world.plan.daemon["daemon"]["checkpoint_interval"]

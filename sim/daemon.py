@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -66,6 +67,8 @@ class SimDaemon:
         self.daemon: Daemon | None = None
         self.serves = False
         """Whether HTTP must answer."""
+        self.asked_at = math.inf
+        """When its process was asked to stop, on the loop's clock."""
         self.starts = 0
         self.statuses = list[int]()
         """The exit statuses of its processes."""
@@ -114,6 +117,7 @@ class SimDaemon:
         """Starts a process."""
         assert not self.running
         self.starts += 1
+        self.asked_at = math.inf
         loop = self._world.loop
         process = self.process = Process(loop, self.name)
         self.runtime = SimRuntime(loop, self._world.rng("daemon"), process, self._ended)
@@ -138,7 +142,8 @@ class SimDaemon:
             finally:
                 await daemon.wiring.close()
             budget = daemon.wiring._budget
-            if left := [queue.used for queue in budget._queues] or budget._alone:
+            left = [queue.used for queue in budget._queues] or budget._alone
+            if left and not self._gave_up:
                 self._world.checker.violation(f"{self.name} ended, and its budget still counts queues: {left}")
         except HeadraceError as error:
             self._world.trace("process fails", process=self.name, error=error.operator_text())
@@ -150,6 +155,7 @@ class SimDaemon:
         """Asks it to drain and stop, as SIGTERM does."""
         if self.daemon is not None and self.running:
             assert self.process is not None
+            self.asked_at = self._world.loop.time()
             self.process.context().run(self.daemon.supervisor.request_stop)
 
     def kill(self) -> None:
@@ -168,7 +174,7 @@ class SimDaemon:
         if process is not None and process.alive:
             self.statuses.append(status)
             self._world.trace("process ends", process=self.name, status=status)
-            if not status:
+            if not status and not self._gave_up:
                 self._judge_end(process)
             if status == EXIT_STATUS and self.runtime is not None and not self.runtime.hung:
                 self._world.checker.violation(f"the watchdog has ended {self.name}, whose loop did not hang")
@@ -181,6 +187,13 @@ class SimDaemon:
                 self._world.start_again(self)
             self.ended.append(process)
             self.daemon, self.serves = None, False
+
+    @property
+    def _gave_up(self) -> bool:
+        """Returns whether its process ends at the time limit of a stop, as one that is cut off does, and leaves what
+        does not end. After all faults none may."""
+        limit = float(self._world.plan.daemon["daemon"]["drain_timeout"])
+        return not self._world.stopping and self._world.loop.time() - self.asked_at >= limit
 
     def _judge_end(self, process: Process) -> None:
         """No task outlives an end in order."""

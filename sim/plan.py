@@ -180,6 +180,8 @@ def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = Fa
     if plan.destinations["d3"]["source"]["snapshot"] != "never" and rng.random() < 0.3:
         at = rng.random() * min(8.0, end)
         plan.faults.append(Fault("pause snapshot", at, min(rng.choice((3.0, 20.0)), end - at), "d3"))
+    if not orderly and not alone:
+        plan.faults += _without_locks(plan, random.Random(f"without locks {seed}"), end)
     plan.faults.sort(key=lambda fault: fault.at)
     return plan
 
@@ -276,6 +278,22 @@ def _meanwhile(first: Fault, rng: random.Random, end: float, plan: Plan) -> Faul
     at = min(first.at + rng.choice((0.1, 1.0, 4.0)) * rng.random(), end)
     same = (first.kind in COMMANDS and other.kind in COMMANDS) or {first.target, other.target} <= {*DAEMONS}
     return replace(other, at=at, seconds=min(other.seconds, end - at), target=first.target if same else other.target)
+
+
+def _without_locks(plan: Plan, rng: random.Random, end: float) -> list[Fault]:
+    """Returns faults that rarely meet by chance: what a daemon does while its session has ended, in a tenth of the
+    seeds."""
+    kind, timeout = rng.choice(("isolate", "cut off zookeeper")), plan.session_timeout
+    daemon = rng.choice(plan.daemons)
+    target, seconds = (daemon if kind == "isolate" else ""), timeout * (1.2 + rng.random())
+    at = rng.random() * end * 0.4
+    cut = Fault(kind, at + 1, min(seconds, end - at - 1), target)
+    chance = rng.random()
+    if chance < 0.05:  # it is told to stop
+        return [cut, Fault("stop", cut.at + timeout / 2 * rng.random(), 3.0, daemon)]
+    if chance < 0.1:  # a destination is paused for longer
+        return [cut, Fault("pause", at, end - at, f"d{rng.randrange(4) + 1}")]
+    return []
 
 
 def _soon_after(first: Fault, other: Fault, rng: random.Random, end: float) -> Fault:
