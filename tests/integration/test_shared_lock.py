@@ -147,15 +147,15 @@ async def test_a_node_deleted_by_hand_is_noticed_before_the_next_proof(keeper: K
 
 
 async def test_an_epoch_node_recreated_by_hand_does_not_pass_for_ours(keeper: Keeper) -> None:
-    session = await keeper.session("a")
+    session = await keeper.session("a", session_timeout=10)
     shop, stock = (SharedLock(session, name, "a", "a:9180") for name in ("shop", "stock"))
     await shop.acquire(nothing_known)
     await stock.acquire(nothing_known)
     keeper.operator.delete(keeper.node("destinations/shop/epoch"))
     keeper.operator.create(keeper.node("destinations/shop/epoch"), b"1")
+    await session.proofs.now()
     await within(TIMEOUT, shop.lease.lapsed())
     assert "shop" in shop.lease.lost
-    await session.proofs.now()
     assert stock.lease.check() is None
 
 

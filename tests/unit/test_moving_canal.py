@@ -219,6 +219,20 @@ def test_kafka_with_an_account(tmp_path: Path) -> None:
     assert (made["user"], made["password"].get_secret_value()) == ("ann", "p;q")
 
 
+def test_the_zone_of_canals_host_is_asked_for_and_may_be_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shop(tmp_path).message.time_zone == "UTC"
+    assert "TIMESTAMP is printed in UTC" in capsys.readouterr().out
+    command = ["import", "canal", str(conf(tmp_path)), "--out", str(tmp_path / "other"), "--time-zone"]
+    assert main([*command, "Asia/Nowhere"]) == 2
+    assert capsys.readouterr().err.startswith("--time-zone: should be a time zone")
+    assert main([*command, "Asia/Shanghai"]) == 0
+    assert "TIMESTAMP" not in capsys.readouterr().out
+    made = load(tmp_path / "other" / "headrace.toml", {}).destinations["shop"]
+    assert made.message.time_zone == "Asia/Shanghai"
+
+
 def test_canals_own_server_is_a_sink_where_there_is_one(tmp_path: Path) -> None:
     problems = list[str]()
     common = "canal.serverMode = tcp\ncanal.port = 11112\ncanal.destinations = shop\n"

@@ -41,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="carry over the cursor of a destination out of its meta.dat; may be given again",
     )
+    canal.add_argument(
+        "--time-zone",
+        default="",
+        metavar="ZONE",
+        help="the zone of Canal's host, in which it prints TIMESTAMP (default: UTC)",
+    )
     canal.set_defaults(run=partial(_run, _canal))
     debezium = commands.add_parser("debezium", help="out of a connector for MySQL or MariaDB", allow_abbrev=False)
     debezium.add_argument("connector", type=Path, metavar="CONNECTOR.json", help="as Kafka Connect is given it")
@@ -60,7 +66,7 @@ def _run(call: Callable[[argparse.Namespace], Coroutine[Any, Any, int]], given: 
 
 async def _canal(given: argparse.Namespace) -> int:
     problems = list[str]()
-    made = CanalImport(given.folder, ADAPTERS.names("sink"), os.environ, problems)
+    made = CanalImport(given.folder, ADAPTERS.names("sink"), os.environ, problems, given.time_zone)
     drafts = made.drafts()
     kept = [meta_cursors(file, made.names, problems) for file in given.meta]
     cursors = {name: cursor for found in kept for name, cursor in found.items()}
@@ -79,6 +85,8 @@ async def _canal(given: argparse.Namespace) -> int:
         print(line)
     for name in missing:
         print(f"{name}: has no cursor there, and begins as [source] start of its file says")
+    if not given.time_zone:
+        print("TIMESTAMP is printed in UTC, and by Canal in the zone of its host: see --time-zone")
     print(f"next: headrace check --config {given.out / 'headrace.toml'}")
     return 0
 

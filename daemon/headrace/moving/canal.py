@@ -20,10 +20,18 @@ _EXCHANGES = frozenset({"topic", "direct", "fanout", "headers"})
 
 class CanalImport:
     """Reads the folder `conf` of a Canal server. `sinks` are the available kinds of sinks, `env` has the values of
-    placeholders. Problems are added to `problems`, each with file and line."""
+    placeholders, `time_zone` is that of Canal's host; "" for UTC. Problems are added to `problems`, each with file and line."""
 
-    def __init__(self, folder: Path, sinks: Collection[str], env: Mapping[str, str], problems: list[str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        sinks: Collection[str],
+        env: Mapping[str, str],
+        problems: list[str],
+        time_zone: str = "",
+    ) -> None:
         self._folder, self._sinks, self._env, self._problems = folder, sinks, env, problems
+        self._time_zone = time_zone
         self._file = folder / "canal.properties"
         self._given = read_properties(self._file, problems)
         self._common = Properties({}, self._given, env, problems)
@@ -96,7 +104,7 @@ class CanalImport:
         injected = {"canal.instance.destination": Property("canal.instance.destination", canals, file, 0)}
         given = Properties({**own, **injected}, self._given, self._env, self._problems)
         draft = Draft(name, str(file))
-        made = _Destination(given, draft, mode, self._problems)
+        made = _Destination(given, draft, mode, self._time_zone, self._problems)
         made.fill()
         draft.notes += notes_of(PROPERTIES, own.values(), given.taken | self._common.taken)
         return draft, given.taken
@@ -105,8 +113,9 @@ class CanalImport:
 class _Destination:
     """One destination."""
 
-    def __init__(self, given: Properties, draft: Draft, mode: str, problems: list[str]) -> None:
+    def __init__(self, given: Properties, draft: Draft, mode: str, time_zone: str, problems: list[str]) -> None:
         self._given, self._draft, self._mode, self._problems = given, draft, mode, problems
+        self._time_zone = time_zone
 
     def fill(self) -> None:
         """Writes all sections."""
@@ -114,7 +123,7 @@ class _Destination:
         self._draft.set(
             "heartbeat.enabled",
             False,
-            comment="Canal's account mostly may not write: with INSERT, UPDATE and CREATE on headrace.* turn it on.",
+            comment="Canal's account usually may not write: with INSERT, UPDATE and CREATE on headrace.* turn it on.",
         )
         self._simple()
         self._filter()
@@ -122,9 +131,9 @@ class _Destination:
         self._draft.set(
             "message.compat",
             "canal",
-            comment="As Canal's consumers know it. TIMESTAMP is printed in time_zone: set it to that of Canal's host.",
+            comment="As Canal's consumers know it. TIMESTAMP is printed in time_zone: set that of Canal's host.",
         )
-        self._draft.set("message.time_zone", "UTC")
+        self._draft.set("message.time_zone", self._time_zone or "UTC", "--time-zone" if self._time_zone else "")
         self._proto()
         sink = MODES.get(self._mode)
         if sink != "canal":

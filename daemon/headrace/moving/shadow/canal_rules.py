@@ -6,7 +6,6 @@ import base64
 import math
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from headrace.moving.shadow.changes import ABSENT, Change, canal_changes
@@ -30,7 +29,6 @@ ES = "`es`"
 KEYS = "`pkNames`"
 ACCOUNTS = "`isDdl` of statements about accounts"
 VIEWS = "CREATE VIEW, DROP VIEW"
-TIMESTAMP = "TIMESTAMP"
 FLOAT = "FLOAT, DOUBLE"
 TYPE_TEXT = "`mysqlType`"
 DATABASE = "`database` of a statement's text (ROWS_QUERY)"
@@ -39,7 +37,7 @@ ANNOTATIONS = "Texts of changes on MariaDB (ANNOTATE_ROWS)"
 ROUTINES = "Procedures, functions, triggers, events"
 RULES = (
     *(TEXT, TIME, DECIMAL, BINARY_N, GTID, MINIMAL, PARTIAL_JSON, OLD, UNSIGNED, SET_TYPE, ENUM, BINARY, ES, KEYS),
-    *(ACCOUNTS, VIEWS, TIMESTAMP, FLOAT, TYPE_TEXT, MARKS, DATABASE, ROUTINES, ANNOTATIONS),
+    *(ACCOUNTS, VIEWS, FLOAT, TYPE_TEXT, MARKS, DATABASE, ROUTINES, ANNOTATIONS),
 )
 _WIDER = {-6: 5, 5: 4, 4: -5, -5: 3}
 """The next wider of java.sql.Types: TINYINT, SMALLINT, INTEGER, BIGINT, DECIMAL."""
@@ -51,7 +49,6 @@ _SETS = (
 """Sets that a column may have, as Python names them."""
 _READ_AS = ("utf-8", "latin-1", "cp1252", "gbk")
 """Character sets in which Canal may read texts."""
-_FAR = timedelta(hours=14)
 
 
 class CanalRules:
@@ -125,8 +122,6 @@ class CanalRules:
             return DECIMAL if theirs == _canals_decimal(ours) else None
         if word == "time":
             return TIME if ours.startswith("-") and _near(theirs, ours) else None
-        if word == "timestamp":
-            return TIMESTAMP if _shifted(theirs, ours) else None
         if word == "json":
             return PARTIAL_JSON if re.match(r"\s*JSON_\w+\(", theirs) else None
         if word.endswith(("char", "text")):
@@ -262,12 +257,3 @@ def _canals_decimal(text: str) -> str:
     if rest and fraction.endswith("0" * rest):
         fraction = fraction[:-rest] or "0"
     return whole + point + fraction
-
-
-def _shifted(theirs: str, ours: str) -> bool:
-    """Returns whether two times are the same in different zones."""
-    try:
-        apart = abs(datetime.fromisoformat(theirs) - datetime.fromisoformat(ours))
-    except ValueError:
-        return False
-    return apart <= _FAR and apart % timedelta(minutes=15) == timedelta()
