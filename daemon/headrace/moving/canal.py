@@ -19,8 +19,9 @@ _EXCHANGES = frozenset({"topic", "direct", "fanout", "headers"})
 
 
 class CanalImport:
-    """Reads the folder `conf` of a Canal server. `sinks` are the available kinds of sinks, `env` has the values of
-    placeholders, `time_zone` is that of Canal's host; "" for UTC. Problems are added to `problems`, each with file and line."""
+    """Reads the folder `conf` of a Canal server. `sinks` are the available kinds of sinks; `env` has the values of
+    placeholders; `time_zone` is that of Canal's host, "" for UTC. Problems are added to `problems`, each with file and
+    line."""
 
     def __init__(
         self,
