@@ -251,6 +251,7 @@ def test_statement_dml_stops_for_captured_tables_only(
     assert "binlog_format" in status["last_error"]
 
 
+@pytest.mark.long
 def test_the_position_is_right_across_a_server_s_restart(
     stack: Stack, start: Callable[..., DaemonProcess], out: Path
 ) -> None:

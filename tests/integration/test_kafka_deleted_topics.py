@@ -44,7 +44,7 @@ def lines(process: DaemonProcess, event: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("delivery", "makes"),
     [
-        pytest.param("at_least_once", True, id="at least once, the brokers make topics"),
+        pytest.param("at_least_once", True, id="at least once, the brokers make topics", marks=pytest.mark.long),
         pytest.param("exactly_once", False, id="exactly once, they make none"),
         pytest.param("exactly_once", True, id="exactly once, the brokers make topics", marks=pytest.mark.long),
         pytest.param("at_least_once", False, id="at least once, they make none", marks=pytest.mark.long),

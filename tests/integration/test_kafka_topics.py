@@ -240,6 +240,7 @@ async def checked_a_moment_ago(*_: Any) -> None:
     """In place of what checks the topic before a message is sent again."""
 
 
+@pytest.mark.long
 async def test_resends_that_no_broker_answers_end_the_sink_in_time_also_where_they_wait_for_room(
     stack: Stack, started: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ def test_pos_grows_across_rotation_restart_and_a_lost_state_file(
     assert process.terminate() == 0
 
 
+@pytest.mark.long
 def test_pos_grows_and_no_row_is_missing_across_a_failover_to_a_replica(
     stack: Stack, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
@@ -117,6 +118,7 @@ def test_two_daemons_on_one_state_take_turns(
     assert two.terminate() == 0
 
 
+@pytest.mark.long
 async def test_a_broker_that_is_away_at_the_start_is_waited_for(
     stack: Stack, mysql: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess]
 ) -> None:

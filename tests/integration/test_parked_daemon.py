@@ -281,6 +281,7 @@ async def test_a_connection_lost_while_the_source_is_quiet_does_not_hold_up_what
             assert process.terminate() == 0
 
 
+@pytest.mark.long
 async def test_another_daemon_goes_on_with_what_the_first_had_parked(
     mysql: Any, rabbitmq: Any, zookeeper: Any, schema: str, execute: Callable[..., Any], daemon: Make
 ) -> None:

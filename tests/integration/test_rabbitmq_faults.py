@@ -113,6 +113,7 @@ def _mark() -> Any:
     return aio_pika.Message(b"", message_id="-1")
 
 
+@pytest.mark.long
 async def test_while_the_memory_alarm_lasts_the_sink_waits_and_then_goes_on(broker: Any) -> None:
     async with connected_to(broker.url) as reader:
         queue = await reader.queue("alarm")

@@ -104,6 +104,7 @@ async def _watch_leases(workers: list[Worker]) -> None:
 
 @pytest.mark.parametrize("kind", SERVICES)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.long
 async def test_never_two_holders_and_no_write_lost_while_networks_fail(stack: Stack, kind: str) -> None:
     server, noise = getattr(stack, kind)(nodes=3), random.Random(SEED)
     keeper, log = Keeper(kind, server), list[tuple[int, int]]()

@@ -22,6 +22,7 @@ def sink_of(kafka: Any, more: str = "") -> str:
     return f'type = "kafka"\nbootstrap_servers = "{kafka.bootstrap_servers}"\n{more}'
 
 
+@pytest.mark.long
 async def test_exactly_once_each_row_is_published_once_over_kills(
     mysql_site: Site, kafka: Any, daemon: Callable[..., DaemonProcess], writers: Any
 ) -> None:

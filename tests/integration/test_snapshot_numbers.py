@@ -155,6 +155,7 @@ def test_a_position_that_is_set_back_to_before_a_resync_gives_no_later_change_a_
     site.close()
 
 
+@pytest.mark.long
 def test_a_row_that_comes_again_after_a_kill_has_a_higher_number(mysql_site: Site, daemon: Any, out: Path) -> None:
     """It may stand at another place of its message, because the rows have other lengths now."""
     site = mysql_site
@@ -184,6 +185,7 @@ def test_a_row_that_comes_again_after_a_kill_has_a_higher_number(mysql_site: Sit
     assert min(numbers(out, longer)) > max(numbers(out, "first"))
 
 
+@pytest.mark.long
 def test_a_resync_whose_start_can_not_be_stored_gives_no_row(
     mariadb: Any, tmp_path: Path, daemon: Any, out: Path
 ) -> None:
