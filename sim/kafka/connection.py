@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from sim.kafka.faults import Fault, Kind
 from sim.kafka.wire import FLEXIBLE, HEADER, INT, SIZE
+from sim.served import Served
 
 if TYPE_CHECKING:
     from sim.kafka.broker import Broker
@@ -47,51 +48,20 @@ class Exchange:
         self.connection.skip(self)
 
 
-class Connection(asyncio.Protocol):
+class Connection(Served):
     """One connection to one broker."""
 
     def __init__(self, broker: Broker, listener: str = "") -> None:
+        super().__init__(broker)
         self.listener = listener
         self.current: Exchange | None = None
         self._broker = broker
-        self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray()
         self._busy = False
         """Whether requests are being taken from the buffer now, further up the stack."""
         self._muted = False
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not self._broker.up:
-            cast(asyncio.Transport, transport).abort()
-            return
-        self._transport = cast(asyncio.Transport, transport)
-        self._broker.connections[self] = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._drop()
-
-    def eof_received(self) -> bool:
-        """Closes the connection when the client has."""
-        return False
-
-    def abort(self) -> None:
-        """Resets the connection: what is not written yet is lost."""
-        transport = self._transport
-        self._drop()
-        if transport is not None:
-            transport.abort()
-
-    def close(self) -> None:
-        """Closes the connection after what is already written."""
-        transport = self._transport
-        self._drop()
-        if transport is not None:
-            transport.close()
-
-    def _drop(self) -> None:
-        self._transport = self.current = None
-        self._buffer.clear()
-        self._broker.connections.pop(self, None)
+    def dropped(self) -> None:
+        self.current = None
 
     def data_received(self, data: bytes) -> None:
         if self._transport is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pamqp.frame
 from pamqp import commands
@@ -17,6 +17,7 @@ from pamqp.heartbeat import Heartbeat
 
 from sim.rabbitmq.channel import Channel
 from sim.rabbitmq.refusals import Failure, Refusal
+from sim.served import Served
 
 if TYPE_CHECKING:
     from sim.rabbitmq.broker import Broker, VirtualHost
@@ -31,10 +32,11 @@ _MISSED = 2
 """Heartbeat intervals without a byte from the client after which it is given up."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(Served):
     """One connection."""
 
     def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
         self.broker = broker
         self.user = ""
         self.channels: dict[int, Channel] = {}
@@ -42,8 +44,6 @@ class Connection(asyncio.Protocol):
         self.blocked = False
         """Whether an alarm holds back what comes after the last Basic.Publish."""
         self._host: VirtualHost | None = None
-        self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray()
         self._greeted = self._closing = False
         self._interval = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -53,39 +53,7 @@ class Connection(asyncio.Protocol):
 
     # -- transport ----------------------------------------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not self.broker.up:
-            cast(asyncio.Transport, transport).abort()
-            return
-        self._transport = cast(asyncio.Transport, transport)
-        self.broker.connections[self] = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._drop()
-
-    def eof_received(self) -> bool:
-        """Closes the connection when the client has."""
-        return False
-
-    def abort(self) -> None:
-        """Resets the connection: what is not written yet is lost."""
-        transport = self._transport
-        self._drop()
-        if transport is not None:
-            transport.abort()
-
-    def _close(self) -> None:
-        transport = self._transport
-        self._drop()
-        if transport is not None:
-            transport.close()
-
-    def _drop(self) -> None:
-        if self._transport is None:
-            return
-        self._transport = None
-        self.broker.connections.pop(self, None)
-        self._buffer.clear()
+    def dropped(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         for channel in list(self.channels.values()):
@@ -125,7 +93,7 @@ class Connection(asyncio.Protocol):
                 at = len(_GREETING)
                 if buffer[:at] != _GREETING:
                     self.send(_GREETING)
-                    self._close()
+                    self.close()
                     return
                 self._greeted = True
                 self._begin()
@@ -215,7 +183,7 @@ class Connection(asyncio.Protocol):
         broker = self.broker
         match method:
             case commands.Connection.StartOk():
-                _, user, password, *_ = [*str(method.response or "").split("\0"), "", "", ""]
+                user, password = f"{method.response or ''}\0\0\0".split("\0")[1:3]
                 account = broker.accounts.get(user)
                 if method.mechanism != "PLAIN" or account is None or account.password != password:
                     raise Failure(
@@ -240,9 +208,9 @@ class Connection(asyncio.Protocol):
                 self.method(0, commands.Connection.OpenOk())
             case commands.Connection.Close():
                 self.method(0, commands.Connection.CloseOk())
-                self._close()
+                self.close()
             case commands.Connection.CloseOk():
-                self._close()
+                self.close()
             case _:
                 broker.unknown.append(method.name)
                 raise Failure(540, f"{method.name} is not implemented")
