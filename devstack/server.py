@@ -115,7 +115,7 @@ class Server(ABC):
         tail = log.splitlines()[-20:]
         for line in tail:
             say(f"{self.name}: {line}")
-        raise StartFailed(f"{self.name} {what}; the last {len(tail)} lines of its log stand above.")
+        raise StartFailed(f"{self.name} {what}; the last {len(tail)} lines of its log are above.")
 
     def start(self) -> None:
         """Starts the server (again) on the same port with the same data, and returns when it is ready."""

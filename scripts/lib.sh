@@ -10,7 +10,7 @@ export JAVA_TOOL_OPTIONS="${JAVA_TOOL_OPTIONS:-} -XX:-UsePerfData -Djava.io.tmpd
 # Of Rust, where cargo is: beside the servers, so that a clone builds each crate once.
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$root/.cache/cargo-target}"
 export PIP_CACHE_DIR="$root/.cache/pip" PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1
-# Each daemon that a test starts would else compile every module anew.
+# Each daemon that a test starts would else compile every module again.
 unset PYTHONDONTWRITEBYTECODE
 name=$(basename "$0")
 begun=$SECONDS

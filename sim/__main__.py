@@ -47,7 +47,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         "--mutants",
         nargs="*",
         metavar="NAME",
-        help="plants defects, all or these, and looks for a seed that finds each",
+        help="plants defects, all or these, and searches for a seed that finds each",
     )
     add("--most", type=int, default=200, help="suitable seeds for each of them (default %(default)s)")
     add("--brief", action="store_true", help="ends a simulation at its first violation")

@@ -133,7 +133,7 @@ class Operator:
             await self.give(destination, _snapshot("pause"), tries=3)
 
     def watch(self) -> None:
-        """Looks until the end for what needs an operator, and does it."""
+        """Waits until the end for what needs an operator, and does it."""
         self._world.loop.create_task(self._watch(), context=self._process.context())
 
     async def _watch(self) -> None:

@@ -35,6 +35,6 @@ class KeyOrder:
             highest, where = -1, ""
             for id_, (offset, pos) in changes.items():
                 if pos < highest:
-                    yield f"{id_} of the row {key} comes last at {offset}, behind the later change {where}"
+                    yield f"{id_} of the row {key} comes last at {offset}, after the later change {where}"
                 else:
                     highest, where = pos, f"{id_} at {offset}"

@@ -18,7 +18,7 @@ Undo = Callable[[], None] | None
 EXCHANGE, PORT = "headrace", 5672
 _CONFIRM_TIMES = (0.0, 0.01, 0.2)
 REFUSALS = ("nack messages", "return messages", "revoke rights", "refuse messages")
-"""Faults after which messages come again behind later ones about the same row."""
+"""Faults after which messages come again after later ones about the same row."""
 
 
 class Node:

@@ -45,14 +45,14 @@ class Findings:
 
     delivery: str
     bound: int
-    """Bytes of an old epoch that may stand behind the first message of a newer one."""
+    """Bytes of an old epoch that may come after the first message of a newer one."""
     committed: int = 0
     """Changed rows that the source's binlog holds."""
     messages: int = 0
     rows: int = 0
     duplicates: int = 0
     escaped_messages: int = 0
-    """Of an old epoch, behind the first of a newer one."""
+    """Of an old epoch, after the first of a newer one."""
     escaped_bytes: int = 0
     """The most that escaped of any one epoch."""
     epochs: set[int] = field(default_factory=set)
@@ -79,7 +79,7 @@ class _First:
     pos: int
     content: int
     current: bool
-    """Whether one with this id was not of an old epoch behind a newer one."""
+    """Whether one with this id was not of an old epoch after a newer one."""
 
 
 @dataclass(slots=True)
@@ -105,13 +105,13 @@ class TopicChecker:
     """Takes the records of one topic in the order of their offsets, partition by partition or mixed.
 
     The kinds of violations:
-      missing     a committed change has no message, or only one of an old epoch behind a newer one
+      missing     a committed change has no message, or only one of an old epoch after a newer one
       ghost       a message of nothing that was committed
-      reordered   with old epochs and duplicates taken out, a message stands behind a later change's
+      reordered   with old epochs and duplicates taken out, a message comes after a later change's
       numbers     the same for `_pos`, which has to grow with each change
       altered     a duplicate that differs from the first
       duplicate   exactly once only: the same change twice
-      escaped     more bytes of an old epoch behind the first message of a newer one than the bound
+      escaped     more bytes of an old epoch after the first message of a newer one than the bound
       epochless   no header that names the epoch
       backward    a row of a snapshot has a lower `_pos` than an earlier message of its key, or a change than such a row
       stale       a row of a snapshot, or what a change says that a row was, is not what earlier messages of its key
@@ -416,7 +416,7 @@ class TopicChecker:
         found, rank = self.findings, self._rank[id_]
         last_rank, last_pos, where = self._reached.get(record.partition, (-1, -1, -1))
         if rank < last_rank:
-            found.violation("reordered", f"offset {record.offset}: {id_} stands behind a later change at {where}")
+            found.violation("reordered", f"offset {record.offset}: {id_} comes after a later change at {where}")
         elif pos <= last_pos:
             found.violation("numbers", f"offset {record.offset}: _pos {pos} is not above {last_pos} at {where}")
         else:

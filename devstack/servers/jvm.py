@@ -54,7 +54,7 @@ def compile_java(cache: Cache, sources: Sequence[Path], prefix: Path) -> None:
     if done.returncode != 0:
         say((done.stdout + done.stderr)[-2000:])
         names = ", ".join(source.name for source in sources)
-        raise StartFailed(f"{names} could not be compiled; what the compiler said stands above.")
+        raise StartFailed(f"{names} could not be compiled; what the compiler said is above.")
 
 
 def java_command(cache: Cache, heap: str, *options: str, collector: str = "SerialGC") -> list[str]:

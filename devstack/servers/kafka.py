@@ -182,7 +182,7 @@ class Kafka(Kind):
             )
             if done.returncode != 0:
                 say((done.stdout + done.stderr)[-2000:])
-                raise StartFailed("Kafka's storage could not be formatted; what its tool said stands above.")
+                raise StartFailed("Kafka's storage could not be formatted; what its tool said is above.")
 
         return install_jars(cache, self.name, self.version, COORDINATES, finish)
 

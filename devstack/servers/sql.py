@@ -55,7 +55,7 @@ def run_step(command: Sequence[str], log: Path, stdin: str = "") -> None:
     if done.returncode != 0:
         for line in log.read_text(errors="replace").splitlines()[-20:]:
             say(line)
-        raise StartFailed("a new data directory could not be initialised; the end of the log stands above.")
+        raise StartFailed("a new data directory could not be initialised; the end of the log is above.")
 
 
 def pristine(cache: Cache, name: str, recipe: str, initialise: Callable[[Path], None]) -> Path:

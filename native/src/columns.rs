@@ -55,7 +55,7 @@ impl Batch {
     #[getter]
     fn made(&self) -> (u64, u64, u64, bool) {
         let batch = lock(&self.shared);
-        (batch.rows, batch.size, batch.commit_us, batch.told == batch.values.count())
+        (batch.rows, batch.size, batch.commit_us, batch.reported == batch.values.count())
     }
 
     /// Returns the runs of messages (first, end, bytes) that fit into record batches of this size.

@@ -86,7 +86,7 @@ class RowWriter:
         count = len(definition.columns)
         self._images = [column.type.image for column in definition.columns]
         self._null_bytes = (count + 7) // 8
-        self._bitmap = b"\xff" * self._null_bytes  # all columns, and the bits behind them
+        self._bitmap = b"\xff" * self._null_bytes  # all columns, and the bits after them
         self._count, self._flags = number(count), flags
 
     def image(self, row: Row) -> bytes:

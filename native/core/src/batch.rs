@@ -141,5 +141,5 @@ pub struct Batch {
     pub size: u64,
     /// Commit time of the last of them, and the number of messages at that time.
     pub commit_us: u64,
-    pub told: usize,
+    pub reported: usize,
 }

@@ -188,7 +188,7 @@ impl Output {
                 at += 1;
             }
             batch.commit_us = change.commit_us;
-            batch.told = batch.values.count();
+            batch.reported = batch.values.count();
         }
         self.number += stage.numbered;
         let rows = stage.messages.iter().map(|message| message.rows).sum();
@@ -216,7 +216,7 @@ impl Output {
         let mut batch = lock(&shared);
         self.add(&mut batch, Some(&value), key.as_deref(), mark.pos, None);
         batch.commit_us = mark.commit_us;
-        batch.told = batch.values.count();
+        batch.reported = batch.values.count();
         Ok(())
     }
 

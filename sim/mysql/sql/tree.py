@@ -98,7 +98,7 @@ class Explain:
 @dataclass(frozen=True, slots=True)
 class Ddl:
     """A statement about databases or tables. `action` is read by `definitions`; `text` is as it is logged, if the
-    server words it anew."""
+    server words it again."""
 
     kind: str
     name: Name
