@@ -31,8 +31,13 @@ _WORDS = (
 _KINDS = (
     *(ct.TINY, ct.SHORT, ct.INT24, ct.LONG, ct.LONGLONG, ct.LONGLONG, ct.FLOAT, ct.DOUBLE, ct.YEAR, ct.NEWDECIMAL),
     *(ct.BIT, ct.ENUM, ct.SET, ct.DATE, ct.DATETIME2, ct.TIMESTAMP2, ct.TIME2, ct.VARCHAR, ct.VARCHAR, ct.STRING),
+    *(ct.DATETIME, ct.TIMESTAMP, ct.TIME),  # as before MySQL 5.6
     *(ct.BLOB, ct.BLOB, ct.JSON, ct.JSON, ct.GEOMETRY, ct.VECTOR),
 )
+
+
+_OLD = {ct.DATETIME: 8, ct.TIMESTAMP: 4, ct.TIME: 3}
+"""Bytes of temporal types from before MySQL 5.6, without a fraction."""
 
 
 def json_bytes(value: Any, *, large: bool = False) -> bytes:
@@ -194,7 +199,7 @@ def column(rng: random.Random) -> Column:
         return Column(kind, b"", kind, 0, unsigned=rng.random() < 0.5)
     if kind == ct.YEAR:
         return Column(kind, b"", kind, 0, unsigned=True)
-    if kind == ct.DATE:
+    if kind in (ct.DATE, *_OLD):
         return Column(kind, b"", kind, 0)
     if kind in (ct.FLOAT, ct.DOUBLE):
         return Column(kind, bytes([4 if kind == ct.FLOAT else 8]), kind, 0)
@@ -253,6 +258,8 @@ def value(rng: random.Random, one: Column, broken: float) -> bytes:
         return bytes([rng.randrange(1 << len(one.labels)) if not bad else 255])
     if kind in (ct.DATE, ct.DATETIME2, ct.TIMESTAMP2, ct.TIME2):
         return _temporal(rng, kind, number, bad)
+    if kind in _OLD:
+        return _old_temporal(rng, kind, bad)
     if kind == ct.JSON:
         raw = _document(rng, bad)
     elif kind == ct.GEOMETRY:
@@ -305,6 +312,20 @@ def _temporal(rng: random.Random, kind: int, fsp: int, bad: bool) -> bytes:
     whole = rng.choice((0, 838 << 12 | 59 << 6 | 59, clock)) << (8 * width) | fraction
     signed = -whole if rng.random() < 0.4 else whole
     return (signed + (0x800000 << (8 * width))).to_bytes(3 + width, "big")
+
+
+def _old_temporal(rng: random.Random, kind: int, bad: bool) -> bytes:
+    """A value of a type without a fraction."""
+    size = _OLD[kind]
+    if bad:
+        return rng.randbytes(size)
+    if kind == ct.TIMESTAMP:
+        return rng.choice((0, 1, 0x7FFFFFFF, 0xFFFFFFFF, rng.randrange(1 << 32))).to_bytes(size, "little")
+    clock = rng.randrange(24) * 10_000 + rng.randrange(60) * 100 + rng.randrange(60)
+    if kind == ct.TIME:
+        return rng.choice((0, clock, -clock, 8_385_959, -8_385_959)).to_bytes(size, "little", signed=True)
+    year, month, day = rng.choice(((0, 0, 0), (2026, 2, 30), (9999, 12, 31), (rng.randrange(10_000), 5, 28)))
+    return (((year * 100 + month) * 100 + day) * 1_000_000 + clock).to_bytes(size, "little")
 
 
 def _document(rng: random.Random, bad: bool) -> bytes:

@@ -16,7 +16,7 @@ use headrace_native_core::hashes;
 use headrace_native_core::masks::{Hmac, Mask};
 use headrace_native_core::output::MarkStyle;
 use headrace_native_core::table::{Column, Key, RecordKey, Route};
-use headrace_native_core::temporal::Zone;
+use headrace_native_core::temporal::{Stored, Zone};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -57,9 +57,9 @@ pub fn kind(spec: &Bound<'_, PyTuple>) -> PyResult<Kind> {
         "enum" => Kind::Enum { size: size_of(spec.get(1)?, &[1, 2])?, labels: labels(&spec.get::<Vec<String>>(2)?) },
         "set" => Kind::Set { size: size_of(spec.get(1)?, &[1, 2, 3, 4, 5, 6, 7, 8])?, labels: members(spec.get(2)?)? },
         "date" => Kind::Date,
-        "datetime" => Kind::Datetime { fsp: size_of(spec.get(1)?, DIGITS)? },
-        "timestamp" => Kind::Timestamp { fsp: size_of(spec.get(1)?, DIGITS)?, zone: zone(spec.get(2)?)? },
-        "time" => Kind::Time { fsp: size_of(spec.get(1)?, DIGITS)? },
+        "datetime" => Kind::Datetime(stored(&spec)?),
+        "timestamp" => Kind::Timestamp { stored: stored(&spec)?, zone: zone(spec.get(3)?)? },
+        "time" => Kind::Time(stored(&spec)?),
         "text" => Kind::Text { length: size_of(spec.get(1)?, LENGTHS)?, charset: charset(&spec.get(2)?)? },
         "bytes" => Kind::Bytes { length: size_of(spec.get(1)?, LENGTHS)?, pad: spec.get(2)? },
         "json" => Kind::Json { length: size_of(spec.get(1)?, LENGTHS)? },
@@ -69,6 +69,10 @@ pub fn kind(spec: &Bound<'_, PyTuple>) -> PyResult<Kind> {
         "vector" => Kind::Vector { length: size_of(spec.get(1)?, LENGTHS)? },
         _ => return Err(unknown("the layout", &name)),
     })
+}
+
+fn stored(spec: &Spec<'_, '_>) -> PyResult<Stored> {
+    Ok(Stored { fsp: size_of(spec.get(1)?, DIGITS)?, old: spec.get(2)? })
 }
 
 fn size_of(size: usize, known: &[usize]) -> PyResult<usize> {

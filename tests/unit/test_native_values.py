@@ -8,6 +8,7 @@ import json
 import random
 import struct
 import types
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -27,7 +28,7 @@ from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events import splitter
 from headrace.mysql.events.dump_start import DumpStart
-from headrace.mysql.values import charsets, mariadb
+from headrace.mysql.values import charsets, mariadb, old_temporal
 from headrace.mysql.values import column_types as ct
 from headrace.mysql.values.jsonb import json_text
 from headrace.pipeline.message_builder import make_builder
@@ -98,6 +99,47 @@ def test_values_that_no_random_table_has_are_the_same() -> None:
         raw += struct.pack("<dd" if order else ">dd", x, y)
         for style, printer in (("point", debezium.point), ("geometry", debezium.geometry)):
             assert MODULE.cell(("bytes", 4, 0), (style,), raw) == printer(raw)
+
+
+@needs_native
+@pytest.mark.parametrize("fsp", range(7))
+@pytest.mark.parametrize("kind", ["datetime", "timestamp", "time"])
+def test_temporal_values_from_before_mysql_5_6_are_the_same(kind: str, fsp: int) -> None:
+    rng, zone = random.Random(fsp), "Asia/Shanghai"
+    codecs: dict[str, Callable[[], old_temporal.Codec]] = {
+        "datetime": lambda: old_temporal.datetime(fsp),
+        "timestamp": lambda: old_temporal.timestamp(fsp, ZoneInfo(zone)),
+        "time": lambda: old_temporal.time(fsp),
+    }
+    code, size, text = codecs[kind]()
+    layout: tuple[Any, ...] = (kind, fsp, True)
+    if kind == "timestamp":
+        layout = ct.for_native_code((*layout, zone))
+    zero = 839 * 3600 * 10**fsp
+    raws = [bytes(size), b"\xff" * size, *(rng.randbytes(size) for _ in range(300))]
+    if kind == "datetime" and not fsp:
+        numbers = [20260131235959, 99991231235959, 20261301000000, 20260132000000, 20260131240000, 20260131006000]
+        raws += [number.to_bytes(8, "little") for number in (*numbers, 20260131000060, 10**14)]
+    elif kind == "datetime":
+        raws += [rng.randrange(10_000 * 13 * 32 * 86_400 * 10**fsp).to_bytes(size, "big") for _ in range(300)]
+    elif kind == "time" and not fsp:
+        raws += [n.to_bytes(3, "little", signed=True) for n in (8385959, -8385959, 8388607, 1, -1, 6000, 60, -235959)]
+    elif kind == "time":
+        raws += [(zero + n).to_bytes(size, "big") for n in (0, 1, -1, zero - 1, 1 - zero, -zero, 86_399 * 10**fsp)]
+    else:
+        raws += [n.to_bytes(4, "big") + (10**fsp - 1).to_bytes(size - 4, "big") for n in (0, 1, 2**31, 2**32 - 1)]
+    seen = set()
+    for raw in raws:
+        (value,) = struct.unpack(f"<{code}", raw)
+        try:
+            made = f'"{text(value)}"'
+        except ValueError:
+            with pytest.raises(ValueError, match="not what native code reads"):
+                MODULE.cell(layout, TEXT, raw)
+        else:
+            seen.add(made)
+            assert MODULE.cell(layout, TEXT, raw) == made, raw.hex()
+    assert len(seen) > 2
 
 
 def test_native_code_is_given_each_offset_of_a_time_zone() -> None:

@@ -194,7 +194,7 @@ impl Condition {
 impl Test {
     fn fits(&self, kind: &Kind) -> bool {
         match self {
-            Test::Int(..) => matches!(kind, Kind::Int { .. } | Kind::Bit { .. } | Kind::Year | Kind::Time { .. }),
+            Test::Int(..) => matches!(kind, Kind::Int { .. } | Kind::Bit { .. } | Kind::Year | Kind::Time(_)),
             Test::Decimal(..) => matches!(kind, Kind::Decimal(_)),
             Test::Float(..) => matches!(kind, Kind::Float | Kind::Double),
             Test::Text(..) | Test::Like(_) => matches!(
@@ -203,7 +203,7 @@ impl Test {
                     | Kind::Enum { .. }
                     | Kind::Set { .. }
                     | Kind::Date
-                    | Kind::Datetime { .. }
+                    | Kind::Datetime(_)
                     | Kind::Timestamp { .. }
             ),
         }
@@ -220,7 +220,7 @@ impl Test {
             }
             Test::Text(operator, literals) => {
                 kind.plain(scratch, raw, Binary::Base64)?;
-                if matches!(kind, Kind::Datetime { .. } | Kind::Timestamp { .. }) && scratch.contains(&b'.') {
+                if matches!(kind, Kind::Datetime(_) | Kind::Timestamp { .. }) && scratch.contains(&b'.') {
                     while scratch.last() == Some(&b'0') {
                         scratch.pop();
                     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::charsets::Charset;
 use crate::decimal::Decimal;
-use crate::temporal::Zone;
+use crate::temporal::{Stored, Zone};
 use crate::{addresses, json, numbers, temporal, text};
 use crate::{Fit, Unfit};
 
@@ -41,17 +41,13 @@ pub enum Kind {
         labels: Vec<Label>,
     },
     Date,
-    Datetime {
-        fsp: usize,
-    },
+    Datetime(Stored),
     /// In UTC, and printed in a time zone; None is UTC.
     Timestamp {
-        fsp: usize,
+        stored: Stored,
         zone: Option<Arc<Zone>>,
     },
-    Time {
-        fsp: usize,
-    },
+    Time(Stored),
     /// Bytes of the length.
     Text {
         length: usize,
@@ -148,9 +144,9 @@ impl Kind {
             Kind::Year => Shape::Fixed(1),
             Kind::Decimal(ref decimal) => Shape::Fixed(decimal.size),
             Kind::Date => Shape::Fixed(3),
-            Kind::Datetime { fsp } => Shape::Fixed(5 + temporal::fraction_size(fsp)),
-            Kind::Timestamp { fsp, .. } => Shape::Fixed(4 + temporal::fraction_size(fsp)),
-            Kind::Time { fsp } => Shape::Fixed(3 + temporal::fraction_size(fsp)),
+            Kind::Datetime(stored) => Shape::Fixed(stored.datetime_size()),
+            Kind::Timestamp { stored, .. } => Shape::Fixed(stored.timestamp_size()),
+            Kind::Time(stored) => Shape::Fixed(stored.time_size()),
             Kind::Text { length, .. }
             | Kind::Bytes { length, .. }
             | Kind::Json { length }
@@ -197,7 +193,7 @@ impl Kind {
             Kind::Bit { .. } => raw.iter().fold(0u64, |n, &byte| n << 8 | u64::from(byte)).into(),
             Kind::Year if raw[0] == 0 => 0,
             Kind::Year => 1900 + i128::from(raw[0]),
-            Kind::Time { fsp } => temporal::time(raw)?.usual_micros(*fsp)?.into(),
+            Kind::Time(stored) => temporal::time(raw, *stored)?.usual_micros(stored.fsp)?.into(),
             _ => return Err(Unfit),
         })
     }
@@ -230,15 +226,15 @@ impl Kind {
             }
             Kind::Set { ref labels, .. } => set::<JSON>(out, unsigned_int(raw), labels)?,
             Kind::Date => temporal::date(raw)?.print_date(out),
-            Kind::Datetime { fsp } => temporal::datetime(raw)?.print(out, b' ', fsp),
-            Kind::Timestamp { fsp, ref zone } => match temporal::timestamp(raw, zone.as_deref())? {
-                Some(value) => value.print(out, b' ', fsp),
+            Kind::Datetime(stored) => temporal::datetime(raw, stored)?.print(out, b' ', stored.fsp),
+            Kind::Timestamp { stored, ref zone } => match temporal::timestamp(raw, stored, zone.as_deref())? {
+                Some(value) => value.print(out, b' ', stored.fsp),
                 None => {
                     out.extend_from_slice(b"0000-00-00 00:00:00");
-                    temporal::fraction(out, 0, fsp);
+                    temporal::fraction(out, 0, stored.fsp);
                 }
             },
-            Kind::Time { fsp } => temporal::time(raw)?.print(out, fsp),
+            Kind::Time(stored) => temporal::time(raw, stored)?.print(out, stored.fsp),
             Kind::Text { ref charset, .. } => charset.print::<JSON>(out, raw)?,
             Kind::Bytes { pad, .. } => {
                 if raw.len() < pad {
@@ -382,22 +378,24 @@ impl Style {
                 Some(days) => text::int(out, days),
                 None => out.extend_from_slice(zero),
             },
-            (Style::Time { unit, zero }, Kind::Datetime { fsp }) => {
-                let value = temporal::datetime(raw)?;
+            (Style::Time { unit, zero }, Kind::Datetime(stored)) => {
+                let value = temporal::datetime(raw, *stored)?;
                 match value.days() {
                     Some(days) => {
-                        let micros = days * 86_400_000_000 + value.micros_of_day(*fsp);
+                        let micros = days * 86_400_000_000 + value.micros_of_day(stored.fsp);
                         text::int(out, micros.div_euclid(*unit));
                     }
                     None => out.extend_from_slice(zero),
                 }
             }
             // Milliseconds of a time are truncated towards zero.
-            (Style::Time { unit, .. }, Kind::Time { fsp }) => text::int(out, temporal::time(raw)?.micros(*fsp) / unit),
-            (Style::Zoned(zero), Kind::Timestamp { fsp, .. }) => match temporal::timestamp(raw, None)? {
+            (Style::Time { unit, .. }, Kind::Time(stored)) => {
+                text::int(out, temporal::time(raw, *stored)?.micros(stored.fsp) / unit);
+            }
+            (Style::Zoned(zero), Kind::Timestamp { stored, .. }) => match temporal::timestamp(raw, *stored, None)? {
                 Some(value) => {
                     out.push(b'"');
-                    value.print(out, b'T', *fsp);
+                    value.print(out, b'T', stored.fsp);
                     out.extend_from_slice(b"Z\"");
                 }
                 None => out.extend_from_slice(zero),

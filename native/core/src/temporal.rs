@@ -7,6 +7,14 @@ use crate::{Fit, Unfit};
 const MOST_MICROS: i64 = ((838 * 60 + 59) * 60 + 59) * 1_000_000;
 const POWERS: [u64; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
 
+/// Seconds that are added to a TIME with a fraction, so that it is never negative; and the limit of its size.
+const TIME_ZERO: u64 = 839 * 3600;
+
+/// Bytes of values from before MySQL 5.6, by digits of the fraction.
+const OLD_DATETIME: [usize; 7] = [8, 6, 6, 7, 7, 7, 8];
+const OLD_TIMESTAMP: [usize; 7] = [4, 5, 5, 6, 6, 7, 7];
+const OLD_TIME: [usize; 7] = [3, 4, 4, 5, 5, 5, 6];
+
 /// A calendar time, or MySQL's form of an invalid one: month and day may be 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Civil {
@@ -57,8 +65,49 @@ pub fn date(raw: &[u8]) -> Fit<Civil> {
     Ok(made)
 }
 
-/// Reads DATETIME2: 5 bytes big endian, and the fraction.
-pub fn datetime(raw: &[u8]) -> Fit<Civil> {
+/// How a column stores its values.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Stored {
+    /// Digits after the point.
+    pub fsp: usize,
+    /// Whether as before MySQL 5.6.
+    pub old: bool,
+}
+
+impl Stored {
+    /// Returns the bytes of a DATETIME.
+    pub fn datetime_size(self) -> usize {
+        if self.old {
+            OLD_DATETIME[self.fsp]
+        } else {
+            5 + fraction_size(self.fsp)
+        }
+    }
+
+    /// Returns the bytes of a TIMESTAMP.
+    pub fn timestamp_size(self) -> usize {
+        if self.old {
+            OLD_TIMESTAMP[self.fsp]
+        } else {
+            4 + fraction_size(self.fsp)
+        }
+    }
+
+    /// Returns the bytes of a TIME.
+    pub fn time_size(self) -> usize {
+        if self.old {
+            OLD_TIME[self.fsp]
+        } else {
+            3 + fraction_size(self.fsp)
+        }
+    }
+}
+
+/// Reads DATETIME; since MySQL 5.6 that is 5 bytes big endian, and the fraction.
+pub fn datetime(raw: &[u8], stored: Stored) -> Fit<Civil> {
+    if stored.old {
+        return old_datetime(raw, stored.fsp);
+    }
     let v = big_endian(&raw[..5]).checked_sub(0x80_0000_0000).ok_or(Unfit)?;
     let months = v >> 22;
     let made = Civil {
@@ -96,25 +145,22 @@ impl Zone {
     }
 }
 
-/// Reads TIMESTAMP2, seconds in 4 bytes big endian and the fraction, as the time of a zone; None for the zero value.
-pub fn timestamp(raw: &[u8], zone: Option<&Zone>) -> Fit<Option<Civil>> {
+/// Reads TIMESTAMP as the time of a zone; None for the zero value. Since MySQL 5.6 that is seconds in 4 bytes big endian,
+/// and the fraction.
+pub fn timestamp(raw: &[u8], stored: Stored, zone: Option<&Zone>) -> Fit<Option<Civil>> {
     if raw.iter().all(|&byte| byte == 0) {
         return Ok(None);
     }
-    let seconds = big_endian(&raw[..4]) as u32;
+    let (seconds, fraction) = if stored.old {
+        old_timestamp(raw, stored.fsp)?
+    } else {
+        (big_endian(&raw[..4]) as u32, fraction_of(&raw[4..])?)
+    };
     // Counted from a day earlier, because local time may be before 1970.
     let local = (i64::from(seconds) + 86_400 + i64::from(zone.map_or(0, |zone| zone.offset(seconds)))) as u64;
     let (year, month, day) = civil_of((local / 86_400) as u32 + 719_467);
     let rest = (local % 86_400) as u32;
-    Ok(Some(Civil {
-        year,
-        month,
-        day,
-        hour: rest / 3600,
-        minute: rest / 60 % 60,
-        second: rest % 60,
-        fraction: fraction_of(&raw[4..])?,
-    }))
+    Ok(Some(Civil { year, month, day, hour: rest / 3600, minute: rest / 60 % 60, second: rest % 60, fraction }))
 }
 
 /// Returns year, month and day of a number of days since 0000-03-01.
@@ -192,14 +238,19 @@ fn micros(value: u64, fsp: usize) -> i64 {
     (value / POWERS[digits - fsp] * POWERS[6 - fsp]) as i64
 }
 
-/// TIME2: 3 bytes big endian around 0x800000, and the fraction; negative as a whole. Hours go up to 838 and beyond.
+/// TIME; since MySQL 5.6 that is 3 bytes big endian around 0x800000, and the fraction; negative as a whole. Hours go up to
+/// 838 and beyond.
 #[derive(Debug, Clone, Copy)]
 pub struct Time {
     negative: bool,
     clock: Civil,
 }
 
-pub fn time(raw: &[u8]) -> Fit<Time> {
+pub fn time(raw: &[u8], stored: Stored) -> Fit<Time> {
+    if stored.old {
+        let (negative, clock) = old_time(raw, stored.fsp)?;
+        return Ok(Time { negative, clock });
+    }
     let width = 8 * (raw.len() - 3);
     let value = big_endian(raw) as i64 - (0x80_0000i64 << width);
     let size = value.unsigned_abs();
@@ -231,4 +282,69 @@ impl Time {
         let usual = self.clock.minute < 60 && self.clock.second < 60 && micros.abs() <= MOST_MICROS;
         usual.then_some(micros).ok_or(Unfit)
     }
+}
+
+// As before MySQL 5.6, and in MariaDB with mysql56_temporal_format=OFF; see `headrace/mysql/values/old_temporal.py`.
+
+fn little_endian(raw: &[u8]) -> u64 {
+    raw.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
+}
+
+/// Returns a fraction of this many digits in the units of `Civil`.
+fn scaled(fraction: u64, fsp: usize) -> u64 {
+    fraction * POWERS[fsp % 2]
+}
+
+/// Reads DATETIME: the number YYYYMMDDhhmmss, little endian; with a fraction the units since the year 0, as if a year had
+/// 13 months and a month 32 days, big endian.
+fn old_datetime(raw: &[u8], fsp: usize) -> Fit<Civil> {
+    let mut rest = if fsp == 0 { little_endian(raw) } else { big_endian(raw) };
+    let mut take = |units: u64| {
+        let part = rest % units;
+        rest /= units;
+        part
+    };
+    let fraction = scaled(take(POWERS[fsp]), fsp);
+    let (of_minute, of_hour, of_day, of_month, of_year) =
+        if fsp == 0 { (100, 100, 100, 100, 100) } else { (60, 60, 24, 32, 13) };
+    let (second, minute, hour) = (take(of_minute) as u32, take(of_hour) as u32, take(of_day) as u32);
+    let (day, month) = (take(of_month) as u32, take(of_year) as u32);
+    if rest > 9999 || month > 12 || day > 31 || hour > 23 || minute > 59 || second > 59 {
+        return Err(Unfit);
+    }
+    Ok(Civil { year: rest as u32, month, day, hour, minute, second, fraction })
+}
+
+/// Reads TIMESTAMP: seconds since 1970, little endian, or with a fraction big endian and then the fraction. Returns both.
+fn old_timestamp(raw: &[u8], fsp: usize) -> Fit<(u32, u64)> {
+    if fsp == 0 {
+        return Ok((little_endian(raw) as u32, 0));
+    }
+    let fraction = big_endian(&raw[4..]);
+    if fraction >= POWERS[fsp] {
+        return Err(Unfit);
+    }
+    Ok((big_endian(&raw[..4]) as u32, scaled(fraction, fsp)))
+}
+
+/// Reads TIME: the number hhmmss, little endian and signed; with a fraction the units since -839 hours, big endian.
+/// Returns whether it is negative, and its size.
+fn old_time(raw: &[u8], fsp: usize) -> Fit<(bool, Civil)> {
+    if fsp == 0 {
+        let value = ((little_endian(raw) as i32) << 8) >> 8;
+        let size = value.unsigned_abs();
+        let (hour, minute, second) = (size / 10_000, size / 100 % 100, size % 100);
+        if hour > 838 || minute > 59 || second > 59 {
+            return Err(Unfit);
+        }
+        return Ok((value < 0, Civil { hour, minute, second, ..Civil::default() }));
+    }
+    let (value, zero) = (big_endian(raw), TIME_ZERO * POWERS[fsp]);
+    let size = value.abs_diff(zero);
+    let seconds = size / POWERS[fsp];
+    if seconds >= TIME_ZERO {
+        return Err(Unfit);
+    }
+    let (hour, minute, second) = ((seconds / 3600) as u32, (seconds / 60 % 60) as u32, (seconds % 60) as u32);
+    Ok((value < zero, Civil { hour, minute, second, fraction: scaled(size % POWERS[fsp], fsp), ..Civil::default() }))
 }

@@ -18,7 +18,7 @@ use headrace_native_core::output::{lock, MarkStyle, Marks, Opener, Output};
 use headrace_native_core::reader::{Frame, Reader, State, Stop};
 use headrace_native_core::spans::image;
 use headrace_native_core::table::{Column, Key, RecordKey, Route, Selection, Table};
-use headrace_native_core::temporal::Zone;
+use headrace_native_core::temporal::{Stored, Zone};
 use headrace_native_core::text::escape;
 use headrace_native_core::{records, Fit};
 use proptest::prelude::*;
@@ -59,14 +59,19 @@ fn kinds() -> Vec<(Kind, Style)> {
         (Kind::Enum { size: 1, labels: labels() }, text()),
         (Kind::Set { size: 1, labels: labels() }, text()),
         (Kind::Date, Style::Days(zero())),
-        (Kind::Datetime { fsp: 3 }, Style::Time { unit: 1000, zero: zero() }),
-        (Kind::Timestamp { fsp: 6, zone: None }, Style::Zoned(zero())),
-        (Kind::Time { fsp: 1 }, Style::Time { unit: 1, zero: zero() }),
+        (Kind::Datetime(Stored { fsp: 3, old: false }), Style::Time { unit: 1000, zero: zero() }),
+        (Kind::Timestamp { stored: Stored { fsp: 6, old: false }, zone: None }, Style::Zoned(zero())),
+        (Kind::Time(Stored { fsp: 1, old: false }), Style::Time { unit: 1, zero: zero() }),
         (Kind::Text { length: 1, charset: Arc::new(Charset::Utf8) }, text()),
         (Kind::Text { length: 1, charset: Arc::new(Charset::Codes(codes())) }, text()),
         (Kind::Text { length: 2, charset: Arc::new(Charset::Utf16 { little: true, pairs: false }) }, text()),
         (Kind::Text { length: 1, charset: Arc::new(Charset::Utf32) }, text()),
-        (Kind::Timestamp { fsp: 0, zone: Some(Arc::new(zone())) }, text()),
+        (Kind::Datetime(Stored { fsp: 0, old: true }), Style::Time { unit: 1000, zero: zero() }),
+        (Kind::Datetime(Stored { fsp: 5, old: true }), text()),
+        (Kind::Timestamp { stored: Stored { fsp: 3, old: true }, zone: None }, Style::Zoned(zero())),
+        (Kind::Time(Stored { fsp: 0, old: true }), text()),
+        (Kind::Time(Stored { fsp: 6, old: true }), Style::Time { unit: 1, zero: zero() }),
+        (Kind::Timestamp { stored: Stored::default(), zone: Some(Arc::new(zone())) }, text()),
         (Kind::Bytes { length: 2, pad: 4 }, Style::Text(Binary::Latin1)),
         (Kind::Json { length: 4 }, text()),
         (Kind::Uuid, text()),

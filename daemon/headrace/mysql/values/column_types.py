@@ -145,7 +145,7 @@ def for_native_code(layout: Layout) -> Layout:
     if layout[0] == "text":
         return *layout[:2], native_charset(layout[2])
     if layout[0] == "timestamp":
-        return *layout[:2], offset_changes(layout[2])
+        return *layout[:3], offset_changes(layout[3])
     return layout
 
 
@@ -182,11 +182,11 @@ def _temporal_field(kind: int, meta: int, options: ValueOptions) -> Field:
         raise UnknownType(f"a temporal column has {meta} fractional digits")
     layout: Layout
     if kind == TIMESTAMP2:
-        base, post, layout = 4, values.timestamp2(meta, _zone(options)), ("timestamp", meta, options.time_zone)
+        base, post, layout = 4, values.timestamp2(meta, _zone(options)), ("timestamp", meta, False, options.time_zone)
     elif kind == DATETIME2:
-        base, post, layout = 5, values.datetime2(meta), ("datetime", meta)
+        base, post, layout = 5, values.datetime2(meta), ("datetime", meta, False)
     else:
-        base, post, layout = 3, values.time2(meta), ("time", meta)
+        base, post, layout = 3, values.time2(meta), ("time", meta, False)
     size = base + (meta + 1) // 2
     return Field("fixed", f"{size}s", size, post, layout=layout)
 
@@ -197,9 +197,10 @@ def _old_temporal_field(kind: int, column: Column, options: ValueOptions) -> Fie
     fsp = column.length
     if column.kind != _TEMPORAL[kind] or not 0 <= fsp <= 6:
         raise UnknownType(f"a column of type {kind} (old {_TEMPORAL[kind]}) is declared as {column.mysql_type}")
+    layout: Layout = (_TEMPORAL[kind], fsp, True)
     if kind == TIMESTAMP:
-        return Field("fixed", *old_temporal.timestamp(fsp, _zone(options)))
-    return Field("fixed", *(old_temporal.datetime if kind == DATETIME else old_temporal.time)(fsp))
+        return Field("fixed", *old_temporal.timestamp(fsp, _zone(options)), layout=(*layout, options.time_zone))
+    return Field("fixed", *(old_temporal.datetime if kind == DATETIME else old_temporal.time)(fsp), layout=layout)
 
 
 def _var_field(kind: int, meta: int, column: Column, largest: int) -> Field:
