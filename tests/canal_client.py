@@ -40,13 +40,13 @@ class CanalClient:
     ) -> None:
         self._socket = socket.create_connection((host, port), timeout=timeout)
         self.destination = destination
-        handshake = self._expect(pb.HANDSHAKE)
-        seed = pb.Handshake.FromString(handshake.body).seeds
-        token = _token(password, seed) if password else b""
-        self.send(pb.CLIENT_AUTHENTICATION, pb.ClientAuth(username=user, password=token).SerializeToString())
         try:
+            handshake = self._expect(pb.HANDSHAKE)
+            seed = pb.Handshake.FromString(handshake.body).seeds
+            token = _token(password, seed) if password else b""
+            self.send(pb.CLIENT_AUTHENTICATION, pb.ClientAuth(username=user, password=token).SerializeToString())
             self._accepted()
-        except Refused:
+        except BaseException:
             self.close()
             raise
 
