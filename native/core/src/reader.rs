@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use miniz_oxide::inflate::decompress_slice_iter_to_slice;
+
 use crate::changes::{Change, Event, Mark, Operation};
 use crate::formats::Published;
 use crate::output::{Opener, Origin, Output};
@@ -22,6 +24,9 @@ const BETWEEN_CLOCKS: u64 = 15;
 const QUERY: u8 = 2;
 const XID: u8 = 16;
 const TABLE_MAP: u8 = 19;
+/// The first of MariaDB's compressed rows events without extra data, and with it; three of each.
+const COMPRESSED_ROWS_V1: u8 = 166;
+const COMPRESSED_ROWS: u8 = 169;
 const GTID: u8 = 33;
 const ANONYMOUS_GTID: u8 = 34;
 const MARIADB_GTID: u8 = 162;
@@ -127,6 +132,8 @@ pub struct Reader {
     sources: Vec<String>,
     /// The bytes of those from GTID events.
     uuids: Vec<([u8; 16], usize)>,
+    /// The body of a compressed event.
+    inflated: Vec<u8>,
     /// Kinds of events that are skipped.
     passed: Vec<u8>,
     /// The time that one call of run() may take.
@@ -353,7 +360,9 @@ impl Reader {
         let body = &data[at..stop];
         Ok(match header.kind {
             TABLE_MAP => self.table_map(body),
-            23..=25 | 30..=32 => self.rows(header, data, at, stop, frame, state, output, opener)?,
+            23..=25 | 30..=32 | COMPRESSED_ROWS_V1..=171 => {
+                self.rows(header, data, at, stop, frame, state, output, opener)?
+            }
             GTID | ANONYMOUS_GTID => self.gtid(body, header, state)?,
             MARIADB_GTID => mariadb_gtid(body, header, state),
             QUERY => self.query(body, header, state)?,
@@ -494,12 +503,25 @@ impl Reader {
             }
             Some(Rows::Made(table)) => Arc::clone(table),
         };
-        let (operation, images) = match header.kind {
+        let (kind, compressed) = match header.kind {
+            kind @ COMPRESSED_ROWS.. => (kind - COMPRESSED_ROWS + 30, true),
+            kind @ COMPRESSED_ROWS_V1.. => (kind - COMPRESSED_ROWS_V1 + 23, true),
+            kind => (kind, false),
+        };
+        let (operation, images) = match kind {
             23 | 30 => (Operation::Insert, 1),
             24 | 31 => (Operation::Update, 2),
             _ => (Operation::Delete, 1),
         };
-        let first = first_row(body, header.kind >= 30, table.table.shapes().len(), images)?;
+        let first = first_row(body, kind >= 30, table.table.shapes().len(), images)?;
+        let mut inflated = std::mem::take(&mut self.inflated);
+        let (data, at, stop) = if compressed {
+            inflate(&mut inflated, body, first)?;
+            (inflated.as_slice(), 0, inflated.len())
+        } else {
+            (data, at, stop)
+        };
+        let body = &data[at..stop];
         let most = match body.len() {
             size if size > LARGE_EVENT => return Ok(false),
             size if size > PART_BYTES => images,
@@ -554,7 +576,31 @@ impl Reader {
         state.events_done += 1;
         state.captured_rows = true;
         state.last_pos = pos + numbers - 1;
+        self.inflated = inflated;
         Ok(true)
+    }
+}
+
+/// Writes the body of an event of MariaDB whose rows, from `first` on, are compressed (log_bin_compress): a byte with the
+/// size of the length, the length big endian, then zlib's bytes. Larger ones are Python's.
+fn inflate(out: &mut Vec<u8>, body: &[u8], first: usize) -> Fit<()> {
+    let head = *body.get(first).ok_or(Unfit)?;
+    let digits = usize::from(head & 7);
+    if head & 0x70 != 0 || !(1..=4).contains(&digits) {
+        return Err(Unfit);
+    }
+    let raw = body.get(first + 1..first + 1 + digits).ok_or(Unfit)?;
+    let length = raw.iter().fold(0, |length, &byte| length << 8 | usize::from(byte));
+    if length > PART_BYTES {
+        return Err(Unfit);
+    }
+    out.clear();
+    out.extend_from_slice(&body[..first]);
+    out.resize(first + length, 0);
+    let packed = std::iter::once(&body[first + 1 + digits..]);
+    match decompress_slice_iter_to_slice(&mut out[first..], packed, true, false) {
+        Ok(written) if written == length => Ok(()),
+        _ => Err(Unfit),
     }
 }
 
