@@ -80,7 +80,8 @@ class Position:
     `file:offset` of where the transaction with that commit time begins, "" if none was read: a server whose binlog has
     another one there was reset or restored. `snapshots` are the running ones; the first is being read, and the rows it
     has published are confirmed too. `snapshot_pos` is up to where numbers were last passed for a snapshot (see
-    ChangeStream.pass_numbers()). `paused` says who has paused the destination, and when; "" while it runs."""
+    ChangeStream.pass_numbers()) or by a move: no move leads to lower ones. `paused` says who has paused the
+    destination, and when; "" while it runs."""
 
     server_uuid: str
     file: str

@@ -7,10 +7,9 @@ import zlib
 
 import pytest
 
-from headrace.model import POS_SHIFT
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.inventory import Binlog, Inventory, expire_seconds
-from headrace.mysql.position.scan import BinlogScan
+from headrace.mysql.position.scan import SECOND, BinlogScan
 from headrace.mysql.position.scans import At, FirstMissing, FirstSince
 from headrace.mysql.position.search import PositionError, distance, mariadb_state
 from headrace.mysql.wire.binlog_file import packet
@@ -94,11 +93,11 @@ def test_a_place_limits_the_numbers_of_what_is_before_it() -> None:
         scan.cursor.checksums = True
         feed(scan, bytes(made.packets))
         assert scan.found is not None
-        limits.append((scan.found.pos_limit >> POS_SHIFT) / 1_000_000 - begun)
+        limits.append(scan.found.pos_limit - begun * SECOND)
     first, second, third, fourth, fifth, end = limits
-    assert first == 1  # another file may have ended in the second in which this one was begun
-    assert 5 < second < third < 5.5 < fourth < fifth < 5.55
-    assert 8 < end < 8.05
+    assert first == SECOND  # another file may have ended in the second in which this one was begun
+    assert 5 * SECOND < second < third < 5.5 * SECOND < fourth < fifth < 5.51 * SECOND
+    assert 8 * SECOND < end < 8.01 * SECOND
 
 
 def test_without_gtid_events_groups_begin_with_begin_or_with_the_statement() -> None:

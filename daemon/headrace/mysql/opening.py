@@ -14,6 +14,7 @@ from headrace.mysql.checks import require_complete
 from headrace.mysql.events.dump_start import DumpStart, dump_position
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.inventory import identity, take_inventory
+from headrace.mysql.position.scan import above_all
 from headrace.mysql.position.search import PositionFinder
 from headrace.mysql.position.server_comparison import ServerMatch, compare_server
 from headrace.mysql.replicas import Reader, choose_server_id, replica_name
@@ -111,7 +112,11 @@ async def make_ready(
         if stored is None:
             us = identity(variables, connection.is_mariadb)
             start = await _first_start(connection, server, us, on_progress)
-            agreed = ServerMatch(replace(start, last_pos=max(last_pos, start.last_pos)))
+            if last_pos:  # what was published before a reset has lower numbers
+                (clock,) = (await connection.execute("SELECT UNIX_TIMESTAMP()"))[0]
+                last_pos = above_all(last_pos, int(clock))
+                start = replace(start, last_pos=last_pos, snapshot_pos=last_pos)
+            agreed = ServerMatch(start)
         else:
             agreed = await compare_server(connection, settings, stored)
         start = agreed.position
@@ -149,7 +154,7 @@ async def _first_start(
         file, offset, gtids = await connection.binlog_end()
         # Rows of a snapshot are numbered above what the destination may have given out before, and below what is
         # committed from now on: its time may have no fraction of a second.
-        (clock,) = (await connection.execute("SELECT UNIX_TIMESTAMP(NOW())"))[0]
+        (clock,) = (await connection.execute("SELECT UNIX_TIMESTAMP()"))[0]
         last_pos = (int(clock) * 1_000_000 << POS_SHIFT) - POS_ROOM - 1
         return Position(us, file, offset, gtids if server.gtid_mode else "", last_pos=last_pos)
     inventory = await take_inventory(connection)

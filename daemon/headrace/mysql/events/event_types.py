@@ -22,6 +22,8 @@ class Does(Enum):
     """Stops with NotUnderstood, as for a number that TABLE lacks; has no handler."""
     PASS = auto()
     """Skips the event: nothing in it matters to the reader."""
+    COMPRESSED = auto()
+    """It may have any number of rows, few bytes as it has."""
     ENTER = auto()
     """Reads the events that the event contains."""
     GTID = auto()
@@ -86,7 +88,8 @@ _I, _U, _D = Operation.INSERT, Operation.UPDATE, Operation.DELETE
 
 
 def _rows(number: int, name: str, operation: Operation, plain: int = 0, **how: bool) -> EventType:
-    return EventType(number, name, Does.ROWS, Does.PASS, rows=RowsKind(plain or number, operation, **how))
+    scan = Does.COMPRESSED if how.get("compressed") else Does.PASS
+    return EventType(number, name, Does.ROWS, scan, rows=RowsKind(plain or number, operation, **how))
 
 
 TABLE = (
@@ -123,7 +126,7 @@ TABLE = (
     EventType(37, "VIEW_CHANGE", Does.PASS, Does.PASS),
     EventType(XA_PREPARE, "XA_PREPARE", Does.XA_PREPARE, Does.PASS),
     _rows(39, "PARTIAL_UPDATE_ROWS", _U, diffs=True),
-    EventType(TRANSACTION_PAYLOAD, "TRANSACTION_PAYLOAD", Does.ENTER, Does.PASS),
+    EventType(TRANSACTION_PAYLOAD, "TRANSACTION_PAYLOAD", Does.ENTER, Does.COMPRESSED),
     EventType(41, "HEARTBEAT_V2", Does.PASS, Does.HEARTBEAT, made_up=True),
     EventType(GTID_TAGGED, "GTID_TAGGED", Does.TAGGED_GTID, Does.TAGGED_GTID),
     EventType(ANNOTATE_ROWS, "ANNOTATE_ROWS", Does.ANNOTATION, Does.PASS),

@@ -91,7 +91,7 @@ async def take_inventory(connection: SourceConnection) -> Inventory:
     purged = ""
     if gtid_mode:
         purged = str((await connection.query("SELECT @@global.gtid_purged AS g"))[0]["g"] or "")
-    now = (await connection.query("SELECT UNIX_TIMESTAMP(NOW(6)) AS t"))[0]["t"]
+    now = (await connection.query("SELECT UNIX_TIMESTAMP() AS t"))[0]["t"]
     return Inventory(
         server_uuid=identity(variables, mariadb),
         version=variables.get("version", "?"),

@@ -15,7 +15,7 @@ from headrace.errors import LostKind, PositionLost
 from headrace.model import POS_ROOM, POS_SHIFT, Gap, Position
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.inventory import Inventory, take_inventory
-from headrace.mysql.position.scan import limit_before
+from headrace.mysql.position.scan import SECOND, above_all
 from headrace.mysql.position.scans import TransactionBoundary
 from headrace.mysql.position.search import PositionError, PositionFinder, distance
 from headrace.mysql.schema.entries import back_entry, doubt_entry, in_force
@@ -112,7 +112,8 @@ def on_another_history(move: Move, stored: Position) -> Move:
     """Returns a move on a server that was reset or restored since `stored`. Its files and offsets may look like earlier
     ones and are not: the move leads neither forward nor back, so no number may come again, and nothing is known of the
     tables."""
-    position = replace(move.position, last_pos=max(move.position.last_pos, stored.last_pos))
+    last_pos = above_all(max(move.position.last_pos, stored.last_pos), runtime.now_us() // 10**6)
+    position = replace(move.position, last_pos=last_pos, snapshot_pos=last_pos)
     why = "the source has another history than before"
     return replace(move, position=position, entries=(doubt_entry(position.last_pos, str(position), why),))
 
@@ -204,7 +205,7 @@ class _Mover:
                 f"the set has transactions that the source never executed: {unknown}",
                 remedy=f"leave them out; the source has executed {executed}",
             )
-        return replace(await self._finder.first_missing(wanted), gtids=wanted)
+        return _with_gtids(await self._finder.first_missing(wanted), wanted)
 
     async def _next_file(self) -> TransactionBoundary:
         stored, files = self._stored, self._inventory.readable
@@ -224,7 +225,7 @@ class _Mover:
         before."""
         boundary = await self._finder.start_of(file)
         if boundary.gtids is not None and self._ours is not None:
-            return replace(boundary, gtids=self._ours.plus(boundary.gtids))
+            return _with_gtids(boundary, self._ours.plus(boundary.gtids))
         return boundary
 
     async def by_policy(self, policy: str, lost: PositionLost) -> TransactionBoundary | str:
@@ -250,7 +251,7 @@ class _Mover:
         if self._ours is None or oldest.gtids is None:
             return oldest
         gtids = self._ours.plus(oldest.gtids)  # what was published is not published again
-        return replace(await self._finder.first_missing(gtids), gtids=gtids)
+        return _with_gtids(await self._finder.first_missing(gtids), gtids)
 
     # -- the move -------------------------------------------------------------------------------------------------
 
@@ -266,18 +267,17 @@ class _Mover:
         backward = self._backward(boundary, given_up, again)
         rewinds = self._same_server and (backward or bool(again))
         first = await self._finder.first_from(boundary) if rewinds else 0
-        goes_on = self._stays(boundary, given_up, again) or (self._same_server and _in_step(boundary))
-        last_pos = self._last_pos if goes_on else self._above_all
+        new = above_all(self._last_pos, int(inventory.now)) if self._last_pos else 0
+        in_step = self._same_server and self._stored_in_step and _in_step(boundary, boundary.commit_time_us)
+        last_pos = self._last_pos if in_step or self._stays(boundary, given_up, again) else new
         learned: tuple[dict[str, Any], ...] = ()
         if rewinds:
             trail = [earlier for earlier in trail if earlier.server_uuid == inventory.server_uuid and earlier.file]
-            last_pos = self._rewound(boundary, first, trail)
-            if stored is not None and last_pos < stored.snapshot_pos:
-                # Numbers that were passed for a snapshot are not passed again, and what follows would be below them.
-                last_pos = self._above_all
+            former = self._rewound(boundary, first, trail)
+            last_pos = new if former is None else former
             known_to, sure = _schema_pos(entries, trail, boundary, last_pos)
             if known_to != last_pos:
-                last_pos = self._above_all
+                last_pos = new
             learned = (back_entry(known_to, str(boundary)),)
             if not sure:
                 learned += (
@@ -295,18 +295,18 @@ class _Mover:
             commit_time_us=min(commit_time_us, first) if first else commit_time_us,
             own_gtids=str(own) if own else "",
             snapshots=stored.snapshots if stored is not None else (),
-            snapshot_pos=stored.snapshot_pos if stored is not None else 0,
+            snapshot_pos=last_pos if last_pos == new else stored.snapshot_pos if stored is not None else 0,
         )
         self._note_more(backward, again)
         gap = self._gap(position, backward, given_up, again)
         return Move(position, gap, learned, tuple(self._notes))
 
     @property
-    def _above_all(self) -> int:
-        """What no `_pos` so far is above. Rows may have been published from beyond the stored position, and so with
-        higher numbers; but all are of transactions that the source has committed by now."""
-        now = int(self._inventory.now)
-        return max(self._last_pos, limit_before(now)) if now else self._last_pos
+    def _stored_in_step(self) -> bool:
+        """Returns whether the stored numbers follow from commit times: not so after another move has raised them, on
+        a server whose clock is not that of the one before, and if the clock went back."""
+        stored = self._stored
+        return stored is not None and stored.last_pos < (stored.commit_time_us << POS_SHIFT) + SECOND
 
     def _stays(self, boundary: TransactionBoundary, given_up: GtidSet | None, again: GtidSet | None) -> bool:
         """Returns whether nothing is between the two positions."""
@@ -330,25 +330,27 @@ class _Mover:
             return False  # numbers began again: what the server has now was never read
         return not reached(boundary.file_position, _file_position(stored))
 
-    def _rewound(self, boundary: TransactionBoundary, first: int, trail: Sequence[Position]) -> int:
-        """Returns the last `_pos` before a position that is read again, so that its rows get the numbers that they had.
+    def _rewound(self, boundary: TransactionBoundary, first: int, trail: Sequence[Position]) -> int | None:
+        """Returns the last `_pos` before a position that is read again, so that its rows get the numbers that they had;
+        None if that is not known.
 
         Numbers follow the commit time, except where they ran over into that of the next transactions, which may have
-        the same time: there only a stored position of the same place is exact. If nothing shows that numbers matched
-        the time again before this place, all continue above every number so far."""
+        the same time: there only a stored position of the same place is exact. Numbers that were passed for a snapshot
+        or by another move (`snapshot_pos`) are not passed again, and what follows would be below them."""
         stored = self._stored
         assert stored is not None
+        found = None
         for earlier in trail:
             if _file_position(earlier) == boundary.file_position and not (earlier.events_done or earlier.rows_done):
-                return min(earlier.last_pos, self._last_pos)
-        if not first or first >= stored.commit_time_us:
-            return self._above_all
-        last_pos = (first << POS_SHIFT) - 1 - POS_ROOM
-        matched = _in_step(boundary, first)
-        for earlier in trail:
-            behind = reached(_file_position(earlier), boundary.file_position)
-            matched = matched and (earlier.last_pos >= last_pos if behind else earlier.last_pos <= last_pos)
-        return min(last_pos, self._last_pos) if matched else self._above_all
+                found = min(earlier.last_pos, self._last_pos)
+                break
+        if found is None and 0 < first < stored.commit_time_us and self._stored_in_step and _in_step(boundary, first):
+            found = (first << POS_SHIFT) - 1 - POS_ROOM
+            for earlier in trail:
+                after = reached(_file_position(earlier), boundary.file_position)
+                if earlier.last_pos < found if after else earlier.last_pos > found:
+                    return None
+        return found if found is not None and found >= stored.snapshot_pos else None
 
     def _gap(self, position: Position, backward: bool, given_up: GtidSet | None, again: GtidSet | None) -> Gap:
         stored = self._stored
@@ -386,10 +388,17 @@ def _file_position(position: Position) -> tuple[str, int]:
     return position.file, position.offset
 
 
-def _in_step(boundary: TransactionBoundary, first: int = 0) -> bool:
+def _in_step(boundary: TransactionBoundary, first: int) -> bool:
     """Returns whether the numbers of earlier transactions end before that of the first commit time after a boundary:
     then all from there on follow from commit times alone."""
-    return 0 < boundary.pos_limit < ((first or boundary.commit_time_us) << POS_SHIFT) - POS_ROOM
+    return 0 < boundary.pos_limit < (first << POS_SHIFT) - POS_ROOM
+
+
+def _with_gtids(boundary: TransactionBoundary, gtids: GtidSet) -> TransactionBoundary:
+    """Returns a boundary from which transactions are read that are not in a set. If the set has some that come after
+    it, the numbers of the others are other ones than they were."""
+    limit = boundary.pos_limit if boundary.gtids is not None and not gtids.minus(boundary.gtids) else 0
+    return replace(boundary, gtids=gtids, pos_limit=limit)
 
 
 def _goes_by(position: Position) -> str | tuple[str, int]:

@@ -17,15 +17,24 @@ from headrace.mysql.wire.connection import SHORT_HEARTBEAT, short_dump
 from headrace.ports.source import ProgressCallback
 from headrace.settings.destination import SourceSettings
 
-_MOST_NUMBERS = 16
-"""Maximum of numbers that a byte of a group takes: a row takes one or two, and some bytes, of which compression leaves
-fewer."""
+SECOND = 10**6 << POS_SHIFT
+"""The numbers of a second, which are more than the rows that a server writes in one."""
+_SHORT = 1024
+"""Maximum bytes of a statement that ends an XA transaction."""
+_MOST_NUMBERS = 2
+"""Maximum of numbers that a byte of a group takes: a row takes two at most."""
 
 
-def limit_before(begun: int) -> int:
-    """Returns what is above every `_pos` of the files before the one that was begun then, in seconds since 1970: a
-    number runs over the next whole second only after more rows than a server writes in a second."""
-    return (begun + 1) * 10**6 << POS_SHIFT
+def limit_after(second: int) -> int:
+    """Returns what is above every `_pos` of transactions that were committed by then, in seconds since 1970."""
+    return (second + 1) * SECOND
+
+
+def above_all(last_pos: int, now: int) -> int:
+    """Returns what no `_pos` so far is above, where `last_pos` is stored, and the source's clock is `now`, in seconds.
+    Rows may have been published from beyond the stored position, and so with higher numbers; but the source has
+    committed all of them by now. If numbers are ahead of its clock, a second of rows is as many as may wait."""
+    return last_pos + SECOND if last_pos >= limit_after(now) else limit_after(now)
 
 
 class BinlogScan:
@@ -59,6 +68,8 @@ class BinlogScan:
         self._begin_seen = self._gtid_events = False
         self._from_begin, self._group, self._limit = offset == 4, 0, 0
         """Where the present group begins, and what is above every `_pos` of the groups before it."""
+        self._wide = False
+        """Whether the present group may have more rows than its bytes show."""
         gtids = GtidReader(cursor, self._begin_gtid)
         self._splitter = EventSplitter(
             cursor,
@@ -66,6 +77,7 @@ class BinlogScan:
                 lambda event: event.scan,
                 {
                     Does.PASS: self._on_other,
+                    Does.COMPRESSED: self._on_compressed,
                     Does.ROTATE: self._on_rotate,
                     Does.FORMAT: self._on_format,
                     Does.HEARTBEAT: self._on_heartbeat,
@@ -114,6 +126,10 @@ class BinlogScan:
         if self.cursor.start >= 0:
             self._see()
 
+    def _on_compressed(self, data: bytes, at: int, stop: int) -> None:
+        self._wide = True
+        self._on_other(data, at, stop)
+
     def _see(self) -> None:
         if not self.over():
             self.on_event(self.cursor.event_start)
@@ -131,8 +147,8 @@ class BinlogScan:
         if self.done:
             return
         start = self.cursor.event_start
-        self._limit = self.pos_limit(start) if self._group else limit_before(min(self.begun, commit_time_us // 10**6))
-        self.in_group, self._begin_seen = True, False
+        self._limit = self.pos_limit(start)
+        self.in_group, self._begin_seen, self._wide = True, False, False
         self.commit_time_us, self.key, self._group = commit_time_us, key, start
         self.on_group(start)
 
@@ -142,10 +158,11 @@ class BinlogScan:
         if not self._from_begin:
             return 0
         if not self._group:
-            return limit_before(self.begun)
+            return limit_after(self.begun)
         if at == self._group:
             return self._limit
-        return max(self._limit, self.commit_time_us << POS_SHIFT) + POS_ROOM + _MOST_NUMBERS * (at - self._group)
+        numbers = SECOND if self._wide else _MOST_NUMBERS * (at - self._group)
+        return max(self._limit, self.commit_time_us << POS_SHIFT) + POS_ROOM + numbers
 
     def _leave_group(self) -> None:
         self.in_group = self._begin_seen = False
@@ -159,6 +176,8 @@ class BinlogScan:
         self._begin_gtid(self.cursor.time * 1_000_000, "", None)
 
     def _on_query(self, data: bytes, at: int, stop: int) -> None:
+        # The rows of a prepared XA transaction are published with its end.
+        self._wide |= stop - at < _SHORT and b"\0XA COMMIT" in bytes(data[at:stop])
         if self._gtid_events:
             self._see()
             return

@@ -13,7 +13,7 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position import scans
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Binlog, Inventory, file_by_gtids, newest_where
-from headrace.mysql.position.scan import BinlogScan, Probe, limit_before
+from headrace.mysql.position.scan import BinlogScan, Probe, limit_after
 from headrace.mysql.position.scans import TransactionBoundary
 from headrace.mysql.schema.states import file_number
 from headrace.ports.source import ProgressCallback
@@ -69,7 +69,7 @@ class PositionFinder:
         """Returns the beginning of a listed file."""
         head = await self._heads.get(self._inventory.server_uuid, file, self._inventory.size(file))
         gtids = head.gtids if self._inventory.gtid_mode else None
-        return TransactionBoundary(file, 4, gtids, pos_limit=limit_before(head.begins))
+        return TransactionBoundary(file, 4, gtids, pos_limit=limit_after(head.begins))
 
     async def at_time(self, when: datetime) -> TransactionBoundary:
         """Returns the first transaction committed at `when` or later, in the binlog's order; else the end that the
@@ -184,7 +184,7 @@ class PositionFinder:
         file = self._sound.files[await newest_where(self._sound.files, begins_within, 0)].name
         state = known.get(file) or mariadb_state(await states(file))  # the state of the oldest was not queried
         if all(state.get(domain, 0) == number for domain, number in wanted.items()):
-            return TransactionBoundary(file, 4)
+            return await self.start_of(file)
         scan = scans.MariadbAt(file, wanted, state)
         await self._scan(scan)
         if scan.found is None:
