@@ -267,7 +267,7 @@ async def test_a_file_that_became_shorter_is_read_from_the_oldest(lost: Lost) ->
     move = await relocate_by_policy(lost.source, "earliest", error, beyond)
     assert move is not None
     assert (move.position.file, move.position.offset, move.gap.backward) == (file, 4, True)
-    assert move.position.last_pos == 1 << 62, "the numbers of a binlog that has just begun may be any of its second"
+    assert move.position.last_pos > 1 << 62, "the numbers of a binlog that has just begun may be any of its second"
     assert await lost.read(move.position) == [file, newest]
 
 
