@@ -34,8 +34,10 @@ async def confirmed(*futures: asyncio.Future[None]) -> None:
 
 async def test_messages_and_their_position_come_together(kafka: Cluster) -> None:
     name = new_name()
-    async with run(kafka.settings(), name) as first:
-        await confirmed(await first.publish(b"1", b"2", at=100), await first.publish(b"3", at=200))
+    async with run(kafka.settings(transaction_interval=15.0), name) as first:
+        confirmations = [await first.publish(b"1", b"2", at=100), await first.publish(b"3", at=200)]
+        first.sink.flush()
+        await confirmed(*confirmations)
         assert first.sink.version == 1, "both in one Kafka transaction"
         await first.sink.close()
     async with run(kafka.settings(), name) as second:
