@@ -21,6 +21,7 @@ from headrace.ports.registry import Registry
 from headrace.settings.load import Loader
 from sim.disk import Disk
 from sim.loop import Process
+from sim.network import End
 from sim.runtime import SimRuntime
 from sim.state import FILE, MACHINE, Machine
 
@@ -49,6 +50,8 @@ SIMULATED = Registry(
     }
 )
 
+MONITOR = "monitor"
+"""The host that asks each daemon over HTTP."""
 PORT = 9180
 _LOOP_DELAY = 5.0
 """Seconds between two measurements of the loop's delay: in the simulator they cost more than they tell."""
@@ -155,7 +158,7 @@ class SimDaemon:
         """Asks it to drain and stop, as SIGTERM does."""
         if self.daemon is not None and self.running:
             assert self.process is not None
-            self.asked_at = self._world.loop.time()
+            self.asked_at = min(self.asked_at, self._world.loop.time())
             self.process.context().run(self.daemon.supervisor.request_stop)
 
     def kill(self) -> None:
@@ -192,15 +195,19 @@ class SimDaemon:
     def _gave_up(self) -> bool:
         """Returns whether its process ends at the time limit of a stop, as one that is cut off does, and leaves what
         does not end. After all faults none may."""
-        limit = float(self._world.plan.daemon["daemon"]["drain_timeout"])
-        return not self._world.stopping and self._world.loop.time() - self.asked_at >= limit
+        if self.daemon is None or self._world.stopping:
+            return False
+        return self._world.loop.time() - self.asked_at >= self.daemon.supervisor._limit
 
     def _judge_end(self, process: Process) -> None:
-        """No task outlives an end in order."""
+        """No task and no connection outlives an end in order."""
         pending = [task for task in process.tasks if not task.done() and task is not self.task]
         left = [f"{task.get_name()}: {getattr(task.get_coro(), '__qualname__', '?')}" for task in pending]
         if left:
             self._world.checker.violation(f"{self.name} left tasks: {left}")
+        owners = [getattr(call, "__self__", None) for call in process.on_end]
+        if peers := sorted({one.peer.host for one in owners if isinstance(one, End)} - {MONITOR}):
+            self._world.checker.violation(f"{self.name} left connections to {peers}")
 
 
 def _toml(value: object) -> str:

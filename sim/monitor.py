@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from headrace.model import State
-from sim.daemon import PORT, SimDaemon
+from sim.daemon import MONITOR, PORT, SimDaemon
 from sim.loop import Process
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Monitor:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._process = Process(world.loop, "monitor")
+        self._process = Process(world.loop, MONITOR)
         self._seen = dict[str, dict[str, str]]()
         """By daemon: the state of each destination in its last answer."""
 

@@ -281,8 +281,7 @@ def _meanwhile(first: Fault, rng: random.Random, end: float, plan: Plan) -> Faul
 
 
 def _without_locks(plan: Plan, rng: random.Random, end: float) -> list[Fault]:
-    """Returns faults that rarely meet by chance: what a daemon does while its session has ended, in a tenth of the
-    seeds."""
+    """Returns faults that rarely meet by chance: what a daemon does while its session has ended, in some seeds."""
     kind, timeout = rng.choice(("isolate", "cut off zookeeper")), plan.session_timeout
     daemon = rng.choice(plan.daemons)
     target, seconds = (daemon if kind == "isolate" else ""), timeout * (1.2 + rng.random())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -24,6 +26,7 @@ from headrace.errors import (
     StateStoreError,
 )
 from headrace.model import Gap, Position, State
+from headrace.ports.parking import ParkingStore
 from tests.destinations import STORED, DestinationSite
 from tests.made_binlog import SID
 from tests.streams import START, HeldSink, error_packet, three, until
@@ -64,6 +67,17 @@ async def test_a_policy_that_does_not_act_leaves_the_position(
         await site.actor.run(site.stop)
     assert await site.stored() == STORED
     assert site.status.moves.last is None
+
+
+async def test_each_run_closes_the_store_of_parked_messages(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = DestinationSite(store, monkeypatch, **ACTING)
+    await site.put()
+    parked = AsyncMock(ParkingStore)
+    site.actor._dependencies = replace(site.actor._dependencies, parked=parked)
+    site.answers, site.moves = [LOST] * 10, [Position("server", f"b.00000{i}", 4) for i in range(9)]
+    with pytest.raises(PositionLost):
+        await site.actor.run(site.stop)
+    assert parked.close.await_count == len(site.asked)
 
 
 async def test_moves_do_not_go_round_in_circles(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:

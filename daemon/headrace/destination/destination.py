@@ -225,6 +225,9 @@ class Destination:
                 moves += 1
                 if moves > _MOVES or not await self._move(lost):
                     raise
+            finally:
+                if (parked := self._dependencies.parked) is not None:
+                    await parked.close()
 
     async def _run(self, stop: asyncio.Event) -> None:
         """Streams from the stored position to the end of the stream."""
