@@ -11,6 +11,7 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -118,15 +119,18 @@ _SINKS: tuple[dict[str, Any], ...] = (
 @dataclass(frozen=True, slots=True)
 class Reading:
     """How a binlog is read. `sizes` are those of its pieces, and `takes` says behind how many of them messages are
-    taken; `eager`: reading stops between transactions."""
+    taken; `eager`: reading stops between transactions. `watched`: tables that Python sees, by piece, in turn."""
 
     start: DumpStart
     sizes: Sequence[int]
     takes: int = 0
     eager: bool = False
     mariadb: bool = False
+    watched: Sequence[frozenset[tuple[str, str]]] = (frozenset(),)
 
 
+_NONE = (frozenset[tuple[str, str]](),)
+_WATCHED = (*_NONE, frozenset({("shop", "t0")}), frozenset({("shop", "t0"), ("shop", "t1")}), *_NONE)
 WHOLE = DumpStart(Position("server", "b.000001", 4), checksums=True)
 
 
@@ -206,6 +210,8 @@ def outcome(
         rest, at, turn = b"", 0, 0
         while at < len(data):
             step = way.sizes[turn % len(way.sizes)]
+            if builder.native is not None:
+                builder.native.watch = partial(way.watched.__getitem__, turn % len(way.watched))
             turn += 1
             rest, at = rest + data[at : at + step], at + step
             done, more = 0, True
@@ -272,7 +278,8 @@ def compare(data: bytes, rng: random.Random, *, sound: bool, mariadb: bool = Fal
     )
     pieces = (len(data), 4096, 500, 37, 1 + rng.randrange(2000))
     sizes = [len(data)] if rng.random() < 0.3 else [rng.choice(pieces) for _ in range(5)]
-    way = Reading(WHOLE, sizes, rng.choice((0, 0, 1, 3)), rng.random() < 0.2, mariadb)
+    watched = _WATCHED if rng.random() < 0.3 else _NONE
+    way = Reading(WHOLE, sizes, rng.choice((0, 0, 1, 3)), rng.random() < 0.2, mariadb, watched)
     if sound:
         size = struct.unpack_from("<I", data, 14)[0]
         way = replace(

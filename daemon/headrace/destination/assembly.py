@@ -92,7 +92,7 @@ def assemble(
     control.report, control.resynced = snapshotting.report, emptied.resynced
     merge.ended, merge.wake = control.note_ended, reading.stream.wake
     if builder.native is not None:
-        builder.native.accepts = lambda: not merge.tables  # which need the rows of the stream
+        builder.native.watch = lambda: frozenset(merge.tables)  # which need the rows of the stream
     publisher.hangs = lambda: hangs.note(reading.stream.reading)
     checkpointer.begin_run(publisher)
     stalls = StallDetector(context, second)

@@ -35,6 +35,7 @@ class NativeReader:
         numbers = bytes(one.number for one in TABLE if one.stream in passed and not one.made_up)
         self._reader = rows.new_reader(numbers, splitter.SLICE_SECONDS)
         self._known = 0
+        self._watched = frozenset[tuple[str, str]]()
 
     # -- tables ---------------------------------------------------------------------------------------------------
 
@@ -48,6 +49,8 @@ class NativeReader:
             self._reader.leave(number, body)
         elif row_schema is None:
             self._reader.know(number, body, None)
+        elif (row_schema.schema.schema, row_schema.schema.table) in self._watched:
+            self._reader.leave(number, body)
         else:
             if not table.native_made:
                 table.native_made = True
@@ -71,8 +74,11 @@ class NativeReader:
 
     def ready(self) -> bool:
         transactions = self._transactions
+        if (watched := self._rows.watched()) != self._watched:
+            self._watched = watched
+            self.clear()
         plain = transactions.plain and (self._rows.marks or not transactions.marked)
-        return plain and self._statements.text is None and self._rows.ready()
+        return plain and self._statements.text is None
 
     def run(self, data: bytes, at: int, *, eager: bool, inner: bool = False) -> tuple[int, int, int, bool]:
         transactions, cursor, rows = self._transactions, self._cursor, self._rows

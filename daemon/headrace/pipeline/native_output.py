@@ -208,8 +208,8 @@ class NativeOutput(NativeRows):
         self.now_ms = 0
         self._runs = False
         self.use = NativeUse()
-        self.accepts: Callable[[], bool] = lambda: True
-        """Whether no Python code needs to see the rows."""
+        self.watch: Callable[[], frozenset[tuple[str, str]]] = frozenset
+        """Returns the tables whose rows Python must see."""
 
     # -- batches --------------------------------------------------------------------------------------------------
 
@@ -333,8 +333,8 @@ class NativeOutput(NativeRows):
             self._targets.append((address, partition))
         return slot
 
-    def ready(self) -> bool:
-        return self.accepts()
+    def watched(self) -> frozenset[tuple[str, str]]:
+        return self.watch()
 
     def begin(self) -> tuple[int, int]:
         self.output.now_ms, self.output.number = self.now_ms, self._format.number

@@ -80,8 +80,8 @@ class NativeRows(ABC):
         native code can't convert them."""
 
     @abstractmethod
-    def ready(self) -> bool:
-        """Returns whether no Python code needs to see the rows."""
+    def watched(self) -> frozenset[tuple[str, str]]:
+        """Returns the tables whose rows Python must see, by schema and name."""
 
     @abstractmethod
     def begin(self) -> tuple[int, int]:
