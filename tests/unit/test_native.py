@@ -607,6 +607,8 @@ def test_the_check_knows_that_messages_may_have_to_wait_for_others_about_their_r
     binlog.transaction(1, 1_700_000_000_000_000, [(1, "x")])
     masked = {"mask": [{"tables": ".*", "columns": ["id"], "mask": "hash", "salt": "s"}]}
     more = {"sink": RABBITMQ} if sink == "rabbitmq" else {}
+    spread = {"route": {"topic": "shop", "partitions": 4, "partition_hash": r".*\..*:$pk$", "hash": "canal"}}
+    more |= spread if sink == "rabbitmq" else {}
     config, data = settings_of({"format": "debezium"}, filter=masked, **more), bytes(binlog.packets)
     found = used(data, config)["shop", "t"]
     assert reason in found

@@ -97,7 +97,7 @@ def reason_of_table(
         and projection.masks.keys() & set(projection.source.keys)
     ):
         return "a masked key chooses the partition"
-    if units and projection.hides_key and projection.native_key() == ("record",):
+    if units and projection.hides_key and any(key == ("record",) for _, key in projection.native_names()):
         return "a message is known by a key that is not published unchanged"
     if projection.conditional and projection.native_condition is None:
         return "it does not know what the condition on rows compares"

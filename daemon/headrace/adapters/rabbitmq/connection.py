@@ -210,7 +210,7 @@ class BrokerConnection:
         """Writes whole frames of our channel; waits while the kernel accepts no more. Raises SinkError."""
         connection = self._connection
         if connection is None or connection.writer is None or connection.writer.transport.is_closing():
-            raise SinkError(f"the connection to RabbitMQ at {self._server} is closed")
+            raise self._refusal(None)
         try:
             await self.channel.write(frames)
         except OSError as error:
