@@ -209,7 +209,9 @@ class BrokerConnection:
     async def write(self, frames: bytes) -> None:
         """Writes whole frames of our channel; waits while the kernel accepts no more. Raises SinkError."""
         connection = self._connection
-        if connection is None or connection.writer is None or connection.writer.transport.is_closing():
+        if connection is None:
+            raise SinkError(f"the connection to RabbitMQ at {self._server} is closed")
+        if connection.writer is None or connection.writer.transport.is_closing():
             raise self._refusal(None)
         try:
             await self.channel.write(frames)
