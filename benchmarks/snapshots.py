@@ -99,7 +99,7 @@ def _during(server: MysqlServer, stored: Workload, live: list[str], trickle: lis
         first,
         more(first, "the same stream during a resync", "during_rows_per_second"),
         more(first, "of its pace alone", "ratio", 0.75),
-        more(first, "the same by CPU time, whoever else uses the core", "cpu_ratio"),
+        more(first, "the same by CPU time", "cpu_ratio"),
         more(first, "the resync meanwhile", "snapshot_rows_per_second"),
         more(first, "share of the time in which nothing was left to stream", "during_starved"),
         alone,

@@ -101,8 +101,7 @@ def test_packets_dropped_in_silence_are_noticed_within_fifteen_seconds_by_defaul
         site.close()
 
 
-@pytest.mark.parametrize("reset", [True, False])
-@pytest.mark.long
+@pytest.mark.parametrize("reset", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_connection_cut_in_the_middle_of_a_packet_costs_no_row_and_doubles_none(
     reset: bool, mysql_site: Site, out: Path, daemon: Callable[..., DaemonProcess]
 ) -> None:

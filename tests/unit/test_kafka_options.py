@@ -1,15 +1,19 @@
-"""[sink.options] of Kafka: arguments of aiokafka's clients."""
+"""[sink.options] of Kafka: arguments of aiokafka's clients; and topics that brokers do not show yet."""
 
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError
 from pydantic import ValidationError
 
+from headrace.adapters.kafka import topics
 from headrace.adapters.kafka.connection import make_admin, make_consumer
 from headrace.adapters.kafka.producer import make_producer
 from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.errors import SinkError, SinkRejected
 
 
 def settings(**options: Any) -> KafkaSinkSettings:
@@ -53,3 +57,26 @@ def test_what_can_t_be_set_is_an_error_that_says_what_to_do(options: dict[str, A
     (error,) = caught.value.errors()
     assert error["loc"] == ("options",)
     assert error["msg"].removeprefix("Value error, ").startswith(problem)
+
+
+@pytest.mark.parametrize("create", [True, False])
+async def test_a_topic_that_exists_and_is_not_shown_yet_is_waited_for_and_not_refused(
+    create: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a broker that has just started: it refuses to make a topic that it does not show."""
+
+    async def describe(*_: Any, **__: Any) -> tuple[Any, int, frozenset[int]]:
+        return KafkaError, 0, frozenset()
+
+    async def make(*_: Any) -> tuple[int, str]:
+        return TopicAlreadyExistsError.errno, "it exists"
+
+    monkeypatch.setattr(topics, "describe_topic", describe)
+    monkeypatch.setattr(topics, "create_topic", make)
+    raw = {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "request_timeout": 0.4, "create_topics": create}
+    sought = topics.Topics(KafkaSinkSettings.model_validate(raw), lambda _: 1)
+    with pytest.raises(SinkError) as caught:
+        await sought.ensure(MagicMock(), "shop")
+    assert isinstance(caught.value, SinkRejected) is not create
+    shown = "Kafka at 127.0.0.1:1 has the topic shop, and does not show its partitions yet"
+    assert (str(caught.value) == shown) is create

@@ -366,6 +366,7 @@ def test_what_debezium_recorded_is_explained_by_the_page(name: str) -> None:
         ("time(3)", "00:00:01.500", "-00:00:01.500", canal_rules.TIME),
         ("time(3)", "10:00:01.500", "-00:00:01.500", None),
         ("timestamp", "2026-01-01 08:00:00", "2026-01-01 00:00:00", None),
+        ("timestamp", "2026-01-01 08:00:01", "2026-01-01 00:00:00", None),
         ("datetime", "2026-01-01 08:00:00", "2026-01-01 00:00:00", None),
         ("varchar(9)", "\ufffd\ufffd\ufffd\ufffd", "广州", canal_rules.TEXT),
         ("varchar(9)", "深圳", "广州", None),

@@ -86,7 +86,7 @@ async def _canal(given: argparse.Namespace) -> int:
     for name in missing:
         print(f"{name}: has no cursor there, and begins as [source] start of its file says")
     if not given.time_zone:
-        print("TIMESTAMP is printed in UTC, and by Canal in the zone of its host: see --time-zone")
+        print("TIMESTAMP is printed in UTC: if Canal's host has another zone, set [message] time_zone in each file")
     print(f"next: headrace check --config {given.out / 'headrace.toml'}")
     return 0
 

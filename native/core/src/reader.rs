@@ -24,9 +24,6 @@ const BETWEEN_CLOCKS: u64 = 15;
 const QUERY: u8 = 2;
 const XID: u8 = 16;
 const TABLE_MAP: u8 = 19;
-/// The first of MariaDB's compressed rows events without extra data, and with it; three of each.
-const COMPRESSED_ROWS_V1: u8 = 166;
-const COMPRESSED_ROWS: u8 = 169;
 const GTID: u8 = 33;
 const ANONYMOUS_GTID: u8 = 34;
 const MARIADB_GTID: u8 = 162;
@@ -360,9 +357,7 @@ impl Reader {
         let body = &data[at..stop];
         Ok(match header.kind {
             TABLE_MAP => self.table_map(body),
-            23..=25 | 30..=32 | COMPRESSED_ROWS_V1..=171 => {
-                self.rows(header, data, at, stop, frame, state, output, opener)?
-            }
+            23..=25 | 30..=32 | 166..=171 => self.rows(header, data, at, stop, frame, state, output, opener)?,
             GTID | ANONYMOUS_GTID => self.gtid(body, header, state)?,
             MARIADB_GTID => mariadb_gtid(body, header, state),
             QUERY => self.query(body, header, state)?,
@@ -503,9 +498,10 @@ impl Reader {
             }
             Some(Rows::Made(table)) => Arc::clone(table),
         };
+        // MariaDB's compressed ones, without extra data and with it, have the kinds of the others plus a number.
         let (kind, compressed) = match header.kind {
-            kind @ COMPRESSED_ROWS.. => (kind - COMPRESSED_ROWS + 30, true),
-            kind @ COMPRESSED_ROWS_V1.. => (kind - COMPRESSED_ROWS_V1 + 23, true),
+            kind @ 166..=168 => (kind - 143, true),
+            kind @ 169..=171 => (kind - 139, true),
             kind => (kind, false),
         };
         let (operation, images) = match kind {

@@ -77,29 +77,24 @@ pub struct Stored {
 impl Stored {
     /// Returns the bytes of a DATETIME.
     pub fn datetime_size(self) -> usize {
-        if self.old {
-            OLD_DATETIME[self.fsp]
-        } else {
-            5 + fraction_size(self.fsp)
-        }
+        self.size(OLD_DATETIME, 5)
     }
 
     /// Returns the bytes of a TIMESTAMP.
     pub fn timestamp_size(self) -> usize {
-        if self.old {
-            OLD_TIMESTAMP[self.fsp]
-        } else {
-            4 + fraction_size(self.fsp)
-        }
+        self.size(OLD_TIMESTAMP, 4)
     }
 
     /// Returns the bytes of a TIME.
     pub fn time_size(self) -> usize {
+        self.size(OLD_TIME, 3)
+    }
+
+    fn size(self, old: [usize; 7], whole: usize) -> usize {
         if self.old {
-            OLD_TIME[self.fsp]
-        } else {
-            3 + fraction_size(self.fsp)
+            return old[self.fsp];
         }
+        whole + fraction_size(self.fsp)
     }
 }
 

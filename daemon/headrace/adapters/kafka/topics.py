@@ -69,8 +69,7 @@ class Topics:
         except _FORBIDDEN as error:
             raise _forbidden(topic, error) from error
         except (KafkaError, OSError, TimeoutError) as error:
-            servers = ",".join(self._settings.bootstrap_servers)
-            what = f"Kafka at {servers} does not say whether there is a topic {topic} ({describe(error)})"
+            what = f"Kafka at {self._servers} does not say whether there is a topic {topic} ({describe(error)})"
             raise SinkError(what) from error
 
     async def findings(self, client: Any, topics: Iterable[str]) -> list[Finding]:
@@ -155,9 +154,12 @@ class Topics:
         )
 
     def _unseen(self, topic: str) -> SinkError:
-        """A broker that has just started knows that a topic exists before it tells its clients of it."""
-        servers = ",".join(self._settings.bootstrap_servers)
-        return SinkError(f"Kafka at {servers} says that the topic {topic} exists, and does not show its partitions yet")
+        """Returns the error for a topic that exists, and that a broker which has just started does not show yet."""
+        return SinkError(f"Kafka at {self._servers} has the topic {topic}, and does not show its partitions yet")
+
+    @property
+    def _servers(self) -> str:
+        return ",".join(self._settings.bootstrap_servers)
 
     def _too_few(self, topic: str, count: int) -> SinkRejected | None:
         wanted = self._partitions(topic)

@@ -23,7 +23,7 @@ class Does(Enum):
     PASS = auto()
     """Skips the event: nothing in it matters to the reader."""
     COMPRESSED = auto()
-    """It may have any number of rows, few bytes as it has."""
+    """It may have many rows in few bytes."""
     ENTER = auto()
     """Reads the events that the event contains."""
     GTID = auto()

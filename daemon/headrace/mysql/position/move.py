@@ -295,7 +295,7 @@ class _Mover:
             commit_time_us=min(commit_time_us, first) if first else commit_time_us,
             own_gtids=str(own) if own else "",
             snapshots=stored.snapshots if stored is not None else (),
-            snapshot_pos=last_pos if last_pos == new else stored.snapshot_pos if stored is not None else 0,
+            snapshot_pos=stored.snapshot_pos if stored is not None and last_pos != new else last_pos,
         )
         self._note_more(backward, again)
         gap = self._gap(position, backward, given_up, again)
@@ -348,7 +348,7 @@ class _Mover:
             found = (first << POS_SHIFT) - 1 - POS_ROOM
             for earlier in trail:
                 after = reached(_file_position(earlier), boundary.file_position)
-                if earlier.last_pos < found if after else earlier.last_pos > found:
+                if (after and earlier.last_pos < found) or (not after and earlier.last_pos > found):
                     return None
         return found if found is not None and found >= stored.snapshot_pos else None
 

@@ -19,8 +19,6 @@ from headrace.settings.destination import SourceSettings
 
 SECOND = 10**6 << POS_SHIFT
 """The numbers of a second, which are more than the rows that a server writes in one."""
-_SHORT = 1024
-"""Maximum bytes of a statement that ends an XA transaction."""
 _MOST_NUMBERS = 2
 """Maximum of numbers that a byte of a group takes: a row takes two at most."""
 
@@ -177,7 +175,7 @@ class BinlogScan:
 
     def _on_query(self, data: bytes, at: int, stop: int) -> None:
         # The rows of a prepared XA transaction are published with its end.
-        self._wide |= stop - at < _SHORT and b"\0XA COMMIT" in bytes(data[at:stop])
+        self._wide |= data.find(b"\0XA COMMIT", at, stop) >= 0
         if self._gtid_events:
             self._see()
             return
