@@ -20,6 +20,8 @@ from tests.support import DaemonProcess, destination_toml, eventually, read_json
 pytestmark = pytest.mark.server
 
 Make = Callable[..., DaemonProcess]
+# No heartbeat in a test's time, so that only its own transactions get numbers.
+without_heartbeats = '[heartbeat]\ninterval = "1h"'
 
 
 def jsonl(path: Path) -> str:
@@ -150,7 +152,8 @@ def test_a_planned_switch_under_load_loses_nothing_and_goes_on_at_the_standby_ad
 
 
 def diverge(pair: Pair, out: Path, process: DaemonProcess) -> str:
-    """Transactions that were published and never replicated; the first server is killed then. Their GTIDs."""
+    """Transactions that were published and never replicated; the first server is killed then. Their GTIDs, with no
+    heartbeat among them as long as `without_heartbeats` is in the destination."""
     process.wait_state("shop", "STREAMING")
     pair.first.sql("INSERT INTO shop.t VALUES (1, 0)")
     eventually(lambda: "1" in image(out))
@@ -171,7 +174,7 @@ def test_a_primary_killed_with_unreplicated_transactions_is_source_changed_with_
     pair: Pair, daemon: Make, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.jsonl"
-    process = daemon(shop=pair.destination(out)).start()
+    process = daemon(shop=pair.destination(out, more=without_heartbeats)).start()
     lost = diverge(pair, out, process)
     seen = process.wait_state("shop", "SOURCE_CHANGED", 60)
     assert process.health()[0] == 503
@@ -207,7 +210,7 @@ def test_an_old_primary_that_starts_again_next_to_the_promoted_replica_is_report
     pair: Pair, daemon: Make, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.jsonl"
-    process = daemon(shop=pair.destination(out)).start()
+    process = daemon(shop=pair.destination(out, more=without_heartbeats)).start()
     diverge(pair, out, process)
     process.wait_state("shop", "SOURCE_CHANGED", 60)
     pair.first.start()
