@@ -9,9 +9,12 @@ from typing import Any, Literal
 
 from headrace import __version__
 
-INTERFACE = 9
+INTERFACE = 10
 """The version of the interface that this code calls; the functions of another may mean something else."""
 NONE = "installed without native code, which takes about five times the CPU: docs/install.md#native-code"
+PANIC = "PanicException"
+"""The name of the error for a bug in native code; not an Exception, so that a destination would not be restarted."""
+PANIC_REMEDY = 'set [daemon] native = "off", so that Python reads it, and report it'
 Choice = Literal["auto", "off"]
 """[daemon] native."""
 

@@ -1,14 +1,17 @@
 //! Where the messages of one destination go.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use headrace_native_core as core;
 use headrace_native_core::formats::Published;
 use headrace_native_core::output::Marks;
+use headrace_native_core::selected::{Facts, Packets, Selected};
 use headrace_native_core::table::Selection;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::reader::Asking;
 use crate::{specs, unfit};
 
 /// One table schema as a format prints its rows.
@@ -21,14 +24,22 @@ pub struct Table {
 #[pyclass]
 pub struct Output {
     pub output: core::output::Output,
+    selected: Selected,
 }
+
+/// The id of the changes up to their number, the number before the first, the kind of snapshot, Debezium's marker, and
+/// how many rows make one change.
+type Read = (String, u64, String, String, usize);
+/// Where the stream is: file and offset; the number of a change's first row, and its time in microseconds.
+type Where = (String, u64, i64, u64);
 
 #[pymethods]
 impl Output {
     #[new]
     fn new(server_uuid: &str, epoch: i64, rows_per_message: usize, overhead: u64, keyed: bool, one_log: bool) -> Self {
         let uuid = server_uuid.as_bytes();
-        Self { output: core::output::Output::new(uuid, epoch, rows_per_message, overhead, keyed, one_log) }
+        let output = core::output::Output::new(uuid, epoch, rows_per_message, overhead, keyed, one_log);
+        Self { output, selected: Selected::default() }
     }
 
     /// Returns the bytes and messages of the last run.
@@ -59,10 +70,54 @@ impl Output {
         self.output.close_batches();
     }
 
-    /// Returns rows by table since the last call: number, inserted, updated, deleted, last commit time in microseconds.
-    fn take_counters(&mut self) -> Vec<(usize, u64, u64, u64, u64)> {
+    /// Returns rows by table since the last call: number, inserted, updated, deleted, read by snapshots, last commit time
+    /// in microseconds.
+    fn take_counters(&mut self) -> Vec<(usize, u64, u64, u64, u64, u64)> {
         let taken = self.output.take_counters();
-        taken.into_iter().map(|(at, of)| (at, of.inserted, of.updated, of.deleted, of.commit_us)).collect()
+        taken.into_iter().map(|(at, of)| (at, of.inserted, of.updated, of.deleted, of.snapshot, of.commit_us)).collect()
+    }
+
+    /// Makes the messages of rows of a SELECT's result: of at most `rows` packets from `at` on, in at most `seconds`.
+    /// `most` and `open`: see `Reader.run`. Returns rows, changes, where they end, and where the last row begins; Python
+    /// must read the next row if there are none.
+    #[pyo3(signature = (table, data, at, rows, read, place, most, seconds, open))]
+    #[allow(clippy::too_many_arguments)]
+    fn put_selected(
+        &mut self,
+        table: PyRef<'_, Table>,
+        data: &[u8],
+        at: usize,
+        rows: usize,
+        read: Read,
+        place: Where,
+        most: (u64, u64),
+        seconds: f64,
+        open: &Bound<'_, PyAny>,
+    ) -> PyResult<(usize, u64, usize, usize)> {
+        let (id, number, kind, marker, together) = &read;
+        let (file, offset, pos, commit_us) = &place;
+        (self.output.size, self.output.count) = (0, 0);
+        let facts = Facts {
+            id: id.as_bytes(),
+            kind: kind.as_bytes(),
+            marker: marker.as_bytes(),
+            number: *number,
+            together: *together,
+            file: file.as_bytes(),
+            offset: *offset,
+            pos: *pos,
+            commit_us: *commit_us,
+            most_bytes: most.0,
+            most_messages: most.1,
+            time: Duration::try_from_secs_f64(seconds).unwrap_or_default(),
+        };
+        let mut asking = Asking { open, raised: None };
+        let packets = Packets { data, at, rows };
+        let done = self.selected.run(&table.table, packets, &facts, &mut self.output, &mut asking);
+        match asking.raised {
+            Some(error) => Err(error),
+            None => Ok((done.rows, done.changes, done.end, done.last)),
+        }
     }
 
     /// Returns a table. Raises ValueError for an unknown description.

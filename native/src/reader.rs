@@ -19,9 +19,9 @@ pub struct Reader {
 }
 
 /// Asks Python for the batch of a slot; keeps its error.
-struct Asking<'a, 'py> {
-    open: &'a Bound<'py, PyAny>,
-    raised: Option<PyErr>,
+pub struct Asking<'a, 'py> {
+    pub open: &'a Bound<'py, PyAny>,
+    pub raised: Option<PyErr>,
 }
 
 impl core::output::Opener for Asking<'_, '_> {

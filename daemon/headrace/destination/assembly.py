@@ -61,6 +61,7 @@ def assemble(
         shows=projections.shows,
         decides=projections.decides,
         published=projections.published,
+        native=builder.native,
     )
     unreadable = UnreadableTables(context, source.reader)
     emptied = EmptiedTopics(context, lasting.dependencies.ends, projections.topic_of)

@@ -10,13 +10,12 @@ from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.schema.follower import StatementFollower
 from headrace.mysql.table_maps import Table
 from headrace.mysql.values.column_types import for_native_code
-from headrace.ports.source import NativeRows
+from headrace.native import PANIC, PANIC_REMEDY
+from headrace.ports.native_rows import NativeRows
 
 _MOST_TABLES = 4_000
 """Maximum number of table ids that native code has; beyond it all are passed again."""
 _USED_UP, _PYTHON = 0, 1
-_PANIC = "PanicException"
-"""The error of a bug in native code; not an Exception, so the destination would not be restarted."""
 
 
 class NativeReader:
@@ -89,10 +88,9 @@ class NativeReader:
                 *(eager, most, *given, rows.output, rows.open),
             )
         except BaseException as error:
-            if type(error).__name__ != _PANIC:
+            if type(error).__name__ != PANIC:
                 raise
-            remedy = 'set [daemon] native = "off", so that Python reads it, and report it'
-            raise cursor.not_understood(f"native code fails after this position ({error})", remedy) from error
+            raise cursor.not_understood(f"native code fails after this position ({error})", PANIC_REMEDY) from error
         finally:
             rows.end()
         if events:

@@ -221,8 +221,8 @@ class MessageBuilder:
             return
         batch = self._batch(made.topic, made.partition)
         if made.keys is not None or batch.keys is not None:
-            before, keys = batch.keys or [None] * len(batch.values), made.keys or [None] * len(made.values)
-            batch.keys = before + keys
+            batch.keys = [None] * len(batch.values) if batch.keys is None else batch.keys
+            batch.keys += made.keys or [None] * len(made.values)
         batch.values += made.values
         batch.headers += made.headers
         if made.units is not None:

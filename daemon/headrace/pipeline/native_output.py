@@ -9,12 +9,13 @@ from typing import Any, Self, TypeVar, cast
 
 import structlog
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, NotUnderstood
 from headrace.model import MessageBatch, TableRows, TableSchema, Unit
+from headrace.native import PANIC, PANIC_REMEDY
 from headrace.pipeline.projection import Projections
 from headrace.pipeline.table_projection import Names, TableProjection
 from headrace.ports.format import KeyedFormat, ValueFormat
-from headrace.ports.source import NativeRows
+from headrace.ports.native_rows import NativeRows, SnapshotChange
 from headrace.rules.templates import Template
 from headrace.settings.destination import DestinationSettings
 
@@ -238,9 +239,9 @@ class NativeOutput(NativeRows):
             if last:
                 batch.commit_time_us = commit_us
         taken = []
-        for counter, inserted, updated, deleted, commit_us in self.output.take_counters():
+        for counter, *counts in self.output.take_counters():
             schema, table = self._counted[counter]
-            taken.append(TableRows(schema, table, inserted, updated, deleted, 0, commit_us))
+            taken.append(TableRows(schema, table, *counts))
         return taken
 
     def clear(self) -> None:
@@ -344,6 +345,32 @@ class NativeOutput(NativeRows):
     def open(self, slot: int) -> Any:
         opened = self._builder.open_batch(*self._targets[slot])
         return next(made for batch, made in reversed(self._batches) if batch is opened)
+
+    def put_selected(
+        self, table: Any, data: bytes, at: int, rows: int, change: SnapshotChange
+    ) -> tuple[int, int, int, int]:
+        most, read = self.begin(), change.read
+        place = change.file, change.offset, change.pos, change.commit_time_us
+        try:
+            made: tuple[int, int, int, int] = self.output.put_selected(
+                table,
+                data,
+                at,
+                rows,
+                (read.id, change.number, read.kind, read.marker, change.together),
+                place,
+                most,
+                change.seconds,
+                self.open,
+            )
+        except BaseException as error:
+            if type(error).__name__ != PANIC:
+                raise
+            text = f"native code fails on rows of a table that were read ({error})"
+            raise NotUnderstood(text, remedy=PANIC_REMEDY) from error
+        finally:
+            self.end()
+        return made
 
     def end(self) -> None:
         self._runs = False

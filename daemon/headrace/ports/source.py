@@ -12,6 +12,7 @@ import orjson
 from headrace.errors import PositionLost
 from headrace.model import Gap, Position, Row, RowsChange, SchemaChange, TableChange, TableSchema, TransactionMark
 from headrace.ports.measures import Measure
+from headrace.ports.native_rows import NativeRows
 from headrace.ports.state import HistoryEntry, Stored
 from headrace.ports.tables import TableReader, Watermark
 
@@ -59,41 +60,6 @@ class Signal:
         if not isinstance(found, dict):
             raise ValueError("its arguments are no JSON object")
         return found
-
-
-class NativeRows(ABC):
-    """Makes the messages of rows in native code. All of its methods are called from within ChangeStream.read()."""
-
-    output: Any
-    """The object that native code writes to."""
-    marks: bool
-    """Whether it also makes the messages about the begin and end of transactions."""
-
-    @abstractmethod
-    def new_reader(self, passed: bytes, slice_seconds: float) -> Any:
-        """Returns a new reader of events. It ignores events with the numbers `passed`, and returns after
-        `slice_seconds` at the latest, with whole events."""
-
-    @abstractmethod
-    def table(self, schema: TableSchema, layouts: Sequence[tuple[Any, ...] | None]) -> Any | None:
-        """Returns the converter of a table's rows, whose columns are laid out in a row image as `layouts` say; None if
-        native code can't convert them."""
-
-    @abstractmethod
-    def watched(self) -> frozenset[tuple[str, str]]:
-        """Returns the tables whose rows Python must see, by schema and name."""
-
-    @abstractmethod
-    def begin(self) -> tuple[int, int]:
-        """Prepares for a run of the reader. Returns after how many bytes and messages it must stop."""
-
-    @abstractmethod
-    def open(self, slot: int) -> Any:
-        """Returns the batch for the messages of a topic's partition. Called while the reader runs."""
-
-    @abstractmethod
-    def end(self) -> None:
-        """Ends a run of the reader."""
 
 
 Unprepared = Callable[[TableSchema], Callable[[], Awaitable[None]] | None]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headrace.model import Position, Row, TableSchema
+from headrace.ports.native_rows import NativeRows, SnapshotChange
 
 Key = tuple[str, ...]
 """The key of a row in the source's form, one text a key column. Only its reader interprets it; others store it."""
@@ -107,6 +108,11 @@ class Chunk(ABC):
     def take(self, count: int) -> list[Row]:
         """Decodes the next `count` rows, or those that are left, to the same values as the stream's, large ones as
         LargeValue. Raises NotUnderstood."""
+
+    def put(self, native: NativeRows, rows: int, change: SnapshotChange) -> tuple[int, int]:
+        """Makes messages of the next `rows` rows, or of fewer, in native code. Returns of how many, and of how many
+        changes; (0, 0) if take() must return the next row."""
+        return 0, 0
 
     @property
     @abstractmethod

@@ -27,6 +27,7 @@ from headrace.model import (
     TableChange,
     TableSchema,
 )
+from headrace.ports.native_rows import NativeRows, SnapshotChange
 from headrace.ports.source import ChangeStream
 from headrace.ports.tables import Chunk, Watermark
 from headrace.rules.patterns import PatternTooSlow
@@ -78,9 +79,10 @@ class SnapshotMerge:
         shows: Shows = lambda schema: None,
         decides: Decides = lambda schema: frozenset(),
         published: Published = lambda change: (change,),
+        native: NativeRows | None = None,
     ) -> None:
         self._keys, self._shows, self._decides = keys or StoredKeys(), shows, decides
-        self._published = published
+        self._published, self._native = published, native
         self.snapshots = tuple(snapshots)
         """The snapshots and their progress, as they are stored with the position."""
         self.snapshot_pos, self._rows = snapshot_pos, rows
@@ -340,12 +342,13 @@ class SnapshotMerge:
         # published.
         shows = self._shows(first.schema) if self._keys.plain else None
         while chunk.rows and not self._full() and not self._unfinished:
-            before = chunk.rows
-            rows = table.take(first.together, shows)
-            began = not (passed or table.progress.rows)
+            before, began = chunk.rows, not (passed or table.progress.rows)
+            if began or shows is not None or not self._put(table, first, position, end):
+                rows = table.take(first.together, shows)
+                if rows:
+                    ends = chunk.last and not chunk.rows
+                    self._emit_rows(table, first.schema, rows, position, began=began, ends=ends)
             passed += before - chunk.rows
-            if rows:
-                self._emit_rows(table, first.schema, rows, position, began=began, ends=chunk.last and not chunk.rows)
             if runtime.current().busy() >= end:
                 break
         progress, table.key = table.progress, chunk.key
@@ -354,6 +357,34 @@ class SnapshotMerge:
         self._set(plan.advance(self.snapshots[0], table.progress))
         if not chunk.rows:
             table.given()
+
+    def _put(self, table: TableRead, first: Waiting, position: Position, end: float) -> bool:
+        """Publishes rows by native code; returns whether it did. Not rows that the stream has changed meanwhile, nor
+        the first and last change of a table, which have a marker of their own."""
+        snapshot, chunk, together = self.snapshots[0], first.chunk, first.together
+        resync = snapshot.kind == "resync"
+        rows = chunk.rows if resync or not chunk.last else (chunk.rows - 1) // together * together
+        if self._native is None or len(table.touched) or snapshot.columns or not rows:
+            return False
+        marker, now = "incremental" if resync else "true", runtime.current().busy()
+        change = SnapshotChange(
+            SnapshotRows(self._id(position), snapshot.kind, marker),
+            self._number,
+            together,
+            position.file,
+            position.offset,
+            position.last_pos + 1,
+            runtime.now_us(),
+            max(0.0, end - now),
+        )
+        made, changes = chunk.put(self._native, rows, change)
+        self._number += changes
+        return made > 0
+
+    def _id(self, position: Position) -> str:
+        """Returns the ids of changes up to their number, which begins again with each run, and the epoch may be the
+        same: no other run has this position."""
+        return f"snapshot-{self._epoch}-{position.last_pos}"
 
     def _emit_rows(
         self, table: TableRead, schema: TableSchema, rows: list[Row], position: Position, *, began: bool, ends: bool
@@ -386,14 +417,16 @@ class SnapshotMerge:
             "",
             partial=bool(snapshot.columns),
             origin=position.origin(),
-            # The number begins again with each run, and the epoch may be the same: no other run has this position.
-            snapshot=SnapshotRows(f"snapshot-{self._epoch}-{position.last_pos}-{self._number}", snapshot.kind, marker),
+            snapshot=SnapshotRows(f"{self._id(position)}-{self._number}", snapshot.kind, marker),
             large=numbered(rows),
         )
         if change.large or self._unfinished:
             self._unfinished.append(self._emit_large(change) if change.large else self._later(change))
-        else:
+            return
+        try:
             self._emit(change)
+        except _MISFITS as error:
+            raise _misfit(error) from error
 
     def _later(self, change: RowsChange) -> Iterator[None]:
         """Publishes a change after the large changes before it, which are published in slices."""
@@ -414,11 +447,8 @@ class SnapshotMerge:
                 for _ in self._unfinished[0]:
                     if runtime.current().busy() >= end:
                         return
-            except (ValueError, LookupError, struct.error) as error:
-                remedy = str(getattr(error, "remedy", ""))
-                raise NotUnderstood(
-                    f"rows that were read from a table do not fit its columns: {error}", remedy=remedy
-                ) from error
+            except _MISFITS as error:
+                raise _misfit(error) from error
             self._unfinished.popleft()
 
     def _set(self, current: Snapshot) -> None:
@@ -433,3 +463,12 @@ class SnapshotMerge:
         if (position.snapshots, position.snapshot_pos) == (self.snapshots, self.snapshot_pos):
             return position
         return replace(position, snapshots=self.snapshots, snapshot_pos=self.snapshot_pos)
+
+
+_MISFITS = (ValueError, LookupError, OverflowError, struct.error)
+
+
+def _misfit(error: Exception) -> NotUnderstood:
+    """Returns the error for values that are not of their columns' types."""
+    remedy = str(getattr(error, "remedy", ""))
+    return NotUnderstood(f"rows that were read from a table do not fit its columns: {error}", remedy=remedy)

@@ -65,10 +65,7 @@ impl Headers {
     }
 
     pub fn add(&mut self, name: &[u8], value: &[u8]) {
-        varint(&mut self.bytes, name.len() as i64);
-        self.bytes.extend_from_slice(name);
-        varint(&mut self.bytes, value.len() as i64);
-        self.bytes.extend_from_slice(value);
+        add_header(&mut self.bytes, name, value);
     }
 
     /// Adds headers that are already encoded.
@@ -101,6 +98,14 @@ impl Headers {
         }
         Ok(headers)
     }
+}
+
+/// Writes one encoded header.
+pub fn add_header(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    varint(out, name.len() as i64);
+    out.extend_from_slice(name);
+    varint(out, value.len() as i64);
+    out.extend_from_slice(value);
 }
 
 fn take<'a>(raw: &mut &'a [u8]) -> Fit<&'a [u8]> {

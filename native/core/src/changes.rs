@@ -44,7 +44,17 @@ pub struct Mark<'a> {
     pub file: &'a [u8],
 }
 
-/// One rows event, split into columns.
+/// What rows have that were read from their table.
+#[derive(Debug, Clone, Copy)]
+pub struct Snapshot<'a> {
+    /// The ids of their messages, after the server's uuid.
+    pub id: &'a [u8],
+    pub kind: &'a [u8],
+    /// Debezium's word for their position in the snapshot.
+    pub marker: &'a [u8],
+}
+
+/// One rows event, split into columns, or rows of a snapshot.
 #[derive(Debug, Clone, Copy)]
 pub struct Change<'a> {
     pub data: &'a [u8],
@@ -59,6 +69,7 @@ pub struct Change<'a> {
     /// The number of the table in the binlog.
     pub table_id: u64,
     pub now_ms: u64,
+    pub snapshot: Option<Snapshot<'a>>,
 }
 
 /// The columns of one row.

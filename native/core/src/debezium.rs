@@ -95,7 +95,8 @@ impl Table {
         let Stage { head: out, foot, .. } = stage;
         out.clear();
         let us = change.commit_us;
-        put!(out, b",\"source\":", &format.source, us / 1000, b",\"snapshot\":\"false\"", &format.source_db);
+        let marker = change.snapshot.map_or(&b"false"[..], |of| of.marker);
+        put!(out, b",\"source\":", &format.source, us / 1000, b",\"snapshot\":\"", marker, b"\"", &format.source_db);
         put!(out, b",\"sequence\":null,\"ts_us\":", us, b",\"ts_ns\":", us * 1000, &format.source_table);
         put!(out, b",\"server_id\":", change.event.server_id, b",\"gtid\":");
         if change.gtid.is_empty() {
@@ -114,7 +115,7 @@ impl Table {
         } else {
             text::int(out, change.event.thread);
         }
-        let (ms, op) = (change.now_ms, change.operation.names().1);
+        let (ms, op) = (change.now_ms, change.snapshot.map_or(change.operation.names().1, |_| "r"));
         put!(out, b",\"query\":null},\"transaction\":null,\"op\":\"", op, b"\",\"ts_ms\":", ms);
         put!(out, b",\"ts_us\":", ms, b"000,\"ts_ns\":", ms, b"000000}", &format.tail);
     }

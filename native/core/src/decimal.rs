@@ -71,6 +71,36 @@ impl Decimal {
         Ok(negative)
     }
 
+    /// Writes a number, given as MySQL prints it, as in a row image.
+    pub fn pack(&self, out: &mut Vec<u8>, text: &[u8]) -> Fit<()> {
+        let (digits, mask) = text.strip_prefix(b"-").map_or((text, 0), |digits| (digits, 0xFF));
+        let (whole, fraction) = match digits.iter().position(|&byte| byte == b'.') {
+            Some(point) => (&digits[..point], &digits[point + 1..]),
+            None => (digits, &digits[..0]),
+        };
+        let zeros = whole.iter().take_while(|&&byte| byte == b'0').count();
+        if whole.is_empty() || whole.len() - zeros > self.whole || fraction.len() != self.scale {
+            return Err(Unfit);
+        }
+        let (whole, start) = (&whole[zeros..], out.len());
+        let missing = self.whole - whole.len();
+        let mut digit = (0..missing).map(|_| b'0').chain(whole.iter().copied()).chain(fraction.iter().copied());
+        let (first, last) = (self.whole % 9, self.scale % 9);
+        let nines = |digits: usize| std::iter::repeat_n(9, digits / 9);
+        for size in [first].into_iter().chain(nines(self.whole)).chain(nines(self.scale)).chain([last]) {
+            let mut value = 0u32;
+            for byte in digit.by_ref().take(size) {
+                if !byte.is_ascii_digit() {
+                    return Err(Unfit);
+                }
+                value = value * 10 + u32::from(byte - b'0');
+            }
+            out.extend(value.to_be_bytes()[4 - BYTES[size]..].iter().map(|byte| byte ^ mask));
+        }
+        out[start] ^= 0x80;
+        Ok(())
+    }
+
     fn sign(&self, out: &mut Vec<u8>, raw: &[u8]) -> Fit<u8> {
         if raw.len() != self.size {
             return Err(Unfit);

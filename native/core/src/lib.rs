@@ -25,6 +25,7 @@ pub mod numbers;
 pub mod output;
 pub mod reader;
 pub mod records;
+pub mod selected;
 pub mod spans;
 pub mod stage;
 pub mod table;

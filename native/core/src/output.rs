@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use crate::batch::{Batch, Headers, Shared};
+use crate::batch::{add_header, Batch, Shared};
 use crate::canal;
-use crate::changes::{Change, Mark, Operation};
+use crate::changes::{Change, Mark, Operation, Snapshot};
 use crate::entries::EntryMarks;
 use crate::formats::Published;
 use crate::stage::Stage;
@@ -34,6 +34,8 @@ pub struct Counter {
     pub inserted: u64,
     pub updated: u64,
     pub deleted: u64,
+    /// Rows that were read from the table.
+    pub snapshot: u64,
     pub commit_us: u64,
 }
 
@@ -68,6 +70,8 @@ pub struct Output {
     id: Vec<u8>,
     digits: Vec<u8>,
     place: Vec<u8>,
+    /// How many each message has.
+    headers: usize,
 }
 
 /// What all messages of an event share, besides its change.
@@ -90,16 +94,15 @@ impl Output {
         keyed: bool,
         one_log: bool,
     ) -> Self {
-        let (mut header, mut digits) = (Headers::default(), Vec::new());
+        let (mut header, mut digits) = (Vec::new(), Vec::new());
         text::int(&mut digits, epoch);
-        header.add(b"headrace-epoch", &digits);
-        header.end();
+        add_header(&mut header, b"headrace-epoch", &digits);
         Self {
             slots: Vec::new(),
             counters: Vec::new(),
             touched: Vec::new(),
             server_uuid: server_uuid.to_vec(),
-            epoch: header.raw(0).to_vec(),
+            epoch: header,
             overhead,
             keyed,
             one_log,
@@ -114,6 +117,7 @@ impl Output {
             id: Vec::new(),
             digits: Vec::new(),
             place: Vec::new(),
+            headers: 0,
         }
     }
 
@@ -176,7 +180,11 @@ impl Output {
             self.open(message.slot, opener)?;
         }
         self.name(change.file, change.gtid, origin.transaction);
-        put!(&mut self.base, b"#", origin.ordinal);
+        if let Some(of) = &change.snapshot {
+            self.name_snapshot(of);
+        } else {
+            put!(&mut self.base, b"#", origin.ordinal);
+        }
         let lone = change.rows == 1;
         let mut at = 0;
         while at < stage.messages.len() {
@@ -247,11 +255,18 @@ impl Output {
         } else {
             self.base.extend_from_slice(gtid);
         }
-        let mut place = Headers::default();
-        place.add(b"headrace-position", &self.digits);
-        place.end();
         self.place.clear();
-        put!(&mut self.place, place.raw(0), &self.epoch);
+        add_header(&mut self.place, b"headrace-position", &self.digits);
+        self.place.extend_from_slice(&self.epoch);
+        self.headers = 4;
+    }
+
+    /// Writes the beginning of the ids of a snapshot's rows, and adds their header.
+    fn name_snapshot(&mut self, of: &Snapshot) {
+        self.base.clear();
+        put!(&mut self.base, &self.server_uuid, b"/", of.id);
+        add_header(&mut self.place, b"headrace-snapshot", of.kind);
+        self.headers += 1;
     }
 
     fn put_one(&mut self, batch: &mut Batch, stage: &Stage, at: usize, lone: bool) {
@@ -274,7 +289,7 @@ impl Output {
         self.digits.clear();
         text::int(&mut self.digits, pos);
         let headers = &mut batch.headers;
-        headers.begin(4);
+        headers.begin(self.headers);
         headers.add(b"headrace-id", &self.id);
         headers.add(b"headrace-pos", &self.digits);
         headers.add_written(&self.place);
@@ -299,11 +314,12 @@ impl Output {
 
     fn count_rows(&mut self, at: usize, change: &Change, rows: usize) {
         let Some(counter) = self.counters.get_mut(at) else { return };
-        if counter.inserted + counter.updated + counter.deleted == 0 {
+        if counter.inserted + counter.updated + counter.deleted + counter.snapshot == 0 {
             self.touched.push(at);
         }
         let rows = rows as u64;
         match change.operation {
+            _ if change.snapshot.is_some() => counter.snapshot += rows,
             Operation::Insert => counter.inserted += rows,
             Operation::Update => counter.updated += rows,
             Operation::Delete => counter.deleted += rows,

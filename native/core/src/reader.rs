@@ -565,6 +565,7 @@ impl Reader {
             event,
             table_id,
             now_ms: output.now_ms,
+            snapshot: None,
         };
         let origin = Origin { transaction: state.begin, ordinal: state.events_done + 1 };
         output.put(&table, &change, origin, begin.as_ref(), opener)?;

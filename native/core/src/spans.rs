@@ -10,9 +10,14 @@ pub struct Span {
     end: u32,
 }
 
-const NULL: Span = Span { start: u32::MAX, end: u32::MAX };
-
 impl Span {
+    pub const NULL: Self = Self { start: u32::MAX, end: u32::MAX };
+
+    /// Returns the range; both ends are below 4 GB.
+    pub fn new(start: usize, end: usize) -> Self {
+        Self { start: start as u32, end: end as u32 }
+    }
+
     /// Returns the bytes of the value; None for NULL.
     #[inline]
     pub fn of(self, data: &[u8]) -> Option<&[u8]> {
@@ -35,7 +40,7 @@ pub fn image(spans: &mut Vec<Span>, shapes: &[Shape], data: &[u8], mut at: usize
     }
     for (i, shape) in shapes.iter().enumerate() {
         if data[nulls_at + i / 8] >> (i % 8) & 1 == 1 {
-            spans.push(NULL);
+            spans.push(Span::NULL);
             continue;
         }
         let (start, end) = match *shape {
@@ -50,7 +55,7 @@ pub fn image(spans: &mut Vec<Span>, shapes: &[Shape], data: &[u8], mut at: usize
         if end > stop {
             return Err(Unfit);
         }
-        spans.push(Span { start: start as u32, end: end as u32 });
+        spans.push(Span::new(start, end));
         at = end;
     }
     Ok(at)

@@ -123,6 +123,10 @@ impl Table {
         Ok(Self { kinds, shapes, columns, unprinted, route, selection, identity, about, two_numbers, counter })
     }
 
+    pub fn kinds(&self) -> &[Kind] {
+        &self.kinds
+    }
+
     pub fn shapes(&self) -> &[Shape] {
         &self.shapes
     }
@@ -191,7 +195,7 @@ impl Table {
                 return Ok(false);
             }
         }
-        if self.selection.left_out.contains(&change.operation) {
+        if self.selection.left_out.contains(&change.operation) && change.snapshot.is_none() {
             return Ok(false);
         }
         let Some(before) = before.filter(|_| self.selection.skips_unchanged) else { return Ok(true) };

@@ -279,6 +279,104 @@ impl Time {
     }
 }
 
+// As MySQL prints them, to what a row image has since MySQL 5.6.
+
+/// Reads `digits` digits.
+fn digits(text: &[u8], digits: std::ops::Range<usize>) -> Fit<u32> {
+    let one = |value: u32, byte: &u8| byte.is_ascii_digit().then(|| value * 10 + u32::from(byte - b'0')).ok_or(Unfit);
+    text.get(digits).ok_or(Unfit)?.iter().try_fold(0, one)
+}
+
+fn require(text: &[u8], at: usize, byte: u8) -> Fit<()> {
+    (text.get(at) == Some(&byte)).then_some(()).ok_or(Unfit)
+}
+
+/// Reads `YYYY-MM-DD`.
+fn read_date(text: &[u8]) -> Fit<Civil> {
+    require(text, 4, b'-')?;
+    require(text, 7, b'-')?;
+    let made =
+        Civil { year: digits(text, 0..4)?, month: digits(text, 5..7)?, day: digits(text, 8..10)?, ..Civil::default() };
+    (made.month <= 12 && made.day <= 31).then_some(made).ok_or(Unfit)
+}
+
+/// Reads what `hh` ends at, `:mm:ss` and the fraction: minute, second and fraction.
+fn read_rest(text: &[u8], at: usize, fsp: usize) -> Fit<(u32, u32, u64)> {
+    require(text, at, b':')?;
+    require(text, at + 3, b':')?;
+    let (minute, second, end) = (digits(text, at + 1..at + 3)?, digits(text, at + 4..at + 6)?, at + 6);
+    let mut fraction = 0;
+    if fsp > 0 {
+        require(text, end, b'.')?;
+        fraction = scaled(digits(text, end + 1..end + 1 + fsp)?.into(), fsp);
+    }
+    let size = end + fsp + usize::from(fsp > 0);
+    (text.len() == size && minute < 60 && second < 60).then_some((minute, second, fraction)).ok_or(Unfit)
+}
+
+/// Reads `YYYY-MM-DD hh:mm:ss` and the fraction.
+fn read_datetime(text: &[u8], fsp: usize) -> Fit<Civil> {
+    let date = read_date(text)?;
+    require(text, 10, b' ')?;
+    let hour = digits(text, 11..13)?;
+    let (minute, second, fraction) = read_rest(text, 13, fsp)?;
+    (hour < 24).then_some(Civil { hour, minute, second, fraction, ..date }).ok_or(Unfit)
+}
+
+/// Writes the last bytes of a number, big endian.
+fn put_last(out: &mut Vec<u8>, value: u64, size: usize) {
+    out.extend_from_slice(&value.to_be_bytes()[8 - size..]);
+}
+
+/// Writes DATE.
+pub fn pack_date(out: &mut Vec<u8>, text: &[u8]) -> Fit<()> {
+    let of = if text.len() == 10 { read_date(text)? } else { return Err(Unfit) };
+    out.extend_from_slice(&(of.day | of.month << 5 | of.year << 9).to_le_bytes()[..3]);
+    Ok(())
+}
+
+/// Writes DATETIME.
+pub fn pack_datetime(out: &mut Vec<u8>, text: &[u8], fsp: usize) -> Fit<()> {
+    let of = read_datetime(text, fsp)?;
+    let days = u64::from(of.year * 13 + of.month) << 5 | u64::from(of.day);
+    let whole = days << 17 | u64::from(of.hour << 12 | of.minute << 6 | of.second);
+    put_last(out, whole + 0x80_0000_0000, 5);
+    put_last(out, of.fraction, fraction_size(fsp));
+    Ok(())
+}
+
+/// Writes TIMESTAMP, given in UTC.
+pub fn pack_timestamp(out: &mut Vec<u8>, text: &[u8], fsp: usize) -> Fit<()> {
+    let of = read_datetime(text, fsp)?;
+    let seconds = match of.days() {
+        Some(days) => {
+            let seconds = days * 86_400 + of.micros_of_day(0) / 1_000_000;
+            u32::try_from(seconds).ok().filter(|&seconds| seconds > 0).ok_or(Unfit)?
+        }
+        None if of == Civil::default() => 0,
+        None => return Err(Unfit),
+    };
+    out.extend_from_slice(&seconds.to_be_bytes());
+    put_last(out, of.fraction, fraction_size(fsp));
+    Ok(())
+}
+
+/// Writes TIME.
+pub fn pack_time(out: &mut Vec<u8>, text: &[u8], fsp: usize) -> Fit<()> {
+    let (text, negative) = text.strip_prefix(b"-").map_or((text, false), |text| (text, true));
+    let colon = text.iter().position(|&byte| byte == b':').filter(|at| (2..=3).contains(at)).ok_or(Unfit)?;
+    let hour = digits(text, 0..colon)?;
+    let (minute, second, fraction) = read_rest(text, colon, fsp)?;
+    let width = 8 * fraction_size(fsp);
+    let size = u64::from(hour << 12 | minute << 6 | second) << width | fraction;
+    if negative && size == 0 {
+        return Err(Unfit); // an image has no such time
+    }
+    let zero = 0x80_0000 << width;
+    put_last(out, if negative { zero - size } else { zero + size }, 3 + fraction_size(fsp));
+    Ok(())
+}
+
 // As before MySQL 5.6, and in MariaDB with mysql56_temporal_format=OFF; see `headrace/mysql/values/old_temporal.py`.
 
 fn little_endian(raw: &[u8]) -> u64 {

@@ -16,6 +16,7 @@ use headrace_native_core::json::json_text;
 use headrace_native_core::masks::{Hmac, Mask};
 use headrace_native_core::output::{lock, MarkStyle, Marks, Opener, Output};
 use headrace_native_core::reader::{Frame, Reader, State, Stop};
+use headrace_native_core::selected::{pack, Done, Facts, Packets, Selected};
 use headrace_native_core::spans::image;
 use headrace_native_core::table::{Column, Key, RecordKey, Route, Selection, Table};
 use headrace_native_core::temporal::{Stored, Zone};
@@ -193,6 +194,41 @@ fn run(data: &[u8], format: Format, spread: bool, checksums: bool) -> (usize, St
     (at, stop, state, output.count)
 }
 
+/// Makes messages of rows of a SELECT from a table with one column; returns also how many messages.
+fn select(data: &[u8], rows: usize, (kind, style): (Kind, Style)) -> (Done, u64) {
+    let mut output = Output::new(b"uuid", 1, 0, 400, false, false);
+    let (slot, counter) = (output.add_slot(), output.add_counter());
+    let facts = Facts {
+        id: b"snapshot",
+        kind: b"initial",
+        marker: b"true",
+        number: 0,
+        together: 3,
+        file: b"b.000001",
+        offset: 4,
+        pos: 1,
+        commit_us: 1,
+        most_bytes: 1 << 20,
+        most_messages: 5000,
+        time: Duration::from_secs(1),
+    };
+    let columns = vec![Column { field: 0, name: b"\"c\":".to_vec(), style, mask: None }];
+    let table = Table::new(vec![kind], columns, Route::One(slot), Selection::default(), vec![0], None, true, counter);
+    let table = Published::new(table.unwrap(), canal()).unwrap();
+    let done = Selected::default().run(&table, Packets { data, at: 0, rows }, &facts, &mut output, &mut New);
+    (done, output.count)
+}
+
+/// Values as a SELECT gives them, mostly.
+fn selected() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        "-?[0-9]{1,3}".prop_map(String::into_bytes),
+        "[0-9]{4}-[01][0-9]-[0-3][0-9]( [0-2][0-9]:[0-5][0-9]:[0-5][0-9])?".prop_map(String::into_bytes),
+        "[-0-9:. ]{0,30}".prop_map(String::into_bytes),
+        prop::collection::vec(any::<u8>(), 0..20),
+    ]
+}
+
 /// Returns a rows event of the table with that number.
 fn rows(table: u8, images: usize, row: &[u8]) -> Vec<u8> {
     let mut body = vec![table, 0, 0, 0, 0, 0, 1, 0, 2, 0, kinds().len() as u8];
@@ -262,6 +298,38 @@ proptest! {
                     let _ = condition.is_met(std::slice::from_ref(&kind), &row, &spans, &mut out);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_is_printed_is_packed_into_the_same_value(raw in prop::collection::vec(any::<u8>(), 30..40)) {
+        for (kind, _) in kinds() {
+            // These are selected as numbers.
+            if matches!(kind, Kind::Enum { .. } | Kind::Set { .. } | Kind::Bit { .. } | Kind::Timestamp { .. }) {
+                continue;
+            }
+            let size = if let Shape::Fixed(size) = kind.shape() { size } else { raw.len() };
+            let (mut printed, mut packed, mut again) = (Vec::new(), Vec::new(), Vec::new());
+            if kind.plain(&mut printed, &raw[..size], Binary::Latin1).is_err() || pack(&kind, &mut packed, &printed).is_err() {
+                continue;
+            }
+            if !matches!(kind, Kind::Datetime(Stored { old: true, .. }) | Kind::Time(Stored { old: true, .. }) | Kind::Bytes { .. } | Kind::Text { .. } | Kind::Vector { .. }) {
+                prop_assert!(kind.plain(&mut again, &packed, Binary::Latin1).is_ok());
+                prop_assert_eq!(again, printed);
+            }
+        }
+    }
+
+    #[test]
+    fn any_values_as_rows_of_a_select(values in prop::collection::vec(selected(), 0..9), cut in 0..300usize) {
+        let packet = |value: &Vec<u8>| [&[value.len() as u8 + 1, 0, 0, 0, value.len() as u8], &value[..]].concat();
+        let mut data: Vec<u8> = values.iter().flat_map(packet).collect();
+        data.truncate(cut);
+        for column in kinds() {
+            let (done, count) = select(&data, values.len(), column);
+            prop_assert!(done.last <= done.end && done.end <= data.len() && done.rows <= values.len());
+            prop_assert_eq!(done.changes as usize, done.rows.div_ceil(3));
+            prop_assert_eq!(count, done.changes);
         }
     }
 

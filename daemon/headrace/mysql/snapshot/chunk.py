@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
 
 import structlog
 
@@ -12,10 +14,11 @@ from headrace.errors import NotUnderstood
 from headrace.model import Row
 from headrace.mysql.snapshot.select import TableSelect
 from headrace.mysql.undecodable import Undecodable, UndecodableTexts, noted
-from headrace.mysql.values.column_types import ValueOptions
+from headrace.mysql.values.column_types import ValueOptions, for_native_code
 from headrace.mysql.values.large import MakeLarge
-from headrace.mysql.values.textcode import BROKEN, TextDecoder, make_text_decoder
+from headrace.mysql.values.textcode import BROKEN, TextDecoder, make_text_decoder, native_layout
 from headrace.mysql.wire.query_stream import RowBlock, RowBytes
+from headrace.ports.native_rows import NativeRows, SnapshotChange
 from headrace.ports.tables import Chunk, Key, Watermark
 
 log = structlog.get_logger(__name__)
@@ -45,6 +48,8 @@ class ChunkDecoder:
     texts: UndecodableTexts
     skips: bool
     decode: TextDecoder = field(init=False)
+    _native: tuple[NativeRows, Any] | None = field(init=False, default=None)
+    """What native code needs for the rows of one run: its table, or None if it can't convert them."""
 
     def __post_init__(self) -> None:
         """Raises UnknownType."""
@@ -53,6 +58,16 @@ class ChunkDecoder:
     def take_any_text(self) -> None:
         """Decodes all texts from now on, which is slower. Large ones always are."""
         self._make(any_text=True)
+
+    def native(self, rows: NativeRows) -> Any | None:
+        """Returns what native code needs to convert the rows; None if it can't, or if not all columns are read."""
+        if self._native is None or self._native[0] is not rows:
+            table, made = self.select.table, None
+            if len(self.select.present) == len(table.columns):
+                layouts = [native_layout(column, self.options) for column in table.columns]
+                made = rows.table(table, [one and for_native_code(one) for one in layouts])
+            self._native = rows, made
+        return self._native[1]
 
     def _make(self, *, any_text: bool) -> None:
         table, texts = self.select.table, self.texts
@@ -92,12 +107,43 @@ class MysqlChunk(Chunk):
             part = self._parts[0]
             some = min(count - len(rows), part.rows - self._taken)
             rows += self._decoded(part, some)
-            self._taken += some
-            self.rows -= some
-            if self._taken == part.rows:
-                self._parts.popleft()
-                self._at = self._taken = 0
+            self._step(part, some, self._at)
         return rows
+
+    def put(self, native: NativeRows, rows: int, change: SnapshotChange) -> tuple[int, int]:
+        table = self._decoder.native(native)
+        part = self._parts[0] if table is None else self._joined()
+        if table is None or part.end:
+            return 0, 0
+        some = min(rows, part.rows - self._taken)
+        made, changes, end, last = native.put_selected(table, part.data, self._at, some, change)
+        if made:
+            self._given, self._last_row = [], (part.data, last + 4, end)
+            self._step(part, made, end)
+        return made, changes
+
+    def _joined(self) -> RowBytes:
+        """Joins the parts up to the next row that is too large for a packet, so that a change has rows of several."""
+        parts, size = self._parts, -self._at
+        some = list(takewhile(lambda part: not part.end, parts))
+        if len(some) < 2:
+            return parts[0]
+        for part in some:
+            parts.popleft()
+            size += len(part.data)
+        rows = sum(part.rows for part in some) - self._taken
+        data = b"".join([memoryview(some[0].data)[self._at :], *(part.data for part in some[1:])])
+        parts.appendleft(RowBytes(data, rows, last=size - len(some[-1].data) + some[-1].last))
+        self._at = self._taken = 0
+        return parts[0]
+
+    def _step(self, part: RowBytes, rows: int, end: int) -> None:
+        """Goes on after rows of the first part, the last of which ends at `end`."""
+        self._at, self._taken = end, self._taken + rows
+        self.rows -= rows
+        if self._taken == part.rows:
+            self._parts.popleft()
+            self._at = self._taken = 0
 
     def _decoded(self, part: RowBytes, count: int) -> list[Row]:
         decoder, name = self._decoder, self._select.table.name

@@ -12,9 +12,9 @@ from zoneinfo import ZoneInfo
 
 from headrace.model import ABSENT, Column, Row
 from headrace.mysql.values import values
-from headrace.mysql.values.charsets import UnknownType, codec_of
+from headrace.mysql.values.charsets import UNKNOWN, UnknownType, codec_of
 from headrace.mysql.values.codewriter import CodeWriter
-from headrace.mysql.values.column_types import ValueOptions
+from headrace.mysql.values.column_types import Layout, ValueOptions
 from headrace.mysql.values.large import MakeLarge, large_binary, large_text, least_of
 from headrace.mysql.values.mariadb import FIXED_BINARY
 from headrace_common import numbers
@@ -148,6 +148,39 @@ def text_value(column: Column, options: ValueOptions) -> tuple[str, Any]:
             return "{}.decode()", None
         return ("{}.decode(F)", codec.python) if codec.python else ("F({})", codec.decode)
     raise UnknownType(f"a column of type {column.mysql_type} is not read")
+
+
+_SIZES = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
+_ANY_LENGTH = 4
+"""Bytes of a length; native code uses them only for rows of the binlog."""
+
+
+def native_layout(column: Column, options: ValueOptions) -> Layout | None:
+    """Returns the layout of a row image into which native code converts what expression_of() selects; see
+    for_native_code(). None for a type that it does not know. What comes as the text that is published stays one."""
+    kind = column.kind
+    if kind in INTS:
+        return "int", _SIZES[kind], not column.unsigned
+    if kind in FLOATS or kind in ("date", "year"):
+        return (kind,)
+    if kind == "bit":
+        return "bit", (column.length + 7) // 8
+    if kind == "decimal":
+        return "decimal", column.length, column.scale
+    if kind in ("enum", "set"):
+        size = 2 if kind == "enum" else 8
+        return ("int", size, False) if options.enum_index else (kind, size, column.labels)
+    if kind in ("datetime", "time"):
+        return kind, column.length, False
+    if kind == "timestamp":
+        return kind, column.length, False, options.time_zone
+    if kind == "json" or kind in FIXED_BINARY:
+        return "text", _ANY_LENGTH, "utf8mb4"
+    if kind == "vector" and column.charset != "binary":
+        return "vector", _ANY_LENGTH
+    if kind in BYTES or kind in GEOMETRIES or kind == "vector" or (kind in TEXTS and column.charset == "binary"):
+        return "bytes", _ANY_LENGTH, 0
+    return ("text", _ANY_LENGTH, column.charset) if kind in TEXTS and column.charset != UNKNOWN else None
 
 
 def _float_value(raw: bytes) -> float:
