@@ -17,7 +17,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from benchmarks import canal_client, yardstick
 from benchmarks.daemon import HERE, Sample, Version, free_port, running
 from benchmarks.report import Table
-from benchmarks.workloads import SCHEMA, W1_ROWS, W2L_ROWS, WIDE_ROWS, Filler, Workload
+from benchmarks.workloads import MANY_ROWS, SCHEMA, W1_ROWS, W2L_ROWS, WIDE_ROWS, Filler, Workload
 from devstack import Stack
 from devstack.cache import Cache
 from devstack.servers.kafka import KafkaCluster
@@ -124,6 +124,7 @@ FILLS: dict[str, tuple[Callable[[Filler, int], Workload], int, Sequence[Way]]] =
     "W1": (Filler.w1, W1_ROWS, W1_WAYS),
     "W2L": (Filler.w2l, W2L_ROWS, W2L_WAYS),
     "W1Z": (Filler.w1_compressed, W1_ROWS, [NULL]),
+    "MANY": (Filler.many, MANY_ROWS, [KAFKA]),
     "WIDE": (Filler.wide, WIDE_ROWS, [KAFKA, PYTHON, OPTIONS, DEBEZIUM]),
 }
 """Each workload: what writes it, its rows, and how it is published."""

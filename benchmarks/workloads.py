@@ -5,6 +5,7 @@ one-row transactions."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -16,7 +17,8 @@ from pymysql.constants import CLIENT
 from benchmarks import wide
 
 SCHEMA = "bench"
-W1_ROWS, W2L_ROWS, WIDE_ROWS = 560_000, 250_000, 100_000
+W1_ROWS, W2L_ROWS, WIDE_ROWS, MANY_ROWS = 560_000, 250_000, 100_000, 250_000
+MANY_TABLES = 5_000
 _COLUMNS_MIXED = (
     "id BIGINT PRIMARY KEY, k INT NOT NULL, name VARCHAR(64), price DECIMAL(10,2), created DATETIME(3), note TEXT,"
     " doc JSON, flag TINYINT UNSIGNED"
@@ -123,6 +125,11 @@ class Filler:
         self._cursor.execute("SHOW BINARY LOG STATUS")
         return str(self._cursor.fetchone()[0])
 
+    def _run_all(self, statements: list[str]) -> None:
+        self._cursor.execute(";".join(statements))
+        while self._cursor.nextset():
+            """Each statement is a transaction, and has an answer."""
+
     def w1(self, rows: int = W1_ROWS, table: str = "w1") -> Workload:
         """Writes bulk: 500 of 560 rows are inserted, 50 updated and 10 deleted, 100 a transaction, about 30 an
         event."""
@@ -139,6 +146,23 @@ class Filler:
         self._cursor.execute("SET binlog_transaction_compression = OFF")
         return workload
 
+    def many(self, rows: int) -> Workload:
+        """Writes one-row transactions into random tables of 5,000, more than the server keeps open by default."""
+        self.relax()
+        self._cursor.execute("SET GLOBAL innodb_file_per_table = OFF")  # 5,000 files take minutes
+        self._run_all(
+            [f"CREATE TABLE {SCHEMA}.many{i} ({_COLUMNS_MIXED}, a INT, b VARCHAR(20))" for i in range(MANY_TABLES)]
+        )
+        file, rng, at = self._new_file(), random.Random("many"), 0
+        while at < rows:
+            some = [
+                f"INSERT INTO {SCHEMA}.many{rng.randrange(MANY_TABLES)} VALUES {mixed_row(i)[:-1]},{i},'b{i}')"
+                for i in range(at, min(at + _TOGETHER, rows))
+            ]
+            self._run_all(some)
+            at += len(some)
+        return Workload("many", r"many\d+", rows, file, self._new_file())
+
     def wide(self, rows: int) -> Workload:
         """Writes WIDE; see benchmarks/wide.py."""
         self.relax()
@@ -146,9 +170,7 @@ class Filler:
             self._cursor.execute(statement)
         file, statements = self._new_file(), wide.transactions(SCHEMA, "wide", rows)
         while some := list(islice(statements, 10)):
-            self._cursor.execute(";".join(some))
-            while self._cursor.nextset():
-                """Each statement is a transaction, and has an answer."""
+            self._run_all(some)
         return Workload("wide", r"wide\d+", rows, file, self._new_file())
 
     def old(self, size: int, table: str = "old") -> Workload:
@@ -182,9 +204,7 @@ class Filler:
         self._cursor.execute(f"CREATE TABLE {SCHEMA}.{table} ({_COLUMNS_MIXED})")
         file = self._new_file()
         while some := list(islice(statements, together)):
-            self._cursor.execute(";".join(some))
-            while self._cursor.nextset():
-                """Each statement is a transaction, and has an answer."""
+            self._run_all(some)
         return Workload(table, table, rows, file, self._new_file())
 
     def bulk(self, table: str, rows: int, *, json: bool = False, per_transaction: int = 1000) -> Workload:

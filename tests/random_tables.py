@@ -423,6 +423,8 @@ def transaction(
         binlog.query("BEGIN")
         for _ in range(1 if small else rng.choice((1, 1, 1, 2, 4))):
             one = rng.choice(tables)
+            if rng.random() < 0.1:  # the server has opened it again
+                one.id = rng.randrange(100, 1 << 40)
             binlog.event(19, one.body())
             kind = rng.choice((30, 30, 31, 32))
             rows = []

@@ -8,6 +8,7 @@ use headrace_native_core::changes::Event;
 use headrace_native_core::reader::{Frame, State, Stop};
 use headrace_native_core::{Fit, Unfit};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::columns::Batch;
 use crate::output::{Output, Table};
@@ -50,8 +51,8 @@ type GroupAfter = (i64, i64, u64, u64, u32, u32, Option<u64>, Option<Begun>, boo
 type GtidAfter = (String, Option<(String, u64)>);
 /// at, why (0: the data is used up, 1: Python, 2: enough), the minimum size of the next packet
 type Where = (usize, u8, usize);
-/// events, transactions, transactions that were executed
-type Counts = (u64, u64, Vec<(String, u64, u64)>);
+/// events, transactions, transactions that were executed, whether learned() returns any
+type Counts = (u64, u64, Vec<(String, u64, u64)>, bool);
 
 #[pymethods]
 impl Reader {
@@ -61,20 +62,33 @@ impl Reader {
         Self { reader: core::reader::Reader::new(passed, Duration::from_secs_f64(slice)) }
     }
 
-    /// Makes the rows of the table id here; without a table they are not captured.
-    #[pyo3(signature = (id, body, table))]
-    fn know(&mut self, id: &[u8], body: &[u8], table: Option<PyRef<'_, Table>>) {
-        self.reader.know(id, body, table.map(|table| table.table.clone()));
+    /// Makes the rows of the table id here; without a table they are not captured. `at` is Python's number of the
+    /// TABLE_MAP, and `until` the offset up to which it may get further ids without Python.
+    #[pyo3(signature = (id, body, table, at, until))]
+    fn know(&mut self, id: &[u8], body: &[u8], table: Option<PyRef<'_, Table>>, at: u32, until: u64) {
+        self.reader.know(id, body, table.map(|table| table.table.clone()), at, until);
     }
 
     /// Leaves the rows of the table id to Python.
-    fn leave(&mut self, id: &[u8], body: &[u8]) {
-        self.reader.leave(id, body);
+    fn leave(&mut self, id: &[u8], body: &[u8], at: u32, until: u64) {
+        self.reader.leave(id, body, at, until);
     }
 
-    /// Forgets the table id.
+    /// Forgets the table id, and the TABLE_MAP that had it.
     fn forget(&mut self, id: &[u8]) {
         self.reader.forget(id);
+    }
+
+    /// Forgets all table ids.
+    fn forget_ids(&mut self) {
+        self.reader.forget_ids();
+    }
+
+    /// Returns the table ids that TABLE_MAPs got without Python in the last run, of 6 bytes each, and Python's numbers.
+    fn learned<'py>(&self, py: Python<'py>) -> (Bound<'py, PyBytes>, Vec<u32>) {
+        let learned = &self.reader.learned;
+        let ids: Vec<u8> = learned.iter().flat_map(|(id, _)| id.to_le_bytes().into_iter().take(6)).collect();
+        (PyBytes::new(py, &ids), learned.iter().map(|(_, number)| *number).collect())
     }
 
     /// Forgets all tables.
@@ -105,6 +119,7 @@ impl Reader {
         (output.size, output.count) = (0, 0);
         (self.reader.events, self.reader.transactions) = (0, 0);
         self.reader.executed.clear();
+        self.reader.learned.clear();
         let key = group
             .8
             .as_ref()
@@ -148,7 +163,7 @@ impl Reader {
             state.begun.map(|of| (of.offset, of.length, of.time, of.server_id, of.thread)),
             state.marked,
         );
-        let counts = (self.reader.events, self.reader.transactions, executed);
+        let counts = (self.reader.events, self.reader.transactions, executed, !self.reader.learned.is_empty());
         Ok(((at, why, need), place, group, gtid, counts))
     }
 }

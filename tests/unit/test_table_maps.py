@@ -14,6 +14,7 @@ from headrace.mysql import table_maps
 from headrace.mysql.schema import comparison
 from headrace.mysql.schema.comparison import SchemaComparison
 from headrace.mysql.schema.history import SchemaHistory
+from headrace.mysql.schema.states import ALWAYS
 from headrace.mysql.values import column_types as ct
 from headrace.ports.format import per_schema
 from tests.made_binlog import Binlog, close_all, decoder, feed
@@ -109,6 +110,16 @@ def test_names_of_tables_that_come_and_go_are_forgotten_with_them() -> None:
         assert len(held) < 50
     assert "shop.kept" in d.maps._ids
     assert ("shop", "kept") in compared._nameless
+
+
+def test_a_table_whose_schema_was_read_needs_no_comparison_up_to_where_the_binlog_ended_then() -> None:
+    history = SchemaHistory(lambda *_: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
+    compared, name = SchemaComparison("shop", mock.Mock(), history), ("shop", "t")
+    assert compared.agreed_until(name, "b.000002") == 0
+    compared.agree({name}, ("b.000002", 500))
+    assert [compared.agreed_until(name, f"b.00000{number}") for number in (1, 2, 3)] == [ALWAYS, 500, 0]
+    assert compared.agreed(name, ("b.000002", 500))
+    assert not compared.agreed(name, ("b.000002", 501))
 
 
 def test_what_is_made_of_a_table_schema_is_kept_for_two_schemas_of_a_table() -> None:

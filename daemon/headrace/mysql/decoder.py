@@ -109,6 +109,7 @@ class Decoder:
         if receiver.native is not None and not receiver.hung:  # else each event is checked
             native = NativeReader(receiver.native, cursor, transactions, statements, options)
             self.splitter.fast = maps.native = native
+            native.learned = maps.learned
         self.feed, self.position = self.splitter.feed, transactions.position
         self.refresh = maps.refresh
 

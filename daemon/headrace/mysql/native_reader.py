@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from headrace.model import TableSchema
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events import splitter
 from headrace.mysql.events.cursor import EventCursor
@@ -13,9 +16,11 @@ from headrace.mysql.values.column_types import for_native_code
 from headrace.native import PANIC, PANIC_REMEDY
 from headrace.ports.native_rows import NativeRows
 
-_MOST_TABLES = 4_000
-"""Maximum number of table ids that native code has; beyond it all are passed again."""
+_MOST_TABLES = 8_000
+"""Maximum number of TABLE_MAPs that native code has; beyond it all are passed again."""
 _USED_UP, _PYTHON = 0, 1
+_ID = 6
+"""Bytes of a table id."""
 
 
 class NativeReader:
@@ -33,41 +38,46 @@ class NativeReader:
         passed = {Does.PASS} if options.dml_queries else {Does.PASS, Does.TEXT, Does.ANNOTATION}
         numbers = bytes(one.number for one in TABLE if one.stream in passed and not one.made_up)
         self._reader = rows.new_reader(numbers, splitter.SLICE_SECONDS)
-        self._known = 0
+        self._known: list[Table] = []
+        """The TABLE_MAPs that native code has, by their numbers there."""
         self._watched = frozenset[tuple[str, str]]()
+        self.learned: Callable[[bytes, Table], None] = lambda number, table: None
+        """Called for each table id that native code has given to a table that it knows."""
 
     # -- tables ---------------------------------------------------------------------------------------------------
 
-    def note(self, number: bytes, body: bytes, table: Table) -> None:
-        """Records a TABLE_MAP, which has been decoded: it gave a table this id."""
-        self._known += 1
-        if self._known > _MOST_TABLES:
+    def note(self, number: bytes, body: bytes, table: Table, until: int) -> None:
+        if len(self._known) >= _MOST_TABLES:
             self.clear()
+        at = len(self._known)
+        self._known.append(table)
         row_schema = table.row_schema
-        if table.own:
-            self._reader.leave(number, body)
+        if table.own or (row_schema is not None and self._is_watched(row_schema.schema)):
+            self._reader.leave(number, body, at, until)
         elif row_schema is None:
-            self._reader.know(number, body, None)
-        elif (row_schema.schema.schema, row_schema.schema.table) in self._watched:
-            self._reader.leave(number, body)
+            self._reader.know(number, body, None, at, until)
         else:
             if not table.native_made:
                 table.native_made = True
                 layouts = [field.layout and for_native_code(field.layout) for field in row_schema.fields]
                 table.native = self._rows.table(row_schema.schema, layouts)
             if table.native is None:
-                self._reader.leave(number, body)
+                self._reader.leave(number, body, at, until)
             else:
-                self._reader.know(number, body, table.native)
+                self._reader.know(number, body, table.native, at, until)
+
+    def _is_watched(self, schema: TableSchema) -> bool:
+        return (schema.schema, schema.table) in self._watched
 
     def forget(self, number: bytes) -> None:
-        """Forgets a table id: the table has another one now."""
         self._reader.forget(number)
 
+    def forget_ids(self) -> None:
+        self._reader.forget_ids()
+
     def clear(self) -> None:
-        """Forgets all: tables, or their ids, may have changed."""
         self._reader.clear()
-        self._known = 0
+        self._known = []
 
     # -- events ---------------------------------------------------------------------------------------------------
 
@@ -83,7 +93,7 @@ class NativeReader:
         transactions, cursor, rows = self._transactions, self._cursor, self._rows
         most, given = rows.begin(), transactions.given_over()
         try:
-            (at, why, need), place, group, gtid, (events, count, executed) = self._reader.run(
+            (at, why, need), place, group, gtid, (events, count, executed, learned) = self._reader.run(
                 *(data, at, cursor.file, cursor.checksums, cursor.start if inner else None),
                 *(eager, most, *given, rows.output, rows.open),
             )
@@ -95,4 +105,12 @@ class NativeReader:
             rows.end()
         if events:
             transactions.taken_back(place, group, gtid, executed, count)
+        if learned:
+            self._learn()
         return at, events, need if why == _USED_UP else 0, why == _PYTHON
+
+    def _learn(self) -> None:
+        ids, numbers = self._reader.learned()
+        tables = [self._known[number] for number in numbers]  # learned() may make native code forget them
+        for at, table in zip(range(0, len(ids), _ID), tables, strict=True):
+            self.learned(ids[at : at + _ID], table)

@@ -18,6 +18,7 @@ from headrace.mysql.events.table_map import RowSchema, TableMap, table_name
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.schema.described import DescribedTables
 from headrace.mysql.schema.fit import misfit
+from headrace.mysql.schema.states import ALWAYS
 from headrace.mysql.values.column_types import DEFAULTS
 from headrace.mysql.values.rowcode import RowDecoder, StepDecoder
 from headrace.ports.source import Unprepared
@@ -61,11 +62,21 @@ class Table:
 class KnownTables(Protocol):
     """The tables that native code knows."""
 
-    def note(self, number: bytes, body: bytes, table: Table) -> None: ...
+    learned: Callable[[bytes, Table], None]
+    """Called for each table id that native code has given to a table that it knows."""
 
-    def forget(self, number: bytes) -> None: ...
+    def note(self, number: bytes, body: bytes, table: Table, until: int) -> None:
+        """Records a TABLE_MAP, which has been decoded: it gave a table this id. Up to the offset `until` of this file
+        the same bytes may come with other ids."""
 
-    def clear(self) -> None: ...
+    def forget(self, number: bytes) -> None:
+        """Forgets a table id and the TABLE_MAP that had it: the table has another one now."""
+
+    def forget_ids(self) -> None:
+        """Forgets all table ids, which the same TABLE_MAPs may get again."""
+
+    def clear(self) -> None:
+        """Forgets all: tables may have changed."""
 
 
 class TableMaps:
@@ -125,7 +136,7 @@ class TableMaps:
         self._older, self._older_since = dict(self.tables), self._transactions.count
         self.tables.clear()
         if self.native is not None:
-            self.native.clear()
+            self.native.forget_ids()
 
     def older(self, number: bytes) -> Table | None:
         """Returns a table of the previous generation, which now belongs to the present one."""
@@ -151,11 +162,26 @@ class TableMaps:
         self.tables[number] = table
         if self.native is not None:
             if settled and self._maps.get(body) is table:
-                self.native.note(number, body, table)
+                self.native.note(number, body, table, self._until(table))
             else:  # it is valid for this event only
                 self.native.forget(number)
         if transactions.holding:
             transactions.hold(ev.TABLE_MAP, data[at:stop])
+
+    def _until(self, table: Table) -> int:
+        """Returns up to which offset of this file a table may get other ids without being compared."""
+        if not table.nameless or table.row_schema is None:
+            return ALWAYS
+        known = table.row_schema.schema
+        return self._described.agreed_until((known.schema, known.table))
+
+    def learned(self, number: bytes, table: Table) -> None:
+        """Records a table id that native code has given to a table that it knows."""
+        if number not in self.tables and len(self.tables) >= _NUMBERS:
+            self._begin_generation()
+        self.tables[number] = table
+        if table.nameless:
+            self._ids[table.name] = number
 
     def again(self, body: bytes, number: bytes) -> bool:
         """Handles a TABLE_MAP that came before, by its body without the table id. Returns whether the table may have
@@ -193,6 +219,8 @@ class TableMaps:
         """Takes tables from the history again. Tables that were already described may still have rows."""
         self._maps.clear()
         self._older_maps.clear()
+        if self.native is not None:
+            self.native.clear()
         kept = self._older if self._older_since == self._transactions.count else {}  # tables may be learned one by one
         self._begin_generation()
         self._older = {**kept, **self._older}

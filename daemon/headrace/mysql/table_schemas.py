@@ -90,4 +90,7 @@ class TableSchemas:
 
     async def _complete(self, position: Position, scan_limit: float = math.inf) -> None:
         server, history, reported = self._server, self.history, log.bind(destination=self._destination)
-        history.adopt(await read_schemas(server, position, self.captures, history, reported, scan_limit=scan_limit))
+        reading = await read_schemas(server, position, self.captures, history, reported, scan_limit=scan_limit)
+        history.adopt(reading)
+        if reading.at is not None:
+            self.comparison.agree(reading.tables, reading.at)

@@ -366,13 +366,13 @@ class SnapshotMerge:
         rows = chunk.rows if resync or not chunk.last else (chunk.rows - 1) // together * together
         if self._native is None or len(table.touched) or snapshot.columns or not rows:
             return False
-        marker, now = "incremental" if resync else "true", runtime.current().busy()
+        marker, now, origin = "incremental" if resync else "true", runtime.current().busy(), position.origin()
         change = SnapshotChange(
             SnapshotRows(self._id(position), snapshot.kind, marker),
             self._number,
             together,
-            position.file,
-            position.offset,
+            origin.file,
+            origin.transaction,
             position.last_pos + 1,
             runtime.now_us(),
             max(0.0, end - now),

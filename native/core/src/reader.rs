@@ -116,16 +116,26 @@ enum Rows {
     Made(Arc<Published>),
 }
 
+/// A TABLE_MAP that Python has read.
 #[derive(Debug)]
 struct Known {
     body: Vec<u8>,
     rows: Rows,
+    /// Python's number of it.
+    number: u32,
+    /// Up to which offset of the file it may get further table ids without Python.
+    until: u64,
 }
 
 /// The tables of one dump, and memory for its rows.
 #[derive(Debug, Default)]
 pub struct Reader {
-    tables: HashMap<u64, Known>,
+    /// By table id.
+    tables: HashMap<u64, Arc<Known>>,
+    /// By their bytes without the table id, which changes when the server opens the table again.
+    bodies: HashMap<Vec<u8>, Arc<Known>>,
+    /// Table ids that were given without Python since this was last cleared, with Python's numbers.
+    pub learned: Vec<(u64, u32)>,
     sources: Vec<String>,
     /// The bytes of those from GTID events.
     uuids: Vec<([u8; 16], usize)>,
@@ -271,25 +281,39 @@ impl Reader {
         })
     }
 
-    /// Sets `table` for the rows of the table id; `None` if they are not captured.
-    pub fn know(&mut self, id: &[u8], body: &[u8], table: Option<Arc<Published>>) {
-        let rows = table.map_or(Rows::Dropped, Rows::Made);
-        self.tables.insert(number(id), Known { body: body.to_vec(), rows });
+    /// Sets `table` for the rows of the table id; `None` if they are not captured. `at` is Python's number of the
+    /// TABLE_MAP, and `until` the offset up to which it may get further ids here.
+    pub fn know(&mut self, id: &[u8], body: &[u8], table: Option<Arc<Published>>, at: u32, until: u64) {
+        self.insert(id, body, table.map_or(Rows::Dropped, Rows::Made), at, until);
     }
 
     /// Leaves the rows of the table id to Python.
-    pub fn leave(&mut self, id: &[u8], body: &[u8]) {
-        self.tables.insert(number(id), Known { body: body.to_vec(), rows: Rows::Python });
+    pub fn leave(&mut self, id: &[u8], body: &[u8], at: u32, until: u64) {
+        self.insert(id, body, Rows::Python, at, until);
     }
 
-    /// Forgets the table id.
+    fn insert(&mut self, id: &[u8], body: &[u8], rows: Rows, at: u32, until: u64) {
+        let known = Arc::new(Known { body: body.to_vec(), rows, number: at, until });
+        self.bodies.insert(body.to_vec(), Arc::clone(&known));
+        self.tables.insert(number(id), known);
+    }
+
+    /// Forgets the table id, and the TABLE_MAP that had it.
     pub fn forget(&mut self, id: &[u8]) {
-        self.tables.remove(&number(id));
+        if let Some(known) = self.tables.remove(&number(id)) {
+            self.bodies.remove(&known.body);
+        }
+    }
+
+    /// Forgets all table ids.
+    pub fn forget_ids(&mut self) {
+        self.tables.clear();
     }
 
     /// Forgets all tables.
     pub fn clear(&mut self) {
         self.tables.clear();
+        self.bodies.clear();
     }
 
     /// Reads whole packets from `at` on; returns where it stopped, and why. `state` is that of the position.
@@ -356,7 +380,7 @@ impl Reader {
     ) -> Fit<bool> {
         let body = &data[at..stop];
         Ok(match header.kind {
-            TABLE_MAP => self.table_map(body),
+            TABLE_MAP => self.table_map(body, header.start + header.length),
             23..=25 | 30..=32 | 166..=171 => self.rows(header, data, at, stop, frame, state, output, opener)?,
             GTID | ANONYMOUS_GTID => self.gtid(body, header, state)?,
             MARIADB_GTID => mariadb_gtid(body, header, state),
@@ -366,8 +390,17 @@ impl Reader {
         })
     }
 
-    fn table_map(&self, body: &[u8]) -> bool {
-        body.len() > 6 && self.tables.get(&number(&body[..6])).is_some_and(|known| known.body == body[6..])
+    /// Reads a TABLE_MAP that Python has read, perhaps with another table id; `end` is where its event ends.
+    fn table_map(&mut self, body: &[u8], end: u64) -> bool {
+        let Some((id, body)) = body.split_at_checked(6).filter(|(_, body)| !body.is_empty()) else { return false };
+        let id = number(id);
+        if self.tables.get(&id).is_some_and(|known| known.body == body) {
+            return true;
+        }
+        let Some(known) = self.bodies.get(body).filter(|known| end <= known.until) else { return false };
+        self.learned.push((id, known.number));
+        self.tables.insert(id, Arc::clone(known));
+        true
     }
 
     // -- transactions --------------------------------------------------------------------------------------------

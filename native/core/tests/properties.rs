@@ -184,9 +184,9 @@ fn run(data: &[u8], format: Format, spread: bool, checksums: bool) -> (usize, St
         output.marks = Some(Marks { slot: slot_of_marks, style });
     }
     let mut reader = Reader::new(&[3], Duration::from_millis(8));
-    reader.know(&[7, 0, 0, 0, 0, 0], BODY, Some(table(format, route, counter)));
-    reader.know(&[8, 0, 0, 0, 0, 0], BODY, None);
-    reader.leave(&[9, 0, 0, 0, 0, 0], BODY);
+    reader.know(&[7, 0, 0, 0, 0, 0], BODY, Some(table(format, route, counter)), 0, u64::MAX);
+    reader.know(&[8, 0, 0, 0, 0, 0], BODY, None, 1, 0);
+    reader.leave(&[9, 0, 0, 0, 0, 0], BODY, 2, 0);
     let frame =
         Frame { file: b"b.000001", checksums, inner: false, eager: false, most_bytes: 1 << 20, most_messages: 5000 };
     let mut state = State { end: 4, start: -1, roomed: -1, ..State::default() };

@@ -15,7 +15,7 @@ from headrace.mysql.schema.ddl.definition import Difference
 from headrace.mysql.schema.gap import DdlScan
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.schema.reader import TRIES, prepare, read_whole
-from headrace.mysql.schema.states import FilePosition, reached
+from headrace.mysql.schema.states import ALWAYS, FilePosition, file_number, reached
 from headrace.mysql.schema.tables import read_tables
 from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.wire.connection import QueryFailed, Server, SourceConnection, address_of
@@ -95,6 +95,17 @@ class SchemaComparison:
         """Returns whether the rows at `here` were written before a comparison that found no difference."""
         agreed = self._agreed.get(name)
         return agreed is not None and reached(agreed, here)
+
+    def agreed_until(self, name: TableName, file: str) -> int:
+        """Returns up to which offset of a file the rows of a table have agreed; 0 if this is not known."""
+        agreed_file, offset = self._agreed.get(name, ("", 0))
+        here, there = file_number(file), file_number(agreed_file)
+        return ALWAYS if here < there else offset if here == there else 0
+
+    def agree(self, names: Collection[TableName], here: FilePosition) -> None:
+        """Records tables whose schemas were read, and are valid up to `here` at least, if statements in the binlog are
+        followed."""
+        self._agreed |= dict.fromkeys(names, here)
 
     def may_run(self) -> bool:
         """Returns whether there were not too many comparisons recently."""

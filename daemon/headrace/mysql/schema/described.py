@@ -9,6 +9,7 @@ from headrace.mysql.events.table_map import TableMap
 from headrace.mysql.schema.comparison import SchemaComparison
 from headrace.mysql.schema.fit import misfit
 from headrace.mysql.schema.history import SchemaHistory
+from headrace.mysql.schema.states import ALWAYS
 from headrace.mysql.values.mariadb import FIXED_BINARY
 
 
@@ -89,6 +90,11 @@ class DescribedTables:
             raise SchemaNeeded
         comparison.due.add(table)
         return False
+
+    def agreed_until(self, table: tuple[str, str]) -> int:
+        """Returns up to which offset of the present file the rows of a table agree, whatever its id; 0 if this is not
+        known."""
+        return self._comparison.agreed_until(table, self._cursor.file) if self._comparison is not None else ALWAYS
 
     @property
     def _here(self) -> tuple[str, int]:

@@ -43,6 +43,8 @@ class Reading:
     """Whether `schemas` has all schemas that exist at `since`."""
     since: FilePosition | None = None
     """None: the requested position."""
+    at: FilePosition | None = None
+    """The end of the binlog before the tables were read."""
 
 
 @dataclass(slots=True)

@@ -85,6 +85,7 @@ class _Reader:
             if not await scan.run_to(before, at_most):
                 return None
             reading = await read_whole(connection, wanted, self._dialect)
+            reading.at = before
             reading.unknown |= dict.fromkeys(listed - wanted, UNREAD)
             reading.schemas = {
                 str(row["s"]): (charset_named(str(row["charset"])), None)

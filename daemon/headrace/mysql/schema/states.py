@@ -23,6 +23,8 @@ from headrace.mysql.schema.entries import (
 
 FilePosition = tuple[str, int]
 """A binlog file and the offset after an event in it."""
+ALWAYS = (1 << 63) - 1
+"""An offset that no file reaches."""
 State = TableDefinition | str | None
 """A table's schema, why it is unknown, or None if it does not exist."""
 NEVER = "its schema was never read"
