@@ -40,6 +40,8 @@ _ONCE = 10.0
 """Seconds of drain_timeout within which brokers that are well confirm everything."""
 _DRAINED = 20.0
 """Seconds within which a drained daemon must have handed over what it runs, while nothing else is wrong."""
+_TAKES = 6.0
+"""Seconds that an attempt to take a lock may last, while the lock service answers."""
 _HARMLESS = ("drain", "pause", "rotate", "clock jump", "clock drift", "large transaction", "reload")
 """Faults during which a daemon hands over as at any time."""
 ESCAPED = 200_000
@@ -104,6 +106,8 @@ class Checker:
         """Whether the source may have lost transactions or binlogs."""
         self.drained = dict[str, float]()
         """The daemons that an operator has drained, and when."""
+        self._knows = dict[str, float]()
+        """Since when daemons know that they are drained."""
         self.topics = dict[str, Topic]()
         for name, sections in world.plan.destinations.items():
             self.topics[name] = Topic(name, sections["sink"].get("delivery", "at_least_once"))
@@ -141,6 +145,8 @@ class Checker:
                 self._judge_epoch(name, path, node.data)
             if last == "running" and node is None:
                 self._judge_leases(name, path)
+            elif last == "running" and node is not None:
+                self._judge_taken(name, path, node.data)
             if node is not None:
                 self._on_record(path, node.data)
 
@@ -346,6 +352,21 @@ class Checker:
             elif now - since > _DRAINED and any(status.holding.role == "ACTIVE" for status in daemon.destinations()):
                 self.violation(f"{name} is drained, and still runs a destination after {_DRAINED:.0f} s")
                 del self.drained[name]
+
+        for name, daemon in world.daemons.items():
+            cluster = daemon.daemon.wiring.cluster if daemon.daemon is not None and daemon.running else None
+            if cluster is not None and cluster.session.drained and cluster.session.connected:
+                self._knows.setdefault(name, now)
+            else:
+                self._knows.pop(name, None)
+
+    def _judge_taken(self, destination: str, path: str, data: bytes) -> None:
+        """A daemon that knows that it is drained takes no lock. With exactly once an attempt asks the brokers, which
+        may take any time."""
+        node, now = orjson.loads(data)["node"], self._world.loop.time()
+        free = path not in self._world.ensemble.nodes
+        if free and self.topics[destination].delivery != "exactly_once" and now - self._knows.get(node, now) > _TAKES:
+            self.violation(f"{node} is drained, and has taken the lock of {destination}")
 
     def _judge_epoch(self, destination: str, path: str, data: bytes) -> None:
         """Each epoch is higher than the one before."""

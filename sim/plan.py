@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 HEAL_AT = 0.75
@@ -67,6 +69,8 @@ class Plan:
     """Whether destinations park what is refused, and some rows are large."""
     answer: str = ""
     """Where the operator lets a destination go on whose position is lost."""
+    arranged: str = ""
+    """The name of what is ARRANGED; "" for nothing."""
 
     @property
     def alone(self) -> bool:
@@ -182,6 +186,8 @@ def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = Fa
         plan.faults.append(Fault("pause snapshot", at, min(rng.choice((3.0, 20.0)), end - at), "d3"))
     if not orderly and not alone:
         plan.faults += _without_locks(plan, random.Random(f"without locks {seed}"), end)
+    if not orderly and not lost and not plan.parks:
+        plan.faults += _arrange(plan, random.Random(f"arranged {seed}"), end)
     plan.faults.sort(key=lambda fault: fault.at)
     return plan
 
@@ -293,6 +299,89 @@ def _without_locks(plan: Plan, rng: random.Random, end: float) -> list[Fault]:
     if chance < 0.1:  # a destination is paused for longer
         return [cut, Fault("pause", at, end - at, f"d{rng.randrange(4) + 1}")]
     return []
+
+
+def _arrange(plan: Plan, rng: random.Random, end: float) -> list[Fault]:
+    """Arranges, in some seeds, what rarely comes about by chance: it needs certain settings, and faults that meet."""
+    if rng.random() < 0.7:
+        return []
+    name, make = rng.choice([(name, one) for name, (one, alone) in ARRANGED.items() if alone in (None, plan.alone)])
+    plan.arranged = name
+    return [replace(one, seconds=min(one.seconds, end - one.at)) for one in make(plan, rng) if one.at < end]
+
+
+def _lapse_in_flight(plan: Plan, rng: random.Random) -> list[Fault]:
+    """No broker answers, changes go on, and leases lapse; the sessions last."""
+    plan.rate = 5.0
+    for destination in plan.destinations.values():
+        destination["sink"]["request_timeout"] = 30.0
+    at, seconds = rng.uniform(6, 20), plan.session_timeout * rng.uniform(0.75, 0.95)
+    hang = [Fault("freeze server", at, seconds + 0.3, broker) for broker in BROKERS]
+    return [*hang, Fault("cut off zookeeper", at + 0.1, seconds)]
+
+
+def _silent_while_read(plan: Plan, rng: random.Random) -> list[Fault]:
+    """Tables are read, and the stream of their changes lags."""
+    _read(plan, rate=10)
+    return [Fault("silent source", at := rng.uniform(2, 6), 10.0), Fault("silent source", at + 14, 10.0)]
+
+
+def _slow_while_read(plan: Plan, rng: random.Random) -> list[Fault]:
+    """Rows of a snapshot wait for brokers, changes go on, and runs end between the rows of one read."""
+    _read(plan, rate=30)
+    plan.text, plan.batch = 1_000, 1_500
+    plan.destinations["d3"]["queue"]["bytes"] = 4_096
+    restarts = [Fault("restart", at + 2 * rng.random(), 0.0, "d3") for at in (6, 10, 14)]
+    return [*_slow_brokers(plan, rng.uniform(2.5, 3.5), 18.0), *restarts]
+
+
+def _read(plan: Plan, rate: int) -> None:
+    """Has a destination publish the rows that its tables have at the start, while clients change them."""
+    plan.rows, plan.rate = 200, 5.0
+    source = plan.destinations["d3"]["source"]
+    source.pop("start", None)
+    source |= {"snapshot": "initial", "snapshot_max_rows_per_second": rate, "snapshot_parallelism": 1}
+
+
+def _slow_brokers(plan: Plan, at: float, seconds: float) -> list[Fault]:
+    pairs = [(daemon, broker) for daemon in plan.daemons for broker in BROKERS]
+    return [
+        Fault("slow link", at, seconds, *pair, 0.5) for one, other in pairs for pair in ((one, other), (other, one))
+    ]
+
+
+def _slow_starts(plan: Plan, rng: random.Random) -> list[Fault]:
+    """Sinks take seconds to connect, and are ended meanwhile."""
+    restarts = [Fault("restart", rng.uniform(9, 28), 0.0, f"d{number % 3 + 1}") for number in range(12)]
+    return [*_slow_brokers(plan, 8.0, 22.0), *restarts]
+
+
+def _drained(plan: Plan, rng: random.Random) -> list[Fault]:
+    """Locks become free while a daemon is drained."""
+    restarts = [Fault("restart", rng.uniform(14, 30), 0.0, f"d{number % 4 + 1}") for number in range(8)]
+    return [Fault("drain", rng.uniform(3, 6), 32.0, rng.choice(DAEMONS)), *restarts]
+
+
+def _starts_on_errors(plan: Plan, rng: random.Random) -> list[Fault]:
+    """A daemon that has stopped in order, so that its store is one file, starts while reads of its disk fail."""
+    found = list[Fault]()
+    for at in (8.0, 19.0, 30.0):
+        found.append(Fault("stop", at, 6.0, DAEMONS[0]))
+        found.append(Fault("disk errors", at + 4, 6.0, DAEMONS[0], "", rng.choice((0.05, 0.1, 0.2))))
+    return found
+
+
+ARRANGED: Mapping[str, tuple[Callable[[Plan, random.Random], list[Fault]], bool | None]] = MappingProxyType(
+    {
+        "lapse in flight": (_lapse_in_flight, False),
+        "silent while read": (_silent_while_read, None),
+        "slow while read": (_slow_while_read, None),
+        "slow starts": (_slow_starts, None),
+        "drained meanwhile": (_drained, False),
+        "starts on errors": (_starts_on_errors, True),
+    }
+)
+"""What some seeds arrange, and whether it needs one daemon alone, or several; None: either."""
 
 
 def _soon_after(first: Fault, other: Fault, rng: random.Random, end: float) -> Fault:

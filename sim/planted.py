@@ -152,6 +152,7 @@ _SETTINGS: dict[str, Callable[[Plan], bool]] = {
     "moved while paused": _moved_while_paused,
     "no GTIDs": lambda plan: not plan.gtids,
     "GTIDs": lambda plan: plan.gtids,
+    **{name: lambda plan, name=name: plan.arranged == name for name in plans.ARRANGED},  # type: ignore[misc]
     "begins again": lambda plan: plan.answer == "earliest",
     "waits for an operator": lambda plan: any(
         {one["source"].get("on_position_lost"), one["source"].get("on_diverged")} == {"fail"}
