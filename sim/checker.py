@@ -353,19 +353,25 @@ class Checker:
                 self.violation(f"{name} is drained, and still runs a destination after {_DRAINED:.0f} s")
                 del self.drained[name]
 
-        for name, daemon in world.daemons.items():
-            cluster = daemon.daemon.wiring.cluster if daemon.daemon is not None and daemon.running else None
-            if cluster is not None and cluster.session.drained and cluster.session.connected:
+        for name in world.daemons:
+            if self._knows_of_drain(name):
                 self._knows.setdefault(name, now)
             else:
                 self._knows.pop(name, None)
+
+    def _knows_of_drain(self, name: str) -> bool:
+        """Returns whether a daemon knows that it is drained, and is connected."""
+        daemon = self._world.daemons[name]
+        cluster = daemon.daemon.wiring.cluster if daemon.daemon is not None and daemon.running else None
+        return cluster is not None and cluster.session.drained and cluster.session.connected
 
     def _judge_taken(self, destination: str, path: str, data: bytes) -> None:
         """A daemon that knows that it is drained takes no lock. With exactly once an attempt asks the brokers, which
         may take any time."""
         node, now = orjson.loads(data)["node"], self._world.loop.time()
-        free = path not in self._world.ensemble.nodes
-        if free and self.topics[destination].delivery != "exactly_once" and now - self._knows.get(node, now) > _TAKES:
+        if path in self._world.ensemble.nodes or self.topics[destination].delivery == "exactly_once":
+            return
+        if self._knows_of_drain(node) and now - self._knows.get(node, now) > _TAKES:
             self.violation(f"{node} is drained, and has taken the lock of {destination}")
 
     def _judge_epoch(self, destination: str, path: str, data: bytes) -> None:
