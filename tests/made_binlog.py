@@ -19,6 +19,8 @@ from headrace.ports.source import Receiver
 
 SID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 RAW_SID = bytes.fromhex(SID.replace("-", ""))
+FULL = 0xFFFFFF
+"""Bytes of a packet that another one continues."""
 NAME = '`"\\{}\'; drop table "名'
 
 
@@ -48,8 +50,11 @@ class Binlog:
             raw += struct.pack("<I", zlib.crc32(raw) ^ flip)
         if not artificial:
             self.at += size
-        self.packets += (len(raw) + 1).to_bytes(3, "little") + bytes([self.sequence & 255, 0]) + raw
-        self.sequence += 1
+        raw = b"\0" + raw
+        for start in range(0, len(raw) + 1, FULL):
+            packet = raw[start : start + FULL]
+            self.packets += len(packet).to_bytes(3, "little") + bytes([self.sequence & 255]) + packet
+            self.sequence += 1
 
     def begin_file(self, name: str = "b.000001", version: bytes = b"9.7") -> Binlog:
         self.mariadb = version.endswith(b"MariaDB")
@@ -110,10 +115,12 @@ def captured(log: Binlog, *calls: Callable[[], None]) -> bytes:
         call()
     events, p = b"", 0
     while p < len(log.packets):
-        size = int.from_bytes(log.packets[p : p + 3], "little")
-        raw = bytes(log.packets[p + 5 : p + 4 + size])
-        events += inner(raw[4], raw[19 : -4 if log.checksums else None])
-        p += 4 + size
+        body, size = b"", FULL
+        while size == FULL:
+            size = int.from_bytes(log.packets[p : p + 3], "little")
+            body += log.packets[p + 4 : p + 4 + size]
+            p += 4 + size
+        events += inner(body[5], body[20 : -4 if log.checksums else None])
     log.packets, log.at, log.sequence = bytearray(before), at, sequence
     return events
 

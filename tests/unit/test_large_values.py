@@ -82,24 +82,8 @@ def transaction(log: Binlog, table: Table, kind: int, *images: bytes, gno: int =
     log.gtid(gno, 1_700_000_000_000_000 + gno)
     log.query("BEGIN")
     log.event(19, table.body())
-    body = table.event(kind, images)
-    if len(body) + 24 < 0xFFFFFF:
-        log.event(kind, body)
-    else:
-        in_packets(log, kind, body)
+    log.event(kind, table.event(kind, images))
     log.event(16, struct.pack("<Q", gno))
-
-
-def in_packets(log: Binlog, kind: int, body: bytes) -> None:
-    """An event of 16 MB and more, in the packets that a server sends it in."""
-    size = 19 + len(body) + 4
-    raw = struct.pack("<IBIIIH", 1_700_000_000, kind, 1, size, (log.at + size) & 0xFFFFFFFF, 0) + body
-    raw = b"\0" + raw + struct.pack("<I", zlib.crc32(raw))
-    log.at += size
-    for at in range(0, len(raw) + 1, 0xFFFFFF):
-        part = raw[at : at + 0xFFFFFF]
-        log.packets += len(part).to_bytes(3, "little") + bytes([log.sequence & 255]) + part
-        log.sequence += 1
 
 
 class Reader:
@@ -284,6 +268,10 @@ def _sample(charset: str) -> bytes:
 def _wide(charset: str) -> bytes:
     python = {"utf16": "utf-16-be", "utf16le": "utf-16-le", "ucs2": "utf-16-be", "utf32": "utf-32-be"}[charset]
     return ("a中é漢" + ("" if charset == "ucs2" else "😀")).encode(python) * 7
+
+
+def test_what_follows_an_empty_compressed_value_does_not_make_it_large() -> None:
+    assert large.large_compressed("binary", MIB)(b"\x84\x00\x0f\x00\x00", 0, 0, 0) is None
 
 
 def test_bytes_of_a_compressed_column_are_printed_whole_however_they_are_split() -> None:
@@ -644,7 +632,7 @@ def test_a_compressed_transaction_of_any_size_is_read_also_where_loops_have_hung
     log = Binlog().begin_file()
     log.gtid(1, 1_700_000_000_000_001)
     here = f"b.000001:{log.at}"
-    in_packets(log, 40, payload(b"".join(inner_event(kind, raw) for kind, raw in [*events, (16, bytes(8))])))
+    log.event(40, payload(b"".join(inner_event(kind, raw) for kind, raw in [*events, (16, bytes(8))])))
     transaction(log, table, 30, b"\0" + struct.pack("<i", 9) + cell(b""), gno=2)
     source = {"max_event": "8MiB", "skip_event": [here]}
     reader = Reader(destination(source=source), hung={"here": here, "elsewhere": "b.000001:5", "": ""}[hung])

@@ -69,7 +69,8 @@ def large_compressed(charset: str, largest: int) -> MakeLarge:
     bytes at most, independent of the row's size."""
 
     def make(b: bytes, start: int, end: int, _: int) -> LargeValue | None:
-        if max(end - start, mariadb.decompressed_size(b[start : start + 5], end - start)) <= FINE_VALUE:
+        head = b[start : min(end, start + 5)]
+        if max(end - start, mariadb.decompressed_size(head, end - start)) <= FINE_VALUE:
             return None
 
         def pieces() -> Iterator[bytes]:
