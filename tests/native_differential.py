@@ -18,7 +18,7 @@ from unittest import mock
 from headrace.adapters.rabbitmq.frames import Encoder
 from headrace.cli.wiring import new_format
 from headrace.errors import HeadraceError
-from headrace.model import Position, TableRows
+from headrace.model import MessageBatch, Position, TableRows
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.dump_start import DumpStart
@@ -31,6 +31,7 @@ from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 from tests.configured import destination_of
 from tests.fuzz import Mutator
+from tests.made_binlog import FULL
 from tests.random_tables import stream
 
 _ENTRIES: tuple[dict[str, Any], ...] = (
@@ -127,6 +128,8 @@ class Reading:
     eager: bool = False
     mariadb: bool = False
     watched: Sequence[frozenset[tuple[str, str]]] = (frozenset(),)
+    joined: bool = False
+    """Whether batches are compared that one can be made of: Python ends one behind a large message."""
 
 
 _NONE = (frozenset[tuple[str, str]](),)
@@ -194,7 +197,8 @@ def outcome(
         return way.eager and not decoder.transactions.in_group
 
     def take() -> None:
-        for batch in builder.take(decoder.position(), 0.0):
+        taken: Sequence[MessageBatch] = builder.take(decoder.position(), 0.0)
+        for batch in joined(taken, one_log=config.sink.capabilities.one_log) if way.joined else taken:
             reported.append((batch.topic, batch.partition, batch.rows, batch.size, batch.commit_time_us, batch.barrier))
             none = [None] * len(batch.values)
             reported.extend(zip(batch.values, batch.headers, batch.keys or none, strict=True))
@@ -246,6 +250,27 @@ def outcome(
     return reported
 
 
+def joined(batches: Sequence[MessageBatch], *, one_log: bool) -> list[MessageBatch]:
+    """One batch of all for a topic's partition, as far as that leaves the order of messages as it is."""
+    found: dict[tuple[Any, ...], MessageBatch] = {}
+    run, before = 0, ("", 0, False)
+    for batch in batches:
+        of = batch.topic, batch.partition, batch.barrier
+        if batch.barrier or before[2] or (one_log and of != before):
+            run += 1
+        before = of
+        whole = found.setdefault((run, *of), MessageBatch(*of[:2], barrier=batch.barrier))
+        whole.keys = [*(whole.keys or ()), *(batch.keys or [None] * len(batch.values))]
+        for name in ("values", "headers", "units", "tags"):
+            if (more := getattr(batch, name)) is not None:
+                setattr(whole, name, [*(getattr(whole, name) or ()), *more])
+        whole.rows, whole.size = whole.rows + batch.rows, whole.size + batch.size
+        whole.commit_time_us = batch.commit_time_us or whole.commit_time_us
+    made = list(found.values())
+    made[-1].tables = [one for batch in batches for one in batch.tables]
+    return made
+
+
 def events_of(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Of each packet of a sound binlog: where it begins, the type of its event, and the offset of that in the file; -1
     for one that is in no file."""
@@ -253,7 +278,9 @@ def events_of(data: bytes) -> Iterator[tuple[int, int, int]]:
     while at < len(data):
         size, end = struct.unpack_from("<II", data, at + 14)
         yield at, data[at + 9], end - size if end else -1
-        at += 4 + int.from_bytes(data[at : at + 3], "little")
+        while (packet := int.from_bytes(data[at : at + 3], "little")) == FULL:
+            at += 4 + packet
+        at += 4 + packet
 
 
 def begun_at(rng: random.Random, data: bytes, config: DestinationSettings, way: Reading) -> tuple[bytes, DumpStart]:
@@ -276,10 +303,14 @@ def compare(data: bytes, rng: random.Random, *, sound: bool, mariadb: bool = Fal
     config = settings(
         rng, [offset for _, kind, offset in events_of(data) if kind != 15 and offset > 0] if sound else ()
     )
-    pieces = (len(data), 4096, 500, 37, 1 + rng.randrange(2000))
+    coarse = 1 + len(data) // 50_000  # otherwise a large event is copied too often
+    pieces = [len(data), *(coarse * size for size in (4096, 500, 37, 1 + rng.randrange(2000)))]
     sizes = [len(data)] if rng.random() < 0.3 else [rng.choice(pieces) for _ in range(5)]
     watched = _WATCHED if rng.random() < 0.3 else _NONE
-    way = Reading(WHOLE, sizes, rng.choice((0, 0, 1, 3)), rng.random() < 0.2, mariadb, watched)
+    way = Reading(
+        *(WHOLE, sizes, rng.choice((0, 0, 1, 3)), rng.random() < 0.2, mariadb, watched),
+        joined=len(data) > 64 << 10,
+    )
     if sound:
         size = struct.unpack_from("<I", data, 14)[0]
         way = replace(
@@ -299,13 +330,13 @@ def compare(data: bytes, rng: random.Random, *, sound: bool, mariadb: bool = Fal
     return sum(1 for one in python if isinstance(one, tuple) and len(one) == 3 and isinstance(one[1], list))
 
 
-def made(inputs: int, seed: int) -> int:
-    """Compares so many random binlogs; messages in all."""
+def made(inputs: int, seed: int, large: float = 0.15) -> int:
+    """Compares so many random binlogs, of which some have large events; messages in all."""
     total = 0
     for number in range(inputs):
         rng = random.Random(f"{seed} {number}")
         mariadb = rng.random() < 0.25
-        data = stream(rng, broken=rng.choice((0.0, 0.0, 0.002, 0.05)), mariadb=mariadb)
+        data = stream(rng, broken=rng.choice((0.0, 0.0, 0.002, 0.05)), mariadb=mariadb, large=large)
         try:
             total += compare(data, rng, sound=True, mariadb=mariadb)
         except Exception as error:

@@ -33,8 +33,9 @@ _KINDS = (
     *(ct.TINY, ct.SHORT, ct.INT24, ct.LONG, ct.LONGLONG, ct.LONGLONG, ct.FLOAT, ct.DOUBLE, ct.YEAR, ct.NEWDECIMAL),
     *(ct.BIT, ct.ENUM, ct.SET, ct.DATE, ct.DATETIME2, ct.TIMESTAMP2, ct.TIME2, ct.VARCHAR, ct.VARCHAR, ct.STRING),
     *(ct.DATETIME, ct.TIMESTAMP, ct.TIME),  # as before MySQL 5.6
-    *(ct.BLOB, ct.BLOB, ct.JSON, ct.JSON, ct.GEOMETRY, ct.VECTOR),
+    *(ct.BLOB, ct.BLOB, ct.JSON, ct.JSON, ct.GEOMETRY, ct.VECTOR, ct.BLOB_COMPRESSED, ct.VARCHAR_COMPRESSED),
 )
+_BLOBS = ct.BLOB, ct.BLOB_COMPRESSED
 
 
 _OLD = {ct.DATETIME: 8, ct.TIMESTAMP: 4, ct.TIME: 3}
@@ -136,6 +137,8 @@ class Table:
     keys: list[int] = field(default_factory=list)
     broken: float = 0.01
     """How often a value is bytes at random."""
+    large: int = 1
+    """How many times as long texts and binary strings are that may be long."""
 
     def body(self) -> bytes:
         """A TABLE_MAP with full metadata."""
@@ -175,7 +178,7 @@ class Table:
             if i not in self.keys and rng.random() < 0.15:
                 nulls[i // 8] |= 1 << i % 8
             else:
-                cells += value(rng, one, self.broken)
+                cells += value(rng, one, self.broken, self.large)
         return bytes(nulls) + cells
 
     def event(self, kind: int, rows: Sequence[bytes]) -> bytes:
@@ -229,7 +232,7 @@ def column(rng: random.Random) -> Column:
     if kind in (ct.JSON, ct.GEOMETRY, ct.VECTOR):
         return Column(kind, b"\x04", kind, 4, charset="binary" if kind == ct.VECTOR else "")
     charset = rng.choice((*_NATIVE_CHARSETS, *COLLATIONS, *["utf8mb4"] * 20, *["binary"] * 10))
-    if kind == ct.BLOB:
+    if kind in _BLOBS:
         size = rng.choice((1, 2, 3, 4))
         return Column(kind, bytes([size]), kind, size, charset)
     if kind == ct.STRING:
@@ -239,7 +242,7 @@ def column(rng: random.Random) -> Column:
     return Column(kind, struct.pack("<H", longest), kind, longest, charset)
 
 
-def value(rng: random.Random, one: Column, broken: float) -> bytes:
+def value(rng: random.Random, one: Column, broken: float, large: int = 1) -> bytes:
     """One value as it stands in a row image."""
     kind, number = one.real, one.number
     sizes = {ct.TINY: 1, ct.SHORT: 2, ct.INT24: 3, ct.LONG: 4, ct.LONGLONG: 8, ct.YEAR: 1}
@@ -275,8 +278,12 @@ def value(rng: random.Random, one: Column, broken: float) -> bytes:
     elif kind == ct.VECTOR:
         raw = struct.pack("<3f", *(rng.uniform(-9, 9) for _ in range(3)))
     else:
-        raw = _text(rng, one, bad)
-    width = number if kind in (ct.BLOB, ct.JSON, ct.GEOMETRY, ct.VECTOR) else 2 if number > 255 else 1
+        raw = _text(rng, one, bad and kind not in ct.COMPRESSED)
+        if kind in _BLOBS and number > 2:
+            raw *= large
+        if kind in ct.COMPRESSED:
+            raw = _compressed(rng, raw, bad)
+    width = number if kind in (*_BLOBS, ct.JSON, ct.GEOMETRY, ct.VECTOR) else 2 if number > 255 else 1
     return len(raw).to_bytes(width, "little") + raw
 
 
@@ -383,8 +390,21 @@ def _document(rng: random.Random, bad: bool) -> bytes:
     return raw
 
 
+def _compressed(rng: random.Random, raw: bytes, bad: bool) -> bytes:
+    """A value as a compressed column of MariaDB stores it."""
+    if not raw or rng.random() < 0.2:
+        return raw and b"\0" + raw
+    window = rng.choice((zlib.MAX_WBITS, -zlib.MAX_WBITS))
+    deflate = zlib.compressobj(wbits=window)
+    size = len(raw).to_bytes((len(raw).bit_length() + 7) // 8, "big")
+    made = bytearray(bytes([0x80 | 8 * (window < 0) | len(size)]) + size + deflate.compress(raw) + deflate.flush())
+    if bad:
+        made[rng.randrange(len(made))] ^= 1 << rng.randrange(8)
+    return bytes(made)
+
+
 def _text(rng: random.Random, one: Column, bad: bool) -> bytes:
-    longest = one.number if one.real != ct.BLOB else 200
+    longest = one.number if one.real not in _BLOBS else 200
     longest = min(longest, 250)
     if one.charset == "binary" or bad:
         return rng.randbytes(rng.randrange(min(longest, 40) + 1))
@@ -406,11 +426,30 @@ def _text(rng: random.Random, one: Column, bad: bool) -> bytes:
     return raw
 
 
+def large_images(rng: random.Random, one: Table, images: int) -> list[bytes]:
+    """Row images of an event that is published in parts: many, or some with large values."""
+    one.large = rng.choice((1, 1, 100, 5_000, 20_000))
+    some = [one.row() for _ in range(rng.choice((2, 7, 40)))]
+    one.large = 1
+    mean = sum(map(len, some)) // len(some) + 1
+    rows = min(rng.choice((1, 2, 900, 5_000, 5_001, 10_001)), rng.choice((70_000, 1_500_000)) // (images * mean) + 1)
+    made = [rng.choice(some) for _ in range(rows)]
+    same = rng.random() < 0.5
+    return made if images == 1 else [image for row in made for image in (row, row if same else rng.choice(some))]
+
+
 def transaction(
-    rng: random.Random, binlog: Binlog, gno: int, tables: Sequence[Table], *, small: bool = False, damage: float = 0.005
+    rng: random.Random,
+    binlog: Binlog,
+    gno: int,
+    tables: Sequence[Table],
+    *,
+    small: bool = False,
+    large: bool = False,
+    damage: float = 0.005,
 ) -> None:
     """A transaction of some rows events, with or without a GTID; a small one is mostly as the one before, with few
-    rows."""
+    rows; of a `large` one each event may be published in parts."""
     micros = 1_700_000_000_000_000 + gno * rng.choice((0, 1, 1000)) + rng.randrange(3)
     small = small and rng.random() < 0.97
     what = rng.random() * (0.8 if small else 1)
@@ -433,6 +472,8 @@ def transaction(
                 rows.append(row)
                 if kind == 31:
                     rows.append(row if rng.random() < 0.2 else one.row())
+            if large and rng.random() < 0.7:
+                rows = large_images(rng, one, 2 if kind == 31 else 1)
             body = one.event(kind, rows)
             if binlog.mariadb and rng.random() < 0.4:
                 kind, body = one.compressed(kind, body)
@@ -448,16 +489,16 @@ def transaction(
         rest()
 
 
-def stream(rng: random.Random, *, broken: float = 0.005, mariadb: bool = False) -> bytes:
-    """The packets of one random binlog."""
+def stream(rng: random.Random, *, broken: float = 0.005, mariadb: bool = False, large: float = 0.0) -> bytes:
+    """The packets of one random binlog. `large`: how often it has large events."""
     version = b"10.11.6-MariaDB" if mariadb else b"9.7"
     binlog = Binlog(checksums=rng.random() < 0.85).begin_file(version=version)
     tables = [table(rng, i, broken=broken) for i in range(rng.choice((1, 2, 4, 12)))]
     gno = rng.randrange(1, 1 << 40)
-    small = rng.random() < 0.3
-    for _ in range(100 if small else rng.choice((1, 5, 20))):
+    small, has_large = rng.random() < 0.3, rng.random() < large
+    for _ in range(5 if has_large else 100 if small else rng.choice((1, 5, 20))):
         gno += rng.choice((1, 1, 1, 1, 3))
-        transaction(rng, binlog, gno, tables, small=small)
+        transaction(rng, binlog, gno, tables, small=small, large=has_large and rng.random() < 0.6)
         if rng.random() < 0.05:
             binlog.query("CREATE TABLE other (a INT)")
     return bytes(binlog.packets)
