@@ -4,6 +4,7 @@
 
 mod columns;
 mod output;
+mod parts;
 mod reader;
 mod specs;
 
@@ -74,6 +75,7 @@ fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<columns::HeaderColumn>()?;
     module.add_class::<output::Output>()?;
     module.add_class::<output::Table>()?;
+    module.add_class::<parts::Part>()?;
     module.add_class::<reader::Reader>()?;
     module.add_function(wrap_pyfunction!(json_text, module)?)?;
     module.add_function(wrap_pyfunction!(cell, module)?)?;

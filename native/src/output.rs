@@ -11,6 +11,7 @@ use headrace_native_core::table::Selection;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::parts::Part;
 use crate::reader::Asking;
 use crate::{specs, unfit};
 
@@ -63,6 +64,14 @@ impl Output {
     /// Returns the number of another table.
     fn add_counter(&mut self) -> usize {
         self.output.add_counter()
+    }
+
+    /// Publishes a part, as a run does that makes nothing else. `open` returns the batch of a slot.
+    fn put(&mut self, part: &mut Part, open: &Bound<'_, PyAny>) -> PyResult<()> {
+        (self.output.size, self.output.count) = (0, 0);
+        let mut asking = Asking { open, raised: None };
+        let made = self.output.put_part(&mut part.part, &mut asking);
+        made.map_err(|_| asking.raised.unwrap_or_else(unfit))
     }
 
     /// Adds nothing more to the open batches from native code.
@@ -140,7 +149,8 @@ impl Output {
         let (columns, format) = (specs::columns(&columns)?, specs::format(format)?);
         let route = specs::route(route, &format)?;
         let condition = condition.as_ref().map(specs::condition).transpose()?;
-        let selection = Selection { left_out: specs::operations(&left_out)?, skips_unchanged, condition };
+        let left_out = left_out.iter().map(|name| specs::operation(name)).collect::<PyResult<_>>()?;
+        let selection = Selection { left_out, skips_unchanged, condition };
         let about = about.map(|(number, keys)| specs::about(number, &keys, &format)).transpose()?;
         let table = core::table::Table::new(kinds, columns, route, selection, identity, about, two_numbers, counter)
             .and_then(|table| Published::new(table, format))

@@ -62,6 +62,13 @@ pub fn kind(spec: &Bound<'_, PyTuple>) -> PyResult<Kind> {
         "time" => Kind::Time(stored(&spec)?),
         "text" => Kind::Text { length: size_of(spec.get(1)?, LENGTHS)?, charset: charset(&spec.get(2)?)? },
         "bytes" => Kind::Bytes { length: size_of(spec.get(1)?, LENGTHS)?, pad: spec.get(2)? },
+        "compressed" => {
+            let value = kind(&spec.get(3)?)?;
+            if !matches!(value, Kind::Text { .. } | Kind::Bytes { .. }) {
+                return Err(unfit());
+            }
+            Kind::Compressed { length: size_of(spec.get(1)?, LENGTHS)?, largest: spec.get(2)?, value: Box::new(value) }
+        }
         "json" => Kind::Json { length: size_of(spec.get(1)?, LENGTHS)? },
         "uuid" => Kind::Uuid,
         "inet6" => Kind::Inet6,
@@ -283,15 +290,14 @@ fn operator(name: &str) -> PyResult<Operator> {
     })
 }
 
-/// Reads operations by Canal's names.
-pub fn operations(names: &[String]) -> PyResult<Vec<Operation>> {
-    let one = |name: &String| match name.as_str() {
-        "INSERT" => Ok(Operation::Insert),
-        "UPDATE" => Ok(Operation::Update),
-        "DELETE" => Ok(Operation::Delete),
-        _ => Err(unknown("the operation", name)),
-    };
-    names.iter().map(one).collect()
+/// Reads an operation by Canal's name.
+pub fn operation(name: &str) -> PyResult<Operation> {
+    Ok(match name {
+        "INSERT" => Operation::Insert,
+        "UPDATE" => Operation::Update,
+        "DELETE" => Operation::Delete,
+        _ => return Err(unknown("the operation", name)),
+    })
 }
 
 /// Reads where rows go: ("one", slot), or ("spread", slots, key).

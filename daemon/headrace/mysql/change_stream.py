@@ -83,6 +83,8 @@ class MysqlStream(ChangeStream):
                 await self._schemas.read_again(decoder.position())
             elif self._schemas.comparison.is_due():
                 await self._schemas.comparison.run(decoder.position())
+            elif decoder.splitter.thread is not None:
+                await asyncio.wait([asyncio.wrap_future(decoder.splitter.thread)])
             elif not self._more:
                 await self._receive()
             if self._schemas.history.version != version:

@@ -12,6 +12,7 @@ from headrace.mysql.events.gtid_event import GtidReader
 from headrace.mysql.events.splitter import EventSplitter, enter_payload
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.events.xa import GroupSpool
+from headrace.mysql.native_parts import NativeParts
 from headrace.mysql.native_reader import NativeReader
 from headrace.mysql.rows import RowsReader
 from headrace.mysql.schema.comparison import SchemaComparison
@@ -110,6 +111,7 @@ class Decoder:
             native = NativeReader(receiver.native, cursor, transactions, statements, options)
             self.splitter.fast = maps.native = native
             native.learned = maps.learned
+            rows.native = NativeParts(native, receiver.native, cursor, transactions, options)
         self.feed, self.position = self.splitter.feed, transactions.position
         self.refresh = maps.refresh
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from headrace.errors import NotUnderstood
 from headrace.model import TableSchema
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events import splitter
@@ -21,6 +22,13 @@ _MOST_TABLES = 8_000
 _USED_UP, _PYTHON = 0, 1
 _ID = 6
 """Bytes of a table id."""
+
+
+def panicked(error: BaseException, cursor: EventCursor) -> NotUnderstood:
+    """Returns the error for a fault of native code at the present event. Raises any other error again."""
+    if type(error).__name__ != PANIC:
+        raise error
+    return cursor.not_understood(f"native code fails after this position ({error})", PANIC_REMEDY)
 
 
 class NativeReader:
@@ -79,6 +87,13 @@ class NativeReader:
         self._reader.clear()
         self._known = []
 
+    def makes(self, table: Table) -> bool:
+        """Returns whether native code may make rows of a table at present."""
+        row_schema = table.row_schema
+        if not self.ready() or table.native is None or row_schema is None:
+            return False
+        return (row_schema.schema.schema, row_schema.schema.table) not in self._watched
+
     # -- events ---------------------------------------------------------------------------------------------------
 
     def ready(self) -> bool:
@@ -98,9 +113,7 @@ class NativeReader:
                 *(eager, most, *given, rows.output, rows.open),
             )
         except BaseException as error:
-            if type(error).__name__ != PANIC:
-                raise
-            raise cursor.not_understood(f"native code fails after this position ({error})", PANIC_REMEDY) from error
+            raise panicked(error, cursor) from error
         finally:
             rows.end()
         if events:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import wait
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
+from typing import Any, Protocol
 
 import structlog
 
@@ -17,7 +18,7 @@ from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.event_types import Handler, RowsKind
 from headrace.mysql.events.inner import mapped, new_file
 from headrace.mysql.events.partial_update import MissingBase, PartialUpdates
-from headrace.mysql.events.splitter import BROKEN, SLICE_SECONDS, InSlices
+from headrace.mysql.events.splitter import BROKEN, InSlices, Slices
 from headrace.mysql.events.table_map import RowSchema
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.heartbeat import SIGNAL_TABLE
@@ -33,13 +34,13 @@ log = structlog.get_logger(__name__)
 
 _NAMED = 5
 """Columns that a message names."""
-_LIMIT = POS_LIMIT - (1 << 40)
+NUMBERS_LIMIT = POS_LIMIT - (1 << 40)
 """Numbers up to here leave enough numbers for any event's rows."""
 _AT_ONCE = LARGE_VALUE
 """Maximum bytes of an event whose rows are decoded at once, so that the event loop is not blocked."""
 PART_BYTES, PART_ROWS = 512 * 1024, 5_000
 """Maximum of one part of an event with more than one row; the rest is published in further messages, so that an event
-of any size passes in bounded memory. Native code leaves such an event to Python."""
+of any size passes in bounded memory. Native code makes the same parts."""
 _PART_VALUES = 100_000
 """The same in values: rows of NULLs take few bytes, and are long when printed."""
 _LARGEST_CHANGE = 16 << 20
@@ -49,6 +50,28 @@ _SOME = 256
 _MOST_DECODERS = 100
 """Decoders of one table, whose images may lack columns in many ways."""
 _from_bytes = int.from_bytes
+
+
+class NativePart(Protocol):
+    """Rows of an event that native code has published."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def size(self) -> int:
+        """Returns their bytes in the event."""
+
+
+class PartMaker(Protocol):
+    """Publishes parts of large events by native code."""
+
+    def part(
+        self, table: Table, kind: RowsKind, number: bytes, data: bytes, at: int, stop: int, first: int
+    ) -> Generator[Future[Any] | None, None, NativePart | None]:
+        """Publishes the part of an event that begins at `at`, after `first` rows. The event's images have all columns
+        and end at `stop`; `number` is that of the table in the binlog. Returns None if Python must read the part; then
+        nothing was done."""
 
 
 class RowsReader:
@@ -65,6 +88,7 @@ class RowsReader:
     ) -> None:
         self._cursor, self._transactions, self._maps, self._statements = cursor, transactions, maps, statements
         self._receiver, self._options = receiver, options
+        self.native: PartMaker | None = None
 
     def handler(self, kind: RowsKind) -> Handler:
         """Returns the handler of one kind of rows events."""
@@ -143,7 +167,7 @@ class RowsReader:
                     statements.give_text(row_schema.schema)
                 when, numbers = transactions.commit_time_us, numbers_each * len(rows)
                 pos = when << POS_SHIFT
-                if pos <= transactions.last_pos or pos >= _LIMIT:
+                if pos <= transactions.last_pos or pos >= NUMBERS_LIMIT:
                     pos = transactions.next_pos(numbers)
                 else:
                     transactions.last_pos = pos + numbers - 1
@@ -183,13 +207,13 @@ class RowsReader:
 
         return on_compressed if kind.compressed else on_rows
 
-    def _inflated(self, data: bytes, at: int, p: int, stop: int, on_rows: Handler) -> Iterator[None]:
+    def _inflated(self, data: bytes, at: int, p: int, stop: int, on_rows: Handler) -> Slices:
         """Handles a large compressed event, whose compressed part begins at `p`."""
         with new_file(self._options.spool) as file:
             file.write(data[at:p])
             for piece in event_pieces(data, p, stop, self._options.max_event, PIECE):
                 file.write(piece)
-                yield
+                yield None
             plain = mapped(file)
         try:
             on_rows(plain, 0, len(plain))
@@ -206,7 +230,7 @@ class RowsReader:
         data: bytes,
         at: int,
         stop: int,
-    ) -> Iterator[None]:
+    ) -> Slices:
         """Gives the rows of a large event, which are from `at` to `stop`, some at each next(). More than one row is
         published in parts of PART_BYTES or PART_ROWS; a position has the number of published rows."""
         transactions = self._transactions
@@ -225,8 +249,18 @@ class RowsReader:
         transactions.skip_rows, transactions.rows_done = 0, passed
         if passed:
             self._statements.text = None  # it was published before the confirmed rows
+        native = self.native if _are_whole(bitmaps, table.count, 2 if update else 1) else None
         count, images, begin = 0, list[Row](), at
         while at < stop:
+            if native is not None and not images and count >= passed:
+                part = yield from native.part(table, kind, number, data, at, stop, count)
+                if part is not None:
+                    at, count = at + part.size, count + part.rows
+                    begin = at
+                    if at < stop:
+                        transactions.end_part(count)
+                        yield None
+                    continue
             try:
                 row, at = step(data, at, stop)
             except BROKEN as error:
@@ -247,9 +281,9 @@ class RowsReader:
                 yield from self._part(number, row_schema, table, bitmaps, kind, images, count - made, whole=False)
                 images, begin = [], at
                 transactions.end_part(count)
-                yield
+                yield None
             elif not count % _SOME:
-                yield
+                yield None
         if images:
             first = count - len(images) // (2 if update else 1)
             yield from self._part(number, row_schema, table, bitmaps, kind, images, first, whole=not first)
@@ -258,7 +292,7 @@ class RowsReader:
 
     def _updated(
         self, table: Table, row_schema: RowSchema, bitmaps: bytes, data: bytes, at: int, stop: int
-    ) -> Generator[None, None, list[Row]]:
+    ) -> Generator[Future[Any], None, list[Row]]:
         """Decodes, in a thread, the rows of a large event that changes JSON documents in part."""
         if stop - at > _LARGEST_CHANGE:
             raise self._cursor.not_understood(
@@ -271,8 +305,7 @@ class RowsReader:
         rows = thread.submit(decode, data, at, stop)
         thread.shutdown(wait=False)  # it ends with that
         while not rows.done():
-            wait((rows,), timeout=SLICE_SECONDS)
-            yield
+            yield rows
         try:
             return rows.result()
         except MissingBase as error:
@@ -460,6 +493,13 @@ class RowsReader:
             return  # a table that was created in another way, for example in another character set
         for report in reported:
             report()
+
+
+def _are_whole(bitmaps: bytes, count: int, images: int) -> bool:
+    """Returns whether images have all of `count` columns."""
+    width, whole = (count + 7) // 8, (1 << count) - 1
+    sets = [_from_bytes(bitmaps[i * width : (i + 1) * width], "little") & whole for i in range(images)]
+    return all(columns == whole for columns in sets)
 
 
 def _compared(before: Row, after: Row) -> Generator[None, None, Row]:

@@ -191,7 +191,7 @@ class NativeOutput(NativeRows):
         self._module, self._format, self._projections, self._builder = module, fmt, projections, builder
         self._keyed, self._one_log, self._two_numbers = isinstance(fmt, KeyedFormat), one_log, two_numbers
         self.output = module.Output(server_uuid, epoch, rows_per_message, overhead, self._keyed, one_log)
-        self._units, self._tag = units, tag
+        self._units, self._tag, self._rows_per_message = units, tag, rows_per_message
         self._names: dict[Names, int] = {}
         """The numbers of tables in what messages are about."""
         self._named: list[Names] = []
@@ -341,6 +341,9 @@ class NativeOutput(NativeRows):
         self.output.now_ms, self.output.number = self.now_ms, self._format.number
         self._runs = True
         return self._builder.room()
+
+    def making(self) -> tuple[int, int, int]:
+        return self._rows_per_message, self.now_ms, self._format.number
 
     def open(self, slot: int) -> Any:
         opened = self._builder.open_batch(*self._targets[slot])

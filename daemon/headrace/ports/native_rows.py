@@ -67,6 +67,11 @@ class NativeRows(ABC):
         """Prepares for a run of the reader. Returns after how many bytes and messages it must stop."""
 
     @abstractmethod
+    def making(self) -> tuple[int, int, int]:
+        """Returns the rows of a message (0: all), the time in milliseconds that the next messages contain, and the
+        format's number of the last message."""
+
+    @abstractmethod
     def open(self, slot: int) -> Any:
         """Returns the batch for the messages of a topic's partition. Called while the reader runs."""
 

@@ -9,6 +9,8 @@ use crate::{Fit, Unfit};
 pub type Shared = Arc<Mutex<Batch>>;
 
 const NULL: u64 = 1 << 63;
+/// Bytes of a value above which it is moved rather than copied, if possible.
+const LARGE: usize = 1 << 20;
 
 /// A column of byte strings, or none for a message.
 #[derive(Debug, Default)]
@@ -24,6 +26,17 @@ impl Values {
         }
         let null = if value.is_none() { NULL } else { 0 };
         self.ends.push(self.bytes.len() as u64 | null);
+    }
+
+    /// Adds a value which is a range of `bytes`. They are of no use afterwards: a large value is moved if it is the first.
+    pub(crate) fn take(&mut self, bytes: &mut Vec<u8>, (start, end): (usize, usize)) {
+        if !self.bytes.is_empty() || end - start < LARGE {
+            return self.push(Some(&bytes[start..end]));
+        }
+        bytes.truncate(end);
+        bytes.drain(..start);
+        std::mem::swap(&mut self.bytes, bytes);
+        self.ends.push(self.bytes.len() as u64);
     }
 
     pub fn count(&self) -> usize {

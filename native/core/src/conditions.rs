@@ -197,15 +197,16 @@ impl Test {
             Test::Int(..) => matches!(kind, Kind::Int { .. } | Kind::Bit { .. } | Kind::Year | Kind::Time(_)),
             Test::Decimal(..) => matches!(kind, Kind::Decimal(_)),
             Test::Float(..) => matches!(kind, Kind::Float | Kind::Double),
-            Test::Text(..) | Test::Like(_) => matches!(
-                kind,
+            Test::Text(..) | Test::Like(_) => match kind {
+                Kind::Compressed { value, .. } => self.fits(value),
                 Kind::Text { .. }
-                    | Kind::Enum { .. }
-                    | Kind::Set { .. }
-                    | Kind::Date
-                    | Kind::Datetime(_)
-                    | Kind::Timestamp { .. }
-            ),
+                | Kind::Enum { .. }
+                | Kind::Set { .. }
+                | Kind::Date
+                | Kind::Datetime(_)
+                | Kind::Timestamp { .. } => true,
+                _ => false,
+            },
         }
     }
 

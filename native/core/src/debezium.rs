@@ -48,7 +48,7 @@ impl Table {
         pos: i64,
         stage: &mut Stage,
     ) -> Fit<()> {
-        let Stage { bytes: out, head, foot, .. } = stage;
+        let Stage { bytes: out, head, foot, first, .. } = stage;
         let (before, image) = self.images(change, row);
         let key_start = out.len();
         if !format.key.columns.is_empty() {
@@ -79,7 +79,7 @@ impl Table {
                 self.row(change.data, image, out)?;
             }
         }
-        put!(out, &*head, row, &*foot);
+        put!(out, &*head, first.unwrap_or(0) + row, &*foot);
         let key = (start > key_start).then_some((key_start, start));
         let (value, about) = (Some((start, out.len())), self.about(change, &[row], out)?);
         let message = Message { slot, value, key, row, rows: 1, again: false, pos, about };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::charsets::Charset;
 use crate::decimal::Decimal;
 use crate::temporal::{Stored, Zone};
-use crate::{addresses, json, numbers, temporal, text};
+use crate::{addresses, compressed, json, numbers, temporal, text};
 use crate::{Fit, Unfit};
 
 /// The size of a column.
@@ -60,6 +60,12 @@ pub enum Kind {
     },
     Json {
         length: usize,
+    },
+    /// Of MariaDB: a text or bytes, compressed. Bytes of the length, and the maximum size of the value.
+    Compressed {
+        length: usize,
+        largest: usize,
+        value: Box<Kind>,
     },
     /// Of MariaDB; 16 bytes, of which zeros at the end may be missing.
     Uuid,
@@ -149,6 +155,7 @@ impl Kind {
             Kind::Time(stored) => Shape::Fixed(stored.time_size()),
             Kind::Text { length, .. }
             | Kind::Bytes { length, .. }
+            | Kind::Compressed { length, .. }
             | Kind::Json { length }
             | Kind::Vector { length } => Shape::Var(length),
             Kind::Uuid | Kind::Inet6 | Kind::Inet4 => Shape::Var(1),
@@ -244,6 +251,9 @@ impl Kind {
                 } else {
                     bytes::<JSON>(out, raw, binary);
                 }
+            }
+            Kind::Compressed { largest, ref value, .. } => {
+                value.print::<JSON>(out, &compressed::column(raw, largest)?, binary)?;
             }
             Kind::Uuid => addresses::uuid(out, raw)?,
             Kind::Inet6 => addresses::inet6(out, raw)?,

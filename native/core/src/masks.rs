@@ -2,6 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::compressed;
 use crate::fields::{Binary, Kind};
 use crate::numbers;
 use crate::text;
@@ -104,6 +105,7 @@ impl Mask {
 fn original(kind: &Kind, raw: &[u8]) -> Fit<Masked> {
     let mut bytes = Vec::new();
     let is_text = match kind {
+        Kind::Compressed { largest, value, .. } => return original(value, &compressed::column(raw, *largest)?),
         Kind::Bytes { pad, .. } => {
             bytes.extend_from_slice(raw);
             bytes.resize(raw.len().max(*pad), 0);

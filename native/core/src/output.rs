@@ -173,6 +173,18 @@ impl Output {
         if let Some(begin) = begin {
             self.put_mark(begin, origin.transaction, opener)?;
         }
+        self.put_stage(published, change, origin, opener, stage)
+    }
+
+    /// Puts messages into their batches that are made already.
+    pub(crate) fn put_stage(
+        &mut self,
+        published: &Published,
+        change: &Change,
+        origin: Origin,
+        opener: &mut dyn Opener,
+        stage: &mut Stage,
+    ) -> Fit<()> {
         if stage.messages.is_empty() {
             return Ok(());
         }
@@ -222,7 +234,8 @@ impl Output {
         put!(&mut self.id, &self.base, if mark.xid.is_some() { "#end" } else { "#begin" });
         let shared = self.opened(slot);
         let mut batch = lock(&shared);
-        self.add(&mut batch, Some(&value), key.as_deref(), mark.pos, None);
+        self.add(&mut batch, value.len(), key.as_deref(), mark.pos, None);
+        batch.values.push(Some(&value));
         batch.commit_us = mark.commit_us;
         batch.reported = batch.values.count();
         Ok(())
@@ -269,23 +282,28 @@ impl Output {
         self.headers += 1;
     }
 
-    fn put_one(&mut self, batch: &mut Batch, stage: &Stage, at: usize, lone: bool) {
-        let message = &stage.messages[at];
+    fn put_one(&mut self, batch: &mut Batch, stage: &mut Stage, at: usize, lone: bool) {
+        let message = stage.messages[at];
         self.id.clear();
         self.id.extend_from_slice(&self.base);
-        if !lone && self.is_numbered(stage) {
-            put!(&mut self.id, b".", message.row);
+        if stage.first.is_some() || (!lone && self.is_numbered(stage)) {
+            put!(&mut self.id, b".", stage.first.unwrap_or(0) + message.row);
         }
         if message.again {
             self.id.extend_from_slice(b"/1");
         }
         let range = |of: Option<(usize, usize)>| of.map(|(start, end)| &stage.bytes[start..end]);
-        self.add(batch, range(message.value), range(message.key), message.pos, range(message.about));
+        let size = message.value.map_or(0, |(start, end)| end - start);
+        self.add(batch, size, range(message.key), message.pos, range(message.about));
+        match message.value {
+            Some(value) if at + 1 == stage.messages.len() => batch.values.take(&mut stage.bytes, value),
+            other => batch.values.push(range(other)),
+        }
         batch.rows += message.rows as u64;
     }
 
-    /// Adds a message, whose id is already written.
-    fn add(&mut self, batch: &mut Batch, value: Option<&[u8]>, key: Option<&[u8]>, pos: i64, about: Option<&[u8]>) {
+    /// Adds all of a message but the value of `size` bytes. The id is already written.
+    fn add(&mut self, batch: &mut Batch, size: usize, key: Option<&[u8]>, pos: i64, about: Option<&[u8]>) {
         self.digits.clear();
         text::int(&mut self.digits, pos);
         let headers = &mut batch.headers;
@@ -294,14 +312,13 @@ impl Output {
         headers.add(b"headrace-pos", &self.digits);
         headers.add_written(&self.place);
         headers.end();
-        batch.values.push(value);
         if self.keyed {
             batch.keys.get_or_insert_default().push(key);
         }
         if let Some(abouts) = &mut batch.abouts {
             abouts.push(about);
         }
-        let size = value.map_or(0, <[u8]>::len) + key.map_or(0, <[u8]>::len);
+        let size = size + key.map_or(0, <[u8]>::len);
         batch.size += size as u64 + self.overhead;
         self.size += size as u64 + self.overhead;
         self.count += 1;

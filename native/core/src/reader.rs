@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use miniz_oxide::inflate::decompress_slice_iter_to_slice;
-
 use crate::changes::{Change, Event, Mark, Operation};
+use crate::compressed;
 use crate::formats::Published;
 use crate::output::{Opener, Origin, Output};
+use crate::parts::{part_rows, PART_BYTES};
 use crate::spans::{self, Span};
 use crate::text::{self, put};
 use crate::{Fit, Unfit};
@@ -29,13 +29,9 @@ const ANONYMOUS_GTID: u8 = 34;
 const MARIADB_GTID: u8 = 162;
 /// Flags of MariaDB's GTID events: a statement without a COMMIT, and the ends of XA transactions.
 const MARIADB_UNUSUAL: u8 = 1 | 64 | 128;
-/// Maximum bytes of a rows event that is published as a whole, however many rows it has; beyond `PART_BYTES`, or with
-/// more than `PART_ROWS` rows or `PART_VALUES` values, Python gives the rows in parts (`headrace/mysql/rows.py`), and
-/// larger events in slices.
+/// Maximum bytes of a rows event that is published as a whole, however many rows it has. The rows of other events are
+/// published in parts, and one row of a very large event is made in a thread (`headrace/mysql/native_parts.py`).
 const SMALL_EVENT: usize = 64 << 10;
-const PART_BYTES: usize = 512 << 10;
-const PART_ROWS: usize = 5_000;
-const PART_VALUES: usize = 100_000;
 const LARGE_EVENT: usize = 4 << 20;
 const POS_SHIFT: u32 = 11;
 const POS_ROOM: i64 = 1024;
@@ -545,7 +541,7 @@ impl Reader {
         let first = first_row(body, kind >= 30, table.table.shapes().len(), images)?;
         let mut inflated = std::mem::take(&mut self.inflated);
         let (data, at, stop) = if compressed {
-            inflate(&mut inflated, body, first)?;
+            compressed::event(&mut inflated, body, first)?;
             (inflated.as_slice(), 0, inflated.len())
         } else {
             (data, at, stop)
@@ -554,10 +550,7 @@ impl Reader {
         let most = match body.len() {
             size if size > LARGE_EVENT => return Ok(false),
             size if size > PART_BYTES => images,
-            size if size > SMALL_EVENT => {
-                // A part ends after the row that makes it full, so the last one may.
-                PART_ROWS.min((PART_VALUES - 1) / (images * table.table.shapes().len()) + 1) * images
-            }
+            size if size > SMALL_EVENT => part_rows(images * table.table.shapes().len()) * images,
             _ => usize::MAX,
         };
         self.spans.clear();
@@ -576,6 +569,11 @@ impl Reader {
             return Ok(false);
         }
         let rows = count / images;
+        let sizes = compressed::sizes(&table.table.kinds, data, &self.spans);
+        let many = rows > part_rows(images * table.table.shapes().len());
+        if sizes.total > PART_BYTES || (sizes.largest > compressed::SMALL_VALUE && many) {
+            return Ok(false);
+        }
         let each = if operation == Operation::Update && table.table.two_numbers { 2 } else { 1 };
         let numbers = (rows * each) as i64;
         let event = header.event(state);
@@ -608,29 +606,6 @@ impl Reader {
         state.last_pos = pos + numbers - 1;
         self.inflated = inflated;
         Ok(true)
-    }
-}
-
-/// Writes the body of an event of MariaDB whose rows, from `first` on, are compressed (log_bin_compress): a byte with the
-/// size of the length, the length big endian, then zlib's bytes. Larger ones are Python's.
-fn inflate(out: &mut Vec<u8>, body: &[u8], first: usize) -> Fit<()> {
-    let head = *body.get(first).ok_or(Unfit)?;
-    let digits = usize::from(head & 7);
-    if head & 0x70 != 0 || !(1..=4).contains(&digits) {
-        return Err(Unfit);
-    }
-    let raw = body.get(first + 1..first + 1 + digits).ok_or(Unfit)?;
-    let length = raw.iter().fold(0, |length, &byte| length << 8 | usize::from(byte));
-    if length > PART_BYTES {
-        return Err(Unfit);
-    }
-    out.clear();
-    out.extend_from_slice(&body[..first]);
-    out.resize(first + length, 0);
-    let packed = std::iter::once(&body[first + 1 + digits..]);
-    match decompress_slice_iter_to_slice(&mut out[first..], packed, true, false) {
-        Ok(written) if written == length => Ok(()),
-        _ => Err(Unfit),
     }
 }
 

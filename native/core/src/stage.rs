@@ -39,6 +39,8 @@ pub struct Stage {
     pub foot: Vec<u8>,
     /// Whether the rows may go to several partitions.
     pub sliced: bool,
+    /// The number of the first row in the event, if these are only some of its rows.
+    pub first: Option<usize>,
 }
 
 impl Stage {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use headrace_native_core::batch::{Batch, Shared};
 use headrace_native_core::canal::Canal;
+use headrace_native_core::changes::{Event, Operation};
 use headrace_native_core::charsets::{Charset, Codes, NONE};
 use headrace_native_core::conditions::{Condition, Exact, Like, Operator, Test};
 use headrace_native_core::debezium::Debezium;
@@ -14,7 +15,8 @@ use headrace_native_core::fields::{Binary, Kind, Label, Shape, Style};
 use headrace_native_core::formats::{Format, Published};
 use headrace_native_core::json::json_text;
 use headrace_native_core::masks::{Hmac, Mask};
-use headrace_native_core::output::{lock, MarkStyle, Marks, Opener, Output};
+use headrace_native_core::output::{lock, MarkStyle, Marks, Opener, Origin, Output};
+use headrace_native_core::parts::{Facts, Limits, Part, Rest};
 use headrace_native_core::reader::{Frame, Reader, State, Stop};
 use headrace_native_core::selected::{pack, Done, Facts, Packets, Selected};
 use headrace_native_core::spans::image;
@@ -74,6 +76,7 @@ fn kinds() -> Vec<(Kind, Style)> {
         (Kind::Time(Stored { fsp: 6, old: true }), Style::Time { unit: 1, zero: zero() }),
         (Kind::Timestamp { stored: Stored::default(), zone: Some(Arc::new(zone())) }, text()),
         (Kind::Bytes { length: 2, pad: 4 }, Style::Text(Binary::Latin1)),
+        (Kind::Compressed { length: 1, largest: 999, value: Box::new(Kind::Bytes { length: 1, pad: 0 }) }, text()),
         (Kind::Json { length: 4 }, text()),
         (Kind::Uuid, text()),
         (Kind::Inet6, text()),
@@ -169,7 +172,7 @@ fn packets(events: &[(u8, Vec<u8>)]) -> Vec<u8> {
     out
 }
 
-fn run(data: &[u8], format: Format, spread: bool, checksums: bool) -> (usize, Stop, State, u64) {
+fn destination(format: Format, spread: bool) -> (Output, Arc<Published>) {
     let mut output = Output::new(b"uuid", 1, 0, 400, matches!(format, Format::Debezium(_)), false);
     let slots = vec![output.add_slot(), output.add_slot()];
     let slot_of_marks = slots[1];
@@ -183,8 +186,13 @@ fn run(data: &[u8], format: Format, spread: bool, checksums: bool) -> (usize, St
         let style = MarkStyle::Entries(EntryMarks { header: Vec::new(), compat: true });
         output.marks = Some(Marks { slot: slot_of_marks, style });
     }
+    (output, table(format, route, counter))
+}
+
+fn run(data: &[u8], format: Format, spread: bool, checksums: bool) -> (usize, Stop, State, u64) {
+    let (mut output, table) = destination(format, spread);
     let mut reader = Reader::new(&[3], Duration::from_millis(8));
-    reader.know(&[7, 0, 0, 0, 0, 0], BODY, Some(table(format, route, counter)), 0, u64::MAX);
+    reader.know(&[7, 0, 0, 0, 0, 0], BODY, Some(table), 0, u64::MAX);
     reader.know(&[8, 0, 0, 0, 0, 0], BODY, None, 1, 0);
     reader.leave(&[9, 0, 0, 0, 0, 0], BODY, 2, 0);
     let frame =
@@ -359,6 +367,40 @@ proptest! {
         if matches!(stop, Stop::End(_)) {
             prop_assert_eq!(at, data.len());
             prop_assert_eq!(state.end, 4 + events.iter().map(|(_, body)| body.len() as u64 + 23).sum::<u64>());
+        }
+    }
+
+    #[test]
+    fn any_bytes_as_a_part(
+        data in prop::collection::vec(prop_oneof![3 => Just(0xFF), 1 => any::<u8>()], 0..300),
+        operation in prop::sample::select(vec![Operation::Insert, Operation::Update, Operation::Delete]),
+        first in 0..2usize,
+        more: bool,
+        limit in prop::sample::select(vec![0usize, 20, 1 << 20]),
+        format in formats(),
+        spread: bool,
+    ) {
+        let (mut output, table) = destination(format, spread);
+        let event = Event { offset: 4, length: 300, time: 1, server_id: 1, thread: 0 };
+        let facts = Facts {
+            operation,
+            first,
+            pos: 1,
+            number: 0,
+            rows_per_message: 0,
+            now_ms: 1,
+            commit_us: 1,
+            gtid: Vec::new(),
+            file: b"b.000001".to_vec(),
+            event,
+            table_id: 7,
+            origin: Origin { transaction: 4, ordinal: 1 },
+        };
+        let limits = Limits { rows: limit, message: 1 << 20 };
+        if let Ok(Some(mut part)) = Part::make(&table, facts, Rest { data: &data, at: 0, more }, limits) {
+            prop_assert!(part.rows > 0 && !more && part.size == data.len() && part.size <= limit);
+            output.put_part(&mut part, &mut New).unwrap();
+            prop_assert!(output.count > 0);
         }
     }
 

@@ -6,11 +6,12 @@ import asyncio
 import io
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 from zlib import crc32
 
 from headrace import runtime
@@ -72,11 +73,15 @@ class FastPath(Protocol):
         splitter must read that one."""
 
 
-class InSlices(Exception):
-    """Raised by a handler whose event takes long: `slices` does its work, some milliseconds at each next(), before what
-    follows is read. `size`: bytes of what is decoded."""
+Slices = Iterator[Future[Any] | None]
+"""Work in pieces: some milliseconds at each next(). It yields what a thread does meanwhile, until that is done."""
 
-    def __init__(self, slices: Iterator[None], size: int) -> None:
+
+class InSlices(Exception):
+    """Raised by a handler whose event takes long: `slices` does its work before what follows is read. `size`: bytes of
+    what is decoded."""
+
+    def __init__(self, slices: Slices, size: int) -> None:
         super().__init__()
         self.slices, self.size = slices, size
 
@@ -85,7 +90,7 @@ class InSlices(Exception):
 class _Work:
     """The remaining work of an event: its slices, then `done`. `kind` and `body` are those of the event."""
 
-    slices: Iterator[None]
+    slices: Slices
     size: int
     kind: int
     body: tuple[bytes, int, int]
@@ -118,7 +123,8 @@ class EventSplitter:
     is the event at `hung`, unread.
 
     Readable between two calls of feed(): `need` (the minimum size of the next packet), `events` (handled so far),
-    `whole` (after an error: all before it was given out, and nothing of the failed event, so the position is valid)."""
+    `thread` (what a thread does for the present event; until it is done, feed() only waits), `whole` (after an error:
+    all before it was given out, and nothing of the failed event, so the position is valid)."""
 
     def __init__(
         self,
@@ -153,6 +159,7 @@ class EventSplitter:
         """What is read instead of the stream, innermost last: a compressed transaction may end in rows that waited."""
         self._large: LargeEvent | None = None
         self._work: _Work | None = None
+        self.thread: Future[Any] | None = None
 
     def feed(self, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
         """Takes whole packets from `at` on; returns where it stopped and whether more can be done at once.
@@ -313,10 +320,13 @@ class EventSplitter:
 
     def _go_on(self, work: _Work, enough: Callable[[], bool]) -> bool:
         """Continues an event's work; returns whether it is done."""
-        deadline = self._busy() + SLICE_SECONDS
+        if self.thread is not None and not wait((self.thread,), SLICE_SECONDS).done:
+            return False
+        self.thread, deadline = None, self._busy() + SLICE_SECONDS
         try:
-            for _ in work.slices:
-                if self._busy() > deadline or enough():
+            for thread in work.slices:
+                self.thread = thread
+                if thread is not None or self._busy() > deadline or enough():
                     return False
         except (NotUnderstood, *BROKEN) as error:
             self._pass_over(error, work.kind, *work.body)

@@ -351,6 +351,16 @@ class Transactions:
         cursor, by = self._cursor, (self.server_id, self.thread_id)
         return Origin(cursor.file, self.start, cursor.event_start, self.events_done, *by, cursor.length, cursor.time)
 
+    @property
+    def begin_is_due(self) -> bool:
+        """Returns whether the begin of the transaction must be published before rows of a captured table."""
+        return self._mark is not None and not self._marked
+
+    @property
+    def coming_pos(self) -> int:
+        """Returns the first number of rows of a captured table, if they come next."""
+        return max(self.commit_time_us << POS_SHIFT, self.last_pos + 1) + self.begin_is_due
+
     def next_pos(self, count: int) -> int:
         """Assigns `count` consecutive numbers and returns the first. They are above all earlier numbers, and not below
         that of the commit time. Raises NotUnderstood if the commit time is too high."""

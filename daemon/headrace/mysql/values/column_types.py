@@ -20,6 +20,7 @@ from headrace_common import numbers
 TINY, SHORT, LONG, FLOAT, DOUBLE, TIMESTAMP, LONGLONG, INT24 = 1, 2, 3, 4, 5, 7, 8, 9
 DATE, TIME, DATETIME, YEAR, VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2 = 10, 11, 12, 13, 15, 16, 17, 18, 19
 BLOB_COMPRESSED, VARCHAR_COMPRESSED, VECTOR = 140, 141, 242
+COMPRESSED = BLOB_COMPRESSED, VARCHAR_COMPRESSED
 JSON, NEWDECIMAL, ENUM, SET, BLOB, VAR_STRING, STRING, GEOMETRY = 245, 246, 247, 248, 252, 253, 254, 255
 NUMERIC = frozenset({TINY, SHORT, INT24, LONG, LONGLONG, NEWDECIMAL, FLOAT, DOUBLE, YEAR})
 """Types that have a bit in the signedness field; that of a YEAR says unsigned."""
@@ -146,6 +147,8 @@ def for_native_code(layout: Layout) -> Layout:
         return *layout[:2], native_charset(layout[2])
     if layout[0] == "timestamp":
         return *layout[:3], offset_changes(layout[3])
+    if layout[0] == "compressed":
+        return *layout[:3], for_native_code(layout[3])
     return layout
 
 
@@ -213,7 +216,7 @@ def _var_field(kind: int, meta: int, column: Column, largest: int) -> Field:
     if size not in _LENGTH_CODES:
         raise UnknownType(f"a column of type {kind} has lengths of {size} bytes")
     codec, post = _text_or_bytes(kind, meta, column, largest)
-    layout, large = _var_layout(kind, meta, size, column), _large(kind, size, column, largest)
+    layout, large = _var_layout(kind, meta, size, column, largest), _large(kind, size, column, largest)
     text = kind in CHARACTER and kind not in _OWN_TEXT and column.charset != "binary"
     return Field(
         "var",
@@ -224,12 +227,12 @@ def _var_field(kind: int, meta: int, column: Column, largest: int) -> Field:
         layout,
         large,
         column.charset if text else "",
-        partial(_decompressed, largest) if text and kind in (BLOB_COMPRESSED, VARCHAR_COMPRESSED) else None,
+        partial(_decompressed, largest) if text and kind in COMPRESSED else None,
     )
 
 
 def _large(kind: int, size: int, column: Column, largest: int) -> MakeLarge | None:
-    if kind in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
+    if kind in COMPRESSED:
         return large_compressed(column.charset, largest)
     if size < 2:  # at most 255 bytes
         return None
@@ -240,7 +243,7 @@ def _large(kind: int, size: int, column: Column, largest: int) -> MakeLarge | No
     return large_text(column.charset) if kind == BLOB else None
 
 
-def _var_layout(kind: int, meta: int, size: int, column: Column) -> Layout | None:
+def _var_layout(kind: int, meta: int, size: int, column: Column, largest: int) -> Layout | None:
     if kind == JSON:
         return "json", size
     if kind == GEOMETRY:
@@ -249,11 +252,11 @@ def _var_layout(kind: int, meta: int, size: int, column: Column) -> Layout | Non
         return "vector", size
     if kind == STRING and mariadb_values.FIXED_BINARY.get(column.kind) == meta:
         return (column.kind,)
-    if kind not in (VARCHAR, VAR_STRING, STRING, BLOB):
+    if kind not in CHARACTER or column.charset == UNKNOWN:
         return None
-    if column.charset == "binary":
-        return "bytes", size, meta if kind == STRING else 0
-    return None if column.charset == UNKNOWN else ("text", size, column.charset)
+    binary, pad = column.charset == "binary", meta if kind == STRING else 0
+    layout: Layout = ("bytes", size, pad) if binary else ("text", size, column.charset)
+    return ("compressed", size, largest, layout) if kind in COMPRESSED else layout
 
 
 def _text_or_bytes(kind: int, meta: int, column: Column, largest: int) -> tuple[str, values.Post | None]:
@@ -263,14 +266,14 @@ def _text_or_bytes(kind: int, meta: int, column: Column, largest: int) -> tuple[
     if kind == STRING and mariadb_values.FIXED_BINARY.get(column.kind) == meta:
         return "", mariadb_values.FIXED_BINARY_TEXT[column.kind]
     if column.charset == "binary" or kind == GEOMETRY:
-        if kind in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
+        if kind in COMPRESSED:
             return "", partial(_decompressed, largest)
         if kind == STRING:  # the row image lacks a BINARY(n)'s trailing zero bytes; they are part of the value
             return "", lambda raw: raw.ljust(meta, b"\0")
         return "", None
     codec = codec_of(column.charset)
     decode = codec.decode
-    if kind in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
+    if kind in COMPRESSED:
         return "", lambda raw: decode(_decompressed(largest, raw))
     return (codec.python, None) if codec.python else ("", decode)
 

@@ -1,0 +1,142 @@
+//! Makes the rows of an event part by part, if it is too large for one piece (`headrace/mysql/native_parts.py`).
+//!
+//! A part is made without changing anything else, so that a thread can do it. Then `Output::put_part` publishes it.
+
+use std::sync::Arc;
+
+use crate::changes::{Change, Event, Operation};
+use crate::compressed;
+use crate::fields::Shape;
+use crate::formats::Published;
+use crate::output::{Opener, Origin, Output};
+use crate::spans::{self, Span};
+use crate::stage::Stage;
+use crate::{Fit, Unfit};
+
+/// A part ends with the row that makes it this large: in bytes, rows, or values. Python's are the same
+/// (`headrace/mysql/rows.py`).
+pub(crate) const PART_BYTES: usize = 512 << 10;
+const PART_ROWS: usize = 5_000;
+const PART_VALUES: usize = 100_000;
+
+/// Returns the maximum number of rows of a part; `values` are those of one row.
+pub(crate) fn part_rows(values: usize) -> usize {
+    PART_ROWS.min((PART_VALUES - 1) / values + 1)
+}
+
+/// What is known about a part before its rows are read.
+#[derive(Debug)]
+pub struct Facts {
+    pub operation: Operation,
+    /// Rows of the event that are before it.
+    pub first: usize,
+    /// The number of its first row, and Canal's number of the message before it.
+    pub pos: i64,
+    pub number: u64,
+    pub rows_per_message: usize,
+    pub now_ms: u64,
+    pub commit_us: u64,
+    pub gtid: Vec<u8>,
+    pub file: Vec<u8>,
+    pub event: Event,
+    pub table_id: u64,
+    pub origin: Origin,
+}
+
+/// The rest of an event's rows: `data` from `at` on, as far as it was taken from the event.
+#[derive(Debug, Clone, Copy)]
+pub struct Rest<'a> {
+    pub data: &'a [u8],
+    pub at: usize,
+    /// Whether the event has more.
+    pub more: bool,
+}
+
+/// The maximum size in bytes of what is made at once, and of one message.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub rows: usize,
+    pub message: usize,
+}
+
+/// Some rows of an event, and their messages.
+#[derive(Debug)]
+pub struct Part {
+    published: Arc<Published>,
+    facts: Facts,
+    stage: Stage,
+    pub rows: usize,
+    /// The bytes of its rows in the event.
+    pub size: usize,
+}
+
+impl Facts {
+    fn change<'a>(&'a self, rows: usize, data: &'a [u8], spans: &'a [Span]) -> Change<'a> {
+        Change {
+            data,
+            spans,
+            operation: self.operation,
+            rows,
+            pos: self.pos,
+            commit_us: self.commit_us,
+            gtid: &self.gtid,
+            file: &self.file,
+            event: self.event,
+            table_id: self.table_id,
+            now_ms: self.now_ms,
+        }
+    }
+}
+
+impl Part {
+    /// Makes the next part of an event. Returns None if it is larger than `limits.rows`, or than what is in `rest`.
+    pub fn make(published: &Arc<Published>, facts: Facts, rest: Rest, limits: Limits) -> Fit<Option<Self>> {
+        let mut spans = Vec::new();
+        let images = if facts.operation == Operation::Update { 2 } else { 1 };
+        let Some((rows, end)) = scan(&mut spans, published.table.shapes(), rest, images)? else { return Ok(None) };
+        let inflated = compressed::sizes(&published.table.kinds, rest.data, &spans).total;
+        if end - rest.at + inflated > limits.rows {
+            return Ok(None);
+        }
+        let whole = facts.first == 0 && end == rest.data.len() && !rest.more;
+        let mut stage = Stage { first: (!whole).then_some(facts.first), ..Stage::default() };
+        let change = facts.change(rows, rest.data, &spans);
+        published.stage(&change, facts.rows_per_message, facts.number, &mut stage)?;
+        let large = |of: (usize, usize)| of.1 - of.0 > limits.message;
+        if stage.messages.iter().any(|message| message.value.is_some_and(large)) {
+            return Err(Unfit);
+        }
+        Ok(Some(Self { published: Arc::clone(published), facts, stage, rows, size: end - rest.at }))
+    }
+}
+
+impl Output {
+    /// Publishes a part, once. The numbers are as its facts say.
+    pub fn put_part(&mut self, part: &mut Part, opener: &mut dyn Opener) -> Fit<()> {
+        let change = part.facts.change(part.rows, &[], &[]);
+        self.put_stage(&part.published, &change, part.facts.origin, opener, &mut part.stage)
+    }
+}
+
+/// Finds the columns of the next part. Returns its number of rows and where they end; None if it needs more bytes.
+fn scan(spans: &mut Vec<Span>, shapes: &[Shape], rest: Rest, images: usize) -> Fit<Option<(usize, usize)>> {
+    let Rest { data, mut at, more } = rest;
+    if at >= data.len() || data.len() >= u32::MAX as usize {
+        return Err(Unfit);
+    }
+    let (begin, most, mut rows) = (at, part_rows(images * shapes.len()), 0);
+    while at < data.len() {
+        for _ in 0..images {
+            at = match spans::image(spans, shapes, data, at, data.len()) {
+                Ok(end) => end,
+                Err(Unfit) if more => return Ok(None),
+                Err(Unfit) => return Err(Unfit),
+            };
+        }
+        rows += 1;
+        if rows >= most || at - begin >= PART_BYTES {
+            return Ok(Some((rows, at)));
+        }
+    }
+    Ok((!more).then_some((rows, at)))
+}
