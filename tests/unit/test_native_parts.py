@@ -101,6 +101,18 @@ def test_an_event_of_many_rows_is_made_by_native_code(message: dict[str, Any], k
     assert "1200" in str(found[-1])
 
 
+@pytest.mark.parametrize("message", [*FORMATS, {"rows_per_message": 1}])
+@pytest.mark.parametrize("rows", [5_000, 5_001])
+def test_rows_of_a_part_are_spread_as_by_python(message: dict[str, Any], rows: int) -> None:
+    log, of = Binlog().begin_file(), table(TEXT)
+    put(log, of, 30, [image(number, b"a text of %d" % number) for number in range(rows)])
+    route = {"topic": "shop", "partitions": 3, "partition_hash": ".*\\..*:$pk$"}
+    kafka = {"type": "kafka", "bootstrap_servers": "k:9092"}
+    found, emitted = both_ways(bytes(log.packets), destination(message=message, route=route, sink=kafka))
+    assert emitted == 0
+    assert len({one[1] for one in found if isinstance(one, tuple) and one[0] == "shop"}) == 3
+
+
 @pytest.mark.parametrize("way", ["packets", "transaction", "event"])
 def test_a_row_of_any_size_is_made_by_native_code_wherever_it_is(way: str) -> None:
     log = Binlog().begin_file(version=b"10.11.6-MariaDB" if way == "event" else b"9.7")

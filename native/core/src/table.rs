@@ -428,7 +428,8 @@ impl Table {
             }
             return Ok(());
         }
-        if rows_per_message == 1 && !self.selects() {
+        // Rows of a part of an event are numbered by partitions, as in Python.
+        if rows_per_message == 1 && !self.selects() && stage.first.is_none() {
             for row in 0..change.rows {
                 let slot = self.slot_of(change, row, &mut stage.scratch)?;
                 stage.members.clear();
