@@ -15,7 +15,7 @@ from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.native_reader import NativeReader, panicked
 from headrace.mysql.rows import NUMBERS_LIMIT, NativePart
 from headrace.mysql.table_maps import Table
-from headrace.ports.source import NativeRows
+from headrace.ports.native_rows import NativeRows
 
 _AT_ONCE = 1 << 20
 """Maximum bytes of a part that is made at once, which takes a few milliseconds."""

@@ -84,6 +84,7 @@ impl Facts {
             event: self.event,
             table_id: self.table_id,
             now_ms: self.now_ms,
+            snapshot: None,
         }
     }
 }

@@ -218,7 +218,7 @@ pub fn pack(kind: &Kind, out: &mut Vec<u8>, text: &[u8]) -> Fit<()> {
         Kind::Time(stored) => temporal::pack_time(out, text, stored.fsp)?,
         Kind::Text { .. } | Kind::Bytes { .. } | Kind::Vector { .. } => out.extend_from_slice(text),
         // These come as text.
-        Kind::Json { .. } | Kind::Uuid | Kind::Inet6 | Kind::Inet4 => return Err(Unfit),
+        Kind::Json { .. } | Kind::Uuid | Kind::Inet6 | Kind::Inet4 | Kind::Compressed { .. } => return Err(Unfit),
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use headrace_native_core::masks::{Hmac, Mask};
 use headrace_native_core::output::{lock, MarkStyle, Marks, Opener, Origin, Output};
 use headrace_native_core::parts::{Facts, Limits, Part, Rest};
 use headrace_native_core::reader::{Frame, Reader, State, Stop};
-use headrace_native_core::selected::{pack, Done, Facts, Packets, Selected};
+use headrace_native_core::selected::{self, pack, Done, Packets, Selected};
 use headrace_native_core::spans::image;
 use headrace_native_core::table::{Column, Key, RecordKey, Route, Selection, Table};
 use headrace_native_core::temporal::{Stored, Zone};
@@ -206,7 +206,7 @@ fn run(data: &[u8], format: Format, spread: bool, checksums: bool) -> (usize, St
 fn select(data: &[u8], rows: usize, (kind, style): (Kind, Style)) -> (Done, u64) {
     let mut output = Output::new(b"uuid", 1, 0, 400, false, false);
     let (slot, counter) = (output.add_slot(), output.add_counter());
-    let facts = Facts {
+    let facts = selected::Facts {
         id: b"snapshot",
         kind: b"initial",
         marker: b"true",
@@ -228,7 +228,7 @@ fn select(data: &[u8], rows: usize, (kind, style): (Kind, Style)) -> (Done, u64)
 }
 
 /// Values as a SELECT gives them, mostly.
-fn selected() -> impl Strategy<Value = Vec<u8>> {
+fn values_of_a_select() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         "-?[0-9]{1,3}".prop_map(String::into_bytes),
         "[0-9]{4}-[01][0-9]-[0-3][0-9]( [0-2][0-9]:[0-5][0-9]:[0-5][0-9])?".prop_map(String::into_bytes),
@@ -329,7 +329,7 @@ proptest! {
     }
 
     #[test]
-    fn any_values_as_rows_of_a_select(values in prop::collection::vec(selected(), 0..9), cut in 0..300usize) {
+    fn any_values_as_rows_of_a_select(values in prop::collection::vec(values_of_a_select(), 0..9), cut in 0..300usize) {
         let packet = |value: &Vec<u8>| [&[value.len() as u8 + 1, 0, 0, 0, value.len() as u8], &value[..]].concat();
         let mut data: Vec<u8> = values.iter().flat_map(packet).collect();
         data.truncate(cut);
