@@ -316,6 +316,7 @@ async def test_a_sink_that_is_ended_refuses_nothing(topic: str, started: Start, 
 
 
 async def enlarge(kafka: Any, topic: str) -> None:
+    """Allows a topic larger messages, and waits until the brokers know it."""
     from aiokafka.admin import AIOKafkaAdminClient
     from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
@@ -323,6 +324,10 @@ async def enlarge(kafka: Any, topic: str) -> None:
     await admin.start()
     try:
         await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"max.message.bytes": "500000"})])
+        asked = ConfigResource(ConfigResourceType.TOPIC, topic, {"max.message.bytes": ""})
+        async with asyncio.timeout(30):
+            while "500000" not in str((await admin.describe_configs([asked]))[0].resources):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
     finally:
         await admin.close()
 
