@@ -29,6 +29,8 @@ _CALM_AFTER = 20.0
 _DELAY = 3.0
 """Seconds within which a change is published, and then stored, while nothing has gone wrong: the next heartbeat of the
 source comes after five, so that a lost wake-up shows."""
+_OPENING = 15.0
+"""Seconds that a slow source takes until a destination streams that the balance has moved."""
 _BYTES, _ROWS = 300, 40
 """Bytes of a message, and the rows a second, of all clients, for each transaction a second of one."""
 _DOUBLE = 5.0
@@ -85,6 +87,8 @@ class Topic:
         self.paused: tuple[int, int] | None = None
         """While an operator has paused it: how long it was then, and the epoch of that time."""
         self.healthy_since: float | None = None
+        self.streams_since = 0.0
+        """Since when the monitor sees that it streams, on the world's wall clock; 0 while it does not."""
         self.flowed_at = 0.0
         """When it last grew, lacked nothing, or a daemon that was asked did not say STREAMING."""
         self.single_at = 0.0
@@ -300,11 +304,15 @@ class Checker:
         if not world.calm or world.loop.time() - world.began < _CALM_AFTER or not topic.begins:
             return
         now, interval = world.now_us() / 1e6, world.plan.daemon["daemon"]["checkpoint_interval"]
-        if topic.missing and (age := now - topic.missing[0].commit_us / 1e6) > _DELAY:
+        streams = "STREAMING" in world.monitor.states(topic.name)
+        topic.streams_since = (topic.streams_since or now) if streams else 0.0
+        steady = streams and now - topic.streams_since > _DELAY
+        limit = _DELAY if steady else _DELAY + _OPENING
+        if topic.missing and (age := now - topic.missing[0].commit_us / 1e6) > limit:
             self.violation(f"{topic.name}: {topic.missing[0].id} is not published after {age:.1f} s, without any fault")
         elif topic.reached < len(events):
             age = now - events[topic.reached].commit_us / 1e6
-            if age > _DELAY + interval + 1.0:
+            if age > limit + interval + 1.0:
                 text = f"{events[topic.reached].id} is not in the stored position after {age:.1f} s, without any fault"
                 self.violation(f"{topic.name}: {text}")
 
