@@ -86,10 +86,11 @@ impl Output {
         taken.into_iter().map(|(at, of)| (at, of.inserted, of.updated, of.deleted, of.snapshot, of.commit_us)).collect()
     }
 
-    /// Makes the messages of rows of a SELECT's result: of at most `rows` packets from `at` on, in at most `seconds`.
+    /// Makes the messages of rows of a SELECT's result: of at most `rows` packets from `at` on, without those with the
+    /// numbers `left_out` in order, in at most `seconds`.
     /// `most` and `open`: see `Reader.run`. Returns rows, changes, where they end, and where the last row begins; Python
     /// must read the next row if there are none.
-    #[pyo3(signature = (table, data, at, rows, read, place, most, seconds, open))]
+    #[pyo3(signature = (table, data, at, rows, left_out, read, place, most, seconds, open))]
     #[allow(clippy::too_many_arguments)]
     fn put_selected(
         &mut self,
@@ -97,6 +98,7 @@ impl Output {
         data: &[u8],
         at: usize,
         rows: usize,
+        left_out: Vec<usize>,
         read: Read,
         place: Where,
         most: (u64, u64),
@@ -121,7 +123,7 @@ impl Output {
             time: Duration::try_from_secs_f64(seconds).unwrap_or_default(),
         };
         let mut asking = Asking { open, raised: None };
-        let packets = Packets { data, at, rows };
+        let packets = Packets { data, at, rows, left_out: &left_out };
         let done = self.selected.run(&table.table, packets, &facts, &mut self.output, &mut asking);
         match asking.raised {
             Some(error) => Err(error),

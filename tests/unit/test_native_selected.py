@@ -11,7 +11,7 @@ import pytest
 from headrace import native
 from headrace.cli.wiring import new_format
 from headrace.large_values import numbered
-from headrace.model import Column, Operation, Position, RowsChange, TableSchema
+from headrace.model import ABSENT, Column, Operation, Position, RowsChange, TableSchema
 from headrace.mysql.values.large import large_text
 from headrace.pipeline.message_builder import make_builder
 from tests import native_selected
@@ -65,15 +65,16 @@ def test_rows_are_made_by_native_code_but_for_those_with_a_marker_of_their_own(k
     assert rows == 1000 - (together if kind == "resync" else first_and_last)
 
 
-def test_rows_that_the_stream_has_changed_since_are_left_out() -> None:
-    table = read(*((i, "old") for i in range(3000)))
-    changed = RowsChange(SCHEMA, Operation.UPDATE, [(7, "new")], [(7, "old")], 1, 0, "")
+@pytest.mark.parametrize("lacks", [False, True], ids=["whole rows", "rows that lack columns"])
+def test_rows_that_the_stream_has_changed_since_are_left_out(lacks: bool) -> None:
+    table, new = read(*((i, "old") for i in range(3000))), ABSENT if lacks else "new"
+    changed = RowsChange(SCHEMA, Operation.UPDATE, [(1777, new)], [(1777, new)], 1, 0, "", lacks)
     (python, _), (native_code, rows) = both(table, changed=changed)
     assert python == native_code
-    assert rows == 0
+    assert (rows > 1000) != lacks
     values = b"".join(entry[0] for entry in python if isinstance(entry, tuple) and isinstance(entry[0], bytes))
-    assert b'{"id":"8","name":"old"}' in values
-    assert b'{"id":"7","name":"old"}' not in values
+    assert b'{"id":"1776","name":"old"}' in values
+    assert (b'{"id":"1777","name":"old"}' in values) == lacks
 
 
 @pytest.mark.parametrize("odd", ["x" * 600_000, b"\xa1\x40"], ids=["too large", "has no Unicode characters"])

@@ -350,7 +350,7 @@ class NativeOutput(NativeRows):
         return next(made for batch, made in reversed(self._batches) if batch is opened)
 
     def put_selected(
-        self, table: Any, data: bytes, at: int, rows: int, change: SnapshotChange
+        self, table: Any, data: bytes, at: int, rows: int, left_out: Sequence[int], change: SnapshotChange
     ) -> tuple[int, int, int, int]:
         most, read = self.begin(), change.read
         place = change.file, change.offset, change.pos, change.commit_time_us
@@ -360,6 +360,7 @@ class NativeOutput(NativeRows):
                 data,
                 at,
                 rows,
+                left_out,
                 (read.id, change.number, read.kind, read.marker, change.together),
                 place,
                 most,

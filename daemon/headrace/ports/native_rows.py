@@ -51,12 +51,13 @@ class NativeRows(ABC):
 
     @abstractmethod
     def put_selected(
-        self, table: Any, data: bytes, at: int, rows: int, change: SnapshotChange
+        self, table: Any, data: bytes, at: int, rows: int, left_out: Sequence[int], change: SnapshotChange
     ) -> tuple[int, int, int, int]:
-        """Makes the messages of rows of a SELECT's result, of at most `rows` packets from `at` on; `table` is what
-        table() has returned for the layouts of the selected values. Returns how many rows and changes it made, where
-        the rows end, and where the last one begins. If it made none, Python must read the next row. Raises
-        NotUnderstood for a bug in native code."""
+        """Makes the messages of rows of a SELECT's result, of at most `rows` packets from `at` on, without those with
+        the numbers `left_out`, which are in order; `table` is what table() has returned for the layouts of the selected
+        values. Returns how many rows, these included, and how many changes it made, where the rows end, and where the
+        last one begins. If there is none, Python must read the next row. Raises NotUnderstood for a bug in native
+        code."""
 
     @abstractmethod
     def watched(self) -> frozenset[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.model import Position, Row, TableSchema
 from headrace.ports.native_rows import NativeRows, SnapshotChange
@@ -109,9 +110,12 @@ class Chunk(ABC):
         """Decodes the next `count` rows, or those that are left, to the same values as the stream's, large ones as
         LargeValue. Raises NotUnderstood."""
 
-    def put(self, native: NativeRows, rows: int, change: SnapshotChange) -> tuple[int, int]:
-        """Makes messages of the next `rows` rows, or of fewer, in native code. Returns of how many, and of how many
-        changes; (0, 0) if take() must return the next row."""
+    def put(
+        self, native: NativeRows, rows: int, change: SnapshotChange, left_out: Callable[[Any], bool] | None = None
+    ) -> tuple[int, int]:
+        """Makes messages of the next `rows` rows, or of fewer, in native code. `left_out` returns whether the row with
+        a key is left out: the value of its column, or a tuple of several; None: no row is. Returns of how many rows,
+        these included, and how many changes; (0, 0) if take() must return the next row."""
         return 0, 0
 
     @property

@@ -41,6 +41,8 @@ log = structlog.get_logger(__name__)
 _MESSAGE_BYTES = 8192
 """Maximum bytes of rows in one change, as received from the source. This is also the default size of a rows event in
 the binlog."""
+_KEYED = 1_000
+"""Rows whose keys are compared at a time with those that the stream has changed."""
 _MOST_TOUCHED = 1_000_000
 """Maximum number of rows of one table that the stream changes while a chunk waits. If it changes more, the chunk is
 read again."""
@@ -359,13 +361,18 @@ class SnapshotMerge:
             table.given()
 
     def _put(self, table: TableRead, first: Waiting, position: Position, end: float) -> bool:
-        """Publishes rows by native code; returns whether it did. Not rows that the stream has changed meanwhile, nor
-        the first and last change of a table, which have a marker of their own."""
+        """Publishes rows by native code; returns whether it did. Not the first and last change of a table, which have a
+        marker of their own."""
         snapshot, chunk, together = self.snapshots[0], first.chunk, first.together
         resync = snapshot.kind == "resync"
         rows = chunk.rows if resync or not chunk.last else (chunk.rows - 1) // together * together
-        if self._native is None or len(table.touched) or snapshot.columns or not rows:
+        if self._native is None or snapshot.columns or not rows:
             return False
+        left_out = None
+        if len(table.touched):
+            rows = min(rows, max(1, _KEYED // together) * together)  # more may be changed until the next ones
+            if (left_out := table.touched.left_out(first.window)) is None:
+                return False
         marker, now, origin = "incremental" if resync else "true", runtime.current().busy(), position.origin()
         change = SnapshotChange(
             SnapshotRows(self._id(position), snapshot.kind, marker),
@@ -377,7 +384,7 @@ class SnapshotMerge:
             runtime.now_us(),
             max(0.0, end - now),
         )
-        made, changes = chunk.put(self._native, rows, change)
+        made, changes = chunk.put(self._native, rows, change, left_out)
         self._number += changes
         return made > 0
 

@@ -28,6 +28,8 @@ class Touched:
         self._columns: tuple[str, ...] = ()
         """Names of the key's columns; none: a row is identified by all of its values."""
         self._getters: dict[int, tuple[TableSchema, Callable[[Row], Any]]] = {}
+        self._lacks = False
+        """Whether rows came that lack columns."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -47,6 +49,7 @@ class Touched:
         self._open.discard(window)
         if not self._open:
             self._rows.clear()
+            self._lacks = False
         elif (oldest := min(self._open)) > window:
             self._rows = {key: entry for key, entry in self._rows.items() if entry[0] >= oldest}
 
@@ -54,6 +57,7 @@ class Touched:
         """Forgets all: no chunk is being read any more."""
         self._open.clear()
         self._rows.clear()
+        self._lacks = False
 
     def note(self, change: RowsChange) -> None:
         """Records rows of the table in the stream. Raises LookupError if they lack a column of the key: then the table
@@ -67,6 +71,7 @@ class Touched:
             for row in change.rows:
                 rows[key(row)] = whole
             return
+        self._lacks = True
         for before, after in zip(change.before, change.rows, strict=True):
             old, new = key(_filled(before, after)), key(after)
             if old != new:
@@ -76,6 +81,14 @@ class Touched:
                 rows[new] = self._number, after
             else:  # a row that was once published completely needs nothing of the chunk any more
                 rows[new] = self._number, None if known[1] is None else _filled(after, known[1])
+
+    def left_out(self, window: int) -> Callable[[Any], bool] | None:
+        """Returns a function that returns whether the row with a key is left out of a chunk: the value of the key's
+        column, or a tuple of several. None if that is not all: for a table without a key, or rows that lack columns."""
+        if not self._columns or self._lacks:
+            return None
+        rows = self._rows
+        return lambda key: (entry := rows.get(key)) is not None and entry[0] >= window
 
     def left(self, schema: TableSchema, read: Sequence[Row], window: int) -> list[Row]:
         """Returns the rows of a chunk that must still be published, in their present state."""

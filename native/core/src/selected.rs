@@ -12,6 +12,8 @@ use crate::temporal;
 use crate::text::put;
 use crate::{Fit, Unfit};
 
+/// Bytes of a packet's header: its size in three, and its number.
+const HEAD: usize = 4;
 /// The size of a packet that continues in the next one.
 const FULL: usize = 0xFF_FFFF;
 /// Maximum bytes of the rows of one change; Python gives larger ones in slices.
@@ -26,6 +28,8 @@ pub struct Packets<'a> {
     pub at: usize,
     /// How many there are.
     pub rows: usize,
+    /// The numbers of those that are left out, in order.
+    pub left_out: &'a [usize],
 }
 
 /// What the changes have that are made of them.
@@ -82,7 +86,7 @@ impl Selected {
         let mut done = Done { end: packets.at, last: packets.at, ..Done::default() };
         while done.rows < packets.rows && output.size < facts.most_bytes && output.count < facts.most_messages {
             let rows = facts.together.min(packets.rows - done.rows);
-            let Ok(after) = self.change(published, packets.data, rows, &done, facts, output, opener) else { break };
+            let Ok(after) = self.change(published, packets, rows, &done, facts, output, opener) else { break };
             done = after;
             if Instant::now() > deadline {
                 break;
@@ -96,7 +100,7 @@ impl Selected {
     fn change(
         &mut self,
         published: &Published,
-        data: &[u8],
+        packets: Packets,
         rows: usize,
         done: &Done,
         facts: &Facts,
@@ -105,11 +109,18 @@ impl Selected {
     ) -> Fit<Done> {
         self.image.clear();
         self.spans.clear();
-        let mut after = Done { rows: done.rows + rows, changes: done.changes + 1, ..*done };
-        for _ in 0..rows {
-            after.last = after.end;
-            after.end = self.row(published.table.kinds(), data, after.end)?;
+        let (mut after, mut kept) = (Done { rows: done.rows + rows, ..*done }, 0);
+        for row in done.rows..done.rows + rows {
+            (after.last, after.end) = (after.end, end_of(packets.data, after.end)?);
+            if packets.left_out.binary_search(&row).is_err() {
+                self.row(published.table.kinds(), &packets.data[after.last + HEAD..after.end])?;
+                kept += 1;
+            }
         }
+        if kept == 0 {
+            return Ok(after);
+        }
+        after.changes += 1;
         self.id.clear();
         put!(&mut self.id, facts.id, b"-", facts.number + after.changes);
         let event = Event { offset: facts.offset, length: 0, time: 0, server_id: 0, thread: 0 };
@@ -117,7 +128,7 @@ impl Selected {
             data: &self.image,
             spans: &self.spans,
             operation: Operation::Insert,
-            rows,
+            rows: kept,
             pos: facts.pos,
             commit_us: facts.commit_us,
             gtid: b"",
@@ -131,14 +142,11 @@ impl Selected {
         Ok(after)
     }
 
-    /// Adds the image of the row whose packet begins at `at`; returns where it ends.
-    fn row(&mut self, kinds: &[Kind], data: &[u8], at: usize) -> Fit<usize> {
-        let head = data.get(at..at + 4).ok_or(Unfit)?;
-        let (start, size) = (at + 4, little_endian(&head[..3]));
-        if size == FULL || self.image.len() + size > LARGEST {
+    /// Adds the image of a row.
+    fn row(&mut self, kinds: &[Kind], mut rest: &[u8]) -> Fit<()> {
+        if self.image.len() + rest.len() > LARGEST {
             return Err(Unfit);
         }
-        let mut rest = data.get(start..start + size).ok_or(Unfit)?;
         for kind in kinds {
             let Some(value) = next(&mut rest)? else {
                 self.spans.push(Span::NULL);
@@ -148,8 +156,16 @@ impl Selected {
             pack(kind, &mut self.image, value)?;
             self.spans.push(Span::new(begin, self.image.len()));
         }
-        rest.is_empty().then_some(start + size).ok_or(Unfit)
+        require(rest.is_empty())
     }
+}
+
+/// Returns where the packet ends that begins at `at`.
+fn end_of(data: &[u8], at: usize) -> Fit<usize> {
+    let size = little_endian(data.get(at..at + HEAD - 1).ok_or(Unfit)?);
+    let end = at + HEAD + size;
+    require(size != FULL && end <= data.len())?;
+    Ok(end)
 }
 
 fn little_endian(raw: &[u8]) -> usize {

@@ -223,7 +223,8 @@ fn select(data: &[u8], rows: usize, (kind, style): (Kind, Style)) -> (Done, u64)
     let columns = vec![Column { field: 0, name: b"\"c\":".to_vec(), style, mask: None }];
     let table = Table::new(vec![kind], columns, Route::One(slot), Selection::default(), vec![0], None, true, counter);
     let table = Published::new(table.unwrap(), canal()).unwrap();
-    let done = Selected::default().run(&table, Packets { data, at: 0, rows }, &facts, &mut output, &mut New);
+    let done =
+        Selected::default().run(&table, Packets { data, at: 0, rows, left_out: &[1] }, &facts, &mut output, &mut New);
     (done, output.count)
 }
 
@@ -336,7 +337,7 @@ proptest! {
         for column in kinds() {
             let (done, count) = select(&data, values.len(), column);
             prop_assert!(done.last <= done.end && done.end <= data.len() && done.rows <= values.len());
-            prop_assert_eq!(done.changes as usize, done.rows.div_ceil(3));
+            prop_assert!(done.changes as usize <= done.rows.div_ceil(3));
             prop_assert_eq!(count, done.changes);
         }
     }

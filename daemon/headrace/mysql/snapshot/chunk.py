@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
@@ -38,7 +39,7 @@ class ReadFacts:
     """The key up to which the table was read, whether or not a row has it; None: that of the last row."""
 
 
-@dataclass(slots=True)
+@dataclass
 class ChunkDecoder:
     """Decodes the rows of one table. `texts` handles texts that have no Unicode characters; with `skips`, rows with
     such texts that must not be published are omitted."""
@@ -79,6 +80,13 @@ class ChunkDecoder:
 
         self.decode = make_text_decoder(table.columns, self.select.present, self.options, of)
 
+    @cached_property
+    def keys(self) -> TextDecoder:
+        """Decodes the keys of rows alone."""
+        return make_text_decoder(
+            self.select.table.columns, self.select.present, self.options, only=self.select.table.keys
+        )
+
 
 class MysqlChunk(Chunk):
     def __init__(self, block: RowBlock, decoder: ChunkDecoder, facts: ReadFacts) -> None:
@@ -98,7 +106,10 @@ class MysqlChunk(Chunk):
             self.end = facts.upto
         elif select.table.keys and block.parts:
             last = block.parts[-1]
-            self.end = select.key_of(last.data, last.last + 4, len(last.data))
+            try:
+                self.end = select.key_of(last.data, last.last + 4, len(last.data))
+            except BROKEN as error:
+                raise self._misfit(error) from error
 
     def take(self, count: int) -> list[Row]:
         rows: list[Row] = []
@@ -110,13 +121,21 @@ class MysqlChunk(Chunk):
             self._step(part, some, self._at)
         return rows
 
-    def put(self, native: NativeRows, rows: int, change: SnapshotChange) -> tuple[int, int]:
+    def put(
+        self, native: NativeRows, rows: int, change: SnapshotChange, left_out: Callable[[Any], bool] | None = None
+    ) -> tuple[int, int]:
         table = self._decoder.native(native)
         part = self._parts[0] if table is None else self._joined()
         if table is None or part.end:
             return 0, 0
-        some = min(rows, part.rows - self._taken)
-        made, changes, end, last = native.put_selected(table, part.data, self._at, some, change)
+        some, numbers = min(rows, part.rows - self._taken), list[int]()
+        if left_out is not None:
+            try:
+                keys, _, _ = self._decoder.keys(part.data, self._at, some, 0)
+            except BROKEN:  # take() says what is wrong
+                return 0, 0
+            numbers = [number for number, key in enumerate(keys) if left_out(key)]
+        made, changes, end, last = native.put_selected(table, part.data, self._at, some, numbers, change)
         if made:
             self._given, self._last_row = [], (part.data, last + 4, end)
             self._step(part, made, end)
@@ -162,13 +181,16 @@ class MysqlChunk(Chunk):
             last, rows = self._at, []
             end = _end_of(part.data, last)
         except BROKEN as error:
-            what = f"KeyError: {error}" if isinstance(error, KeyError) else str(error)
-            raise NotUnderstood(f"rows that were read from {name} do not fit its columns: {what}") from error
+            raise self._misfit(error) from error
         if rows:
             self._given.append((part, self._at, count))
         self._last_row = part.data, last + 4, end
         self._at = end
         return rows
+
+    def _misfit(self, error: Exception) -> NotUnderstood:
+        what = f"KeyError: {error}" if isinstance(error, KeyError) else str(error)
+        return NotUnderstood(f"rows that were read from {self._select.table.name} do not fit its columns: {what}")
 
     @property
     def key(self) -> Key | None:

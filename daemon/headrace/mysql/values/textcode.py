@@ -36,12 +36,16 @@ of the only row if it is too large for a packet's header, else 0."""
 
 
 def make_text_decoder(
-    columns: Sequence[Column], present: Sequence[int], options: ValueOptions, texts: Texts | None = None
+    columns: Sequence[Column],
+    present: Sequence[int],
+    options: ValueOptions,
+    texts: Texts | None = None,
+    only: Sequence[int] = (),
 ) -> TextDecoder:
     """Returns the decoder of rows of `columns`, of which the result has those with the numbers `present`; others are
     ABSENT. Raises UnknownType. The decoder raises ValueError, IndexError or KeyError for invalid bytes,
     UnicodeDecodeError for a text that has no Unicode characters unless `texts` decodes those. Large values are
-    LargeValue."""
+    LargeValue. With `only`, in place of each row there is the value of that column, or a tuple of several."""
     w = CodeWriter()
     span, least = w.bind("span", text_span), w.bind("least_of", least_of)
     w.put(0, "def decode(b, p, count, big):")
@@ -53,8 +57,12 @@ def make_text_decoder(
     w.put(2, "at = p")
     w.put(2, "e = big or p + 4 + (b[p] | b[p + 1] << 8 | b[p + 2] << 16); p += 4")
     for i in present:
+        if only and i not in only:
+            w.put(2, "n = b[p]")
+            w.put(2, f"p = p + 1 + n if n < 251 else p + 1 if n == 251 else {span}(b, p)[1]")
+            continue
         template, value = text_value(columns[i], options)
-        large = _large(columns[i])
+        large = _large(columns[i]) if not only else None
         if texts is not None and columns[i].kind in TEXTS and columns[i].charset != "binary":
             decode, large = texts(i, large)
             if decode is not None:
@@ -69,7 +77,8 @@ def make_text_decoder(
             made = f"{w.bind(f'large{i}', large)}(b, s, p, {least}(e - at)) or {made}"
         w.put(2, f"else: s, p = {span}(b, p); c{i} = {made}")
     w.put(2, "if p != e: raise DataOverrun(f'the values of a row end at byte {p}, the row at {e}')")
-    w.put(2, f"add(({''.join(f'c{i}, ' for i in range(len(columns)))}))")
+    row = f"({''.join(f'c{i}, ' for i in only or range(len(columns)))})"
+    w.put(2, f"add({row if len(only) != 1 else f'c{only[0]}'})")
     w.put(1, "return rows, p, at")
     decoder: TextDecoder = w.compiled()
     return decoder
