@@ -439,7 +439,7 @@ def test_a_document_that_no_rule_reads_is_printed_in_slices(rules: dict[str, Any
 @pytest.mark.parametrize("message", [{}, {"format": "debezium"}])
 def test_a_row_of_many_texts_none_of_which_is_large_is_printed_in_slices(message: dict[str, Any]) -> None:
     table = table_of(*[Column(ct.BLOB, b"\x02", ct.BLOB, 2, "utf8mb4")] * 300)
-    text = CONTROLS[:60_000]
+    text = CONTROLS[:30_000]
     image = bytes(38) + struct.pack("<i", 1) + (struct.pack("<H", len(text)) + text) * 300
     log = Binlog().begin_file()
     transaction(log, table, 30, image)
