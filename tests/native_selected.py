@@ -218,10 +218,10 @@ def packet(values: Sequence[bytes | None], content: bytes = b"") -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A table that was read in chunks, each of one or more parts of (bytes, rows, where the last row begins)."""
+    """A table that was read in chunks, each of one or more parts."""
 
     schema: TableSchema
-    chunks: Sequence[Sequence[tuple[bytes, int, int]]]
+    chunks: Sequence[Sequence[RowBytes]]
 
 
 def read(rng: random.Random, broken: float) -> Read:
@@ -246,7 +246,10 @@ def read(rng: random.Random, broken: float) -> Read:
         parts = []
         for _ in range(rng.choice((1, 1, 4))):
             rows = [row() for _ in range(rng.choice((1, 3, 40, 200)))]
-            parts.append((b"".join(rows), len(rows), sum(map(len, rows[:-1]))))
+            parts.append(RowBytes(b"".join(rows), len(rows), last=sum(map(len, rows[:-1]))))
+            if rng.random() < 0.1:  # as one that is too large for a packet
+                large = row()
+                parts.append(RowBytes(large, 1, len(large)))
         chunks.append(parts)
     return Read(schema, chunks)
 
@@ -310,9 +313,7 @@ async def _outcome(
             await asyncio.sleep(0)
             merge.turn(stream, 0)
             _, window = await asked
-            rows = sum(count for _, count, _ in parts)
-            block = RowBlock([RowBytes(data, count, last=last) for data, count, last in parts], rows)
-            block.size = sum(len(data) for data, _, _ in parts)
+            block = RowBlock(list(parts), sum(part.rows for part in parts), sum(len(part.data) for part in parts))
             facts = ReadFacts(number + 1 == len(table.chunks), Watermark(), False, 0.0, None, "")
             merge.add(reading, MysqlChunk(block, decoder, facts), window, table.schema)
             if changed is not None:
@@ -374,9 +375,9 @@ def changes(rng: random.Random, table: Read) -> RowsChange | None:
     """What the stream changes of the rows of a table that can be read; perhaps without some columns."""
     schema = table.schema
     decode, known = make_text_decoder(schema.columns, range(len(schema.columns)), ValueOptions()), list[Row]()
-    for data, count, _ in (part for parts in table.chunks for part in parts):
+    for part in (part for parts in table.chunks for part in parts):
         with contextlib.suppress(*BROKEN):
-            known += decode(data, 0, count, 0)[0]
+            known += decode(part.data, 0, part.rows, part.end)[0]
     if not known:
         return None
     rows = settled([rng.choice(known) for _ in range(rng.choice((1, 5, 100)))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import struct
 import threading
@@ -210,6 +211,24 @@ async def test_the_loop_is_free_while_a_thread_makes_a_large_row(watched: bool) 
     assert len(emitted) == watched
     (batch,) = builder.take(stream.position(), 0.0)
     assert [len(value or b"") > 2 * MIB for value in batch.values] == ([] if watched else [True])
+    await stream.close()
+
+
+async def test_a_row_that_native_code_refuses_in_its_thread_is_pythons_and_no_error_is_logged() -> None:
+    failures, emitted = list[Any](), list[Any]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    log, config = Binlog().begin_file(), destination()
+    put(log, table(Column(ct.BLOB, b"\x04", ct.BLOB, 4, "gbk")), 30, [image(1, b"x" * 2 * MIB + b"\xa1\x40")])
+    builder = make_builder(config, new_format(config), "server", 5, MODULE)
+    into = Receiver(rows=emitted.append, native=builder.native)
+    first = opened(Dump(bytes(log.packets)), START, config.source)
+    unasked: Any = None
+    stream = MysqlStream(first, no_schemas(first.server), into, DecoderOptions(), reopen=unasked, disconnected=unasked)
+    while stream.progress().offset < log.at:
+        await stream.read()
+    gc.collect()
+    assert len(emitted) == 1
+    assert failures == []
     await stream.close()
 
 

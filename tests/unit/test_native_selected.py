@@ -13,6 +13,7 @@ from headrace.cli.wiring import new_format
 from headrace.large_values import numbered
 from headrace.model import ABSENT, Column, Operation, Position, RowsChange, TableSchema
 from headrace.mysql.values.large import large_text
+from headrace.mysql.wire.query_stream import RowBytes
 from headrace.pipeline.message_builder import make_builder
 from tests import native_selected
 from tests.configured import destination_of
@@ -40,7 +41,7 @@ def config(message: dict[str, Any] | None = None) -> Any:
 def read(*rows: tuple[int, str | bytes]) -> Read:
     """A chunk of SCHEMA's table with these rows."""
     packets = [packet([b"%d" % id_, name if isinstance(name, bytes) else name.encode()]) for id_, name in rows]
-    return Read(SCHEMA, [[(b"".join(packets), len(packets), sum(map(len, packets[:-1])))]])
+    return Read(SCHEMA, [[RowBytes(b"".join(packets), len(packets), last=sum(map(len, packets[:-1])))]])
 
 
 def both(table: Read, kind: str = "resync", **options: Any) -> list[tuple[list[Any], int]]:
@@ -60,7 +61,7 @@ def test_rows_are_made_by_native_code_but_for_those_with_a_marker_of_their_own(k
     (python, none), (native_code, rows) = both(table, kind)
     assert python == native_code
     assert none == 0
-    together = 8192 * 1000 // len(table.chunks[0][0][0])
+    together = 8192 * 1000 // len(table.chunks[0][0].data)
     first_and_last = together + (1000 % together or together)
     assert rows == 1000 - (together if kind == "resync" else first_and_last)
 

@@ -84,7 +84,9 @@ class MysqlStream(ChangeStream):
             elif self._schemas.comparison.is_due():
                 await self._schemas.comparison.run(decoder.position())
             elif decoder.splitter.thread is not None:
-                await asyncio.wait([asyncio.wrap_future(decoder.splitter.thread)])
+                made = asyncio.wrap_future(decoder.splitter.thread)
+                made.add_done_callback(lambda done: done.cancelled() or done.exception())  # the decoder handles it
+                await asyncio.wait([made])
             elif not self._more:
                 await self._receive()
             if self._schemas.history.version != version:

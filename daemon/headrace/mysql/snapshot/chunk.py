@@ -129,12 +129,16 @@ class MysqlChunk(Chunk):
         if table is None or part.end:
             return 0, 0
         some, numbers = min(rows, part.rows - self._taken), list[int]()
-        if left_out is not None:
+        if some < rows:  # a row that is too large for a packet follows, and take() makes a change with rows of both
+            some -= some % change.together
+        if left_out is not None and some:
             try:
                 keys, _, _ = self._decoder.keys(part.data, self._at, some, 0)
             except BROKEN:  # take() says what is wrong
                 return 0, 0
             numbers = [number for number, key in enumerate(keys) if left_out(key)]
+        if not some:
+            return 0, 0
         made, changes, end, last = native.put_selected(table, part.data, self._at, some, numbers, change)
         if made:
             self._given, self._last_row = [], (part.data, last + 4, end)
