@@ -307,7 +307,7 @@ class Checker:
         streams = "STREAMING" in world.monitor.states(topic.name)
         topic.streams_since = (topic.streams_since or now) if streams else 0.0
         steady = streams and now - topic.streams_since > _DELAY
-        limit = _DELAY if steady else _DELAY + _OPENING
+        limit = _DELAY if steady or not world.plan.slow else _DELAY + _OPENING
         if topic.missing and (age := now - topic.missing[0].commit_us / 1e6) > limit:
             self.violation(f"{topic.name}: {topic.missing[0].id} is not published after {age:.1f} s, without any fault")
         elif topic.reached < len(events):

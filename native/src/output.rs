@@ -87,9 +87,9 @@ impl Output {
     }
 
     /// Makes the messages of rows of a SELECT's result: of at most `rows` packets from `at` on, without those with the
-    /// numbers `left_out` in order, in at most `seconds`.
-    /// `most` and `open`: see `Reader.run`. Returns rows, changes, where they end, and where the last row begins; Python
-    /// must read the next row if there are none.
+    /// numbers `left_out`, which are in order, in at most `seconds`. `most` and `open`: see `Reader.run`. Returns how many
+    /// rows and changes it has read, where the rows end, and where the last one begins. If it has read none, Python must
+    /// read the next row.
     #[pyo3(signature = (table, data, at, rows, left_out, read, place, most, seconds, open))]
     #[allow(clippy::too_many_arguments)]
     fn put_selected(

@@ -179,7 +179,7 @@ async def test_a_full_queue_that_is_emptied_slowly_gets_all_in_order(rabbitmq: A
                 await asyncio.sleep(0.02)
 
         tasks = {asyncio.create_task(drain()), filling := asyncio.create_task(fill())}
-        ended, _ = await asyncio.wait(tasks, timeout=90, return_when=asyncio.FIRST_COMPLETED)
+        ended, _ = await asyncio.wait(tasks, timeout=30, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks - ended:
             task.cancel()
         await asyncio.wait(tasks, timeout=5)

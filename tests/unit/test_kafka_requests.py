@@ -1,4 +1,4 @@
-"""Requests of a producer that are written in pieces: the bytes are those that aiokafka would have written."""
+"""Requests of a producer: those written in pieces have the bytes that aiokafka would have written."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest import mock
 
 import pytest
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol import produce
 from aiokafka.protocol.produce import ProduceRequest
 
 from headrace.adapters.kafka.aiokafka_internals import Connection, pieces_of
+from headrace.adapters.kafka.producer import make_producer
+from headrace.adapters.kafka.settings import KafkaSinkSettings
 
 TOPICS = {
     "one partition": [("shop", [(3, b"a record batch")])],
@@ -125,3 +129,24 @@ async def test_a_lost_connection_takes_nothing_of_others_with_it(after: int) -> 
     with pytest.raises(KafkaConnectionError, match="closed"):
         await asked
     server.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "open_already", "seconds"), [(51, False, 0.003), (51, True, 0.05), (14, False, 0.05)]
+)
+async def test_a_transaction_begins_soon_after_the_one_before(error: int, open_already: bool, seconds: float) -> None:
+    """51: the brokers have not finished the transaction before; 14: their coordinator is still loading."""
+    settings = KafkaSinkSettings.model_validate({"type": "kafka", "bootstrap_servers": "127.0.0.1:1"})
+    producer = make_producer(settings, transactional_id="t", retry_backoff_ms=50)
+    sender, waited = producer._sender, list[float]()
+    sender._txn_manager._txn_partitions = {TopicPartition("shop", 1)} if open_already else set()
+    sender._txn_manager.set_pid_and_epoch(7, 0)
+    answer = mock.Mock(errors=[("shop", [(0, error)])])
+    with (
+        mock.patch.object(sender, "_find_coordinator", mock.AsyncMock(return_value=1)),
+        mock.patch.object(producer.client, "send", mock.AsyncMock(return_value=answer)),
+        mock.patch.object(asyncio, "sleep", mock.AsyncMock(side_effect=waited.append)),
+    ):
+        assert not await sender._do_add_partitions_to_txn({TopicPartition("shop", 0)})
+    assert waited == [seconds]
+    await producer.stop()

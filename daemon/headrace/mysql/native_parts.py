@@ -6,14 +6,13 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any, cast
 
-from headrace import runtime
 from headrace.model import Operation
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.event_types import RowsKind
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.native_reader import NativeReader, panicked
-from headrace.mysql.rows import NUMBERS_LIMIT, NativePart
+from headrace.mysql.rows import NUMBERS_LIMIT, NativePart, in_thread
 from headrace.mysql.table_maps import Table
 from headrace.ports.native_rows import NativeRows
 
@@ -109,9 +108,4 @@ def _in_thread(make: _Make) -> Generator[Future[Any], None, Any]:
     def made() -> Any:
         return next((part for most in _IN_THREAD if (part := make(most)) is not None), None)
 
-    thread = runtime.worker("rows")
-    part = thread.submit(made)
-    thread.shutdown(wait=False)  # it ends with that
-    while not part.done():
-        yield part
-    return part.result()
+    return in_thread(made)

@@ -92,7 +92,7 @@ class NativeReader:
         row_schema = table.row_schema
         if not self.ready() or table.native is None or row_schema is None:
             return False
-        return (row_schema.schema.schema, row_schema.schema.table) not in self._watched
+        return not self._is_watched(row_schema.schema)
 
     # -- events ---------------------------------------------------------------------------------------------------
 

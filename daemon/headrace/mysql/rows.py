@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
@@ -50,6 +50,7 @@ _SOME = 256
 _MOST_DECODERS = 100
 """Decoders of one table, whose images may lack columns in many ways."""
 _from_bytes = int.from_bytes
+_Made = TypeVar("_Made")
 
 
 class NativePart(Protocol):
@@ -301,13 +302,8 @@ class RowsReader:
                 "SET PERSIST binlog_row_value_options = ''; and let old sessions reconnect",
             )
         decode = self._new_decoder(table, row_schema, bitmaps, 2, diffs=True, any_text=True)
-        thread = runtime.worker("json")
-        rows = thread.submit(decode, data, at, stop)
-        thread.shutdown(wait=False)  # it ends with that
-        while not rows.done():
-            yield rows
         try:
-            return rows.result()
+            return (yield from in_thread(partial(decode, data, at, stop)))
         except MissingBase as error:
             raise self._lacks_base(table, error) from error
         except BROKEN as error:
@@ -493,6 +489,16 @@ class RowsReader:
             return  # a table that was created in another way, for example in another character set
         for report in reported:
             report()
+
+
+def in_thread(work: Callable[[], _Made]) -> Generator[Future[Any], None, _Made]:
+    """Runs work in a thread of its own, and yields its future until it is done; see Slices. Raises what it raises."""
+    thread = runtime.worker("rows")
+    done = thread.submit(work)
+    thread.shutdown(wait=False)  # it ends with that
+    while not done.done():
+        yield done
+    return done.result()
 
 
 def _are_whole(bitmaps: bytes, count: int, images: int) -> bool:

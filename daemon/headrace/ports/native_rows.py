@@ -31,8 +31,8 @@ class SnapshotChange:
 
 
 class NativeRows(ABC):
-    """Makes the messages of rows in native code. Except put_selected(), its methods are called from within
-    ChangeStream.read()."""
+    """Makes the messages of rows in native code. table() and put_selected() may also be called between two
+    calls of ChangeStream.read(), all other methods only from within one."""
 
     output: Any
     """The object that native code writes to."""
@@ -56,7 +56,7 @@ class NativeRows(ABC):
         """Makes the messages of rows of a SELECT's result, of at most `rows` packets from `at` on, without those with
         the numbers `left_out`, which are in order; `table` is what table() has returned for the layouts of the selected
         values. Returns how many rows, these included, and how many changes it made, where the rows end, and where the
-        last one begins. If there is none, Python must read the next row. Raises NotUnderstood for a bug in native
+        last one begins. If it has read none, Python must read the next row. Raises NotUnderstood for a bug in native
         code."""
 
     @abstractmethod

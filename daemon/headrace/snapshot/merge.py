@@ -60,8 +60,9 @@ include them."""
 class SnapshotMerge:
     """Merges the snapshots of one run. The first of `snapshots` is running, the others wait. `emit` publishes a change;
     `emit_large` publishes a change with large values, in slices. `full` returns whether the published changes must be
-    taken before more are added. `epoch` makes ids unique. `snapshot_pos`: see Position. If `rows` is false, the
-    destination publishes no rows, and all snapshots wait.
+    taken before more are added. `epoch` makes ids unique. `native` makes messages of rows in native code; None: Python
+    makes all. `snapshot_pos`: see Position. If `rows` is false, the destination publishes no rows, and all snapshots
+    wait.
 
     The tasks of the table reader add tables and chunks. The task that reads the stream calls all other methods. The
     stream's read() calls rows() and altered()."""

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use miniz_oxide::inflate::decompress_slice_iter_to_slice;
 
-use crate::fields::Kind;
 use crate::parts::PART_BYTES;
 use crate::spans::Span;
 use crate::{Fit, Unfit};
@@ -23,11 +22,12 @@ pub(crate) struct Sizes {
     pub largest: usize,
 }
 
-/// Returns the sizes of the values in row images, as the values say; inflating refuses other sizes.
-pub(crate) fn sizes(kinds: &[Kind], data: &[u8], spans: &[Span]) -> Sizes {
+/// Returns the sizes of the values of these fields in row images of `width` columns, as the values say; inflating refuses
+/// other sizes.
+pub(crate) fn sizes(fields: &[usize], width: usize, data: &[u8], spans: &[Span]) -> Sizes {
     let mut sizes = Sizes::default();
-    for (field, _) in kinds.iter().enumerate().filter(|(_, kind)| matches!(kind, Kind::Compressed { .. })) {
-        for raw in spans.chunks(kinds.len()).filter_map(|image| image[field].of(data)) {
+    for &field in fields {
+        for raw in spans.chunks(width).filter_map(|image| image[field].of(data)) {
             let size = size_of(raw);
             sizes = Sizes { total: sizes.total + size, largest: sizes.largest.max(size) };
         }

@@ -95,7 +95,8 @@ impl Part {
         let mut spans = Vec::new();
         let images = if facts.operation == Operation::Update { 2 } else { 1 };
         let Some((rows, end)) = scan(&mut spans, published.table.shapes(), rest, images)? else { return Ok(None) };
-        let inflated = compressed::sizes(&published.table.kinds, rest.data, &spans).total;
+        let inflated =
+            compressed::sizes(&published.table.compressed, published.table.shapes().len(), rest.data, &spans).total;
         if end - rest.at + inflated > limits.rows {
             return Ok(None);
         }

@@ -538,7 +538,8 @@ impl Reader {
             24 | 31 => (Operation::Update, 2),
             _ => (Operation::Delete, 1),
         };
-        let first = first_row(body, kind >= 30, table.table.shapes().len(), images)?;
+        let width = table.table.shapes().len();
+        let first = first_row(body, kind >= 30, width, images)?;
         let mut inflated = std::mem::take(&mut self.inflated);
         let (data, at, stop) = if compressed {
             compressed::event(&mut inflated, body, first)?;
@@ -550,18 +551,18 @@ impl Reader {
         let most = match body.len() {
             size if size > LARGE_EVENT => return Ok(false),
             size if size > PART_BYTES => images,
-            size if size > SMALL_EVENT => part_rows(images * table.table.shapes().len()) * images,
+            size if size > SMALL_EVENT => part_rows(images * width) * images,
             _ => usize::MAX,
         };
         self.spans.clear();
         let mut p = at + first;
         while p < stop {
             p = spans::image(&mut self.spans, table.table.shapes(), data, p, stop)?;
-            if self.spans.len() / table.table.shapes().len() > most {
+            if self.spans.len() / width > most {
                 return Ok(false);
             }
         }
-        let count = self.spans.len() / table.table.shapes().len();
+        let count = self.spans.len() / width;
         if count == 0 || count % images != 0 {
             return Ok(false);
         }
@@ -569,9 +570,9 @@ impl Reader {
             return Ok(false);
         }
         let rows = count / images;
-        let sizes = compressed::sizes(&table.table.kinds, data, &self.spans);
-        let many = rows > part_rows(images * table.table.shapes().len());
-        if sizes.total > PART_BYTES || (sizes.largest > compressed::SMALL_VALUE && many) {
+        let sizes = compressed::sizes(&table.table.compressed, width, data, &self.spans);
+        let many = || rows > part_rows(images * width);
+        if sizes.total > PART_BYTES || (sizes.largest > compressed::SMALL_VALUE && many()) {
             return Ok(false);
         }
         let each = if operation == Operation::Update && table.table.two_numbers { 2 } else { 1 };

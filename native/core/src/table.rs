@@ -73,6 +73,8 @@ pub struct Table {
     pub(crate) kinds: Vec<Kind>,
     shapes: Vec<Shape>,
     pub(crate) columns: Vec<Column>,
+    /// Fields that MariaDB compresses.
+    pub(crate) compressed: Vec<usize>,
     /// Fields that are not published, and whose bytes may be invalid.
     unprinted: Vec<usize>,
     route: Route,
@@ -117,10 +119,23 @@ impl Table {
             return Err(Unfit);
         }
         let shapes = kinds.iter().map(Kind::shape).collect();
+        let compressed = (0..fields).filter(|&field| matches!(kinds[field], Kind::Compressed { .. })).collect();
         let shown = |one: &Column| one.mask.as_ref().is_none_or(|mask| !mask.hides_all());
         let printed = |field: usize| columns.iter().any(|one| one.field == field && shown(one));
         let unprinted = (0..fields).filter(|&field| !printed(field) && !kinds[field].takes_any()).collect();
-        Ok(Self { kinds, shapes, columns, unprinted, route, selection, identity, about, two_numbers, counter })
+        Ok(Self {
+            kinds,
+            shapes,
+            columns,
+            compressed,
+            unprinted,
+            route,
+            selection,
+            identity,
+            about,
+            two_numbers,
+            counter,
+        })
     }
 
     pub fn kinds(&self) -> &[Kind] {

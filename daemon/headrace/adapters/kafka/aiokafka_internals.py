@@ -46,7 +46,7 @@ CLOSE_LIMIT = 5.0
 _TASKS = ("_send_produce_req", "_do_add_partitions_to_txn", "_do_txn_commit")
 """The names of tasks that aiokafka's sender starts; they end with it only when they have completed."""
 _ENDING = 0.003
-"""Seconds until brokers are asked again that still end the former transaction; aiokafka waits for 20 ms."""
+"""Seconds until a transaction is begun again, if the brokers have not finished the one before; aiokafka waits 20 ms."""
 _TRANSACTIONAL = 0x10
 """The bit of a record batch's attributes."""
 _HEADER = 61
@@ -555,7 +555,7 @@ def check_before_fencing(producer: Any, check: Callable[[], None]) -> None:
 
 
 class _AddPartitions(senders.AddPartitionsToTxnHandler):  # type: ignore[misc]
-    """Asks sooner again while the brokers still end the former transaction, which takes them a few milliseconds."""
+    """Retries sooner than aiokafka while the brokers finish the transaction before, which takes a few milliseconds."""
 
     def handle_response(self, response: Any) -> float | None:
         wait: float | None = super().handle_response(response)
@@ -563,7 +563,7 @@ class _AddPartitions(senders.AddPartitionsToTxnHandler):  # type: ignore[misc]
 
 
 def begin_soon(producer: Any) -> None:
-    """Begins a transaction soon after the former one."""
+    """Makes a producer begin each transaction soon after the one before; see _ENDING."""
     its = producer._sender
 
     async def add(partitions: Any) -> Any:

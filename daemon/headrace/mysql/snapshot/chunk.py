@@ -131,14 +131,14 @@ class MysqlChunk(Chunk):
         some, numbers = min(rows, part.rows - self._taken), list[int]()
         if some < rows:  # a row that is too large for a packet follows, and take() makes a change with rows of both
             some -= some % change.together
-        if left_out is not None and some:
+        if not some:
+            return 0, 0
+        if left_out is not None:
             try:
                 keys, _, _ = self._decoder.keys(part.data, self._at, some, 0)
             except BROKEN:  # take() says what is wrong
                 return 0, 0
             numbers = [number for number, key in enumerate(keys) if left_out(key)]
-        if not some:
-            return 0, 0
         made, changes, end, last = native.put_selected(table, part.data, self._at, some, numbers, change)
         if made:
             self._given, self._last_row = [], (part.data, last + 4, end)
