@@ -179,7 +179,7 @@ class ConnectWorker(Server):
 
     def offsets(self, connector: str) -> list[dict[str, Any]]:
         """Returns the stored offsets, each with its `partition` and `offset`."""
-        found: list[dict[str, Any]] = self.request("GET", f"/connectors/{connector}/offsets")["offsets"]
+        found: list[dict[str, Any]] = self._until_settled("GET", f"/connectors/{connector}/offsets")["offsets"]
         return found
 
     def wait_running(self, connector: str, limit: float = 60) -> None:
@@ -191,7 +191,7 @@ class ConnectWorker(Server):
 
         Counts what it did since it was last configured or resumed, or the worker started. An unchanged configuration
         restarts no task, so there is nothing to wait for then."""
-        prefix = self.request("GET", f"/connectors/{connector}/config")["topic.prefix"]
+        prefix = self._until_settled("GET", f"/connectors/{connector}/config")["topic.prefix"]
         line = re.compile(
             rf"connector-{re.escape(prefix)}-change-event-source-coordinator\] .* Keepalive thread is run"
         )
@@ -218,14 +218,14 @@ class ConnectWorker(Server):
             log.seek(max(self._began_at.get(connector, 0), self._log_start))
             return log.read().decode(errors="replace")
 
-    def _until_settled(self, method: str, path: str, body: object, limit: float) -> None:
+    def _until_settled(self, method: str, path: str, body: object = None, limit: float = 60) -> Any:
+        """Does the same as request(), once the worker's group is not being rebalanced."""
         deadline = time.monotonic() + limit
         while True:
             try:
-                self.request(method, path, body)
-                return
+                return self.request(method, path, body)
             except Refused as error:
-                if error.code != _BUSY or time.monotonic() > deadline:
+                if (error.code != _BUSY and "rebalance" not in str(error)) or time.monotonic() > deadline:
                     raise
             time.sleep(POLL_SECONDS)
 
