@@ -27,6 +27,7 @@ from headrace.settings import daemon as main_file
 from headrace.settings import destination as daemon
 from headrace.settings import route
 from headrace.settings.adapters import MessageSettings, ParkingSettings
+from headrace.settings.archive import ArchiveSettings
 from headrace.settings.values import StartLatest
 from headrace_consume import settings as consume
 from headrace_documents.indexes.settings import FieldSettings, IndexSettings, JoinSettings, SoftDelete
@@ -248,6 +249,7 @@ def document() -> str:
         section("[source]", daemon.SourceSettings),
         section("[[source.standby]]", daemon.StandbySettings),
         section("[heartbeat]", daemon.HeartbeatSettings),
+        section("[archive]", ArchiveSettings),
         section("[filter]", route.FilterSettings, FILTER, skip=("where", "mask")),
         section("[[filter.where]]", route.WhereSettings),
         section("[[filter.mask]]", route.MaskSettings),

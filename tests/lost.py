@@ -39,13 +39,20 @@ class LostPlace:
     transaction; heartbeats are off, so that nothing else moves the position."""
 
     def __init__(
-        self, server: Any, kind: str, schema: str, daemon: Callable[..., DaemonProcess], out: Path, source: str = ""
+        self,
+        server: Any,
+        kind: str,
+        schema: str,
+        daemon: Callable[..., DaemonProcess],
+        out: Path,
+        source: str = "",
+        more: str = "[heartbeat]\nenabled = false",
     ) -> None:
         self.server, self.kind, self.schema, self.out = server, kind, schema, out
         self.run(f"CREATE DATABASE {schema}", f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, v VARCHAR(200))")
         self.run("FLUSH BINARY LOGS")
         sink = f'type = "jsonl"\npath = "{out}"'
-        text = destination_toml(server, schema, sink, source=source, more="[heartbeat]\nenabled = false")
+        text = destination_toml(server, schema, sink, source=source, more=more)
         self.daemon = daemon(shop=text)
 
     # -- the server ---------------------------------------------------------------------------------------------------
@@ -62,6 +69,10 @@ class LostPlace:
 
     def insert(self, *ids: int) -> None:
         self.run(*(f"INSERT INTO {self.schema}.t VALUES ({number}, REPEAT('v', 100))" for number in ids))
+
+    def insert_wide(self, number: int) -> None:
+        """A row of which only the id is given."""
+        self.run(f"INSERT INTO {self.schema}.t (id) VALUES ({number})")
 
     def files(self) -> list[str]:
         return [row[0] for row in self.run("SHOW BINARY LOGS")]

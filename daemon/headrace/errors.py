@@ -89,6 +89,10 @@ class SourceEnded(SourceError):
     """A running dump ended: the server closed it or stopped, or the network failed. The position is still valid."""
 
 
+class ContinuesElsewhere(SourceEnded):
+    """A dump ended, and another place has what follows: the archive, or after its end the source again."""
+
+
 class SourceSilent(SourceError):
     """Nothing came from the source for longer than its heartbeats allow: the connection is dead."""
 
@@ -254,6 +258,12 @@ class StateStoreError(HeadraceError):
     """The state store can't be read or written."""
 
     reason = "state"
+
+
+class ArchiveError(HeadraceError):
+    """The archive of binlogs can't be read or written, or is damaged."""
+
+    reason = "archive"
 
 
 class SpoolError(HeadraceError):

@@ -370,3 +370,32 @@ def test_an_address_that_is_cut_off_gives_way_to_the_next_and_no_row_is_missing(
         eventually(lambda: image(out).keys() == {"1", "2"}, 30, lambda: process.log.read_text()[-3000:])
         assert seen["gap"] is None
         assert process.terminate() == 0
+
+
+def test_a_server_without_the_binlogs_that_are_needed_continues_where_the_archive_ends(
+    pair: Pair, daemon: Make, tmp_path: Path
+) -> None:
+    out, archive = tmp_path / "out.jsonl", f'[archive]\npath = "{tmp_path / "archive"}"\nflush_interval = "20ms"'
+    process = daemon(shop=pair.destination(out, more=f"{without_heartbeats}\n{archive}")).start()
+    process.wait_state("shop", "STREAMING")
+    pair.first.sql("INSERT INTO shop.t VALUES (1, 0)")
+    eventually(lambda: len(image(out)) == 1)
+    assert process.command("pause", "shop")[0] == 0
+    for number in range(2, 6):
+        pair.first.sql(f"INSERT INTO shop.t VALUES ({number}, 0); UPDATE shop.t SET n = n + 1")
+    file, offset = pair.first.sql("SHOW BINARY LOG STATUS")[0][:2]
+    process.wait("shop", lambda s: (s["archive"]["file"], s["archive"]["offset"]) == (file, int(offset)))
+    caught_up(pair.second, pair.first)
+    pair.second.sql("FLUSH BINARY LOGS")
+    pair.second.sql(f"PURGE BINARY LOGS TO '{pair.second.sql('SHOW BINARY LOGS')[-1][0]}'")
+    pair.first.kill()
+    pair.second.sql("STOP REPLICA; RESET REPLICA ALL; INSERT INTO shop.t VALUES (100, 0)")
+    assert process.command("resume", "shop")[0] == 0
+    eventually(lambda: image(out) == table(pair.second), 30, lambda: f"{image(out)}\n{process.log.read_text()[-4000:]}")
+    process.wait_state("shop", "STREAMING")
+    rows = [(m["type"], row["id"], row["n"]) for m in read_jsonl(out) if m["table"] == "t" for row in m["data"]]
+    assert len(rows) == len(set(rows)), "no row is published twice"
+    assert process.health()[1]["destinations"]["shop"]["gap"] is None
+    listed = json.loads(process.run("archive", "list", "shop", "--json").stdout)
+    assert {one["line"] for one in listed} == {1, 2}
+    assert process.terminate() == 0

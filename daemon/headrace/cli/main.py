@@ -34,6 +34,7 @@ COMMANDS = {
     "cluster": ("cluster", "show which daemon runs which destination"),
     "move": ("cluster", "move a destination to another daemon"),
     "drain": ("cluster", "move all destinations away from a daemon, before maintenance"),
+    "archive": ("archive", "list, verify, export, extend or prune the archive of binlogs"),
     "decode": ("decode", "print binlog files, or a server's binlog, as JSON lines"),
     "schema": ("schema", "show the tables' schemas as they are known"),
     "config": ("config", "show the configuration, check it, or list its keys"),

@@ -19,9 +19,10 @@ from headrace.cluster.rebalance import rebalance
 from headrace.destination.dependencies import Dependencies
 from headrace.errors import ConfigError
 from headrace.lease import Lease
-from headrace.model import TableSchema
+from headrace.model import Position, TableSchema
 from headrace.pipeline.process_budget import ProcessBudget
 from headrace.pipeline.projection import Projections
+from headrace.ports.archive import ArchiveUse
 from headrace.ports.documents import DocumentIndex, IndexAccess
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.inspection import Inspection
@@ -223,6 +224,7 @@ class Wiring:
             former,
             self._budget,
             ends,
+            self.archive_use(destination),
         )
 
     def source(self, destination: DestinationSettings) -> Source:
@@ -279,6 +281,25 @@ class Wiring:
 
         path = self._settings.state_of(destination).path
         return FileLock(path.parent / f"{destination.name}.lock", self._settings.daemon.node)
+
+    def archive_use(self, destination: DestinationSettings) -> ArchiveUse | None:
+        """Returns what keeping the destination's archive needs; None without one."""
+        from headrace.adapters.local.lock import FileLock
+
+        if (archive := destination.archive) is None:
+            return None
+        sharing = self.sharing(destination)
+
+        async def needed() -> list[Position]:
+            found = [(await self.store(one).load(one.name)).position for one in sharing]
+            return [position for position in found if position is not None]
+
+        return ArchiveUse(FileLock(archive.path / "lock", self._settings.daemon.node), needed)
+
+    def sharing(self, destination: DestinationSettings) -> list[DestinationSettings]:
+        """Returns the destinations that share its archive."""
+        everyone, archive = self._settings.destinations.values(), destination.archive
+        return [one for one in everyone if archive and one.archive and one.archive.path == archive.path]
 
     def parking_stores(self, destination: DestinationSettings) -> tuple[ParkingStore | None, list[ParkingStore]]:
         """Returns the store of its parked messages, None if its sink parks none; and stores of former configurations,

@@ -11,6 +11,7 @@ import structlog
 from headrace.destination.status import DestinationStatus
 from headrace.lease import Lease
 from headrace.pipeline.process_budget import NO_BUDGET, ProcessBudget
+from headrace.ports.archive import ArchiveUse
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.lock import Lock
 from headrace.ports.parking import ParkingStore
@@ -62,3 +63,5 @@ class Dependencies:
     """The budget that the queues of all destinations share."""
     ends: TopicEnds = field(default_factory=TopicEnds)
     """The last offsets of its topics, as its sinks find them."""
+    archive: ArchiveUse | None = None
+    """For the archive of its source; None without one."""

@@ -12,6 +12,7 @@ import structlog
 
 from headrace import __version__
 from headrace.destination.absence import Absence, try_load
+from headrace.destination.archiving import keep_archive
 from headrace.destination.assembly import Hangs, assemble
 from headrace.destination.binlogs import check_binlogs
 from headrace.destination.checkpointer import Checkpointer
@@ -107,7 +108,11 @@ class Destination:
         """Watches what matters also while run() fails and waits; until it is cancelled."""
         self._log.info("state", store=self._store.describe())
         several = SeveralSources(self._context, self._source)
-        await first({"binlogs": check_binlogs(self._context, self._source), "several": several.run()})
+        works = {"binlogs": check_binlogs(self._context, self._source), "several": several.run()}
+        archiver, use = self._source.archiver(), self._dependencies.archive
+        if archiver is not None and use is not None:
+            works["archive"] = keep_archive(self._context, archiver, use)
+        await first(works)
 
     async def changed(self) -> str:
         """Waits until a retry makes sense, and returns the reason: somebody else, such as `headrace position set`, has

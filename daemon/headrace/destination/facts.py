@@ -12,6 +12,7 @@ from typing import Any, Final
 from headrace import runtime
 from headrace.lease import Lease
 from headrace.model import Gap, MessageBatch, Position, TableRows
+from headrace.ports.archive import ArchiveProgress
 from headrace.ports.source import Progress, Retention
 
 ROUND_TRIP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
@@ -251,6 +252,19 @@ class Remaining:
 
     def forget(self) -> None:
         self.bytes = self.rate = self.eta = None
+
+
+@dataclass(slots=True)
+class Archived:
+    """The archive of the source's binlog, while this destination keeps it; None otherwise."""
+
+    progress: ArchiveProgress | None = None
+
+    def note(self, progress: ArchiveProgress) -> None:
+        self.progress = progress
+
+    def forget(self) -> None:
+        self.progress = None
 
 
 @dataclass(slots=True)

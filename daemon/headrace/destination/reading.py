@@ -11,7 +11,7 @@ from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.dependencies import Context
 from headrace.destination.outage import Unconfirmed
 from headrace.destination.publisher import Publisher
-from headrace.errors import HeadraceError, SourceEnded
+from headrace.errors import ContinuesElsewhere, HeadraceError, PositionLost, SourceEnded
 from headrace.model import MessageBatch
 from headrace.pipeline.message_builder import MessageBuilder
 from headrace.ports.source import ChangeStream, OpenSource, Progress, Receiver
@@ -181,13 +181,15 @@ class Reading:
     async def _begin_again(self, error: SourceEnded) -> None:
         """Begins the dump again. A server ends a dump that is not read for net_write_timeout, and any dump when it
         restarts."""
-        now = runtime.monotonic()
-        if now - self._opened_at < _STEADY and now - self._blocked_until > 2 * _STEADY:
+        now, elsewhere = runtime.monotonic(), isinstance(error, ContinuesElsewhere)
+        if not elsewhere and now - self._opened_at < _STEADY and now - self._blocked_until > 2 * _STEADY:
             raise error
         if self._settings.wants_marks and self.stream.in_transaction():
             raise error  # its begin was given, and a position between two transactions comes only with its end
         try:
             self._status.source.reopen(await self.stream.reopen())
+        except PositionLost:
+            raise
         except HeadraceError as second:
             raise error from second
         self._opened_at = runtime.monotonic()

@@ -36,6 +36,7 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
 MOVE_REASONS: Final = (*(kind.value for kind in LostKind), "diverged")
 """Why a policy may move the position."""
 TROUBLES: Final = (
+    "archive",
     "emptied_topic",
     "foreign_heartbeat",
     "heartbeat",
@@ -78,6 +79,7 @@ class DestinationStatus:
         self.stored = facts.StoredPosition()
         self.heartbeat = facts.RoundTrips()
         self.retention = facts.Retained()
+        self.archive = facts.Archived()
         self.backlog = facts.Remaining()
         self.moves = facts.Moves()
         self.snapshots = facts.SnapshotFacts()

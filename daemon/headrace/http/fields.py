@@ -87,6 +87,13 @@ def _of_snapshot(key: str) -> Read:
     return lambda status: None if status.snapshots.now is None else status.snapshots.now[key]
 
 
+def _archived(key: str, text: str) -> Field:
+    def read(status: DestinationStatus) -> Any:
+        return None if status.archive.progress is None else getattr(status.archive.progress, key)
+
+    return Field(f"archive.{key}", read, f"archive_{key}" if text else "", text)
+
+
 def _commit_time(status: DestinationStatus) -> float | None:
     return (
         status.stored.position.commit_time_us / 1e6
@@ -234,6 +241,9 @@ FIELDS = (
         attribute="retention.share",
     ),
     Field("retention.warning", lambda status: status.troubles.get("retention", "")),
+    _archived("file", ""),
+    _archived("offset", ""),
+    _archived("bytes", "Bytes that the archive takes, if this destination keeps it."),
     _gauge("backlog.bytes", "Binlog between the stored position and the source's end."),
     Field(
         "backlog.bytes_per_second",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headrace.mysql.archive.commands import MysqlArchiveCommands
 from headrace.mysql.decode import read_files, read_server
 from headrace.mysql.inspection import MysqlInspection
 from headrace.mysql.position.move import parse_where
@@ -12,8 +13,10 @@ from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.snapshot.select import among, between
 from headrace.mysql.source import MysqlSource
 from headrace.mysql.wire.connection import SourceConnection, address_of
+from headrace.ports.archive import ArchiveCommands
 from headrace.ports.inspection import Captures, Conditions, Inspection, SourceAdapter, StoredTables
 from headrace.ports.source import Source
+from headrace.settings.archive import ArchiveSettings
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
 
@@ -34,6 +37,9 @@ class MysqlAdapter(SourceAdapter):
 
     def inspection(self, settings: DestinationSettings, daemon: DaemonSettings, captures: Captures) -> Inspection:
         return MysqlInspection(settings, daemon, captures)
+
+    def archive(self, settings: ArchiveSettings, node: str) -> ArchiveCommands:
+        return MysqlArchiveCommands(settings, node)
 
     def check_place(self, text: str) -> None:
         parse_where(text)

@@ -6,7 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from headrace.errors import HeadraceError, ServerIdTaken, SourceChanged, SourceEnded, WrongChecksum
+from headrace.errors import (
+    ContinuesElsewhere,
+    HeadraceError,
+    PositionLost,
+    ServerIdTaken,
+    SourceChanged,
+    SourceEnded,
+    WrongChecksum,
+)
 from headrace.model import Position, TableSchema
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
@@ -20,9 +28,10 @@ from headrace.ports.tables import Watermark
 
 
 class MysqlStream(ChangeStream):
-    """Implements ChangeStream for MySQL and MariaDB. `reopen` begins another dump at a position. `disconnected` is
-    called if the source ends the dump because another replica has the same server id. `first_damage` returns whether
-    this is the first time that an event at a position has a wrong checksum."""
+    """Implements ChangeStream for MySQL and MariaDB. `reopen` begins another dump at a position, given the error with
+    which the source has lost it, if it has. `archives`: there is an archive, which may have such a position.
+    `disconnected` is called if the source ends the dump because another replica has the same server id. `first_damage`
+    returns whether this is the first time that an event at a position has a wrong checksum."""
 
     def __init__(
         self,
@@ -31,10 +40,13 @@ class MysqlStream(ChangeStream):
         receiver: Receiver,
         options: DecoderOptions,
         *,
-        reopen: Callable[[Position], Awaitable[Dump]],
+        reopen: Callable[[Position, PositionLost | None], Awaitable[Dump]],
         disconnected: Callable[[], None],
         first_damage: Callable[[str], bool] = lambda _: False,
+        archives: bool = False,
     ) -> None:
+        self._archives = archives
+        self._lost: PositionLost | None = None
         self._first_damage = first_damage
         self._dump, self._schemas, self._receiver, self._options = dump, schemas, receiver, options
         self._reopen, self._disconnected = reopen, disconnected
@@ -113,6 +125,8 @@ class MysqlStream(ChangeStream):
                 self._disconnected()
             if isinstance(error, WrongChecksum) and self._first_damage(decoder.cursor.position):
                 error = SourceEnded(f"{failure.args[0]}; it is read once more, from the source again")
+            if isinstance(error, PositionLost) and self._archives:
+                self._lost, error = error, ContinuesElsewhere(f"{failure.args[0]}; the archive may have it")
             reported = (
                 self._receiver.mark is not None and decoder.transactions.in_group
             )  # then the position is at the begin of the transaction, not before the failed event
@@ -193,7 +207,8 @@ class MysqlStream(ChangeStream):
     async def reopen(self) -> int:
         await self._dump.close()
         position = self.position()
-        dump = await self._reopen(position)
+        lost, self._lost = self._lost, None
+        dump = await self._reopen(position, lost)
         if dump.start.position.server_uuid != position.server_uuid:
             # The destination must start again, because table schemas, heartbeats and other state belong to the former
             # server.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from zlib import crc32
 
 from headrace.errors import NotUnderstood, SourceError
 from headrace.model import Position, RowsChange, SchemaChange
@@ -16,10 +14,10 @@ from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.schema.script import apply_script
-from headrace.mysql.schema.states import file_number, reached
+from headrace.mysql.schema.states import reached
 from headrace.mysql.source import MysqlSource
 from headrace.mysql.sql.dialect import dialect_of
-from headrace.mysql.wire.binlog_file import packet, packets
+from headrace.mysql.wire.binlog_file import file_number, packets, rotate_packet
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.ports.inspection import Captures, Output, Window
 from headrace.ports.source import LogPosition, ProgressCallback, Receiver
@@ -113,7 +111,7 @@ def read_files(
                     options=replace(DecoderOptions.of(settings, DaemonSettings(spool=spool)), positional=positional),
                 )
             elif not begun:
-                chunk = _rotate(path.name, decoder.cursor.checksums) + chunk
+                chunk = rotate_packet(path.name, 4, decoder.cursor.checksums) + chunk
             begun = True
             _feed(decoder, history, chunk, output)
             done += len(chunk)
@@ -154,14 +152,6 @@ def _history(path: Path, chunk: bytes, captures: Captures, script: Path | None) 
     if script is not None:
         apply_script(script, history, dialect_of(version, mariadb=mariadb))
     return history
-
-
-def _rotate(file: str, checksum: bool) -> bytes:
-    """Returns the event that a server sends before each file: what follows is in `file`."""
-    body = struct.pack("<Q", 4) + file.encode()
-    size = 19 + len(body) + (4 if checksum else 0)
-    event = struct.pack("<IBIIIH", 0, ev.ROTATE, 0, size, 0, ev.ARTIFICIAL_FLAG) + body
-    return packet(event + struct.pack("<I", crc32(event)) if checksum else event)
 
 
 # -- a server -----------------------------------------------------------------------------------------------------

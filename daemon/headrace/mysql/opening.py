@@ -8,8 +8,11 @@ from typing import Any
 
 import structlog
 
-from headrace.errors import SourceMisconfigured
+from headrace.errors import PositionLost, SourceMisconfigured
 from headrace.model import POS_ROOM, POS_SHIFT, Gap, Position
+from headrace.mysql.archive.archive import Archive
+from headrace.mysql.archive.finding import find_place
+from headrace.mysql.archive.packets import ArchivedPackets
 from headrace.mysql.checks import require_complete
 from headrace.mysql.events.dump_start import DumpStart, dump_position
 from headrace.mysql.events.gtid import GtidSet
@@ -20,7 +23,7 @@ from headrace.mysql.position.server_comparison import ServerMatch, compare_serve
 from headrace.mysql.replicas import Reader, choose_server_id, replica_name
 from headrace.mysql.role import refuse_role, require_logged, server_role
 from headrace.mysql.wire.connection import Server, SourceConnection, address_of
-from headrace.mysql.wire.stream import PacketStream
+from headrace.mysql.wire.stream import Packets
 from headrace.ports.source import ProgressCallback
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import StartAt, StartGtid, StartLatest, StartTime
@@ -35,22 +38,25 @@ STREAM_BUFFER = 2 << 20
 class Dump:
     """A running dump."""
 
-    packets: PacketStream
-    connection: SourceConnection
+    packets: Packets
+    connection: SourceConnection | None
+    """None for one that comes from an archive."""
     server: Server
     start: DumpStart
 
     async def close(self) -> None:
         """Ends it."""
         await self.packets.close()
-        await self.connection.close()
+        if self.connection is not None:
+            await self.connection.close()
 
 
 @dataclass(frozen=True, slots=True)
 class ReadySource:
-    """A connection to a source that can continue at `start`; nothing is sent yet."""
+    """A source that can continue at `start`; nothing is sent yet."""
 
-    connection: SourceConnection
+    connection: SourceConnection | None
+    """None if `archived` has the dump."""
     server: Server
     start: DumpStart
     reader: Reader | None
@@ -59,11 +65,21 @@ class ReadySource:
     reported."""
     entries: tuple[dict[str, Any], ...] = ()
     """Entries of the schema history that belong to that move."""
+    archived: Packets | None = None
+
+    async def close(self) -> None:
+        """Ends it."""
+        for one in (self.archived, self.connection):
+            if one is not None:
+                await one.close()
 
     async def dump(self, *, annotations: bool = False, buffer: int = STREAM_BUFFER) -> Dump:
         """Begins the dump. `annotations`: MariaDB's statement texts are wanted too. `buffer`: bytes received ahead of
         the decoder. Raises SourceError; the caller must close the connection then."""
         settings, start, connection = self.server.settings, self.start.position, self.connection
+        if self.archived is not None:
+            return Dump(self.archived, None, self.server, self.start)
+        assert connection is not None
         gtids: bytes | None = None
         if self.server.gtid_mode and start.gtid_set and not self.start.skip_before:
             # Rows of XA transactions that are prepared and undecided are read again: they were never published.
@@ -101,14 +117,7 @@ async def make_ready(
         refuse_role(role, settings)
         require_logged(role, variables)
         server_id = await _server_id(connection, settings, reader)
-        server = Server(
-            settings.model_copy(update={"server_id": server_id}),
-            variables.get("version", "?"),
-            connection.is_mariadb,
-            connection.has_gtids,
-            int(variables.get("lower_case_table_names", "0")),
-            connection.rows_bring_names,
-        )
+        server = _server(connection, settings.model_copy(update={"server_id": server_id}))
         if stored is None:
             us = identity(variables, connection.is_mariadb)
             start = await _first_start(connection, server, us, on_progress)
@@ -128,6 +137,46 @@ async def make_ready(
     except BaseException:
         await connection.close()
         raise
+
+
+async def make_ready_archived(
+    settings: SourceSettings, stored: Position, archive: Archive, lost: PositionLost
+) -> ReadySource:
+    """Returns the same for a position that the server has lost, if the archive has it. Raises `lost`, with what the
+    archive lacks, if it has not; SourceError if the server does not answer; ArchiveError."""
+    async with await SourceConnection.open(address_of(settings)) as connection:
+        await connection.load_variables()
+        inventory = await take_inventory(connection)
+        server = _server(connection, settings)
+    skip_before = stored.offset if inventory.gtid_mode and not stored.gtid_set and stored.offset > 4 else 0
+    executed = inventory.purged if inventory.gtid_mode else ""
+
+    async def packets(position: Position, skip_before: int = 0) -> ArchivedPackets | str:
+        place = await find_place(archive, position, skip_before=skip_before, executed=executed)
+        return place if isinstance(place, str) else ArchivedPackets(archive, place, checksums=True)
+
+    async def archived(position: Position) -> ArchivedPackets | None:
+        found = await packets(position)
+        return None if isinstance(found, str) else found
+
+    dump = await packets(stored, skip_before)
+    if isinstance(dump, str):
+        raise PositionLost(f"{lost.args[0]}; {dump}", kind=lost.kind, position=lost.position, remedy=lost.remedy)
+    log.info("the archive has what the source lost", position=str(stored), lost=str(lost.args[0]))
+    start = DumpStart(stored, checksums=True, skip_before=skip_before)
+    return ReadySource(None, replace(server, archived=archived), start, None, archived=dump)
+
+
+def _server(connection: SourceConnection, settings: SourceSettings) -> Server:
+    """Returns the facts of a server whose variables are loaded."""
+    return Server(
+        settings,
+        connection.variables.get("version", "?"),
+        connection.is_mariadb,
+        connection.has_gtids,
+        int(connection.variables.get("lower_case_table_names", "0")),
+        connection.rows_bring_names,
+    )
 
 
 async def _server_id(connection: SourceConnection, settings: SourceSettings, reader: Reader | None) -> int:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from headrace.errors import PositionLost, ServerIdTaken, SourceChanged, SourceError, SourceUnreachable
 from headrace.model import Position
+from headrace.mysql.archive.archive import Archive
+from headrace.mysql.archive.finding import covers
+from headrace.mysql.archiver import MysqlArchiver
 from headrace.mysql.change_stream import MysqlStream
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.histories import different_histories
-from headrace.mysql.opening import STREAM_BUFFER, Dump, make_ready
+from headrace.mysql.opening import STREAM_BUFFER, Dump, ReadySource, make_ready, make_ready_archived
 from headrace.mysql.position.by_hand import move_by_hand
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import VARIABLES, retention, take_inventory
@@ -21,6 +25,7 @@ from headrace.mysql.second_connection import MysqlSecondConnection
 from headrace.mysql.snapshot.reader import MysqlTableReader
 from headrace.mysql.table_schemas import TableSchemas
 from headrace.mysql.wire.connection import Server, SourceConnection, address_of
+from headrace.ports.archive import Archiver
 from headrace.ports.measures import Measure
 from headrace.ports.source import Move, OpenSource, ProgressCallback, Receiver, Retention, SecondConnection, Source
 from headrace.ports.state import HistoryEntry, Stored
@@ -67,6 +72,9 @@ class MysqlSource(Source):
         """Where an event with a wrong checksum was last received."""
         self._heads: tuple[str, FileHeads] | None = None
         """An address, and the heads of the binlogs there, each read once."""
+        self._archive = Archive.of(settings.archive) if settings.archive is not None else None
+        self._archive_from: Position | None = None
+        """The position at which the archive was last read."""
         self._away: set[str] = set()
         """Hosts with ports that could not be reached when opening the source failed last."""
 
@@ -123,6 +131,12 @@ class MysqlSource(Source):
     def second_connection(self) -> SecondConnection:
         return MysqlSecondConnection(self.settings, self._destination.name)
 
+    def archiver(self) -> Archiver | None:
+        archive = self._destination.archive
+        if archive is None:
+            return None
+        return MysqlArchiver(archive, addresses(self._destination.source), self._node, self._destination.name)
+
     def measures(self, position: Position) -> Sequence[Measure]:
         found = [Measure("position_offset", "Offset of the confirmed position in its file.", position.offset)]
         suffix = position.file.rpartition(".")[2]
@@ -136,7 +150,10 @@ class MysqlSource(Source):
             self._heads = self.address, FileHeads(self.settings)
         async with await SourceConnection.open(address_of(self.settings)) as connection:
             await connection.load_variables(VARIABLES)
-            return await retention(await take_inventory(connection), position, self._heads[1])
+            found = await retention(await take_inventory(connection), position, self._heads[1])
+        if self._archive is not None and await covers(self._archive, position):
+            return replace(found, seconds=None, share=None)  # what the source purges is not lost
+        return found
 
     async def several(self, position: Callable[[], Position | None]) -> str:
         def own() -> str:
@@ -184,9 +201,12 @@ class MysqlSource(Source):
         entries: Sequence[dict[str, Any]],
         forget_tables: bool,
     ) -> OpenSource:
-        ready = await make_ready(
-            address, stored, self._reader(), last_pos, schemas=self._schemas, on_progress=self._reported
-        )
+        try:
+            ready = await make_ready(
+                address, stored, self._reader(), last_pos, schemas=self._schemas, on_progress=self._reported
+            )
+        except PositionLost as lost:
+            ready = await self._archived(address, stored, lost)
         try:
             start, server = ready.start.position, ready.server
             # Entries of a move by the opening are stored only once it is open.
@@ -197,7 +217,7 @@ class MysqlSource(Source):
             schemas = await TableSchemas.read(self._destination.name, server, self._captures, start, known)
             dump = await ready.dump(annotations=self._options.dml_queries, buffer=self._ahead())
         except BaseException:
-            await ready.connection.close()
+            await ready.close()
             raise
         self.settings = server.settings
         self._server_id, self._taken = server.settings.server_id, 0
@@ -212,6 +232,7 @@ class MysqlSource(Source):
                 reopen=self._reopen,
                 disconnected=self._disconnected,
                 first_damage=self._first_damage,
+                archives=self._archive is not None,
             )
 
         return OpenSource(
@@ -251,18 +272,33 @@ class MysqlSource(Source):
             self.settings = address
             return Server(address, variables.get("version", ""), connection.is_mariadb, connection.has_gtids, 0)
 
-    async def _reopen(self, position: Position) -> Dump:
+    async def _reopen(self, position: Position, lost: PositionLost | None) -> Dump:
         """Continues without a restart: what was read stays read, and the table schemas are known as of there. So only
         at the same address, and never past a divergence."""
         address = self.settings.model_copy(update={"on_diverged": "fail"})
-        ready = await make_ready(address, position, self._reader(), schemas=self._schemas)
+        try:
+            if lost is not None:
+                raise lost
+            ready = await make_ready(address, position, self._reader(), schemas=self._schemas)
+        except PositionLost as error:
+            if position == self._archive_from:  # it has nothing whole after the position
+                raise
+            ready = await self._archived(address, position, error)
         try:
             dump = await ready.dump(annotations=self._options.dml_queries, buffer=self._ahead())
         except BaseException:
-            await ready.connection.close()
+            await ready.close()
             raise
         self._server_id = ready.server.settings.server_id
         return dump
+
+    async def _archived(self, address: SourceSettings, stored: Position | None, lost: PositionLost) -> ReadySource:
+        """Returns the archive as the source of a position that the server has lost. Raises `lost`, with what the
+        archive lacks, if that has it neither."""
+        if self._archive is None or stored is None:
+            raise lost
+        self._archive_from = stored
+        return await make_ready_archived(address, stored, self._archive, lost)
 
     def _first_damage(self, place: str) -> bool:
         before, self._damaged = self._damaged, place

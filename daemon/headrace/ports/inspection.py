@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from headrace.model import Position, RowsChange, SchemaChange, TableSchema
+from headrace.ports.archive import ArchiveCommands
 from headrace.ports.finding import Finding
 from headrace.ports.source import ProgressCallback, Source
 from headrace.ports.state import Stored
 from headrace.ports.tables import Key, TableReader
+from headrace.settings.archive import ArchiveSettings
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
 
@@ -170,6 +172,10 @@ class SourceAdapter(ABC):
     @abstractmethod
     def inspection(self, settings: DestinationSettings, daemon: DaemonSettings, captures: Captures) -> Inspection:
         """Returns what commands ask of a destination's source."""
+
+    @abstractmethod
+    def archive(self, settings: ArchiveSettings, node: str) -> ArchiveCommands:
+        """Returns what commands do with an archive. `node` names who writes."""
 
     @abstractmethod
     def check_place(self, text: str) -> None:

@@ -11,6 +11,7 @@ import orjson
 
 from headrace.errors import PositionLost
 from headrace.model import Gap, Position, Row, RowsChange, SchemaChange, TableChange, TableSchema, TransactionMark
+from headrace.ports.archive import Archiver
 from headrace.ports.measures import Measure
 from headrace.ports.native_rows import NativeRows
 from headrace.ports.state import HistoryEntry, Stored
@@ -359,6 +360,10 @@ class Source(ABC):
     def measures(self, position: Position) -> Sequence[Measure]:
         """Returns metrics of a position; must be fast."""
         return ()
+
+    def archiver(self) -> Archiver | None:
+        """Returns what keeps the archive of its log; None if the configuration names no archive."""
+        return None
 
     @abstractmethod
     async def retention(self, position: Position) -> Retention:

@@ -18,11 +18,19 @@ _OF_TOPICS = frozenset(
 def clashing(destinations: Iterable[DestinationSettings], folder: Path) -> dict[str, str]:
     """Returns by name a sentence for each destination that uses a resource of an earlier one.
 
-    That is a file, in which their lines would mix, or a server id: a source silently disconnects the older of two
-    replicas with one id."""
+    That is a file, in which their lines would mix; a server id: a source silently disconnects the older of two replicas
+    with one id; or the archive of another source."""
     first: dict[tuple[str, str], str] = {}
+    archives: dict[Path, DestinationSettings] = {}
     problems: dict[str, str] = {}
     for destination in destinations:
+        if (archive := destination.archive) is not None:
+            former = archives.setdefault(archive.path.absolute(), destination)
+            if not _addresses(former) & _addresses(destination):
+                problems[destination.name] = (
+                    f"{folder / destination.name}.toml: archive.path: {archive.path} is the archive of another source, "
+                    f"that of the destination {former.name}; each source needs its own"
+                )
         number, own = destination.source.server_id, destination.sink.capabilities.exclusive
         taken = [("source.server_id", str(number), str(number), "server id", " (0 derives one)")]
         if own is not None:
@@ -35,6 +43,11 @@ def clashing(destinations: Iterable[DestinationSettings], folder: Path) -> dict[
                     f"each needs its own{hint}"
                 )
     return problems
+
+
+def _addresses(destination: DestinationSettings) -> set[tuple[str, int]]:
+    source = destination.source
+    return {(one.host, one.port) for one in (source, *source.standby)}
 
 
 def destination_problems(destination: DestinationSettings, folder: Path, service: str, sections: Sections) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, SecretStr, SerializeAsAny
 
 from headrace.settings.adapters import ClusterSettings, MessageSettings, ParkingSettings, SinkSettings
+from headrace.settings.archive import ArchiveSettings
 from headrace.settings.daemon import DaemonSettings, HttpSettings, LogSettings, StateSettings
 from headrace.settings.route import FilterSettings, RouteSettings
 from headrace.settings.snapshot import SnapshotSettings
@@ -175,6 +176,9 @@ class DestinationSettings(Section):
     name: str = Field(description="Not a key: the file's name without .toml.")
     source: SourceSettings
     heartbeat: HeartbeatSettings = HeartbeatSettings()
+    archive: ArchiveSettings | None = Field(
+        default=None, description="Without it the source's own binlogs are all that can be read."
+    )
     filter: FilterSettings = FilterSettings()
     message: SerializeAsAny[MessageSettings]
     route: RouteSettings = RouteSettings()

@@ -22,7 +22,7 @@ from headrace.mysql.events.event_types import Handler
 from headrace.mysql.events.inner import LARGEST_EVENT, InnerEvents, LargeEvent, open_payload, too_large
 from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.wire.dump_errors import dump_error
-from headrace.mysql.wire.stream import PacketStream
+from headrace.mysql.wire.stream import Packets
 
 _PACKET = struct.Struct("<IBIB4xIIH").unpack_from
 """Packet length and sequence, status byte, then the event header: time, type, (server id), size, end position,
@@ -196,7 +196,7 @@ class EventSplitter:
         """Returns the bytes of what is being decoded in slices; 0 if nothing is."""
         return self._work.size if self._work is not None else 0
 
-    async def feed_from(self, stream: PacketStream, data: bytes, limit: float, enough: Callable[[], bool]) -> bytes:
+    async def feed_from(self, stream: Packets, data: bytes, limit: float, enough: Callable[[], bool]) -> bytes:
         """Feeds `data` and what a stream gives next, in turns with other tasks; returns what is left for the next call.
         `limit`: seconds until the stream counts as silent. Raises what feed() and the stream raise."""
         data = await stream.read(data, self.need, limit)

@@ -19,7 +19,8 @@ from headrace.mysql.position.scan import SECOND, above_all
 from headrace.mysql.position.scans import TransactionBoundary
 from headrace.mysql.position.search import PositionError, PositionFinder, distance
 from headrace.mysql.schema.entries import back_entry, doubt_entry, in_force
-from headrace.mysql.schema.states import file_number, reached
+from headrace.mysql.schema.states import reached
+from headrace.mysql.wire.binlog_file import file_number
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.ports.source import Move, ProgressCallback
 from headrace.settings.destination import SourceSettings

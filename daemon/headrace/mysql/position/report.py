@@ -22,7 +22,7 @@ from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Inventory, retention, take_inventory
 from headrace.mysql.position.search import distance, read_on
 from headrace.mysql.position.server_comparison import Differences, compare_server
-from headrace.mysql.schema.states import file_number
+from headrace.mysql.wire.binlog_file import file_number
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.ports.inspection import PositionReport, short
 from headrace.ports.source import Retention

@@ -15,7 +15,7 @@ from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Binlog, Inventory, file_by_gtids, newest_where
 from headrace.mysql.position.scan import BinlogScan, Probe, limit_after
 from headrace.mysql.position.scans import TransactionBoundary
-from headrace.mysql.schema.states import file_number
+from headrace.mysql.wire.binlog_file import file_number
 from headrace.ports.source import ProgressCallback
 from headrace.settings.destination import SourceSettings
 from headrace.times import second_text

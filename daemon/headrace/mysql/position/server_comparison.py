@@ -17,7 +17,7 @@ from headrace.mysql.position.inventory import Inventory, take_inventory
 from headrace.mysql.position.move import on_another_history, relocate
 from headrace.mysql.position.search import transaction_at
 from headrace.mysql.schema.entries import doubt_entry
-from headrace.mysql.schema.states import file_number
+from headrace.mysql.wire.binlog_file import file_number
 from headrace.mysql.wire.connection import SourceConnection
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import StartTime

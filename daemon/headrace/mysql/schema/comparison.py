@@ -15,9 +15,10 @@ from headrace.mysql.schema.ddl.definition import Difference
 from headrace.mysql.schema.gap import DdlScan
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.schema.reader import TRIES, prepare, read_whole
-from headrace.mysql.schema.states import ALWAYS, FilePosition, file_number, reached
+from headrace.mysql.schema.states import ALWAYS, FilePosition, reached
 from headrace.mysql.schema.tables import read_tables
 from headrace.mysql.sql.dialect import dialect_of
+from headrace.mysql.wire.binlog_file import file_number
 from headrace.mysql.wire.connection import QueryFailed, Server, SourceConnection, address_of
 from headrace.mysql.wire.grants import ask_lacks
 from headrace.runtime import monotonic as _now

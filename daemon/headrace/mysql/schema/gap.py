@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from headrace import runtime
+from headrace.errors import ContinuesElsewhere
 from headrace.model import Position
 from headrace.mysql.events.cursor import WRAP, EventCursor
 from headrace.mysql.events.event_types import Does, handlers
@@ -20,7 +21,7 @@ from headrace.mysql.schema.ddl.classify import LONG, classify
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.schema.states import FilePosition, reached
 from headrace.mysql.wire.connection import SHORT_HEARTBEAT, Server, probe_id, short_dump
-from headrace.mysql.wire.stream import PacketStream
+from headrace.mysql.wire.stream import ArchivedDump, Packets
 
 _SAY_EVERY = 10.0
 
@@ -46,7 +47,9 @@ class DdlScan:
         self._queries: list[tuple[QueryEvent, FilePosition]] = []
         """Statements that were not read yet, with where they end."""
         self._dump = contextlib.AsyncExitStack()
-        self._stream: PacketStream | None = None
+        self._stream: Packets | None = None
+        self._archived: ArchivedDump | None = None
+        """The stream while that comes from the archive."""
         self._data = b""
         self._splitter = EventSplitter(
             self._cursor,
@@ -70,10 +73,16 @@ class DdlScan:
             return True
         stream = self._stream or await self._open()
         said, limit = runtime.monotonic(), 2 * SHORT_HEARTBEAT + self._server.settings.connect_timeout
-        while not reached(self._reached(), end):
-            if stream.bytes_received > at_most:
+        before = 0
+        while self._archived is not None or not reached(self._reached(), end):
+            if before + stream.bytes_received > at_most:
                 return False
-            self._data = await self._splitter.feed_from(stream, self._data, limit, lambda: False)
+            try:
+                self._data = await self._splitter.feed_from(stream, self._data, limit, lambda: False)
+            except ContinuesElsewhere:
+                before += stream.bytes_received
+                stream = await self._go_on()
+                continue
             queries, self._queries = self._queries, []
             for query, end_of_query in queries:
                 await self._note(query, end_of_query)
@@ -82,13 +91,32 @@ class DdlScan:
                 self._log.info("searching for DDL after the position", at="{}:{}".format(*self._reached()), to=f"{end}")
         return True
 
-    async def _open(self) -> PacketStream:
-        position, settings = self._position, self._server.settings
+    async def _open(self) -> Packets:
+        position = self._position
+        if self._server.archived is not None and (found := await self._server.archived(position)) is not None:
+            self._dump.push_async_callback(found.close)
+            self._cursor.checksums, self._stream, self._archived = found.checksums, found, found
+            return found
         gtids = GtidSet(position.gtid_set).pack() if self._server.gtid_mode and position.gtid_set else None
         file, offset = ("", 4) if gtids is not None else (position.file, position.offset)
         if offset >= WRAP:  # the dump command has 32 bits for it
             self._not_before, offset = _latest(self._not_before, (file, offset)) or (file, offset), 4
             self._cursor.end, self._cursor.high = offset, 0
+        return await self._dump_from(file, offset, gtids)
+
+    async def _go_on(self) -> Packets:
+        """Continues at the server, where the archive ends."""
+        assert self._archived is not None
+        gtids = None
+        if self._server.gtid_mode and self._position.gtid_set:
+            gtids = GtidSet(self._position.gtid_set).plus(GtidSet(await self._archived.executed())).pack()
+        file, offset = ("", 4) if gtids is not None else self._archived.at
+        self._archived, self._data = None, b""
+        self._cursor.end, self._cursor.high = offset, offset & -WRAP
+        return await self._dump_from(file, offset, gtids)
+
+    async def _dump_from(self, file: str, offset: int, gtids: bytes | None) -> Packets:
+        settings = self._server.settings
         dump = short_dump(settings, probe_id(settings.server_id), file, offset, gtids=gtids)
         stream, connection = await self._dump.enter_async_context(dump)
         self._stream, self._cursor.checksums = stream, connection.writes_checksums

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from headrace.mysql.schema.entries import (
     schema_entry,
     table_entry,
 )
+from headrace.mysql.wire.binlog_file import file_number
 
 FilePosition = tuple[str, int]
 """A binlog file and the offset after an event in it."""
@@ -29,7 +29,6 @@ State = TableDefinition | str | None
 """A table's schema, why it is unknown, or None if it does not exist."""
 NEVER = "its schema was never read"
 UNREAD = "it was not among the captured tables when table schemas were read"
-_NUMBER = re.compile(r"\.(\d+)$")
 _GONE = 10_000
 """Number of names that are remembered as nonexistent while not all existing ones are known; the oldest are forgotten,
 and become unknown."""
@@ -37,12 +36,6 @@ _COMPACT_FROM = 1_000
 """The history is compacted when this many more entries are stored than twice those that were valid last time."""
 _SLICE = 200
 """Tables whose entries are made without a pause, because other destinations share the loop."""
-
-
-def file_number(file: str) -> int:
-    """Returns the number at the end of a binlog file's name; 0 if it has none."""
-    match = _NUMBER.search(file)
-    return int(match[1]) if match else 0
 
 
 def reached(file_position: FilePosition, wanted: FilePosition) -> bool:

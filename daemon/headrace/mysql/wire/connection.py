@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import struct
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import aiomysql
 import pymysql.err
 
 from headrace.errors import BinlogOff, SourceError, SourceMisconfigured, SourceUnreachable
+from headrace.model import Position
 from headrace.mysql.wire.aiomysql_internals import (
     AnswerTooLarge,
     LoginRefused,
@@ -24,7 +25,7 @@ from headrace.mysql.wire.aiomysql_internals import (
 )
 from headrace.mysql.wire.dump_errors import BINLOG_ON, query_error
 from headrace.mysql.wire.sockets import tune
-from headrace.mysql.wire.stream import PacketStream
+from headrace.mysql.wire.stream import ArchivedDump, PacketStream
 from headrace.settings.destination import SourceSettings
 from headrace.tls import client_context
 from headrace_common.section import TlsFiles
@@ -105,6 +106,8 @@ class Server:
     lower_case_table_names: int
     rows_bring_names: bool = False
     """Whether it writes column names to the binlog now (binlog_row_metadata = FULL)."""
+    archived: Callable[[Position], Awaitable[ArchivedDump | None]] | None = None
+    """Returns a dump that begins at a position in the archive; None if that has none."""
 
 
 class SourceConnection:

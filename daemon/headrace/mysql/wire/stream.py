@@ -3,13 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Protocol
 
 from headrace import runtime
 from headrace.errors import SourceEnded, SourceSilent
 
 _RECEIVE = 256 * 1024
 """Bytes read from the socket in one call."""
+
+
+class Packets(Protocol):
+    """A running dump; see PacketStream."""
+
+    bytes_received: int
+    last_receive: float
+    waiting_since: float
+
+    @property
+    def peer(self) -> str: ...
+
+    def rest(self) -> None: ...
+
+    def wake(self) -> None: ...
+
+    async def read(self, rest: bytes, need: int, deadline: float) -> bytes: ...
+
+    async def close(self) -> None: ...
+
+
+class ArchivedDump(Packets, Protocol):
+    """A dump that comes from an archive; see ArchivedPackets."""
+
+    at: tuple[str, int]
+    """File and offset up to which it was read."""
+    checksums: bool
+    """Whether its first event ends in a CRC32."""
+
+    async def executed(self) -> str: ...
 
 
 class PacketStream(asyncio.BufferedProtocol):

@@ -1,0 +1,202 @@
+"""An archive: segments are added to it, and any part of its files is read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+import orjson
+import zstandard
+
+from headrace import runtime
+from headrace.errors import ArchiveError
+from headrace.mysql.archive.index import ArchivedFile, Line, Segment, segments_to_list
+from headrace.mysql.archive.journal import Journal, decoded, encoded
+from headrace.mysql.archive.recorder import Facts
+from headrace.mysql.archive.sealing import Seal
+from headrace.mysql.archive.store import FolderStore, ObjectExists, ObjectMissing, ObjectStore
+from headrace.settings.archive import ArchiveSettings
+
+_KEPT = 4
+"""Number of files whose lists of segments are kept in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A part of a binlog file, decompressed: from offset `start` on."""
+
+    start: int
+    data: bytes
+
+
+class Archive:
+    """The archive in a store. Every method raises ArchiveError."""
+
+    def __init__(self, store: ObjectStore, seal: Seal, level: int = 1) -> None:
+        self.store, self._seal, self._level = store, seal, level
+        self.journal = Journal(store, seal)
+        self._lists: OrderedDict[str, list[Segment]] = OrderedDict()
+
+    @classmethod
+    def of(cls, settings: ArchiveSettings) -> Archive:
+        """Returns the archive of a configuration, not loaded."""
+        return cls(FolderStore(settings.path), Seal(settings.key_bytes), settings.level)
+
+    @property
+    def lines(self) -> Sequence[Line]:
+        """Returns its lines, as of the last load or refresh, oldest first."""
+        return self.journal.index.lines
+
+    async def refresh(self) -> bool:
+        """Reads what was added since; returns whether there was something."""
+        return await self.journal.refresh()
+
+    def line(self, number: int) -> Line:
+        """Returns a line. Raises ObjectMissing if it is not archived any more."""
+        for one in self.lines:
+            if one.number == number:
+                return one
+        raise ObjectMissing(f"line {number} is not in the archive at {self.store.place} any more")
+
+    def file_and_next(self, line: int, name: str) -> tuple[ArchivedFile, ArchivedFile | None]:
+        """Returns a file of a line, and the one after it, None if that is not archived. Raises ObjectMissing if the
+        file is not archived any more."""
+        files = self.line(line).files
+        for at, one in enumerate(files):
+            if one.name == name:
+                return one, files[at + 1] if at + 1 < len(files) else None
+        raise ObjectMissing(f"{name} is not in the archive at {self.store.place} any more")
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    async def add_segment(self, folder: str, file: str, start: int, frames: Sequence[bytes], facts: Facts) -> Segment:
+        """Stores frames that continue a file of a line's folder at `start`. The segment counts once its operation is in
+        the journal; see segment_operation()."""
+        end = start + sum(map(len, frames))
+        name = f"{folder}/{file}/{start:015d}-{end:015d}.{self.journal.index.epoch}.zst"
+        stored, digest = await runtime.in_thread(self._packed, name, start, frames)
+        segment = Segment(
+            name,
+            start,
+            end,
+            tuple((len(raw), len(one)) for raw, one in zip(frames, stored, strict=True)),
+            digest,
+            facts.first_us,
+            facts.last_us,
+            facts.gtid_text,
+            None if facts.tables is None else tuple(sorted(f"{schema}.{table}" for schema, table in facts.tables)),
+            facts.last_event,
+        )
+        await self._create(name, b"".join(stored))
+        return segment
+
+    def _packed(self, name: str, start: int, frames: Sequence[bytes]) -> tuple[list[bytes], str]:
+        compressor = zstandard.ZstdCompressor(level=self._level, write_checksum=True, write_content_size=True)
+        digest, stored, at = hashlib.sha256(), list[bytes](), start
+        for raw in frames:
+            one = self._seal.seal(compressor.compress(raw), f"{name}@{at}")
+            digest.update(one)
+            stored.append(one)
+            at += len(raw)
+        return stored, digest.hexdigest()
+
+    async def close_file(self) -> None:
+        """Records that nothing follows in the last file."""
+        line = self.lines[-1]
+        file = line.files[-1]
+        await self.journal.append({"op": "close", "index": await self.add_list(line.folder, file.name, file.segments)})
+
+    async def add_list(self, folder: str, file: str, segments: Sequence[Segment]) -> str:
+        """Stores the list of a complete file's segments; returns the name of its object."""
+        name = f"{folder}/{file}/index.{self.journal.index.epoch}.json"
+        await self._create(name, encoded({"segments": segments_to_list(segments)}, name, self._seal))
+        return name
+
+    async def prune(self, line: Line, files: Sequence[ArchivedFile]) -> None:
+        """Deletes files of a line: first from the index, then their objects."""
+        objects = [one.object for file in files for one in await self.segments(file)]
+        objects += [file.index for file in files if file.index]
+        await self.journal.append({"op": "prune", "line": line.number, "files": [file.name for file in files]})
+        for name in objects:
+            await self.store.delete(name)
+
+    async def _create(self, name: str, data: bytes) -> None:
+        """Creates an object whose name has our epoch: if there is one, it is ours, and nothing refers to it yet."""
+        try:
+            await self.store.create(name, data)
+        except ObjectExists:
+            await self.store.delete(name)
+            await self.store.create(name, data)
+
+    async def delete_unused(self) -> None:
+        """Deletes what former writers have stored for the last file and not entered into the journal. Only for the
+        writer."""
+        if not self.lines or not self.lines[-1].files:
+            return
+        line, file = self.lines[-1], self.lines[-1].files[-1]
+        used = {file.index, *(segment.object for segment in await self.segments(file))}
+        for name in await self.store.names(f"{line.folder}/{file.name}"):
+            if name not in used:
+                await self.store.delete(name)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def segments(self, file: ArchivedFile) -> list[Segment]:
+        """Returns the segments of a file, in order."""
+        if not file.index:
+            return list(file.segments)
+        known = self._lists.pop(file.index, None)
+        if known is None:
+            raw = decoded(await self.store.read(file.index), file.index, self._seal)
+            try:
+                known = [Segment.from_dict(one) for one in raw["segments"]]
+            except (KeyError, TypeError, ValueError, orjson.JSONDecodeError) as error:
+                raise ArchiveError(f"{file.index} of the archive can't be read ({error!r})") from error
+        self._lists[file.index] = known
+        while len(self._lists) > _KEPT:
+            self._lists.popitem(last=False)
+        return known
+
+    async def frames(self, file: ArchivedFile, offset: int = 0) -> AsyncIterator[Frame]:
+        """Yields the frames of a file from the one on that has `offset`, as far as it is archived now."""
+        for segment in await self.segments(file):
+            if segment.end <= offset:
+                continue
+            at, place = segment.start, 0
+            for size, stored in segment.frames:
+                if at + size > offset:
+                    data = await self.store.read(segment.object, place, stored)
+                    yield Frame(at, await runtime.in_thread(self._unpacked, segment.object, at, size, data))
+                at, place = at + size, place + stored
+
+    def _unpacked(self, name: str, at: int, size: int, data: bytes) -> bytes:
+        plain = self._seal.open(data, f"{name}@{at}")
+        try:
+            raw = zstandard.ZstdDecompressor().decompress(plain, max_output_size=size)
+        except zstandard.ZstdError as error:
+            raise ArchiveError(f"{name} of the archive is damaged at offset {at} of its file: {error}") from None
+        if len(raw) != size:
+            raise ArchiveError(f"{name} of the archive is damaged: a frame has {len(raw)} bytes instead of {size}")
+        return raw
+
+    async def verify_segment(self, segment: Segment) -> str:
+        """Returns what is wrong with a segment; "" if nothing is. Reads all of it."""
+        try:
+            data = await self.store.read(segment.object)
+        except ArchiveError as error:
+            return str(error)
+        return await runtime.in_thread(self._verified, segment, data)
+
+    def _verified(self, segment: Segment, data: bytes) -> str:
+        if hashlib.sha256(data).hexdigest() != segment.sha256:
+            return f"{segment.object} is damaged: its SHA-256 is not the recorded one"
+        at, place = segment.start, 0
+        try:
+            for size, stored in segment.frames:
+                self._unpacked(segment.object, at, size, data[place : place + stored])
+                at, place = at + size, place + stored
+        except ArchiveError as error:
+            return str(error)
+        return "" if at == segment.end else f"{segment.object} ends at {at} instead of {segment.end}"

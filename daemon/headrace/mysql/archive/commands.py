@@ -1,0 +1,166 @@
+"""What commands do with an archive of binlogs: list, verify, export, import and prune it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+from headrace import runtime
+from headrace.errors import ArchiveError, NotUnderstood, Refusal
+from headrace.model import Position
+from headrace.mysql.archive.archive import Archive
+from headrace.mysql.archive.index import ArchivedFile as File
+from headrace.mysql.archive.index import Line
+from headrace.mysql.archive.recorder import Recorder
+from headrace.mysql.archive.retention import superfluous
+from headrace.mysql.events.event_types import FORMAT_DESCRIPTION
+from headrace.mysql.wire.binlog_file import MAGIC, file_number, packets
+from headrace.ports.archive import Advance, ArchiveCommands, ArchivedFile
+from headrace.settings.archive import ArchiveSettings
+
+
+class MysqlArchiveCommands(ArchiveCommands):
+    """See ArchiveCommands. `node` names who writes."""
+
+    def __init__(self, settings: ArchiveSettings, node: str) -> None:
+        self._archive, self._node = Archive.of(settings), node
+
+    async def files(self) -> list[ArchivedFile]:
+        await self._archive.refresh()
+        return [_shown(line, file) for line in self._archive.lines for file in line.files]
+
+    async def verify(self, advance: Advance) -> list[str]:
+        archive, problems = self._archive, list[str]()
+        await archive.refresh()
+        files = [file for line in archive.lines for file in line.files]
+        done, total = 0, sum(file.stored for file in files)
+        for file in files:
+            at = 0
+            try:
+                segments = await archive.segments(file)
+            except ArchiveError as error:
+                problems.append(str(error))
+                continue
+            for segment in segments:
+                if segment.start != at:
+                    problems.append(f"{file.name}: nothing has the bytes from {at} to {segment.start}")
+                if problem := await archive.verify_segment(segment):
+                    problems.append(problem)
+                at, done = segment.end, done + segment.stored
+                advance(done, total, file.name)
+            if at != file.size:
+                problems.append(f"{file.name}: nothing has the bytes from {at} to {file.size}")
+        return problems
+
+    async def export(self, folder: Path, first: str, last: str, advance: Advance) -> list[str]:
+        await self._archive.refresh()
+        files = self._range(first, last)
+        done, total = 0, sum(file.size for file in files)
+        try:
+            await runtime.in_thread(partial(folder.mkdir, parents=True, exist_ok=True))
+        except OSError as error:
+            raise Refusal(f"{folder} can't be made: {error.strerror}") from error
+        for file in files:
+            try:
+                with (folder / file.name).open("xb") as written:
+                    async for frame in self._archive.frames(file):
+                        written.write(frame.data)
+                        done += len(frame.data)
+                        advance(done, total, file.name)
+            except FileExistsError:
+                raise Refusal(f"{folder / file.name} exists", remedy="name another folder") from None
+            except OSError as error:
+                raise Refusal(f"{folder / file.name} can't be written: {error.strerror}") from error
+        return [file.name for file in files]
+
+    def _range(self, first: str, last: str) -> list[File]:
+        for line in reversed(self._archive.lines):
+            begin, end = (line.index_of(name) if name else None for name in (first, last))
+            if line.files and (begin is not None or not first) and (end is not None or not last):
+                return line.files[begin or 0 : None if end is None else end + 1]
+        wanted = " and ".join(name for name in (first, last) if name) or "anything"
+        raise Refusal(f"no line of the archive has {wanted}", remedy="'headrace archive list' shows what it has")
+
+    async def add(self, paths: Sequence[Path], server: str, advance: Advance) -> list[str]:
+        archive = self._archive
+        _require_sequence(paths)
+        await archive.journal.claim(self._node)
+        server = server or (archive.lines[-1].server if archive.lines else "")
+        if not server:
+            raise Refusal(
+                "the archive is empty, so it is not known which server wrote these files",
+                remedy="give --server: its server_uuid; for MariaDB mariadb-DOMAIN-SERVERID",
+            )
+        known = {file.name for line in archive.lines if line.server == server for file in line.files}
+        paths = [path for path in paths if path.name not in known]
+        if not paths:
+            return []
+        _require_sequence(paths)
+        number = 1 + max((line.number for line in archive.lines), default=0)
+        done, total = 0, sum(path.stat().st_size for path in paths)
+        line = Line(number, server, "", server.startswith("mariadb-"), False, 0, "import")
+        for path in paths:
+            line.files.append(await self._add_file(line, path))
+            done += path.stat().st_size
+            advance(done, total, path.name)
+        await archive.journal.append({"op": "import", "line": asdict(line)})
+        return [path.name for path in paths]
+
+    async def _add_file(self, line: Line, path: Path) -> File:
+        """Stores a file's segments and their list; returns its entry."""
+        archive, recorder, start = self._archive, None, 0
+        file = File(path.name)
+        for chunk in packets(path):
+            if recorder is None:
+                if len(chunk) < 76 or chunk[9] != FORMAT_DESCRIPTION:
+                    raise NotUnderstood(f"{path} does not begin with an event that describes its format")
+                line.version = line.version or chunk[26:76].rstrip(b"\0").decode("ascii", "replace")
+                recorder = Recorder(path.name, 4, checksums=False, source=str(path))
+            recorder.feed(chunk)
+            if recorder.ended:
+                raise NotUnderstood(f"{path} has events of {recorder.ended} too")
+            if recorder.whole and recorder.waiting:
+                frames, facts = recorder.take()
+                file.add(await archive.add_segment(line.folder, path.name, start, frames, facts))
+                start = recorder.end
+        if recorder is None or recorder.waiting:
+            raise NotUnderstood(f"{path} ends within an event")
+        file.begun, file.gtids = recorder.begun, recorder.gtids
+        line.gtid_mode = line.gtid_mode or any(":" in segment.gtids for segment in file.segments)
+        file.close(await archive.add_list(line.folder, path.name, file.segments))
+        return file
+
+    async def prune(self, keep: float, keep_bytes: int, needed: Sequence[Position]) -> list[ArchivedFile]:
+        archive, deleted = self._archive, list[ArchivedFile]()
+        await archive.refresh()
+        if not superfluous(archive.journal.index, keep, keep_bytes, needed, runtime.now_us()):
+            return []
+        await archive.journal.claim(self._node)
+        for line, files in superfluous(archive.journal.index, keep, keep_bytes, needed, runtime.now_us()):
+            deleted += [_shown(line, file) for file in files]
+            await archive.prune(line, files)
+        return deleted
+
+
+def _require_sequence(paths: Sequence[Path]) -> None:
+    for one, two in pairwise(paths):
+        if file_number(one.name) + 1 != file_number(two.name):
+            raise Refusal(f"{two.name} does not follow {one.name}", remedy="give files in order and without a gap")
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                head = file.read(4)
+        except OSError as error:
+            raise Refusal(f"{path} can't be read: {error.strerror}") from error
+        if head != MAGIC:
+            why = "is encrypted (binlog_encryption)" if head == b"\xfdbin" else "is no binlog"
+            raise NotUnderstood(f"{path} {why}", remedy="copy it with mysqlbinlog --raw, from the server")
+
+
+def _shown(line: Line, file: File) -> ArchivedFile:
+    return ArchivedFile(
+        line.server, line.number, file.name, file.size, file.stored, file.closed, file.first_us, file.last_us
+    )

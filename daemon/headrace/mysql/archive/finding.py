@@ -1,0 +1,112 @@
+"""Finds where an archive continues a position that the source no longer has."""
+
+from __future__ import annotations
+
+import contextlib
+
+from headrace.errors import ArchiveError
+from headrace.model import Position
+from headrace.mysql.archive.archive import Archive
+from headrace.mysql.archive.index import ArchivedFile, Line
+from headrace.mysql.archive.packets import Place
+from headrace.mysql.events import event_types as ev
+from headrace.mysql.events.dump_start import dump_position
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.events.gtid_event import group_of
+from headrace.mysql.events.splitter import BROKEN
+
+_HEADER = 19
+
+
+async def find_place(archive: Archive, position: Position, *, skip_before: int = 0, executed: str = "") -> Place | str:
+    """Returns where reading continues at a position; or, as a clause, what the archive lacks.
+
+    `skip_before` is that of DumpStart. `executed` is what the server that will be read next has executed, if it has
+    GTIDs: nothing else is read of another server's binlogs. Raises ArchiveError."""
+    await archive.refresh()
+    lacks = f"the archive at {archive.store.place} has nothing of server {position.server_uuid}"
+    for line in reversed(archive.lines):
+        if line.server != position.server_uuid or not line.files:
+            continue
+        number = line.index_of(position.file)
+        if number is None or position.offset > line.files[number].size:
+            first, (file, end) = line.files[0].name, line.end
+            lacks = f"the archive at {archive.store.place} goes from {first}:4 to {file}:{end}"
+        elif (position.file, position.offset) == line.end:
+            lacks = f"the archive at {archive.store.place} ends at the position"
+        elif await _same_history(archive, line, position):
+            return _of_its_server(line, position, skip_before)
+        else:
+            lacks = f"the archive at {archive.store.place} has another binlog under the name {position.file}"
+    if position.gtid_set and executed:
+        missing = GtidSet(executed).minus(GtidSet(position.gtid_set))
+        for line in reversed(archive.lines):
+            if (found := await _by_gtids(archive, line, GtidSet(position.gtid_set), missing)) is not None:
+                return found
+    return lacks
+
+
+async def covers(archive: Archive, position: Position) -> bool:
+    """Returns whether the archive has everything from a position to its own end, in the line that grows. Raises
+    ArchiveError."""
+    await archive.refresh()
+    if not archive.lines:
+        return False
+    line = archive.lines[-1]
+    number = line.index_of(position.file)
+    return line.server == position.server_uuid and number is not None and position.offset <= line.files[number].size
+
+
+def _of_its_server(line: Line, position: Position, skip_before: int) -> Place:
+    file, offset = dump_position(position, skip_before)
+    if position.open_xa and position.gtid_set:
+        # Rows of prepared XA transactions are read again, and nothing else from before the position.
+        first = position.open_xa[0]
+        done = GtidSet(position.gtid_set).minus(GtidSet(",".join(xa.gtid for xa in position.open_xa)))
+        if first.file and line.index_of(first.file) is not None:
+            until = position.file, position.offset
+            return Place(line.number, first.file, first.offset, without=done, until=until)
+    return Place(line.number, file, offset)
+
+
+async def _same_history(archive: Archive, line: Line, position: Position) -> bool:
+    """Returns whether the archived files are those that were read: after a reset a server uses their names again."""
+    file, _, offset = position.last_transaction.rpartition(":")
+    number = line.index_of(file)
+    if number is None or not offset.isdigit():
+        return True  # nothing was read, or it is not archived any more
+    return await transaction_at(archive, line.files[number], int(offset)) == position.commit_time_us
+
+
+async def transaction_at(archive: Archive, file: ArchivedFile, offset: int) -> int | None:
+    """Returns the commit time, in microseconds since 1970, of the transaction that begins at an offset; None if no
+    event begins there. Raises ArchiveError."""
+    async for frame in archive.frames(file, offset):
+        at = 4 if not frame.start else 0
+        while at + _HEADER <= len(frame.data) and frame.start + at < offset:
+            length = int.from_bytes(frame.data[at + 9 : at + 13], "little")
+            if length < _HEADER:
+                raise ArchiveError(f"the archive's frame at {file.name}:{frame.start} does not consist of events")
+            at += length
+        if frame.start + at != offset or at + _HEADER > len(frame.data):
+            return None
+        end = at + int.from_bytes(frame.data[at + 9 : at + 13], "little")
+        kind = frame.data[at + 4]
+        if kind not in ev.GTIDS:  # the time of a transaction without a GTID event is that of its first statement
+            return int.from_bytes(frame.data[at : at + 4], "little") * 1_000_000
+        for stop in (end - 4, end):  # with and without a CRC32
+            with contextlib.suppress(*BROKEN):
+                return group_of(kind, frame.data, at + _HEADER, stop)[0]
+    return None
+
+
+async def _by_gtids(archive: Archive, line: Line, done: GtidSet, missing: GtidSet) -> Place | None:
+    """Returns the newest file before which everything is done, if the line has transactions that are missing."""
+    number = next((i for i in reversed(range(len(line.files))) if done.contains(GtidSet(line.files[i].gtids))), None)
+    if not line.gtid_mode or number is None:
+        return None
+    for file in line.files[number:]:
+        for segment in await archive.segments(file):
+            if GtidSet(segment.gtids).common(missing):
+                return Place(line.number, file.name, 4, only=missing)
+    return None

@@ -1,0 +1,212 @@
+"""What an archive has: lines of binlog files, the files of each, and the segments of each file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from headrace.errors import ArchiveError
+from headrace.mysql.wire.binlog_file import file_number
+
+VERSION = 1
+"""The version of the stored form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of a binlog file, from offset `start` to `end`, stored as one object of zstd frames."""
+
+    object: str
+    start: int
+    end: int
+    frames: tuple[tuple[int, int], ...]
+    """Of each frame its bytes in the file, and its bytes as stored. Each ends where an event ends."""
+    sha256: str
+    """Of the object, in hex."""
+    first_us: int = 0
+    """Commit time of the first transaction that begins in it, in microseconds since 1970 UTC; 0 if none does."""
+    last_us: int = 0
+    """The highest commit time of those."""
+    gtids: str = ""
+    """Their GTIDs as a set of MySQL, or the last one of each of MariaDB's domains."""
+    tables: tuple[str, ...] | None = ()
+    """Tables with rows in it, as `schema.table`; None if there are too many, or they can't be seen."""
+    last_event: int = 0
+    """Offset of the last event that begins in it."""
+
+    @property
+    def stored(self) -> int:
+        """Returns the bytes of the object."""
+        return sum(stored for _, stored in self.frames)
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> Segment:
+        """Reads the stored form."""
+        tables = raw["tables"]
+        return cls(
+            **{
+                **raw,
+                "frames": tuple((int(a), int(b)) for a, b in raw["frames"]),
+                "tables": None if tables is None else tuple(tables),
+            }
+        )
+
+
+@dataclass(slots=True)
+class ArchivedFile:
+    """A binlog file, or as much of it as is archived: everything from its begin to `size`."""
+
+    name: str
+    begun: int = 0
+    """When the server began it, in seconds since 1970."""
+    gtids: str = ""
+    """What the server had executed before it, as a set of MySQL; "" if it does not say."""
+    size: int = 0
+    stored: int = 0
+    """Bytes of its objects."""
+    first_us: int = 0
+    last_us: int = 0
+    index: str = ""
+    """The object that lists its segments; "" while it grows."""
+    segments: list[Segment] = field(default_factory=list)
+    """Empty once `index` is set."""
+
+    @property
+    def closed(self) -> bool:
+        """Returns whether the archive has all of it."""
+        return bool(self.index)
+
+    def add(self, segment: Segment) -> None:
+        """Adds the next segment. Raises ArchiveError if it is not the next one."""
+        if segment.start != self.size or self.closed:
+            raise ArchiveError(f"the archive's segment {segment.object} does not continue {self.name}:{self.size}")
+        self.segments.append(segment)
+        self.size, self.stored = segment.end, self.stored + segment.stored
+        self.first_us = self.first_us or segment.first_us
+        self.last_us = max(self.last_us, segment.last_us)
+
+    def close(self, index: str) -> None:
+        """Records that nothing follows; `index` is the object that lists the segments."""
+        self.index, self.segments = index, []
+
+
+@dataclass(slots=True)
+class Line:
+    """Successive binlog files of one server, without a gap. Another server, or another history of the same server,
+    begins another line."""
+
+    number: int
+    server: str
+    """The server's identity, as positions have it."""
+    version: str
+    mariadb: bool
+    gtid_mode: bool
+    lower_case_table_names: int
+    address: str
+    """`host:port` that it was read at."""
+    files: list[ArchivedFile] = field(default_factory=list)
+
+    def index_of(self, file: str) -> int | None:
+        """Returns the index of a file; None if it is not archived."""
+        return next((i for i, one in enumerate(self.files) if one.name == file), None)
+
+    @property
+    def folder(self) -> str:
+        """Returns the folder of its objects."""
+        return f"{self.number:04d}"
+
+    @property
+    def end(self) -> tuple[str, int]:
+        """Returns file and offset up to which it is archived; ("", 0) if nothing is."""
+        return (self.files[-1].name, self.files[-1].size) if self.files else ("", 0)
+
+
+@dataclass(slots=True)
+class Index:
+    """The state of an archive, which operations change one after the other."""
+
+    epoch: int = 0
+    """Counts its writers: only the last one may write."""
+    writer: str = ""
+    """Who that is, for people."""
+    lines: list[Line] = field(default_factory=list)
+    """Oldest first."""
+
+    def apply(self, operation: dict[str, Any]) -> None:
+        """Applies one operation. Raises ArchiveError for one that does not fit, or is unknown."""
+        raw = dict(operation)
+        match raw.pop("op"):
+            case "claim":
+                self.epoch, self.writer = int(raw["epoch"]), str(raw["by"])
+            case "line":
+                self.lines.append(Line(**raw))
+            case "file":
+                self.lines[-1].files.append(ArchivedFile(**raw))
+            case "segment":
+                self.lines[-1].files[-1].add(Segment.from_dict(raw))
+            case "close":
+                self.lines[-1].files[-1].close(raw["index"])
+            case "prune":
+                line = next(one for one in self.lines if one.number == raw["line"])
+                line.files = [one for one in line.files if one.name not in raw["files"]]
+                self.lines = [one for one in self.lines if one.files or one is self.lines[-1]]
+            case "import":
+                self._insert(Line(**{**raw["line"], "files": [ArchivedFile(**file) for file in raw["line"]["files"]]}))
+            case unknown:
+                raise ArchiveError(
+                    f"the archive has an operation '{unknown}', which this version does not know",
+                    remedy="install the version of headrace that wrote the archive, or a later one",
+                )
+
+    def _insert(self, new: Line) -> None:
+        """Adds files from elsewhere: to the line of their server that they precede or follow, else as a line before the
+        last, which may grow."""
+        first, last = _number_of(new.files[0]), _number_of(new.files[-1])
+        ours = [one for one in self.lines if one.server == new.server and one.files]
+        grows = self.lines[-1] if self.lines else None
+        before = next((one for one in ours if one is not grows and _number_of(one.files[-1]) + 1 == first), None)
+        after = next((one for one in ours if _number_of(one.files[0]) == last + 1), None)
+        if after is not None:
+            after.files[:0] = [*(before.files if before is not None else ()), *new.files]
+            if before is not None:
+                self.lines.remove(before)
+        elif before is not None:
+            before.files += new.files
+        else:
+            self.lines.insert(max(0, len(self.lines) - 1), new)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the stored form: JSON types only."""
+        return {"version": VERSION, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> Index:
+        """Reads the stored form. Raises ArchiveError for a later version."""
+        if raw.get("version") != VERSION:
+            raise ArchiveError(
+                f"the archive's index has version {raw.get('version')}, and this version of headrace reads {VERSION}",
+                remedy="install the version of headrace that wrote the archive, or a later one",
+            )
+        lines = []
+        for line in raw["lines"]:
+            files = [
+                ArchivedFile(**{**file, "segments": [Segment.from_dict(one) for one in file["segments"]]})
+                for file in line["files"]
+            ]
+            lines.append(Line(**{**line, "files": files}))
+        return cls(int(raw["epoch"]), str(raw["writer"]), lines)
+
+
+def _number_of(file: ArchivedFile) -> int:
+    return file_number(file.name)
+
+
+def segment_operation(segment: Segment) -> dict[str, Any]:
+    """Returns the operation that adds a segment."""
+    return {"op": "segment", **asdict(segment)}
+
+
+def segments_to_list(segments: Sequence[Segment]) -> list[dict[str, Any]]:
+    """Returns the stored form of a file's segments."""
+    return [asdict(one) for one in segments]

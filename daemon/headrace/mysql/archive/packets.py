@@ -1,0 +1,182 @@
+"""Reads archived binlog files as the packets that a server's dump of them would have."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from headrace import runtime, tasks
+from headrace.errors import ArchiveError, ContinuesElsewhere
+from headrace.mysql.archive.archive import Archive
+from headrace.mysql.events import event_types as ev
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.events.gtid_event import Key, group_of
+from headrace.mysql.sql.dialect import dialect_of
+from headrace.mysql.wire.binlog_file import packet, rotate_packet
+
+_HEADER = 19
+_SMALL = 0xFFFFFF - 1
+_OUTSIDE = frozenset({3, ev.ROTATE, ev.FORMAT_DESCRIPTION, 35, 161, 163})
+"""Events that belong to no transaction."""
+_size_of = struct.Struct("<I").unpack_from
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where reading begins: the number of a line, a file of it, and an offset in that. Transactions of the set
+    `without` are passed over, and so are those that are not in `only`, if there is one; both only before `until` (file
+    and offset), or anywhere without it."""
+
+    line: int
+    file: str
+    offset: int
+    without: GtidSet | None = None
+    only: GtidSet | None = None
+    until: tuple[str, int] | None = None
+
+    def wants(self, key: Key | None) -> bool:
+        """Returns whether a transaction is read."""
+        if key is None:
+            return True
+        one = GtidSet()
+        one.add(*key)
+        return not (self.without is not None and self.without.contains(one)) and (
+            self.only is None or self.only.contains(one)
+        )
+
+
+class ArchivedPackets:
+    """A dump that comes from an archive; used as a PacketStream. It ends with ContinuesElsewhere where the archive
+    does. `checksums`: whether the decoder expects a CRC32 at the end of the first event."""
+
+    def __init__(self, archive: Archive, place: Place, *, checksums: bool) -> None:
+        self._archive, self._place = archive, place
+        self.checksums = self._checksums = checksums
+        """Whether the first event ends in a CRC32."""
+        self.at = place.file, place.offset
+        """File and offset up to which it was read."""
+        self._filters = place.without is not None or place.only is not None
+        self._pieces = self._read()
+        self._next: asyncio.Task[bytes | None] | None = None
+        """The next piece is read while the decoder has the present one."""
+        self._woken = self._dropping = False
+        self.bytes_received = 0
+        self.last_receive = runtime.monotonic()
+        self.waiting_since = 0.0
+
+    @property
+    def peer(self) -> str:
+        """Returns where the archive is."""
+        return self._archive.store.place
+
+    async def executed(self) -> str:
+        """Returns what the server had executed where the line ends, as a GTID set; "" if it has no GTIDs."""
+        line = self._archive.line(self._place.line)
+        if not line.gtid_mode or not line.files:
+            return ""
+        gtids = GtidSet(line.files[-1].gtids)
+        for segment in await self._archive.segments(line.files[-1]):
+            gtids = gtids.plus(GtidSet(segment.gtids))
+        return str(gtids)
+
+    def rest(self) -> None:
+        """See PacketStream: nothing arrives by itself."""
+
+    def wake(self) -> None:
+        """See PacketStream."""
+        self._woken = True
+
+    async def read(self, rest: bytes, need: int, deadline: float) -> bytes:
+        """See PacketStream. Raises ContinuesElsewhere and ArchiveError."""
+        chunks, size = [rest], len(rest)
+        while size < max(need, len(rest) + 1) and not self._woken:
+            self._next = self._next or asyncio.create_task(self._following(), name="archive")
+            piece = await asyncio.shield(self._next)
+            if piece is None:
+                file, offset = self.at
+                raise ContinuesElsewhere(f"the archive at {self.peer} ends at {file}:{offset}")
+            self._next = asyncio.create_task(self._following(), name="archive")
+            chunks.append(piece)
+            size += len(piece)
+            self.bytes_received += len(piece)
+            self.last_receive = runtime.monotonic()
+        self._woken = False
+        return b"".join(chunks)
+
+    async def close(self) -> None:
+        """Ends it."""
+        await tasks.cancel(self._next)
+        await self._pieces.aclose()
+
+    async def _following(self) -> bytes | None:
+        return await anext(self._pieces, None)
+
+    async def _read(self) -> AsyncGenerator[bytes]:
+        """Yields the packets of one frame after the other."""
+        name, begin = self._place.file, True
+        while True:
+            file, following = self._archive.file_and_next(self._place.line, name)
+            offset = self.at[1]
+            if begin:
+                begin = False
+                async for frame in self._archive.frames(file):
+                    yield self._opening(name, offset, _event(frame.data, 4))
+                    break
+            async for frame in self._archive.frames(file, offset):
+                yield await runtime.in_thread(self._packets, frame.start, frame.data, offset)
+                self.at = name, frame.start + len(frame.data)
+            if self.at[1] < file.size:
+                continue
+            if following is not None:
+                name, begin = following.name, True
+                self.at = name, 4
+            elif not await self._archive.refresh():
+                return
+
+    def _opening(self, file: str, offset: int, form: bytes) -> bytes:
+        """Returns what a server sends before the events of a file. `form` is the event that describes its format."""
+        opening = rotate_packet(file, offset, self._checksums)
+        written_by = form[21:71].rstrip(b"\0").decode("latin-1")
+        dialect = dialect_of(written_by, mariadb="MariaDB" in written_by)
+        self._checksums = dialect.has_checksums and form[-5] == 1
+        return opening + (packet(form[:13] + bytes(4) + form[17:]) if offset > 4 else b"")  # it is at no offset then
+
+    def _packets(self, start: int, data: bytes, offset: int) -> bytes:
+        """Returns the events of a frame from `offset` of its file on. Raises ArchiveError if none begins there."""
+        at, size, made, begun = 4 if not start else 0, len(data), list[bytes](), start >= offset
+        while at < size:
+            length = _size_of(data, at + 9)[0] if at + _HEADER <= size else 0
+            end = at + length
+            if length < _HEADER or end > size:
+                raise ArchiveError(f"the archive's frame at {self.at[0]}:{start} does not consist of events")
+            if start + at >= offset:
+                if not begun and start + at > max(4, offset):
+                    raise ArchiveError(f"no event begins at {self.at[0]}:{offset}")
+                begun = True
+                if not self._filters or self._keeps(data, at, end, start):
+                    if length < _SMALL:
+                        made.append((length + 1).to_bytes(3, "little") + b"\0\0" + data[at:end])
+                    else:
+                        made.append(packet(data[at:end]))
+            at = end
+        return b"".join(made)
+
+    def _keeps(self, data: bytes, at: int, end: int, start: int) -> bool:
+        """Returns whether an event is given: those of unwanted transactions are not."""
+        place, kind = self._place, data[at + 4]
+        if kind in ev.GTIDS:
+            if place.until is not None and self.at[0] == place.until[0] and start + at >= place.until[1]:
+                self._filters = self._dropping = False
+                return True
+            _, _, key, _ = group_of(kind, data, at + _HEADER, end - 4 if self._checksums else end)
+            self._dropping = not place.wants(key)
+        elif kind in _OUTSIDE:
+            self._dropping = False
+        return not self._dropping
+
+
+def _event(data: bytes, at: int) -> bytes:
+    """Returns the event that begins at `at`."""
+    return data[at : at + _size_of(data, at + 9)[0]]

@@ -1,0 +1,293 @@
+"""Keeps an archive: reads the binlog of a source from where the archive ends, and adds it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from headrace import runtime, tasks
+from headrace.errors import HeadraceError, LostKind, PositionLost, SourceError, SourceUnreachable
+from headrace.mysql.archive.archive import Archive
+from headrace.mysql.archive.index import Line, segment_operation
+from headrace.mysql.archive.journal import ArchiveTaken
+from headrace.mysql.archive.recorder import Facts, Recorder
+from headrace.mysql.archive.retention import superfluous
+from headrace.mysql.events.cursor import WRAP
+from headrace.mysql.opening import STREAM_BUFFER
+from headrace.mysql.position.inventory import Inventory, take_inventory
+from headrace.mysql.replicas import Reader, choose_server_id, replica_name
+from headrace.mysql.wire.connection import SourceConnection, address_of, probe_id, short_dump
+from headrace.ports.archive import ArchiveProgress, Archiver, Needed
+from headrace.settings.archive import ArchiveSettings
+from headrace.settings.destination import SourceSettings
+
+log = structlog.get_logger(__name__)
+
+_AGAIN = 0.5
+"""Seconds until the archive is taken back from a command."""
+_SEGMENT = 32 << 20
+"""Bytes of a binlog file after which a segment ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Begin:
+    """Where the dump begins, and the operations that precede the first segment."""
+
+    file: str
+    offset: int
+    operations: list[dict[str, Any]]
+    folder: str
+
+
+class MysqlArchiver(Archiver):
+    """See Archiver. `addresses` are tried in turn; `name` is that of the destination that keeps the archive."""
+
+    def __init__(self, settings: ArchiveSettings, addresses: Sequence[SourceSettings], node: str, name: str) -> None:
+        self._settings, self._addresses, self._node, self._name = settings, addresses, node, name
+        self._cut = ""
+        """A file that ends within an event at the source, so that the next one is read instead of its rest."""
+
+    async def run(self, report: Callable[[ArchiveProgress], None], needed: Needed) -> None:
+        while True:
+            try:
+                await self._run(report, needed)
+            except ArchiveTaken:  # by a command, which is done soon; not by a daemon, as we hold the lock
+                log.info("another writer has the archive for a moment", archive=str(self._settings.path))
+                await asyncio.sleep(_AGAIN)
+
+    async def _run(self, report: Callable[[ArchiveProgress], None], needed: Needed) -> None:
+        archive = Archive.of(self._settings)
+        await archive.journal.claim(self._node)
+        await archive.delete_unused()
+        failure: SourceError | None = None
+        for address in self._addresses:
+            try:
+                connection = await SourceConnection.open(address_of(address))
+            except SourceUnreachable as error:
+                failure = failure or error
+                continue
+            async with connection:
+                recording = _Recording(archive, self._settings, address, connection, report, needed)
+                try:
+                    await recording.run(self._node, self._name, self._cut)
+                except PositionLost as lost:
+                    if lost.kind is not LostKind.TRUNCATED or self._cut == recording.file:
+                        raise
+                    self._cut = recording.file
+                    return
+        if failure is not None:
+            raise failure
+
+
+class _Recording:
+    """One dump into the archive."""
+
+    def __init__(
+        self,
+        archive: Archive,
+        settings: ArchiveSettings,
+        address: SourceSettings,
+        connection: SourceConnection,
+        report: Callable[[ArchiveProgress], None],
+        needed: Needed,
+    ) -> None:
+        self._needed = needed
+        self._archive, self._settings, self._address, self._connection = archive, settings, address, connection
+        self._report = report
+        self._operations = list[dict[str, Any]]()
+        """Those that are entered with the next segment."""
+        self._folder = self.file = ""
+        self._stored = 0
+        """Offset in the present file up to which frames were given to _store()."""
+        self._storing: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def run(self, node: str, name: str, cut: str) -> None:
+        """Reads until something fails; not from the file `cut` on, but from the one after it. `file` is then the one
+        that was read. Raises ArchiveError and SourceError."""
+        connection, address = self._connection, self._address
+        await connection.load_variables()
+        server_id = await choose_server_id(connection, address, Reader(node, f"archive:{name}", derived=True))
+        begin = await self._begin(await take_inventory(connection), server_id, cut)
+        self.file = begin.file
+        self._operations, self._folder, self._stored = (
+            begin.operations,
+            begin.folder,
+            begin.offset if begin.offset > 4 else 0,
+        )
+        await connection.register(server_id, address.heartbeat, replica_name(node, f"archive:{name}"))
+        whole = begin.offset < WRAP
+        recorder = Recorder(
+            begin.file,
+            begin.offset if whole else 4,
+            checksums=connection.writes_checksums,
+            source=address_of(address).name,
+            skip_to=0 if whole else begin.offset,
+        )
+        log.info("archiving", position=f"{begin.file}:{begin.offset}", archive=self._archive.store.place)
+        packets = await connection.dump(
+            server_id,
+            file=begin.file,
+            offset=begin.offset if whole else 4,
+            gtids=None,
+            buffer=STREAM_BUFFER,
+            annotations=True,
+        )
+        limit, data = 2 * address.heartbeat + 1, b""
+        try:
+            self._tell()
+            while True:
+                data = await packets.read(data, recorder.need, limit)
+                at = 0
+                while True:
+                    at = recorder.feed(data, at)
+                    if recorder.ended:
+                        await self._end_file(recorder)
+                        continue
+                    break
+                data = data[at:]
+                if self._storing is not None and self._storing.done():
+                    self._storing.result()
+                if not recorder.whole or not recorder.waiting:
+                    continue
+                if self._timer is None:
+                    self._timer = asyncio.get_running_loop().call_later(self._settings.flush_interval, packets.wake)
+                due = self._timer.when() <= asyncio.get_running_loop().time()
+                if recorder.waiting >= _SEGMENT or (due and (self._storing is None or self._storing.done())):
+                    await self._flush(recorder)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            await tasks.cancel(self._storing)
+            await packets.close()
+
+    async def _begin(self, inventory: Inventory, server_id: int, cut: str) -> _Begin:
+        """Returns where to continue: where the archive ends, if the server still has that; else a new line begins, with
+        the oldest file, or the one after the file `cut`."""
+        archive = self._archive
+        line = archive.lines[-1] if archive.lines else None
+        if line is not None and line.files and line.server == inventory.server_uuid:
+            file = line.files[-1]
+            at = inventory.index(file.name)
+            if at is not None and inventory.size(file.name) >= file.size and await self._is_continued(line, server_id):
+                if not file.closed and file.name != cut:
+                    return _Begin(file.name, file.size, [], line.folder)
+                following = inventory.files[at + 1].name if at + 1 < len(inventory.files) else cut
+                if file.closed and following != cut:
+                    return _Begin(following, 4, [], line.folder)
+            log.warning(
+                "the archive has a gap: the source no longer has what follows",
+                archived_to="{}:{}".format(*line.end),
+                oldest=inventory.files[0].name,
+                cut=cut,
+            )
+        number = line.number + 1 if line is not None else 1
+        begun = Line(
+            number,
+            inventory.server_uuid,
+            inventory.version,
+            inventory.mariadb,
+            inventory.gtid_mode,
+            int(self._connection.variables.get("lower_case_table_names", "0")),
+            address_of(self._address).name,
+        )
+        operation = {
+            "op": "line",
+            **{name: getattr(begun, name) for name in Line.__dataclass_fields__ if name != "files"},
+        }
+        files = [one.name for one in inventory.readable]
+        first = files.index(cut) + 1 if cut in files[:-1] else 0
+        return _Begin(files[first], 4, [operation], begun.folder)
+
+    async def _is_continued(self, line: Line, server_id: int) -> bool:
+        """Returns whether the server has the last archived event where the archive has it: numbers of files begin again
+        after a reset."""
+        file = line.files[-1]
+        segments = await self._archive.segments(file)
+        if not segments or not segments[-1].last_event or segments[-1].last_event >= WRAP:
+            return True
+        offset = segments[-1].last_event
+        ours = b""
+        async for frame in self._archive.frames(file, offset):
+            ours += frame.data[max(0, offset - frame.start) :]
+        recorder = Recorder(
+            file.name, offset, checksums=self._connection.writes_checksums, source=address_of(self._address).name
+        )
+        limit = self._address.connect_timeout
+        dump = short_dump(self._address, probe_id(server_id), file.name, offset, annotations=True)
+        try:
+            async with dump as (stream, _):
+                data = b""
+                while recorder.end < file.size and not recorder.ended:
+                    data = await stream.read(data, recorder.need, limit)
+                    data = data[recorder.feed(data) :]
+        except (PositionLost, HeadraceError) as error:
+            if isinstance(error, SourceError) and not isinstance(error, PositionLost):
+                raise
+            return False
+        frames, _ = recorder.take()
+        return b"".join(frames)[: len(ours)] == ours
+
+    async def _flush(self, recorder: Recorder) -> None:
+        """Begins to store what was read, once the former is stored."""
+        await self._settle()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not recorder.waiting:
+            return
+        if not self._stored:
+            self._operations.append(
+                {"op": "file", "name": recorder.file, "begun": recorder.begun, "gtids": recorder.gtids}
+            )
+        frames, facts = recorder.take()
+        self._storing = asyncio.create_task(self._store(recorder.file, self._stored, frames, facts), name="archive")
+        self._stored = recorder.end
+
+    async def _settle(self) -> None:
+        storing, self._storing = self._storing, None
+        if storing is not None:
+            await storing
+
+    async def _store(self, file: str, start: int, frames: list[bytes], facts: Facts) -> None:
+        segment = await self._archive.add_segment(self._folder, file, start, frames, facts)
+        operations, self._operations = self._operations, []
+        await self._archive.journal.append(*operations, segment_operation(segment))
+        self._tell()
+
+    async def _end_file(self, recorder: Recorder) -> None:
+        await self._flush(recorder)
+        await self._settle()
+        await self._archive.close_file()
+        await self._prune()
+        self._tell()
+        recorder.begin(recorder.ended)
+        self.file = recorder.file
+        self._stored = 0
+
+    async def _prune(self) -> None:
+        """Deletes what is old enough. If it is not known what is needed, nothing is deleted."""
+        settings, index = self._settings, self._archive.journal.index
+        if not (settings.keep or settings.keep_bytes):
+            return
+        try:
+            needed = await self._needed()
+        except HeadraceError as error:
+            log.warning("nothing is deleted from the archive: a position is not known", error=error.operator_text())
+            return
+        for line, files in superfluous(index, settings.keep, settings.keep_bytes, needed, runtime.now_us()):
+            await self._archive.prune(line, files)
+            log.info("deleted from the archive", files=[file.name for file in files])
+
+    def _tell(self) -> None:
+        lines = self._archive.lines
+        if not lines or not lines[-1].files:
+            return
+        line, now = lines[-1], runtime.now_us()
+        file, offset = line.end
+        stored = sum(one.stored for each in lines for one in each.files)
+        self._report(ArchiveProgress(file, offset, line.files[-1].last_us, stored, now))

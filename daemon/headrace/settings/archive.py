@@ -1,0 +1,52 @@
+"""[archive] of a destination's file."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+
+from headrace_common.section import Folder, Int, Seconds, Section
+from headrace_common.values import parse_duration, parse_size
+
+_KEY = re.compile(r"[0-9a-fA-F]{64}")
+Age = Annotated[float, BeforeValidator(parse_duration), Field(ge=0, le=86400 * 36525, allow_inf_nan=False)]
+"""Seconds; 0 means any."""
+Bytes = Annotated[int, BeforeValidator(parse_size), Field(ge=0, le=1 << 60)]
+"""0 means any number."""
+
+
+def _check_key(value: SecretStr) -> SecretStr:
+    if not _KEY.fullmatch(value.get_secret_value()):
+        raise ValueError("should be 64 hexadecimal digits, as 'openssl rand -hex 32' prints them")
+    return value
+
+
+class ArchiveSettings(Section):
+    """[archive]: headrace's own copy of the source's binlog. Destinations of one source that name the same archive
+    share it."""
+
+    path: Folder = Field(description="The folder; only headrace writes there.")
+    key: Annotated[SecretStr, AfterValidator(_check_key)] | None = Field(
+        default=None,
+        description='Encrypts what is archived from now on (AES-256-GCM): 64 hexadecimal digits; best as "${NAME}" or '
+        '"${file:/path}". Without it nothing is encrypted.',
+    )
+    flush_interval: Seconds = Field(
+        default=1.0, description="What the source has written is on the archive's disk after this time at most."
+    )
+    level: Int = Field(default=1, ge=1, le=19, description="Level of zstd's compression.")
+    keep: Age = Field(
+        default=0.0,
+        description="Binlog files whose last transaction is older than this are deleted from the archive; 0: none. A "
+        "file that a destination of this daemon still needs is never deleted.",
+    )
+    keep_bytes: Bytes = Field(
+        default=0, description="The oldest files are deleted when the archive has more bytes; 0: any number."
+    )
+
+    @property
+    def key_bytes(self) -> bytes | None:
+        """Returns the key."""
+        return None if self.key is None else bytes.fromhex(self.key.get_secret_value())

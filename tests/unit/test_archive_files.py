@@ -1,0 +1,292 @@
+"""Binlog files into an archive and out of it again: byte for byte, from any event on, and as a server would send it."""
+
+from __future__ import annotations
+
+import random
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import ArchiveError, ContinuesElsewhere, HeadraceError
+from headrace.model import OpenXa, Position
+from headrace.mysql.archive import recorder as recorders
+from headrace.mysql.archive.archive import Archive
+from headrace.mysql.archive.finding import find_place
+from headrace.mysql.archive.index import segment_operation
+from headrace.mysql.archive.packets import ArchivedPackets, Place
+from headrace.mysql.archive.recorder import Recorder
+from headrace.mysql.archive.sealing import Seal
+from headrace.mysql.archive.store import FolderStore
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.wire.binlog_file import packets, rotate_packet
+from tests.made_binlog import FULL, SID, Binlog
+
+RECORDED = sorted((Path(__file__).parent.parent / "fixtures" / "binlogs").glob("*.bin"))
+MAGIC = b"\xfebin"
+FIRST_US = 1_700_000_000_000_000
+
+
+def made(transactions: int = 40, *, checksums: bool = True, large: int = 0, name: str = "b.000001") -> Binlog:
+    """A file of transactions of one row; and an event of `large` bytes after the second."""
+    log = Binlog(checksums=checksums).begin_file(name)
+    for number in range(1, transactions + 1):
+        log.transaction(number, FIRST_US + number, [(number, f"row {number}")])
+        if large and number == 2:
+            log.event(29, bytes(large - 19 - 4 * checksums))
+    return log
+
+
+def file_of(stream: bytes) -> bytes:
+    """The file that these packets come from: the events that are at an offset."""
+    whole, at, events = bytearray(), 0, list[bytes]()
+    while at < len(stream):
+        size = int.from_bytes(stream[at : at + 3], "little")
+        whole += stream[at + 4 : at + 4 + size]
+        at += 4 + size
+        if size < 0xFFFFFF:
+            events.append(bytes(whole[1:]))
+            whole.clear()
+    return MAGIC + b"".join(event for event in events if event[4] not in (4, 27) or event[13:17] != bytes(4))
+
+
+def recorded(
+    stream: bytes, sizes: random.Random | None = None, *, file: str = "b.000001", checksums: bool = True
+) -> Recorder:
+    """A recorder that was fed with the packets, in pieces of random sizes."""
+    recorder = Recorder(file, 4, checksums=checksums, source="the source")
+    data, at = b"", 0
+    while at < len(stream):
+        size = len(stream) if sizes is None else sizes.choice((1, 3, 50, 1000, 1 << 20, 1 << 24))
+        data += stream[at : at + size]
+        at += size
+        data = data[recorder.feed(data) :]
+    assert not data
+    return recorder
+
+
+async def archived(folder: Path, *streams: bytes, key: bytes | None = None, closed: bool = True) -> Archive:
+    """An archive with a line of files, the packets of which are given."""
+    archive = Archive(FolderStore(folder), Seal(key))
+    await archive.journal.claim("test")
+    line = {"number": 1, "server": "u", "version": "9.7", "mariadb": False, "gtid_mode": True}
+    operations: list[dict[str, Any]] = [{"op": "line", **line, "lower_case_table_names": 0, "address": "a"}]
+    for number, stream in enumerate(streams, 1):
+        name = f"b.{number:06d}"
+        recorder = recorded(stream, file=name)
+        frames, facts = recorder.take()
+        operations.append({"op": "file", "name": name, "begun": recorder.begun, "gtids": recorder.gtids})
+        start = 0
+        for frame in frames:  # a segment each
+            segment = await archive.add_segment("0001", name, start, [frame], facts)
+            await archive.journal.append(*operations, segment_operation(segment))
+            operations, start = [], segment.end
+        if closed or number < len(streams):
+            await archive.close_file()
+    return archive
+
+
+async def contents(archive: Archive) -> list[bytes]:
+    return [b"".join([frame.data async for frame in archive.frames(file)]) for file in archive.lines[0].files]
+
+
+async def dumped(archive: Archive, place: Place) -> bytes:
+    """All packets from a place on."""
+    stream, data = ArchivedPackets(archive, place, checksums=True), b""
+    try:
+        while True:
+            data = await stream.read(data, len(data) + 1, 1.0)
+    except ContinuesElsewhere:
+        return data
+    finally:
+        await stream.close()
+
+
+def offsets(file: bytes) -> list[int]:
+    """Where its events begin."""
+    found, at = [], 4
+    while at < len(file):
+        found.append(at)
+        at += struct.unpack_from("<I", file, at + 9)[0]
+    return found
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=lambda file: file.name)
+def test_a_recorded_file_comes_out_as_it_was_however_its_bytes_arrive(file: Path) -> None:
+    stream = b"".join(packets(file))
+    for seed in range(20):
+        frames, _ = recorded(stream, random.Random(seed)).take()
+        assert b"".join(frames) == file.read_bytes()
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+@pytest.mark.parametrize("large", [0, 17 << 20, FULL - 2, FULL - 1, FULL, 2 * FULL - 1])
+def test_events_of_any_size_come_out_as_they_were(large: int, checksums: bool) -> None:
+    log = made(4, checksums=checksums, large=large)
+    recorder = recorded(bytes(log.packets), checksums=checksums)
+    frames, facts = recorder.take()
+    assert b"".join(frames) == file_of(bytes(log.packets))
+    assert recorder.end == log.at
+    assert (facts.first_us, facts.last_us) == (FIRST_US + 1, FIRST_US + 4)
+    assert facts.gtid_text == f"{SID}:1-4"
+    assert facts.tables is not None
+    assert len(facts.tables) == 1
+
+
+def test_a_damaged_event_is_not_archived() -> None:
+    stream = bytearray(made().packets)
+    stream[-40] ^= 1
+    with pytest.raises(HeadraceError, match=r"CRC32 of an event of type .* is wrong, and it is not archived"):
+        recorded(bytes(stream))
+
+
+def test_bytes_that_the_server_left_out_are_noticed() -> None:
+    log = made(2)
+    log.at += 40  # as MariaDB does where a binlog is encrypted
+    log.transaction(3, FIRST_US + 3, [(3, "c")])
+    with pytest.raises(ArchiveError, match=r"can't be archived from b.000001:\d+ on: an event ends at"):
+        recorded(bytes(log.packets))
+
+
+def test_what_was_read_again_is_dropped() -> None:
+    log = made()
+    whole = file_of(bytes(log.packets))
+    middle = offsets(whole)[20]
+    recorder = Recorder("b.000001", 4, checksums=True, source="the source", skip_to=middle)
+    recorder.feed(bytes(log.packets))
+    frames, _ = recorder.take()
+    assert b"".join(frames) == whole[middle:]
+
+
+async def test_an_archive_gives_back_what_was_put_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorders, "FRAME", 1000)
+    logs = [bytes(made().packets), bytes(made(3, large=17 << 20, name="b.000002").packets)]
+    archive = await archived(tmp_path, *logs)
+    assert await contents(archive) == [file_of(log) for log in logs]
+    other = Archive(FolderStore(tmp_path), Seal())
+    await other.refresh()
+    assert await contents(other) == [file_of(log) for log in logs]
+    assert len(await other.segments(other.lines[0].files[0])) > 3
+
+
+async def test_the_packets_of_an_archive_are_those_of_the_file(tmp_path: Path) -> None:
+    log = made(5, large=17 << 20)
+    file = tmp_path / "b.000001"
+    file.write_bytes(file_of(bytes(log.packets)))
+    archive = await archived(tmp_path / "archive", bytes(log.packets))
+    wanted = rotate_packet("b.000001", 4, True) + b"".join(packets(file))
+    assert await dumped(archive, Place(1, "b.000001", 4)) == wanted
+
+
+async def test_reading_begins_at_any_event_and_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorders, "FRAME", 1000)
+    log = made()
+    whole = file_of(bytes(log.packets))
+    archive = await archived(tmp_path, bytes(log.packets), closed=False)
+    for offset in offsets(whole):
+        given = await dumped(archive, Place(1, "b.000001", offset))
+        rest = recorded(given) if offset == 4 else Recorder("b.000001", offset, checksums=True, source="it")
+        if offset > 4:
+            rest.feed(given)
+        assert b"".join(rest.take()[0]) == (whole if offset == 4 else whole[offset:])
+    for offset in (offsets(whole)[5] + 1, offsets(whole)[30] - 1):
+        with pytest.raises(ArchiveError, match=f"no event begins at b.000001:{offset}"):
+            await dumped(archive, Place(1, "b.000001", offset))
+
+
+async def test_transactions_are_passed_over_by_their_gtids(tmp_path: Path) -> None:
+    archive = await archived(tmp_path, bytes(made(10).packets))
+    without, only = GtidSet(f"{SID}:1-3:5"), GtidSet(f"{SID}:1-8")
+    given = await dumped(archive, Place(1, "b.000001", 4, without=without, only=only))
+    assert gtids(given) == f"{SID}:4:6-8"
+    middle = offsets(file_of(bytes(made(10).packets)))
+    until = next(at for at in middle if at > 1200)
+    given = await dumped(archive, Place(1, "b.000001", 4, only=GtidSet(f"{SID}:1"), until=("b.000001", until)))
+    assert gtids(given).startswith(f"{SID}:1:")
+    assert gtids(given).endswith("-10")
+
+
+def gtids(stream: bytes) -> str:
+    """Those of the transactions in a stream with gaps."""
+    found, at = GtidSet(), 0
+    while at < len(stream):
+        size = int.from_bytes(stream[at : at + 3], "little")
+        if stream[at + 9] == 33:
+            found.add(SID, struct.unpack_from("<Q", stream, at + 24 + 17)[0])
+        at += 4 + size
+    return str(found)
+
+
+async def test_a_position_is_found_if_the_files_are_those_that_were_read(tmp_path: Path) -> None:
+    log = made(10)
+    file = file_of(bytes(log.packets))
+    begins = [at for at in offsets(file) if file[at + 4] == 33]
+    archive = await archived(tmp_path, bytes(log.packets))
+    position = Position(
+        "u", "b.000001", begins[4], commit_time_us=FIRST_US + 4, last_transaction=f"b.000001:{begins[3]}"
+    )
+    assert await find_place(archive, position) == Place(1, "b.000001", begins[4])
+
+    async def lacks(**changes: Any) -> str:
+        found = await find_place(archive, replace(position, **changes))
+        assert isinstance(found, str)
+        return found
+
+    assert "has nothing of server v" in await lacks(server_uuid="v")
+    assert f"goes from b.000001:4 to b.000001:{len(file)}" in await lacks(file="b.000002")
+    assert f"goes from b.000001:4 to b.000001:{len(file)}" in await lacks(offset=len(file) + 1)
+    assert "ends at the position" in await lacks(offset=len(file))
+    assert "has another binlog under the name b.000001" in await lacks(commit_time_us=FIRST_US + 5)
+    assert "has another binlog under the name b.000001" in await lacks(last_transaction=f"b.000001:{begins[3] + 1}")
+
+
+async def test_what_another_server_has_purged_is_found_by_gtids(tmp_path: Path) -> None:
+    archive = await archived(tmp_path, bytes(made(10).packets))
+    position = Position("v", "", 4, f"{SID}:1-3")
+    found = await find_place(archive, position, executed=f"{SID}:1-6")
+    assert isinstance(found, Place)
+    assert gtids(await dumped(archive, found)) == f"{SID}:4-6"
+    assert isinstance(await find_place(archive, position, executed=f"{SID}:1-3"), str)
+    assert isinstance(await find_place(archive, Position("v", "", 4, f"{SID}:1-10"), executed=f"{SID}:1-20"), str)
+
+
+async def test_rows_of_prepared_transactions_are_read_again(tmp_path: Path) -> None:
+    log = made(10)
+    file = file_of(bytes(log.packets))
+    begins = [at for at in offsets(file) if file[at + 4] == 33]
+    archive = await archived(tmp_path, bytes(log.packets))
+    xa = OpenXa("1:a:", "b.000001", begins[1], f"{SID}:2")
+    position = Position("u", "b.000001", begins[6], f"{SID}:1-6", open_xa=(xa,))
+    found = await find_place(archive, position)
+    assert isinstance(found, Place)
+    assert gtids(await dumped(archive, found)) == f"{SID}:2:7-10"
+
+
+async def test_damage_is_named_and_nothing_of_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorders, "FRAME", 1000)
+    archive = await archived(tmp_path, bytes(made().packets))
+    segments = await archive.segments(archive.lines[0].files[0])
+    assert [await archive.verify_segment(one) for one in segments] == [""] * len(segments)
+    file = tmp_path / segments[2].object
+    sound = file.read_bytes()
+    for damaged in (sound[:-1], sound[:50] + bytes([sound[50] ^ 8]) + sound[51:], b"", segments[1].object.encode()):
+        file.write_bytes(damaged)
+        assert segments[2].object in await archive.verify_segment(segments[2])
+        with pytest.raises(ArchiveError, match=f"{segments[2].object} of the archive is damaged"):
+            await dumped(archive, Place(1, "b.000001", 4))
+    file.unlink()
+    assert "is missing in the archive" in await archive.verify_segment(segments[2])
+    with pytest.raises(ArchiveError, match="is missing in the archive"):
+        await dumped(archive, Place(1, "b.000001", 4))
+
+
+async def test_encrypted_segments_need_their_key_and_their_place(tmp_path: Path) -> None:
+    log = bytes(made().packets)
+    archive = await archived(tmp_path, log, key=b"k" * 32)
+    assert await contents(archive) == [file_of(log)]
+    (segment,) = await archive.segments(archive.lines[0].files[0])
+    assert b"row" not in (tmp_path / segment.object).read_bytes()
+    with pytest.raises(ArchiveError, match="can't be decrypted"):
+        archive._unpacked("0001/other", 0, segment.end, (tmp_path / segment.object).read_bytes())
