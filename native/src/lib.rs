@@ -2,6 +2,7 @@
 
 #![deny(unsafe_code)]
 
+mod archive;
 mod columns;
 mod output;
 mod parts;
@@ -13,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 /// Must equal the number in `headrace/native.py`; the functions of another interface may mean something else.
-const INTERFACE: u32 = 12;
+const INTERFACE: u32 = 13;
 
 /// Returns MySQL's binary JSON as text. Raises ValueError for what Python must handle.
 #[pyfunction]
@@ -77,6 +78,8 @@ fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<output::Table>()?;
     module.add_class::<parts::Part>()?;
     module.add_class::<reader::Reader>()?;
+    module.add_function(wrap_pyfunction!(archive::archive_record, module)?)?;
+    module.add_function(wrap_pyfunction!(archive::archive_packets, module)?)?;
     module.add_function(wrap_pyfunction!(json_text, module)?)?;
     module.add_function(wrap_pyfunction!(cell, module)?)?;
     module.add_function(wrap_pyfunction!(murmur2, module)?)?;

@@ -22,11 +22,24 @@ from headrace.mysql.archive.sealing import Seal
 from headrace.mysql.archive.store import FolderStore
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.wire.binlog_file import packets, rotate_packet
+from headrace.native import find
+from tests.examples import examples
 from tests.made_binlog import FULL, SID, Binlog
+from tests.random_tables import stream
 
 RECORDED = sorted((Path(__file__).parent.parent / "fixtures" / "binlogs").glob("*.bin"))
 MAGIC = b"\xfebin"
 FIRST_US = 1_700_000_000_000_000
+ways: dict[str, Any] = {"present": None}
+"""Native code, or None, as the present test wants it."""
+
+
+@pytest.fixture(autouse=True, params=["python", "native"])
+def way(request: pytest.FixtureRequest) -> None:
+    """Each test runs with Python alone and with native code."""
+    ways["present"] = find("auto").module if request.param == "native" else None
+    if request.param == "native":
+        assert ways["present"] is not None
 
 
 def made(transactions: int = 40, *, checksums: bool = True, large: int = 0, name: str = "b.000001") -> Binlog:
@@ -56,7 +69,7 @@ def recorded(
     stream: bytes, sizes: random.Random | None = None, *, file: str = "b.000001", checksums: bool = True
 ) -> Recorder:
     """A recorder that was fed with the packets, in pieces of random sizes."""
-    recorder = Recorder(file, 4, checksums=checksums, source="the source")
+    recorder = Recorder(file, 4, checksums=checksums, source="the source", native=ways["present"])
     data, at = b"", 0
     while at < len(stream):
         size = len(stream) if sizes is None else sizes.choice((1, 3, 50, 1000, 1 << 20, 1 << 24))
@@ -69,13 +82,13 @@ def recorded(
 
 async def archived(folder: Path, *streams: bytes, key: bytes | None = None, closed: bool = True) -> Archive:
     """An archive with a line of files, the packets of which are given."""
-    archive = Archive(FolderStore(folder), Seal(key))
+    archive = Archive(FolderStore(folder), Seal(key), native=ways["present"])
     await archive.journal.claim("test")
     line = {"number": 1, "server": "u", "version": "9.7", "mariadb": False, "gtid_mode": True}
     operations: list[dict[str, Any]] = [{"op": "line", **line, "lower_case_table_names": 0, "address": "a"}]
-    for number, stream in enumerate(streams, 1):
+    for number, packed in enumerate(streams, 1):
         name = f"b.{number:06d}"
-        recorder = recorded(stream, file=name)
+        recorder = recorded(packed, file=name)
         frames, facts = recorder.take()
         operations.append({"op": "file", "name": name, "begun": recorder.begun, "gtids": recorder.gtids})
         start = 0
@@ -133,6 +146,38 @@ def test_events_of_any_size_come_out_as_they_were(large: int, checksums: bool) -
     assert facts.gtid_text == f"{SID}:1-4"
     assert facts.tables is not None
     assert len(facts.tables) == 1
+
+
+def outcome(data: bytes, native: Any, sizes: random.Random) -> tuple[Any, ...]:
+    """What becomes of these packets: the file and its facts, and the error that ended it."""
+    recorder = Recorder("b.000001", 4, checksums=True, source="the source", native=native)
+    error, waiting, at = "", b"", 0
+    try:
+        while at < len(data) and not recorder.ended:
+            size = sizes.choice((50, 1000, 1 << 20))
+            waiting += data[at : at + size]
+            at += size
+            waiting = waiting[recorder.feed(waiting) :]
+    except HeadraceError as failure:
+        error = str(failure)
+    whole = recorder.whole
+    frames, facts = recorder.take()
+    tables = None if facts.tables is None else sorted(facts.tables)
+    found = (facts.first_us, facts.last_us, facts.gtid_text, tables, facts.last_event)
+    return b"".join(frames), recorder.end, recorder.begun, recorder.gtids, found, whole, error
+
+
+@pytest.mark.hypothesis
+def test_random_binlogs_are_recorded_the_same_both_ways() -> None:
+    native = find("auto").module
+    for seed in range(examples(400)):
+        rng = random.Random(seed)
+        data = bytearray(stream(rng, mariadb=seed % 3 == 0, large=0.02))
+        if seed % 2:
+            for _ in range(rng.choice((1, 3))):
+                data[rng.randrange(len(data))] = rng.choice((0, 1, 255, rng.randrange(256)))
+        both = [outcome(bytes(data), one, random.Random(seed)) for one in (None, native)]
+        assert both[0] == both[1], f"seed {seed}"
 
 
 def test_a_damaged_event_is_not_archived() -> None:

@@ -23,6 +23,7 @@ from headrace.mysql.replicas import Reader, choose_server_id, replica_name
 from headrace.mysql.wire.connection import SourceConnection, address_of, probe_id, short_dump
 from headrace.ports.archive import ArchiveProgress, Archiver, Needed
 from headrace.settings.archive import ArchiveSettings
+from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import SourceSettings
 
 log = structlog.get_logger(__name__)
@@ -46,8 +47,11 @@ class _Begin:
 class MysqlArchiver(Archiver):
     """See Archiver. `addresses` are tried in turn; `name` is that of the destination that keeps the archive."""
 
-    def __init__(self, settings: ArchiveSettings, addresses: Sequence[SourceSettings], node: str, name: str) -> None:
-        self._settings, self._addresses, self._node, self._name = settings, addresses, node, name
+    def __init__(
+        self, settings: ArchiveSettings, addresses: Sequence[SourceSettings], daemon: DaemonSettings, name: str
+    ) -> None:
+        self._settings, self._addresses, self._name = settings, addresses, name
+        self._node, self._native = daemon.node, daemon.native
         self._cut = ""
         """A file that ends within an event at the source, so that the next one is read instead of its rest."""
 
@@ -60,7 +64,7 @@ class MysqlArchiver(Archiver):
                 await asyncio.sleep(_AGAIN)
 
     async def _run(self, report: Callable[[ArchiveProgress], None], needed: Needed) -> None:
-        archive = Archive.of(self._settings)
+        archive = Archive.of(self._settings, self._native)
         await archive.journal.claim(self._node)
         await archive.delete_unused()
         failure: SourceError | None = None
@@ -127,6 +131,7 @@ class _Recording:
             checksums=connection.writes_checksums,
             source=address_of(address).name,
             skip_to=0 if whole else begin.offset,
+            native=self._archive.native,
         )
         log.info("archiving", position=f"{begin.file}:{begin.offset}", archive=self._archive.store.place)
         packets = await connection.dump(

@@ -72,7 +72,8 @@ class MysqlSource(Source):
         """Where an event with a wrong checksum was last received."""
         self._heads: tuple[str, FileHeads] | None = None
         """An address, and the heads of the binlogs there, each read once."""
-        self._archive = Archive.of(settings.archive) if settings.archive is not None else None
+        self._daemon = daemon
+        self._archive = Archive.of(settings.archive, daemon.native) if settings.archive is not None else None
         self._archive_from: Position | None = None
         """The position at which the archive was last read."""
         self._away: set[str] = set()
@@ -135,7 +136,7 @@ class MysqlSource(Source):
         archive = self._destination.archive
         if archive is None:
             return None
-        return MysqlArchiver(archive, addresses(self._destination.source), self._node, self._destination.name)
+        return MysqlArchiver(archive, addresses(self._destination.source), self._daemon, self._destination.name)
 
     def measures(self, position: Position) -> Sequence[Measure]:
         found = [Measure("position_offset", "Offset of the confirmed position in its file.", position.offset)]

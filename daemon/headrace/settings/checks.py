@@ -47,7 +47,7 @@ def clashing(destinations: Iterable[DestinationSettings], folder: Path) -> dict[
 
 def _addresses(destination: DestinationSettings) -> set[tuple[str, int]]:
     source = destination.source
-    return {(one.host, one.port) for one in (source, *source.standby)}
+    return {(source.host, source.port), *((one.host, one.port) for one in source.standby)}
 
 
 def destination_problems(destination: DestinationSettings, folder: Path, service: str, sections: Sections) -> list[str]:

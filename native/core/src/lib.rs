@@ -8,6 +8,7 @@
 pub mod abouts;
 pub mod addresses;
 pub mod amqp;
+pub mod archive;
 pub mod batch;
 pub mod canal;
 pub mod changes;

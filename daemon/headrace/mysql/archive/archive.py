@@ -6,6 +6,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 import zstandard
@@ -17,6 +18,7 @@ from headrace.mysql.archive.journal import Journal, decoded, encoded
 from headrace.mysql.archive.recorder import Facts
 from headrace.mysql.archive.sealing import Seal
 from headrace.mysql.archive.store import FolderStore, ObjectExists, ObjectMissing, ObjectStore
+from headrace.native import Choice, find
 from headrace.settings.archive import ArchiveSettings
 
 _KEPT = 4
@@ -32,17 +34,17 @@ class Frame:
 
 
 class Archive:
-    """The archive in a store. Every method raises ArchiveError."""
+    """The archive in a store. Every method raises ArchiveError. `native` is native code, or None."""
 
-    def __init__(self, store: ObjectStore, seal: Seal, level: int = 1) -> None:
-        self.store, self._seal, self._level = store, seal, level
+    def __init__(self, store: ObjectStore, seal: Seal, level: int = 1, native: Any = None) -> None:
+        self.store, self._seal, self._level, self.native = store, seal, level, native
         self.journal = Journal(store, seal)
         self._lists: OrderedDict[str, list[Segment]] = OrderedDict()
 
     @classmethod
-    def of(cls, settings: ArchiveSettings) -> Archive:
-        """Returns the archive of a configuration, not loaded."""
-        return cls(FolderStore(settings.path), Seal(settings.key_bytes), settings.level)
+    def of(cls, settings: ArchiveSettings, native: Choice = "auto") -> Archive:
+        """Returns the archive of a configuration, not loaded; `native` is that of [daemon]."""
+        return cls(FolderStore(settings.path), Seal(settings.key_bytes), settings.level, find(native).module)
 
     @property
     def lines(self) -> Sequence[Line]:

@@ -118,7 +118,7 @@ class MysqlArchiveCommands(ArchiveCommands):
                 if len(chunk) < 76 or chunk[9] != FORMAT_DESCRIPTION:
                     raise NotUnderstood(f"{path} does not begin with an event that describes its format")
                 line.version = line.version or chunk[26:76].rstrip(b"\0").decode("ascii", "replace")
-                recorder = Recorder(path.name, 4, checksums=False, source=str(path))
+                recorder = Recorder(path.name, 4, checksums=False, source=str(path), native=archive.native)
             recorder.feed(chunk)
             if recorder.ended:
                 raise NotUnderstood(f"{path} has events of {recorder.ended} too")

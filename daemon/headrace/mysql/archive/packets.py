@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -145,6 +146,10 @@ class ArchivedPackets:
 
     def _packets(self, start: int, data: bytes, offset: int) -> bytes:
         """Returns the events of a frame from `offset` of its file on. Raises ArchiveError if none begins there."""
+        if self._archive.native is not None and not self._filters:
+            with contextlib.suppress(ValueError):
+                made_at_once: bytes = self._archive.native.archive_packets(data, start, offset)
+                return made_at_once
         at, size, made, begun = 4 if not start else 0, len(data), list[bytes](), start >= offset
         while at < size:
             length = _size_of(data, at + 9)[0] if at + _HEADER <= size else 0

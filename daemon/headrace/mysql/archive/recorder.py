@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 from zlib import crc32
 
 from headrace.errors import ArchiveError, SourceEnded, WrongChecksum
@@ -14,6 +14,7 @@ from headrace.mysql.events.gtid_event import group_of
 from headrace.mysql.events.splitter import BROKEN, WHOLE_CRC, rotated_to
 from headrace.mysql.events.table_map import table_name
 from headrace.mysql.sql.dialect import dialect_of
+from headrace.mysql.values.mariadb import uuid_text
 from headrace.mysql.wire.binlog_file import MAGIC
 from headrace.mysql.wire.dump_errors import dump_error
 
@@ -46,6 +47,21 @@ class Facts:
         """Returns the GTIDs as Segment has them."""
         return ",".join(self.domains.values()) or str(self.gtids)
 
+    def note_run(self, run: tuple[int, int, Any, Any, Any, bool], last_event: int) -> None:
+        """Adds what native code has found in several events."""
+        first_us, last_us, gtids, domains, tables, compressed = run
+        self.first_us = self.first_us or first_us
+        self.last_us = max(self.last_us, last_us)
+        for source, first, last in gtids:
+            self.gtids.add_range(uuid_text(source), first, last)
+        for domain, server, number in domains:
+            self.domains[domain] = f"{domain}-{server}-{number}"
+        for name in tables:
+            self.note_table(*name)
+        if compressed:
+            self.tables = None
+        self.last_event = last_event
+
     def note_table(self, schema: str, table: str) -> None:
         """Adds a table."""
         if self.tables is not None:
@@ -58,10 +74,12 @@ class Recorder:
     """Reads a dump that begins at `file`:`offset`. `begun` and `gtids` are those of ArchivedFile, known once the first
     events of a file were read. `ended` is the name of the file that follows, once the present one has ended: then
     nothing more is read until begin(). `source` names the server in errors. What comes before the offset `skip_to` of
-    the first file is read and dropped."""
+    the first file is read and dropped. `native` is native code, which reads most events, or None."""
 
-    def __init__(self, file: str, offset: int, *, checksums: bool, source: str, skip_to: int = 0) -> None:
-        self._source, self._checksums, self._skip_to = source, checksums, skip_to
+    def __init__(
+        self, file: str, offset: int, *, checksums: bool, source: str, skip_to: int = 0, native: Any = None
+    ) -> None:
+        self._source, self._checksums, self._skip_to, self._native = source, checksums, skip_to, native
         self.file, self.end = file, offset
         """Where the last event that was read ends."""
         self.begun, self.gtids, self.ended = 0, "", ""
@@ -115,6 +133,13 @@ class Recorder:
             if size - at < 5:
                 self.need = 5
                 return at
+            if self._native is not None and not self._skip_to:
+                most, before = max(1, FRAME - self._framed), at
+                raw, (at, end, last), run = self._native.archive_record(data, at, self.end, self._checksums, most)
+                if at > before:
+                    self._facts.note_run(run, last)
+                    self._add(raw)
+                    continue
             head = int.from_bytes(data[at : at + 3], "little")
             if size - at < 4 + head:
                 self.need = 4 + head
@@ -193,10 +218,13 @@ class Recorder:
 
     def _made_up(self, kind: int, data: bytes, at: int, stop: int) -> None:
         """Reads an event that was made for the dump."""
-        if kind == ev.FORMAT_DESCRIPTION:
-            self._read_format(data, at, stop)
-        elif kind == ev.ROTATE:
-            file, offset = rotated_to(data, at, stop)
+        try:
+            if kind == ev.FORMAT_DESCRIPTION:
+                self._read_format(data, at, stop)
+            file, offset = rotated_to(data, at, stop) if kind == ev.ROTATE else (self.file, self.end)
+        except BROKEN as error:
+            self._misfit(f"an event of type {kind} that the server made can't be read ({error})")
+        if kind == ev.ROTATE:
             if file != self.file:
                 self.ended = file
             elif offset != max(4, self.end) and self.end > 4:
