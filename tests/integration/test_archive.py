@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from devstack import Stack
 from headrace.mysql.archive.archive import Archive
 from headrace.settings.archive import ArchiveSettings
 from tests.lost import GTIDS, KINDS, MARIADB, LostPlace, start_server
-from tests.support import DaemonProcess, eventually
+from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
 
 pytestmark = pytest.mark.server
 
@@ -119,6 +120,10 @@ def test_a_paused_destination_goes_on_without_a_gap_after_its_binlogs_were_purge
     wait_archived(place)
     place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
     place.run(f"INSERT INTO {place.schema}.t (id) VALUES (6)")
+    shown = place.command("position", "show", "shop")
+    assert "the archive has what the source has lost" in shown.stdout, shown.stdout + shown.stderr
+    checked = place.command("check")
+    assert "the archive has the binlog from the stored position" in checked.stdout, checked.stdout
     assert place.command("resume", "shop").returncode == 0
     place.wait_ids(1, 2, 3, 4, 5, 6)
     status = place.daemon.wait_state("shop", "STREAMING")
@@ -299,3 +304,43 @@ def test_files_that_a_destination_needs_are_not_pruned(place: LostPlace) -> None
     assert forced.returncode == 0, forced.stderr
     assert len(listed(place)) == 1
     place.leave()
+
+
+@ONE
+def test_moves_and_first_starts_lead_into_the_archive(
+    place: LostPlace, daemon: Callable[..., DaemonProcess], folder: Path, tmp_path: Path
+) -> None:
+    place.follow()
+    for number in (1, 2, 3, 4):
+        place.insert(number)
+        place.next_file()
+        if number == 2:
+            (when,) = place.run("SELECT UNIX_TIMESTAMP(NOW(6)) + 0.5")[0]
+            place.run("DO SLEEP(1.1)")  # MariaDB's commit times have whole seconds
+    place.wait_ids(1, 2, 3, 4)
+    wait_archived(place)
+    place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
+    text = datetime.fromtimestamp(float(when), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    place.choose(text)
+    eventually(lambda: place.ids() == [1, 2, 3, 4, 3, 4], 30, lambda: f"{place.ids()}\n{place.daemon.log.read_text()}")
+    begin = next(one["name"] for one in listed(place) if one["first_us"] and one["line"] == listed(place)[-1]["line"])
+    shown = place.command("position", "set", "shop", f"{begin}:5", "--yes")
+    assert "in the middle of an event" in shown.stderr, shown.stdout + shown.stderr
+    out = tmp_path / "other.jsonl"
+    text = destination_toml(
+        place.server,
+        place.schema,
+        f'type = "jsonl"\npath = "{out}"',
+        start="earliest",
+        more=f'[heartbeat]\nenabled = false\n[archive]\npath = "{folder}"',
+    )
+    other = daemon(late=text, node="late").start()
+    eventually(lambda: published(out) == [1, 2, 3, 4], 30, lambda: f"{published(out)}\n{other.log.read_text()[-3000:]}")
+    place.insert(5)
+    eventually(lambda: published(out) == [1, 2, 3, 4, 5])
+    assert other.terminate() == 0
+    place.leave()
+
+
+def published(out: Path) -> list[int]:
+    return [int(row["id"]) for message in read_jsonl(out) for row in message["data"]]

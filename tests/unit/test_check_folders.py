@@ -23,11 +23,12 @@ type = "null"
 
 
 def checked(
-    folder: Path, spool: str = "spool", max_spool: str = "1MiB", count: int = 2
+    folder: Path, spool: str = "spool", max_spool: str = "1MiB", count: int = 2, archive: str = ""
 ) -> dict[str, tuple[Level, str]]:
     (folder / "destinations").mkdir()
     for name in (f"shop{number}" for number in range(count)):
-        (folder / "destinations" / f"{name}.toml").write_text(DESTINATION.format(max_spool=max_spool))
+        more = f'[archive]\npath = "{folder / archive}"\n' if archive else ""
+        (folder / "destinations" / f"{name}.toml").write_text(DESTINATION.format(max_spool=max_spool) + more)
     main = f'[daemon]\nspool = "{folder / spool}"\n[state]\npath = "{folder}/state/headrace.db"\n'
     (folder / "headrace.toml").write_text(main)
     before = sorted(folder.rglob("*"))
@@ -54,3 +55,11 @@ def test_a_spool_that_can_t_be_written_to_is_wrong(tmp_path: Path, spool: str) -
     level, sentence = checked(tmp_path, spool=spool)["spool"]
     assert level is Level.WRONG
     assert "can't be written to" in sentence
+
+
+def test_an_archive_that_can_be_written_to_is_ok_and_another_is_wrong(tmp_path: Path) -> None:
+    assert checked(tmp_path, archive="archive")["archive"][0] is Level.OK
+    (tmp_path / "other").mkdir()
+    level, sentence = checked(tmp_path / "other", archive="/proc/archive")["archive"]
+    assert level is Level.WRONG
+    assert "/proc/archive can't be written to" in sentence

@@ -14,11 +14,20 @@ _LEAST = 1 << 30
 
 
 def check_folders(settings: Settings) -> list[Finding]:
-    """Returns a finding for the state's folders and one for the spool's."""
+    """Returns a finding for each of the state's folders and the archives, and one for the spool's."""
     found = []
     if settings.cluster is None:  # else neither state nor locks are in files
         states = {settings.state_of(one).path.parent.absolute(): None for one in settings.destinations.values()}
         found = [_check_room("state folder", folder, _LEAST) for folder in states]
+    archives = {one.archive.path.absolute(): None for one in settings.destinations.values() if one.archive is not None}
+    for folder in archives:
+        try:
+            try_folder(folder)
+        except OSError as error:
+            sentence = f"the folder {folder} can't be written to ({first_folder(folder)}: {error.strerror})"
+            found.append(wrong("archive", sentence, "check its owner and rights, and [archive] path"))
+        else:
+            found.append(_check_room("archive", folder, _LEAST))
     spools = sum(one.source.max_spool for one in settings.destinations.values())
     spool = settings.daemon.spool.absolute()
     try:

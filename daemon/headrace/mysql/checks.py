@@ -16,6 +16,8 @@ from headrace.errors import (
     SourceMisconfigured,
 )
 from headrace.model import Position
+from headrace.mysql.archive.archive import Archive
+from headrace.mysql.archive.finding import covers
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.heartbeat import NO_DATABASE, NO_TABLE, SCHEMA, WATERMARK_SQL, setup_statements
 from headrace.mysql.position.heads import FileHeads
@@ -66,6 +68,7 @@ class Wanted:
     """Captured tables that are known by name, whether the account can see them or not."""
     only_these: bool = False
     """Whether [filter] names each of its tables."""
+    archive: Archive | None = None
 
 
 async def check_source(
@@ -90,7 +93,7 @@ async def check_source(
                 findings.append(await _watermark(connection))
             findings.append(await _clock(connection))
             if wanted.position is not None and _is_ok(findings, "log_bin"):
-                findings += await _retention(connection, source, wanted.position)
+                findings += await _retention(connection, source, wanted.position, wanted.archive)
     except HeadraceError as error:
         findings.append(failed("connection", error))
     return findings
@@ -370,10 +373,14 @@ async def _clock(connection: SourceConnection) -> Finding:
     return warning("clock", f"{sentence}: lag is shown wrong by as much", "have NTP set the clocks of both machines")
 
 
-async def _retention(connection: SourceConnection, source: SourceSettings, position: Position) -> list[Finding]:
+async def _retention(
+    connection: SourceConnection, source: SourceSettings, position: Position, archive: Archive | None
+) -> list[Finding]:
     """Returns how far the stored position is from being purged."""
     name = "retention"
     try:
+        if archive is not None and await covers(archive, position):
+            return [ok(name, f"the archive has the binlog from the stored position {position} on")]
         inventory = await take_inventory(connection)
         found = await retention(inventory, position, FileHeads(source))
     except HeadraceError as error:

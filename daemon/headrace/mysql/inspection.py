@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.errors import StateStoreError
 from headrace.model import Position, RowsChange
+from headrace.mysql.archive.archive import Archive
 from headrace.mysql.checks import Wanted, check_source
 from headrace.mysql.decode import read_files
 from headrace.mysql.position.report import report
@@ -30,6 +31,7 @@ class MysqlInspection(Inspection):
     def __init__(self, settings: DestinationSettings, daemon: DaemonSettings, captures: Captures) -> None:
         self._settings, self._daemon, self._captures = settings, daemon, captures
         self._source = MysqlSource(settings, daemon, captures, named=False)
+        self._archive = Archive.of(settings.archive, daemon.native) if settings.archive is not None else None
         self._servers = addresses(settings.source)
         self.addresses = [f"{one.host}:{one.port}" for one in self._servers]
 
@@ -49,6 +51,7 @@ class MysqlInspection(Inspection):
             captures=self._captures if filters.rows else None,
             tables=named,
             only_these=named_tables(filters.include)[1],
+            archive=self._archive,
         )
         node = self._daemon.node
         return await check_source(server, server.server_id, node=node, destination=self._settings.name, wanted=wanted)
@@ -67,7 +70,7 @@ class MysqlInspection(Inspection):
         return await self._source.now_ms()
 
     async def position(self, position: Position | None) -> PositionReport:
-        return await report(self._settings.name, self._servers, position)
+        return await report(self._settings.name, self._servers, position, self._archive)
 
     async def second_opinion(self, count: int, plain: DestinationSettings, folder: Path) -> Opinion:
         decode = partial(decode_file, plain, folder)

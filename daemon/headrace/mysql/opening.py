@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from headrace.errors import PositionLost, SourceMisconfigured
+from headrace.errors import LostKind, PositionLost, SourceMisconfigured
 from headrace.model import POS_ROOM, POS_SHIFT, Gap, Position
 from headrace.mysql.archive.archive import Archive
 from headrace.mysql.archive.finding import find_place
@@ -16,7 +16,8 @@ from headrace.mysql.archive.packets import ArchivedPackets
 from headrace.mysql.checks import require_complete
 from headrace.mysql.events.dump_start import DumpStart, dump_position
 from headrace.mysql.events.gtid import GtidSet
-from headrace.mysql.position.inventory import identity, take_inventory
+from headrace.mysql.position.heads import FileHeads
+from headrace.mysql.position.inventory import identity, take_inventory, with_archive
 from headrace.mysql.position.scan import above_all
 from headrace.mysql.position.search import PositionFinder
 from headrace.mysql.position.server_comparison import ServerMatch, compare_server
@@ -103,12 +104,14 @@ async def make_ready(
     *,
     schemas: Sequence[str] = (),
     on_progress: ProgressCallback = lambda *_: None,
+    archive: Archive | None = None,
 ) -> ReadySource:
     """Connects to one address, checks it, and finds the start: `stored`, or what the settings say.
 
     `last_pos` counts if no position is stored: later numbers are above it. Without a `reader`, for a short check, the
     server id is used as it is. `schemas` are the captured ones, if all are known by name; the callback receives the
-    progress of a search. Raises SourceMisconfigured, SourceChanged, PositionLost or another SourceError."""
+    progress of a search. What the settings say may be in the archive. Raises SourceMisconfigured, SourceChanged,
+    PositionLost or another SourceError."""
     connection = await SourceConnection.open(address_of(settings))
     try:
         variables = await connection.load_variables()
@@ -118,13 +121,17 @@ async def make_ready(
         require_logged(role, variables)
         server_id = await _server_id(connection, settings, reader)
         server = _server(connection, settings.model_copy(update={"server_id": server_id}))
+        lost: PositionLost | None = None
         if stored is None:
             us = identity(variables, connection.is_mariadb)
-            start = await _first_start(connection, server, us, on_progress)
+            start, lost = await _first_start(connection, server, us, on_progress, archive)
             if last_pos:  # what was published before a reset has lower numbers
                 (clock,) = (await connection.execute("SELECT UNIX_TIMESTAMP()"))[0]
                 last_pos = above_all(last_pos, int(clock))
                 start = replace(start, last_pos=last_pos, snapshot_pos=last_pos)
+            if lost is not None and archive is not None:
+                await connection.close()
+                return await make_ready_archived(settings, start, archive, lost)
             agreed = ServerMatch(start)
         else:
             agreed = await compare_server(connection, settings, stored)
@@ -190,30 +197,38 @@ async def _server_id(connection: SourceConnection, settings: SourceSettings, rea
 
 
 async def _first_start(
-    connection: SourceConnection, server: Server, us: str, on_progress: ProgressCallback
-) -> Position:
-    """Returns where a destination without a stored position begins; `us` names the server."""
+    connection: SourceConnection, server: Server, us: str, on_progress: ProgressCallback, archive: Archive | None
+) -> tuple[Position, PositionLost | None]:
+    """Returns where a destination without a stored position begins; `us` names the server. If only the archive has what
+    is there, also returns that the source has lost it."""
     settings = server.settings
     start = settings.start
     if isinstance(start, StartGtid):
         if not server.gtid_mode:
             raise SourceMisconfigured("[source] start is a GTID set, but the source's gtid_mode is not ON")
-        return Position(us, "", 4, str(GtidSet(start.gtid_set)))
+        return Position(us, "", 4, str(GtidSet(start.gtid_set))), None
     if isinstance(start, StartLatest):
         file, offset, gtids = await connection.binlog_end()
         # Rows of a snapshot are numbered above what the destination may have given out before, and below what is
         # committed from now on: its time may have no fraction of a second.
         (clock,) = (await connection.execute("SELECT UNIX_TIMESTAMP()"))[0]
         last_pos = (int(clock) * 1_000_000 << POS_SHIFT) - POS_ROOM - 1
-        return Position(us, file, offset, gtids if server.gtid_mode else "", last_pos=last_pos)
-    inventory = await take_inventory(connection)
+        return Position(us, file, offset, gtids if server.gtid_mode else "", last_pos=last_pos), None
+    inventory = await with_archive(await take_inventory(connection), archive, FileHeads(settings))
     oldest = inventory.files[0].name
+
+    def begin(file: str, offset: int) -> tuple[Position, PositionLost | None]:
+        lost = None
+        if inventory.older is not None and file in inventory.older.names:
+            lost = PositionLost(f"the source no longer has {file}", kind=LostKind.POSITION_PURGED)
+        return Position(us, file, offset), lost
+
     if isinstance(start, StartTime):
         finder = PositionFinder(settings, inventory, on_progress)
         boundary = await finder.at_time(start.time)
         if boundary.file_position == inventory.end:
             log.warning(finder.nothing_since(start.time), start=start.time.isoformat())
-        return Position(us, *boundary.file_position)
+        return begin(*boundary.file_position)
     if isinstance(start, StartAt):
         if inventory.index(start.file) is None or start.offset > inventory.size(start.file):
             raise SourceMisconfigured(
@@ -221,5 +236,5 @@ async def _first_start(
                 f"{oldest}:4 to {inventory.end[0]}:{inventory.end[1]})",
                 remedy="set [source] start to a position that it has",
             )
-        return Position(us, start.file, start.offset)
-    return Position(us, oldest, 4)
+        return begin(start.file, start.offset)
+    return begin(oldest, 4)

@@ -186,13 +186,14 @@ class MysqlSource(Source):
             events_done=events_done,
             found=found,
             on_progress=on_progress,
+            archive=self._archive,
         )
 
     def again(self) -> tuple[dict[str, Any], ...]:
         return (back_entry(-1, "reset"),)
 
     async def move(self, policy: str, lost: PositionLost, stored: Position) -> Move | None:
-        return await relocate_by_policy(self.settings, policy, lost, stored)
+        return await relocate_by_policy(self.settings, policy, lost, stored, self._archive)
 
     async def _open(
         self,
@@ -204,7 +205,13 @@ class MysqlSource(Source):
     ) -> OpenSource:
         try:
             ready = await make_ready(
-                address, stored, self._reader(), last_pos, schemas=self._schemas, on_progress=self._reported
+                address,
+                stored,
+                self._reader(),
+                last_pos,
+                schemas=self._schemas,
+                on_progress=self._reported,
+                archive=self._archive,
             )
         except PositionLost as lost:
             ready = await self._archived(address, stored, lost)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from headrace import runtime, tasks
 from headrace.errors import ArchiveError, ContinuesElsewhere
 from headrace.mysql.archive.archive import Archive
+from headrace.mysql.archive.index import ArchivedFile
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.gtid_event import Key, group_of
@@ -46,6 +47,24 @@ class Place:
         return not (self.without is not None and self.without.contains(one)) and (
             self.only is None or self.only.contains(one)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class OlderFiles:
+    """Files of a line of an archive that precede all that the source has."""
+
+    archive: Archive
+    line: int
+    names: frozenset[str]
+
+    def file(self, name: str) -> ArchivedFile | None:
+        """Returns one of them."""
+        return self.archive.file_and_next(self.line, name)[0] if name in self.names else None
+
+    def dump(self, name: str, offset: int) -> ArchivedPackets | None:
+        """Returns a dump from an offset of one of them on."""
+        place = Place(self.line, name, offset)
+        return ArchivedPackets(self.archive, place, checksums=True) if name in self.names else None
 
 
 class ArchivedPackets:

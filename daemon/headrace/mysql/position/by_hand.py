@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.errors import LostKind, NotUnderstood, PositionLost, SourceChanged, SourceUnreachable
 from headrace.model import Position
+from headrace.mysql.archive.archive import Archive
 from headrace.mysql.position.move import Found, Where, on_another_history, relocate
 from headrace.mysql.position.server_comparison import compare_server
 from headrace.mysql.schema.entries import doubt_entry
@@ -29,6 +30,7 @@ async def move_by_hand(
     events_done: int = 0,
     found: Found | None = None,
     on_progress: ProgressCallback = lambda *_: None,
+    archive: Archive | None = None,
 ) -> Move:
     """Returns the move on the first address of the source that can be reached. `entries` are those of the schema
     history, `history` is that of the position, newest first. `read_schemas`: what is known of tables is void there.
@@ -47,6 +49,7 @@ async def move_by_hand(
                 trail=trail(history),
                 found=found,
                 on_progress=on_progress,
+                archive=archive,
             )
         except SourceUnreachable as error:
             unreachable.append(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from headrace.mysql.archive.packets import OlderFiles
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.scan import BinlogScan, Probe
 from headrace.settings.destination import SourceSettings
@@ -36,14 +37,17 @@ class _Head(BinlogScan):
 class FileHeads:
     """A cache of the heads of one source's files: they never change, so repeated callers keep this object."""
 
-    def __init__(self, source: SourceSettings) -> None:
-        self._source = source
+    def __init__(self, source: SourceSettings, older: OlderFiles | None = None) -> None:
+        self._source, self._older = source, older
         self._known: OrderedDict[tuple[str, str], tuple[int, FileHead]] = OrderedDict()
         self._probe = Probe(source)
 
     async def get(self, server_uuid: str, file: str, size: int) -> FileHead:
         """Returns the head of a file that has `size` bytes now. A file that became smaller is another one under the
         same name (RESET). Raises SourceError and its subclasses: PositionLost for a file that can't be opened."""
+        if self._older is not None and (archived := self._older.file(file)) is not None:
+            has_gtids = archived.gtids and ":" in archived.gtids
+            return FileHead(archived.begun, GtidSet(archived.gtids) if has_gtids else None)
         key = server_uuid, file
         known = self._known.pop(key, None)
         if known is None or known[0] > size:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.errors import SourceError
 from headrace.model import Position
+from headrace.mysql.archive.archive import Archive
+from headrace.mysql.archive.packets import OlderFiles
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.wire.connection import SourceConnection
@@ -52,6 +54,8 @@ class Inventory:
     """How long the server keeps a file, in seconds; 0: forever."""
     now: float = 0.0
     """The server's clock, in seconds since 1970."""
+    older: OlderFiles | None = None
+    """Those of `files` that only the archive has."""
 
     def index(self, file: str) -> int | None:
         """Returns the index of a file in `files`; None if it is not listed."""
@@ -103,6 +107,28 @@ async def take_inventory(connection: SourceConnection) -> Inventory:
         purged=str(GtidSet(purged)),
         expire_seconds=expire_seconds(variables),
         now=float(now),
+    )
+
+
+async def with_archive(inventory: Inventory, archive: Archive | None, heads: FileHeads) -> Inventory:
+    """Returns the inventory with the archived files that precede those of the source. Raises SourceError and
+    ArchiveError."""
+    if archive is None:
+        return inventory
+    await archive.refresh()
+    line, oldest = archive.lines[-1] if archive.lines else None, inventory.readable[0]
+    at = line.index_of(oldest.name) if line is not None and line.server == inventory.server_uuid else None
+    if line is None or not at:
+        return inventory
+    head, ours = await heads.get(inventory.server_uuid, oldest.name, oldest.size), line.files[at]
+    if head.begins != ours.begun or (head.gtids is not None and str(head.gtids) != ours.gtids):
+        return inventory  # the server was reset, and the archive does not know it yet
+    older = line.files[:at]
+    return replace(
+        inventory,
+        files=(*(Binlog(file.name, file.size) for file in older), *inventory.readable),
+        purged=older[0].gtids if inventory.gtid_mode else "",
+        older=OlderFiles(archive, line.number, frozenset(file.name for file in older)),
     )
 
 

@@ -13,8 +13,10 @@ import structlog
 from headrace import runtime
 from headrace.errors import LostKind, PositionLost
 from headrace.model import POS_ROOM, POS_SHIFT, Gap, Position
+from headrace.mysql.archive.archive import Archive
 from headrace.mysql.events.gtid import GtidSet
-from headrace.mysql.position.inventory import Inventory, take_inventory
+from headrace.mysql.position.heads import FileHeads
+from headrace.mysql.position.inventory import Inventory, take_inventory, with_archive
 from headrace.mysql.position.scan import SECOND, above_all
 from headrace.mysql.position.scans import TransactionBoundary
 from headrace.mysql.position.search import PositionError, PositionFinder, distance
@@ -71,8 +73,10 @@ async def relocate(
     trail: Sequence[Position] = (),
     found: Found | None = None,
     on_progress: ProgressCallback = lambda *_: None,
+    archive: Archive | None = None,
 ) -> Move:
-    """Finds `where` on the source and returns the move; nothing is written anywhere.
+    """Finds `where` on the source, or in the archive of its older files, and returns the move; nothing is written
+    anywhere.
 
     `history_entries` are the stored entries of the schema history. `last_pos` counts if no position is stored. `trail`
     are earlier positions that the store still has, newest first, back to the last jump: the stream was read from one to
@@ -80,7 +84,7 @@ async def relocate(
     the result of an earlier call for `where`: no file is scanned again for it. The callback receives the progress of
     the scan of a file. Raises PositionError if the source does not have the position, or another SourceError."""
     async with await SourceConnection.open(address_of(source)) as connection:
-        inventory = await take_inventory(connection)
+        inventory = await with_archive(await take_inventory(connection), archive, FileHeads(source))
         mover = _Mover(source, inventory, stored, reason, last_pos, on_progress)
         if found is not None and isinstance(where, _SCANNED):
             boundary = mover.still(found)
@@ -90,14 +94,16 @@ async def relocate(
     return replace(made, found=Found(inventory.server_uuid, boundary))
 
 
-async def relocate_by_policy(source: SourceSettings, policy: str, lost: PositionLost, stored: Position) -> Move | None:
+async def relocate_by_policy(
+    source: SourceSettings, policy: str, lost: PositionLost, stored: Position, archive: Archive | None = None
+) -> Move | None:
     """Returns the move of [source] on_position_lost; None if it does not act, and then a log line says why.
 
     Never moves to where the position was lost before: a policy must not loop. Raises SourceError and its subclasses."""
     if policy == "fail":
         return None
     async with await SourceConnection.open(address_of(source)) as connection:
-        inventory = await take_inventory(connection)
+        inventory = await with_archive(await take_inventory(connection), archive, FileHeads(source))
     mover = _Mover(source, inventory, stored, lost.kind.value, 0)
     found = await mover.by_policy(policy, lost)
     if isinstance(found, TransactionBoundary):

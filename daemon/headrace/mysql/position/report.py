@@ -18,6 +18,8 @@ from headrace.errors import (
     named,
 )
 from headrace.model import Position, State
+from headrace.mysql.archive.archive import Archive
+from headrace.mysql.archive.finding import find_place
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Inventory, retention, take_inventory
 from headrace.mysql.position.search import distance, read_on
@@ -48,12 +50,28 @@ class Asked:
     """The error of continuing at the position, as the destination would."""
 
 
-async def report(name: str, addresses: Sequence[SourceSettings], position: Position | None) -> PositionReport:
+async def report(
+    name: str, addresses: Sequence[SourceSettings], position: Position | None, archive: Archive | None = None
+) -> PositionReport:
     """Queries the first address that can be reached; errors never raise. `name` is the destination's."""
     asked = await _ask(name, addresses, position)
     state, text = judge(addresses[0], position, asked)
+    if state == State.POSITION_LOST and archive is not None and position is not None:
+        state, text = await _archived(archive, position, asked, text)
     facts = _facts(position, asked)
     return PositionReport(state, text, facts, _rows(facts))
+
+
+async def _archived(archive: Archive, position: Position, asked: Asked, lost: str) -> tuple[str, str]:
+    """Judges again a position that the source has lost."""
+    purged = asked.inventory.purged if asked.inventory is not None else ""
+    try:
+        place = await find_place(archive, position, executed=purged)
+    except HeadraceError as error:
+        return State.POSITION_LOST.value, f"{lost}; {error}"
+    if isinstance(place, str):
+        return State.POSITION_LOST.value, f"{lost}; {place}"
+    return "ok", f"the archive has what the source has lost ({lost.partition(': ')[2]})"
 
 
 async def _ask(name: str, addresses: Sequence[SourceSettings], position: Position | None) -> Asked:

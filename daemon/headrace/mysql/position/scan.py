@@ -4,16 +4,19 @@ statements are skipped."""
 from __future__ import annotations
 
 import contextlib
+from collections.abc import AsyncIterator
 
 from headrace import runtime
 from headrace.errors import HeadraceError
 from headrace.model import POS_ROOM, POS_SHIFT
+from headrace.mysql.archive.packets import OlderFiles
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.event_types import Does, handlers
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.gtid_event import GtidReader, Key, MariadbGtid, parse_mariadb
 from headrace.mysql.events.splitter import EventSplitter, rotated_to
 from headrace.mysql.wire.connection import SHORT_HEARTBEAT, short_dump
+from headrace.mysql.wire.stream import Packets
 from headrace.ports.source import ProgressCallback
 from headrace.settings.destination import SourceSettings
 
@@ -240,8 +243,10 @@ class Probe:
     The id differs from the destination's, because a server ends the older of two dumps with one id; and each probe's
     differs, so that commands and a running daemon do not end each other's."""
 
-    def __init__(self, source: SourceSettings, on_progress: ProgressCallback = lambda *_: None) -> None:
-        self._source, self._on_progress = source, on_progress
+    def __init__(
+        self, source: SourceSettings, on_progress: ProgressCallback = lambda *_: None, older: OlderFiles | None = None
+    ) -> None:
+        self._source, self._on_progress, self._older = source, on_progress, older
         self._server_id = (source.server_id ^ runtime.random().getrandbits(30)) & 0x3FFFFFFF | 0x80000000
 
     async def run(self, scan: BinlogScan, end: int = 0, *, stop: bool = False) -> None:
@@ -253,11 +258,8 @@ class Probe:
         SourceError and its subclasses, PositionLost and BinlogCorrupt among them."""
         limit, begin = self._source.connect_timeout + 2 * SHORT_HEARTBEAT, scan.cursor.end
         scan.until = end if stop else 0
-        # Without annotations MariaDB omits events, and with them the positions between events.
-        dump = short_dump(self._source, self._server_id, scan.scanned, scan.cursor.end, annotations=True)
         with contextlib.closing(scan):
-            async with dump as (stream, connection):
-                scan.cursor.checksums = connection.writes_checksums
+            async with self._dump(scan) as stream:
                 data = b""
                 while not scan.over():
                     try:
@@ -269,3 +271,20 @@ class Probe:
                     if end > begin and scan.cursor.file == scan.scanned:
                         self._on_progress(scan.scanned, max(0, min(scan.cursor.end, end) - begin), end - begin)
                 scan.end()
+
+    @contextlib.asynccontextmanager
+    async def _dump(self, scan: BinlogScan) -> AsyncIterator[Packets]:
+        """Yields a dump of what is scanned: from the archive if the source does not have it any more."""
+        archived = self._older.dump(scan.scanned, scan.cursor.end) if self._older is not None else None
+        if archived is not None:
+            scan.cursor.checksums = archived.checksums
+            try:
+                yield archived
+            finally:
+                await archived.close()
+            return
+        # Without annotations MariaDB omits events, and with them the positions between events.
+        dump = short_dump(self._source, self._server_id, scan.scanned, scan.cursor.end, annotations=True)
+        async with dump as (stream, connection):
+            scan.cursor.checksums = connection.writes_checksums
+            yield stream

@@ -41,8 +41,8 @@ class PositionFinder:
         self._inventory = inventory
         self._sound = replace(inventory, files=inventory.readable or inventory.files)
         """The same without the files up to the last missing one."""
-        self._heads = FileHeads(source)
-        self._probe = Probe(source, on_progress)
+        self._heads = FileHeads(source, inventory.older)
+        self._probe = Probe(source, on_progress, inventory.older)
 
     def end(self) -> TransactionBoundary:
         """Returns the end of the binlog."""
