@@ -125,7 +125,9 @@ class DestinationSite:
         self.dumps.append(Dump(*(answer[0] if isinstance(answer, tuple) else answer)))
         return Ready(opened(self.dumps[-1], self.start or stored or START, one), self.gap, self.entries)
 
-    async def _relocate(self, source: Any, policy: str, lost: PositionLost, stored: Position) -> Move | None:
+    async def _relocate(
+        self, source: Any, policy: str, lost: PositionLost, stored: Position, archive: Any
+    ) -> Move | None:
         self.relocated.append(stored)
         if self.meanwhile is not None:
             await self.meanwhile()

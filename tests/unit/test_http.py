@@ -218,7 +218,7 @@ async def test_each_trouble_is_a_metric_from_0_on(url: str, statuses: dict[str, 
     shop = [line for line in lines if line.startswith('headrace_trouble{destination="shop"')]
     assert 'headrace_trouble{destination="shop",reason="unlogged_rows"} 1.0' in shop
     assert 'headrace_trouble{destination="stock",reason="unlogged_rows"} 0.0' in lines
-    assert (len(shop), sum(line.endswith(" 0.0") for line in shop)) == (13, 12)
+    assert (len(shop), sum(line.endswith(" 0.0") for line in shop)) == (15, 14)
 
 
 async def test_readiness_of_a_standby_is_a_metric_only_while_it_is_a_standby(

@@ -16,6 +16,7 @@ from headrace.formats.canal.settings import CanalMessageSettings
 from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.formats.maxwell.settings import MaxwellMessageSettings
 from headrace.rules.patterns import compile_filter
+from headrace.settings.archive import ArchiveSettings
 from headrace.settings.destination import Settings
 from headrace.settings.load import derive_server_id
 from headrace.settings.values import StartLatest
@@ -77,7 +78,8 @@ def test_every_key_is_in_the_shipped_files_and_described() -> None:
     sections = [(texts[""], settings.daemon), (texts[""], settings.state), (texts[""], settings.http)]
     sections += [(texts[""], settings.log)]  # type: ignore[list-item]
     messages = shop.message, DebeziumSettings(), MaxwellMessageSettings()
-    for section in (shop.source, shop.filter, *messages, shop.route, shop.queue, shop.parking):
+    archive = ArchiveSettings(path=Path("archive"))
+    for section in (shop.source, archive, shop.filter, *messages, shop.route, shop.queue, shop.parking):
         sections.append((texts["shop"].replace("## ", ""), section))  # type: ignore[arg-type]
     sections.append((texts["shop"], shop.sink))  # type: ignore[arg-type]
     texts[""], etcd = texts[""].split("## [etcd]")

@@ -226,7 +226,7 @@ async def test_a_scan_for_ddl_from_beyond_four_gib_reads_the_file_from_its_begin
     monkeypatch.setattr("headrace.mysql.schema.gap.short_dump", fake)
     settings = SimpleNamespace(server_id=1, connect_timeout=1.0)
     server: Any = SimpleNamespace(
-        settings=settings, gtid_mode=False, mariadb=False, version="9.7.4", lower_case_table_names=0
+        settings=settings, gtid_mode=False, mariadb=False, version="9.7.4", lower_case_table_names=0, archived=None
     )
     scan = DdlScan(server, Position("u", "b.000001", begin))
     await scan.run_to(("b.000001", end))

@@ -79,6 +79,7 @@ OWNERS = {
     "stored": {"checkpointer.py"},
     "heartbeat": {"heartbeat_writer.py"},
     "retention": {"binlogs.py"},
+    "archive": {"archiving.py"},
     "backlog": {"binlogs.py"},
     "moves": {"destination.py"},
     "snapshots": {"control.py", "snapshotting.py"},

@@ -10,6 +10,7 @@ from headrace.errors import HeadraceError
 from headrace.ports.archive import ArchiveProgress, Archiver, ArchiveUse
 
 _TROUBLE = "archive"
+_SEMI_SYNC = "semi_sync"
 _AGAIN = (1.0, 60.0)
 """Seconds after a failure until the next attempt: at first, and at most."""
 _PROVED = 30.0
@@ -27,6 +28,12 @@ async def keep_archive(context: Context, archiver: Archiver, use: ArchiveUse) ->
     def report(progress: ArchiveProgress) -> None:
         status.archive.note(progress)
         status.clear(_TROUBLE)
+        if not progress.unacknowledged:
+            status.clear(_SEMI_SYNC)
+            return
+        text = f"the source does not wait until a transaction is archived: {progress.unacknowledged}"
+        if status.trouble(_SEMI_SYNC, text, remedy="see docs/archive.md#semi-synchronous-acknowledgement"):
+            log.warning("the source does not wait for the archive", why=progress.unacknowledged)
 
     while True:
         began = runtime.monotonic()

@@ -43,6 +43,7 @@ TROUBLES: Final = (
     "no_checksums",
     "parked_messages",
     "retention",
+    "semi_sync",
     "signal",
     "sink",
     "snapshot",

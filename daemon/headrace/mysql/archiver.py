@@ -30,6 +30,8 @@ log = structlog.get_logger(__name__)
 
 _AGAIN = 0.5
 """Seconds until the archive is taken back from a command."""
+_CHECK = 3.0
+"""Seconds between two questions about semi-synchronous replication."""
 _SEGMENT = 32 << 20
 """Bytes of a binlog file after which a segment ends."""
 
@@ -104,7 +106,7 @@ class _Recording:
         self._report = report
         self._operations = list[dict[str, Any]]()
         """Those that are entered with the next segment."""
-        self._folder = self.file = ""
+        self._folder = self.file = self._unacknowledged = ""
         self._stored = 0
         """Offset in the present file up to which frames were given to _store()."""
         self._storing: asyncio.Task[None] | None = None
@@ -123,7 +125,9 @@ class _Recording:
             begin.folder,
             begin.offset if begin.offset > 4 else 0,
         )
-        await connection.register(server_id, address.heartbeat, replica_name(node, f"archive:{name}"))
+        semi_sync = address.semi_sync == "archive"
+        us = replica_name(node, f"archive:{name}")
+        await connection.register(server_id, address.heartbeat, us, semi_sync=semi_sync)
         whole = begin.offset < WRAP
         recorder = Recorder(
             begin.file,
@@ -132,6 +136,7 @@ class _Recording:
             source=address_of(address).name,
             skip_to=0 if whole else begin.offset,
             native=self._archive.native,
+            semi_sync=semi_sync,
         )
         log.info("archiving", position=f"{begin.file}:{begin.offset}", archive=self._archive.store.place)
         packets = await connection.dump(
@@ -142,7 +147,15 @@ class _Recording:
             buffer=STREAM_BUFFER,
             annotations=True,
         )
-        limit, data = 2 * address.heartbeat + 1, b""
+        self._packets = packets
+        works: dict[str, tasks.Work] = {"read": self._read(recorder)}
+        if semi_sync:
+            works["semi-sync"] = self._watch_semi_sync(recorder)
+        await tasks.first(works)
+
+    async def _read(self, recorder: Recorder) -> None:
+        packets, limit, data = self._packets, 2 * self._address.heartbeat + 1, b""
+        loop = asyncio.get_running_loop()
         try:
             self._tell()
             while True:
@@ -160,8 +173,8 @@ class _Recording:
                 if not recorder.whole or not recorder.waiting:
                     continue
                 if self._timer is None:
-                    self._timer = asyncio.get_running_loop().call_later(self._settings.flush_interval, packets.wake)
-                due = self._timer.when() <= asyncio.get_running_loop().time()
+                    self._timer = loop.call_later(self._settings.flush_interval, packets.wake)
+                due = recorder.acknowledge or self._timer.when() <= loop.time()
                 if recorder.waiting >= _SEGMENT or (due and (self._storing is None or self._storing.done())):
                     await self._flush(recorder)
         finally:
@@ -250,18 +263,22 @@ class _Recording:
                 {"op": "file", "name": recorder.file, "begun": recorder.begun, "gtids": recorder.gtids}
             )
         frames, facts = recorder.take()
-        self._storing = asyncio.create_task(self._store(recorder.file, self._stored, frames, facts), name="archive")
-        self._stored = recorder.end
+        work = self._store(recorder.file, self._stored, frames, facts, recorder.acknowledge)
+        self._storing = asyncio.create_task(work, name="archive")
+        self._storing.add_done_callback(lambda _: self._packets.wake())  # what came meanwhile may be due
+        self._stored, recorder.acknowledge = recorder.end, 0
 
     async def _settle(self) -> None:
         storing, self._storing = self._storing, None
         if storing is not None:
             await storing
 
-    async def _store(self, file: str, start: int, frames: list[bytes], facts: Facts) -> None:
+    async def _store(self, file: str, start: int, frames: list[bytes], facts: Facts, acknowledge: int) -> None:
         segment = await self._archive.add_segment(self._folder, file, start, frames, facts)
         operations, self._operations = self._operations, []
         await self._archive.journal.append(*operations, segment_operation(segment))
+        if acknowledge:
+            self._packets.acknowledge(file, acknowledge)
         self._tell()
 
     async def _end_file(self, recorder: Recorder) -> None:
@@ -273,6 +290,27 @@ class _Recording:
         recorder.begin(recorder.ended)
         self.file = recorder.file
         self._stored = 0
+
+    async def _watch_semi_sync(self, recorder: Recorder) -> None:
+        """Finds out again and again whether the source waits for our acknowledgements."""
+        while True:
+            await asyncio.sleep(_CHECK)
+            why = ""
+            if not recorder.semi_sync:
+                why = "semi-synchronous replication is not installed on the source"
+            else:
+                try:
+                    async with await SourceConnection.open(address_of(self._address)) as connection:
+                        rows = await connection.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%_status'")
+                except SourceError:
+                    continue  # the dump will fail too, if this lasts
+                states = {str(row["Variable_name"]).lower(): str(row["Value"]).upper() for row in rows}
+                on = [states.get(f"rpl_semi_sync_{role}_status") for role in ("source", "master")]
+                if "ON" not in on:
+                    why = "semi-synchronous replication is off on the source, or has timed out"
+            if why != self._unacknowledged:
+                self._unacknowledged = why
+                self._tell()
 
     async def _prune(self) -> None:
         """Deletes what is old enough. If it is not known what is needed, nothing is deleted."""
@@ -295,4 +333,4 @@ class _Recording:
         line, now = lines[-1], runtime.now_us()
         file, offset = line.end
         stored = sum(one.stored for each in lines for one in each.files)
-        self._report(ArchiveProgress(file, offset, line.files[-1].last_us, stored, now))
+        self._report(ArchiveProgress(file, offset, line.files[-1].last_us, stored, now, self._unacknowledged))

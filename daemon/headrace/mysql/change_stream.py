@@ -28,10 +28,10 @@ from headrace.ports.tables import Watermark
 
 
 class MysqlStream(ChangeStream):
-    """Implements ChangeStream for MySQL and MariaDB. `reopen` begins another dump at a position, given the error with
-    which the source has lost it, if it has. `archives`: there is an archive, which may have such a position.
-    `disconnected` is called if the source ends the dump because another replica has the same server id. `first_damage`
-    returns whether this is the first time that an event at a position has a wrong checksum."""
+    """Implements ChangeStream for MySQL and MariaDB. `reopen` begins another dump at a position. `disconnected` is
+    called if the source ends the dump because another replica has the same server id. `first_damage` returns whether
+    this is the first time that an event at a position has a wrong checksum. `lost` is called if the source has lost the
+    position, and returns whether reopen() may find it elsewhere."""
 
     def __init__(
         self,
@@ -40,13 +40,12 @@ class MysqlStream(ChangeStream):
         receiver: Receiver,
         options: DecoderOptions,
         *,
-        reopen: Callable[[Position, PositionLost | None], Awaitable[Dump]],
+        reopen: Callable[[Position], Awaitable[Dump]],
         disconnected: Callable[[], None],
         first_damage: Callable[[str], bool] = lambda _: False,
-        archives: bool = False,
+        lost: Callable[[PositionLost], bool] = lambda _: False,
     ) -> None:
-        self._archives = archives
-        self._lost: PositionLost | None = None
+        self._lost = lost
         self._first_damage = first_damage
         self._dump, self._schemas, self._receiver, self._options = dump, schemas, receiver, options
         self._reopen, self._disconnected = reopen, disconnected
@@ -125,8 +124,8 @@ class MysqlStream(ChangeStream):
                 self._disconnected()
             if isinstance(error, WrongChecksum) and self._first_damage(decoder.cursor.position):
                 error = SourceEnded(f"{failure.args[0]}; it is read once more, from the source again")
-            if isinstance(error, PositionLost) and self._archives:
-                self._lost, error = error, ContinuesElsewhere(f"{failure.args[0]}; the archive may have it")
+            if isinstance(error, PositionLost) and self._lost(error):
+                error = ContinuesElsewhere(f"{failure.args[0]}; the archive may have it")
             reported = (
                 self._receiver.mark is not None and decoder.transactions.in_group
             )  # then the position is at the begin of the transaction, not before the failed event
@@ -207,8 +206,7 @@ class MysqlStream(ChangeStream):
     async def reopen(self) -> int:
         await self._dump.close()
         position = self.position()
-        lost, self._lost = self._lost, None
-        dump = await self._reopen(position, lost)
+        dump = await self._reopen(position)
         if dump.start.position.server_uuid != position.server_uuid:
             # The destination must start again, because table schemas, heartbeats and other state belong to the former
             # server.

@@ -74,6 +74,8 @@ class MysqlSource(Source):
         """An address, and the heads of the binlogs there, each read once."""
         self._daemon = daemon
         self._archive = Archive.of(settings.archive, daemon.native) if settings.archive is not None else None
+        self._lost_by: PositionLost | None = None
+        """The error with which the source has ended our dump."""
         self._archive_from: Position | None = None
         """The position at which the archive was last read."""
         self._away: set[str] = set()
@@ -240,7 +242,7 @@ class MysqlSource(Source):
                 reopen=self._reopen,
                 disconnected=self._disconnected,
                 first_damage=self._first_damage,
-                archives=self._archive is not None,
+                lost=self._lost,
             )
 
         return OpenSource(
@@ -280,10 +282,15 @@ class MysqlSource(Source):
             self.settings = address
             return Server(address, variables.get("version", ""), connection.is_mariadb, connection.has_gtids, 0)
 
-    async def _reopen(self, position: Position, lost: PositionLost | None) -> Dump:
+    def _lost(self, error: PositionLost) -> bool:
+        self._lost_by = error
+        return self._archive is not None
+
+    async def _reopen(self, position: Position) -> Dump:
         """Continues without a restart: what was read stays read, and the table schemas are known as of there. So only
         at the same address, and never past a divergence."""
         address = self.settings.model_copy(update={"on_diverged": "fail"})
+        lost, self._lost_by = self._lost_by, None
         try:
             if lost is not None:
                 raise lost

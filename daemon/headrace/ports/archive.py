@@ -24,6 +24,8 @@ class ArchiveProgress:
     """Bytes that the archive takes."""
     at_us: int
     """When this was found, in microseconds since 1970 UTC."""
+    unacknowledged: str = ""
+    """Why the source does not wait until transactions are archived, although it is configured to; "" if it does."""
 
 
 Needed = Callable[[], Awaitable[Sequence[Position]]]

@@ -56,6 +56,7 @@ def destination_problems(destination: DestinationSettings, folder: Path, service
     file = folder / f"{destination.name}.toml"
     found = [
         *_state_problems(destination, service, sections),
+        *_archive_problems(destination),
         *_service_problems(destination, service),
         *_parking_problems(destination, service),
         *_filter_problems(destination),
@@ -74,6 +75,12 @@ def _state_problems(destination: DestinationSettings, service: str, sections: Se
     if state is None:
         return []
     return store_problems(state, service, sections)
+
+
+def _archive_problems(destination: DestinationSettings) -> list[str]:
+    if destination.source.semi_sync == "archive" and destination.archive is None:
+        return ['source.semi_sync: "archive" needs [archive] path']
+    return []
 
 
 def _service_problems(destination: DestinationSettings, service: str) -> list[str]:

@@ -91,6 +91,11 @@ class SourceSettings(SnapshotSettings):
         "beyond it the destination stops.",
     )
 
+    semi_sync: Literal["off", "archive"] = Field(
+        default="off",
+        description="archive: headrace is a semi-synchronous replica, and acknowledges a transaction once it is in the "
+        "archive; the source must have semi-synchronous replication enabled.",
+    )
     on_position_lost: Literal["fail", "next_file", "earliest", "latest", "resnapshot"] = Field(
         default="fail",
         description="When the source can't serve the stored position any more. fail: wait for an operator; next_file: "

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-const HEAD: usize = 24;
+const PACKET_HEAD: usize = 5;
 const EVENT_HEAD: usize = 19;
 const LARGE: usize = 0xFF_FFFF;
 const ARTIFICIAL: usize = 0x20;
@@ -45,32 +45,35 @@ pub struct Run {
     pub tables: HashSet<(Vec<u8>, Vec<u8>)>,
     /// Whether there are compressed transactions, whose tables are not known.
     pub compressed: bool,
+    /// Where the last event ends whose acknowledgement the server requests; 0 for none.
+    pub acknowledge: u64,
 }
 
 /// Reads packets from `at` on, which continue a file at `end`, until the file's bytes are at least `most`. Stops before
-/// the first packet that is incomplete, damaged or unusual: the caller handles it.
-pub fn record(data: &[u8], at: usize, end: u64, checksums: bool, most: usize) -> Run {
+/// the first packet that is incomplete, damaged or unusual: the caller handles it. `extra`: bytes before each event, 2 in
+/// a semi-synchronous dump.
+pub fn record(data: &[u8], at: usize, end: u64, checksums: bool, extra: usize, most: usize) -> Run {
     let mut run = Run { at, end, ..Run::default() };
-    while run.raw.len() < most && run.step(data, checksums).is_some() {}
+    while run.raw.len() < most && run.step(data, checksums, extra).is_some() {}
     run
 }
 
 impl Run {
     /// Reads one packet; None if it is left to the caller, and then nothing has changed.
-    fn step(&mut self, data: &[u8], checksums: bool) -> Option<()> {
+    fn step(&mut self, data: &[u8], checksums: bool, extra: usize) -> Option<()> {
         let packet = data.get(self.at..)?;
-        let head = packet.get(..HEAD)?;
-        let size = little(&head[..3]);
-        let (kind, length, log_pos) = (head[9], little(&head[14..18]), little(&head[18..22]));
-        if size == LARGE || head[4] != 0 || length.checked_add(1)? != size {
-            return None;
-        }
+        let size = little(packet.get(..3)?);
         let packet = packet.get(..size + 4)?;
-        let end = self.end.checked_add(length as u64)?;
-        if log_pos == 0 || little(&head[22..24]) & ARTIFICIAL != 0 || end as u32 != log_pos as u32 {
+        let event = packet.get(PACKET_HEAD + extra..)?;
+        let head = event.get(..EVENT_HEAD)?;
+        let (kind, length, log_pos) = (head[4], little(&head[9..13]), little(&head[13..17]));
+        if size == LARGE || packet[4] != 0 || length != event.len() {
             return None;
         }
-        let event = &packet[5..];
+        let end = self.end.checked_add(length as u64)?;
+        if log_pos == 0 || little(&head[17..19]) & ARTIFICIAL != 0 || end as u32 != log_pos as u32 {
+            return None;
+        }
         let mut stop = event.len();
         if checksums {
             stop = stop.checked_sub(4)?;
@@ -92,6 +95,9 @@ impl Run {
         self.last_event = self.end;
         self.end = end;
         self.at += packet.len();
+        if extra > 1 && packet[PACKET_HEAD + 1] != 0 {
+            self.acknowledge = end;
+        }
         Some(())
     }
 
@@ -230,15 +236,17 @@ mod tests {
                 file.extend(event(30, &vec![7; size], &mut end));
             }
             let made = packets(&file, 4, 4).unwrap();
-            let run = record(&made, 0, 4, true, usize::MAX);
+            let run = record(&made, 0, 4, true, 0, usize::MAX);
             prop_assert_eq!((run.raw, run.at, run.end), (file, made.len(), end));
         }
 
         #[test]
         fn no_bytes_are_a_panic(data in prop::collection::vec(any::<u8>(), 0..300), at in 0usize..300, end: u64) {
             for checksums in [false, true] {
-                let run = record(&data, at, end, checksums, 1000);
-                prop_assert!(run.at >= at);
+                for extra in [0, 2] {
+                    let run = record(&data, at, end, checksums, extra, 1000);
+                    prop_assert!(run.at >= at);
+                }
             }
             let _ = packets(&data, end >> 1, at as u64);
         }
@@ -250,7 +258,7 @@ mod tests {
             let mut made = packets(&file, 4, 4).unwrap();
             let flip = flip % made.len();
             made[flip] ^= 0x40;
-            let run = record(&made, 0, 4, true, 1000);
+            let run = record(&made, 0, 4, true, 0, 1000);
             // The sequence number of a packet means nothing.
             prop_assert!(run.raw.is_empty() || flip == 3);
         }

@@ -20,8 +20,10 @@ from headrace.mysql.wire.dump_errors import dump_error
 
 FRAME = 1 << 20
 """Bytes of a file after which a frame ends, at the next event."""
-_PACKET = struct.Struct("<IBIB4xIIH").unpack_from
-_HEAD = 24
+_HEADER = struct.Struct("<IB4xIIH")
+"""An event's time, type, (server id), size, end position and flags."""
+_SEMI_SYNC, _EXTRA = b"\xef", 2
+"""What each event has before it in a semi-synchronous dump: this byte, and one that requests an acknowledgement."""
 _LARGE = 0xFFFFFF
 _MOST_TABLES = 1_000
 """Tables of a segment that are listed."""
@@ -74,11 +76,24 @@ class Recorder:
     """Reads a dump that begins at `file`:`offset`. `begun` and `gtids` are those of ArchivedFile, known once the first
     events of a file were read. `ended` is the name of the file that follows, once the present one has ended: then
     nothing more is read until begin(). `source` names the server in errors. What comes before the offset `skip_to` of
-    the first file is read and dropped. `native` is native code, which reads most events, or None."""
+    the first file is read and dropped. `native` is native code, which reads most events, or None.
+    `semi_sync`: we have asked for a semi-synchronous dump; then `acknowledge` is the end of the last event that has
+    requested it, 0 for none."""
 
     def __init__(
-        self, file: str, offset: int, *, checksums: bool, source: str, skip_to: int = 0, native: Any = None
+        self,
+        file: str,
+        offset: int,
+        *,
+        checksums: bool,
+        source: str,
+        skip_to: int = 0,
+        native: Any = None,
+        semi_sync: bool = False,
     ) -> None:
+        self.acknowledge = 0
+        self._extra: int | None = None if semi_sync else 0
+        """Bytes before each event; None until the first one shows it."""
         self._source, self._checksums, self._skip_to, self._native = source, checksums, skip_to, native
         self.file, self.end = file, offset
         """Where the last event that was read ends."""
@@ -104,6 +119,11 @@ class Recorder:
         self.file, self.end, self.ended = file, offset, ""
         if offset == 4:
             self.begun, self.gtids, self._pieces, self._framed = 0, "", [MAGIC], len(MAGIC)
+
+    @property
+    def semi_sync(self) -> bool:
+        """Returns whether the server counts us as a semi-synchronous replica."""
+        return bool(self._extra)
 
     @property
     def whole(self) -> bool:
@@ -133,48 +153,64 @@ class Recorder:
             if size - at < 5:
                 self.need = 5
                 return at
-            if self._native is not None and not self._skip_to:
-                most, before = max(1, FRAME - self._framed), at
-                raw, (at, end, last), run = self._native.archive_record(data, at, self.end, self._checksums, most)
-                if at > before:
-                    self._facts.note_run(run, last)
-                    self._add(raw)
-                    continue
+            if self._native is not None and not self._skip_to and (after := self._read_many(self._native, data, at)):
+                at = after
+                continue
             head = int.from_bytes(data[at : at + 3], "little")
             if size - at < 4 + head:
                 self.need = 4 + head
                 return at
-            if data[at + 4] or head < _HEAD - 4:
-                self._refuse(data[at + 4 : at + 4 + head])
-            _, _, when, kind, length, log_pos, flags = _PACKET(data, at)
-            end = at + 4 + head
-            stop = end - 4 if self._checksums or kind == ev.FORMAT_DESCRIPTION else end
-            if kind in ev.HEARTBEATS or (not log_pos and (kind in ev.MADE_UP or flags & ev.ARTIFICIAL_FLAG)):
-                self._made_up(kind, data, at + _HEAD, stop)
-                at = end
-                continue
-            if head == _LARGE:
-                self._left, self._more, self._crc = length - (head - 1), True, crc32(view[at + 5 : end])
-            else:
-                if length != head - 1:
-                    self._misfit(f"an event says it has {length} bytes, its packet {head - 1}")
-                if self._checksums and kind != ev.FORMAT_DESCRIPTION and crc32(view[at + 5 : end]) != WHOLE_CRC:
-                    raise self._corrupt(kind)
-            if log_pos and (self.end + length - log_pos) & 0xFFFFFFFF:
-                self._misfit(
-                    f"an event ends at {log_pos} by its header, and at {self.end + length} by the bytes so far"
-                )
-            if kind in _NOTED:
-                try:
-                    self._note(kind, when, data, at + _HEAD, stop)
-                except BROKEN as error:
-                    self._misfit(f"an event of type {kind} can't be read ({error})")
-            self._facts.last_event = self.end
-            self._add(data[at + 5 : end])
-            if self._skip_to:
-                self._skip()
-            at = end
+            self._read_packet(data, view, at, head)
+            at += 4 + head
         return at
+
+    def _read_many(self, native: Any, data: bytes, at: int) -> int:
+        """Reads packets with native code; returns where it stopped, 0 if the first one must be read here."""
+        most = max(1, FRAME - self._framed)
+        raw, places, facts = native.archive_record(data, at, self.end, self._checksums, self._extra or 0, most)
+        after, _, last_event, acknowledge = places
+        if after == at:
+            return 0
+        self._facts.note_run(facts, last_event)
+        self.acknowledge = acknowledge or self.acknowledge
+        self._add(raw)
+        return int(after)
+
+    def _read_packet(self, data: bytes, view: memoryview, at: int, head: int) -> None:
+        """Reads the packet at `at`, whose payload has `head` bytes."""
+        if self._extra is None:  # the first one shows whether the server knows semi-synchronous replicas
+            self._extra = _EXTRA if data[at + 5 : at + 6] == _SEMI_SYNC else 0
+        extra = self._extra
+        if data[at + 4] or head < _HEADER.size + 1 + extra:
+            self._refuse(data[at + 4 : at + 4 + head])
+        begin, end = at + 5 + extra, at + 4 + head
+        when, kind, length, log_pos, flags = _HEADER.unpack_from(data, begin)
+        body = begin + _HEADER.size
+        stop = end - 4 if self._checksums or kind == ev.FORMAT_DESCRIPTION else end
+        if kind in ev.HEARTBEATS or (not log_pos and (kind in ev.MADE_UP or flags & ev.ARTIFICIAL_FLAG)):
+            self._made_up(kind, data, body, stop)
+            return
+        if head == _LARGE:
+            self._left, self._more, self._crc = length - (end - begin), True, crc32(view[begin:end])
+        else:
+            if length != end - begin:
+                self._misfit(f"an event says it has {length} bytes, its packet {end - begin}")
+            if self._checksums and kind != ev.FORMAT_DESCRIPTION and crc32(view[begin:end]) != WHOLE_CRC:
+                raise self._corrupt(kind)
+        after = self.end + length
+        if log_pos and (after - log_pos) & 0xFFFFFFFF:
+            self._misfit(f"an event ends at {log_pos} by its header, and at {after} by the bytes before it")
+        if kind in _NOTED:
+            try:
+                self._note(kind, when, data, body, stop)
+            except BROKEN as error:
+                self._misfit(f"an event of type {kind} can't be read ({error})")
+        self._facts.last_event = self.end
+        if extra and data[at + 6]:
+            self.acknowledge = after
+        self._add(data[begin:end])
+        if self._skip_to:
+            self._skip()
 
     def _add(self, piece: bytes) -> None:
         self._pieces.append(piece)

@@ -274,16 +274,19 @@ class SourceConnection:
         """Returns whether the source's events end in a CRC32; known after load_variables."""
         return self.variables.get("binlog_checksum", "NONE").upper() == "CRC32"
 
-    async def register(self, server_id: int, heartbeat: float, name: ReplicaName | None = None) -> None:
+    async def register(
+        self, server_id: int, heartbeat: float, name: ReplicaName | None = None, *, semi_sync: bool = False
+    ) -> None:
         """Makes the session a replica's: checksums as written, heartbeats, long writes, and our name for SHOW REPLICAS
         (MySQL internals manual, "COM_REGISTER_SLAVE"). `heartbeat` is in seconds. Without a name, for short dumps, only
-        the server id is sent."""
+        the server id is sent. With `semi_sync` the source may wait for our acknowledgements."""
         period = int(heartbeat * 1_000_000_000)
         uuid = f", @slave_uuid='{name.uuid}', @replica_uuid='{name.uuid}'" if name else ""
+        waits = ", @rpl_semi_sync_slave=1, @rpl_semi_sync_replica=1" if semi_sync else ""
         await self.query(
             "SET @master_binlog_checksum=@@global.binlog_checksum, @source_binlog_checksum=@@global.binlog_checksum,"
             f" @master_heartbeat_period={period}, @source_heartbeat_period={period}, @mariadb_slave_capability=4,"
-            f" SESSION net_write_timeout=600{uuid}"
+            f" SESSION net_write_timeout=600{uuid}{waits}"
         )
         host = name.host.encode() if name else b""
         port = name.port if name else 0

@@ -144,6 +144,12 @@ class PacketStream(asyncio.BufferedProtocol):
             self._transport.resume_reading()
         return chunks[0] if len(chunks) == 1 and not rest else b"".join((rest, *chunks))
 
+    def acknowledge(self, file: str, offset: int) -> None:
+        """Tells a semi-synchronous source that everything before an offset is durable here (MySQL's
+        ReplSemiSyncReplica::slaveReply: a byte, eight of the offset, the file's name)."""
+        body = b"\xef" + offset.to_bytes(8, "little") + file.encode()
+        self._transport.write(len(body).to_bytes(3, "little") + b"\0" + body)
+
     async def close(self) -> None:
         """Aborts the connection; the server ends the dump when it next writes."""
         self.waiting_since = 0.0  # nobody waits for it any more: this is no silence
