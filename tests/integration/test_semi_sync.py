@@ -104,7 +104,12 @@ def test_a_source_without_it_is_reported(place: LostPlace) -> None:
     place.leave()
 
 
-def test_what_a_client_saw_committed_is_archived_though_the_source_burns(place: LostPlace, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "delay", [0.3, *(pytest.param(ms / 1000, marks=pytest.mark.long) for ms in range(100, 300, 20))]
+)
+def test_what_a_client_saw_committed_is_archived_though_the_source_burns(
+    delay: float, place: LostPlace, tmp_path: Path
+) -> None:
     switched_on(place)
     committed: list[int] = []
 
@@ -122,7 +127,7 @@ def test_what_a_client_saw_committed_is_archived_though_the_source_burns(place: 
     for client in clients:
         client.start()
     eventually(lambda: len(committed) > 200, 60)
-    time.sleep(0.3)
+    time.sleep(delay)  # the moment of the disaster
     place.server.kill()
     shutil.rmtree(place.server.datadir)
     for client in clients:

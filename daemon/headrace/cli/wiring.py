@@ -294,7 +294,8 @@ class Wiring:
             found = [(await self.store(one).load(one.name)).position for one in sharing]
             return [position for position in found if position is not None]
 
-        return ArchiveUse(FileLock(archive.path / "lock", self._settings.daemon.node), needed)
+        lock = FileLock(archive.path / "lock", self._settings.daemon.node, setting="[archive] path")
+        return ArchiveUse(lock, needed)
 
     def sharing(self, destination: DestinationSettings) -> list[DestinationSettings]:
         """Returns the destinations that share its archive."""

@@ -10,7 +10,15 @@ from typing import Any
 import structlog
 
 from headrace import runtime, tasks
-from headrace.errors import HeadraceError, LostKind, PositionLost, SourceError, SourceUnreachable
+from headrace.errors import (
+    ArchiveError,
+    HeadraceError,
+    LostKind,
+    NotUnderstood,
+    PositionLost,
+    SourceError,
+    SourceUnreachable,
+)
 from headrace.mysql.archive.archive import Archive
 from headrace.mysql.archive.index import Line, segment_operation
 from headrace.mysql.archive.journal import ArchiveTaken
@@ -18,6 +26,7 @@ from headrace.mysql.archive.recorder import Facts, Recorder
 from headrace.mysql.archive.retention import superfluous
 from headrace.mysql.events.cursor import WRAP
 from headrace.mysql.opening import STREAM_BUFFER
+from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Inventory, take_inventory
 from headrace.mysql.replicas import Reader, choose_server_id, replica_name
 from headrace.mysql.wire.connection import SourceConnection, address_of, probe_id, short_dump
@@ -120,11 +129,8 @@ class _Recording:
         server_id = await choose_server_id(connection, address, Reader(node, f"archive:{name}", derived=True))
         begin = await self._begin(await take_inventory(connection), server_id, cut)
         self.file = begin.file
-        self._operations, self._folder, self._stored = (
-            begin.operations,
-            begin.folder,
-            begin.offset if begin.offset > 4 else 0,
-        )
+        self._operations, self._folder = begin.operations, begin.folder
+        self._stored = begin.offset if begin.offset > 4 else 0
         semi_sync = address.semi_sync == "archive"
         us = replica_name(node, f"archive:{name}")
         await connection.register(server_id, address.heartbeat, us, semi_sync=semi_sync)
@@ -160,13 +166,10 @@ class _Recording:
             self._tell()
             while True:
                 data = await packets.read(data, recorder.need, limit)
-                at = 0
-                while True:
+                at = recorder.feed(data)
+                while recorder.ended:
+                    await self._end_file(recorder)
                     at = recorder.feed(data, at)
-                    if recorder.ended:
-                        await self._end_file(recorder)
-                        continue
-                    break
                 data = data[at:]
                 if self._storing is not None and self._storing.done():
                     self._storing.result()
@@ -185,8 +188,8 @@ class _Recording:
 
     async def _begin(self, inventory: Inventory, server_id: int, cut: str) -> _Begin:
         """Returns where to continue: where the archive ends, if the server still has that; else a new line begins, with
-        the oldest file, or the one after the file `cut`."""
-        archive = self._archive
+        the oldest file, with the last archived one if the server has another end of it, or after the file `cut`."""
+        archive, first = self._archive, inventory.readable[0].name
         line = archive.lines[-1] if archive.lines else None
         if line is not None and line.files and line.server == inventory.server_uuid:
             file = line.files[-1]
@@ -197,12 +200,14 @@ class _Recording:
                 following = inventory.files[at + 1].name if at + 1 < len(inventory.files) else cut
                 if file.closed and following != cut:
                     return _Begin(following, 4, [], line.folder)
-            log.warning(
-                "the archive has a gap: the source no longer has what follows",
-                archived_to="{}:{}".format(*line.end),
-                oldest=inventory.files[0].name,
-                cut=cut,
-            )
+            elif at is not None and inventory.size(file.name):
+                head = await FileHeads(self._address).get(inventory.server_uuid, file.name, inventory.size(file.name))
+                first = file.name if head.begins == file.begun else first
+        files = [one.name for one in inventory.readable]
+        if cut in files[:-1]:
+            first = files[files.index(cut) + 1]
+        if line is not None and line.files:
+            log.warning("a new line begins: what follows is not at the source", after=str(line), first=first)
         number = line.number + 1 if line is not None else 1
         begun = Line(
             number,
@@ -217,9 +222,7 @@ class _Recording:
             "op": "line",
             **{name: getattr(begun, name) for name in Line.__dataclass_fields__ if name != "files"},
         }
-        files = [one.name for one in inventory.readable]
-        first = files.index(cut) + 1 if cut in files[:-1] else 0
-        return _Begin(files[first], 4, [operation], begun.folder)
+        return _Begin(first, 4, [operation], begun.folder)
 
     async def _is_continued(self, line: Line, server_id: int) -> bool:
         """Returns whether the server has the last archived event where the archive has it: numbers of files begin again
@@ -243,9 +246,7 @@ class _Recording:
                 while recorder.end < file.size and not recorder.ended:
                     data = await stream.read(data, recorder.need, limit)
                     data = data[recorder.feed(data) :]
-        except (PositionLost, HeadraceError) as error:
-            if isinstance(error, SourceError) and not isinstance(error, PositionLost):
-                raise
+        except (PositionLost, NotUnderstood, ArchiveError):  # no such event begins there
             return False
         frames, _ = recorder.take()
         return b"".join(frames)[: len(ours)] == ours

@@ -16,10 +16,10 @@ class FileLock(Lock):
     """Keeps two daemons of one machine, or of one shared state folder, from running the same destination.
 
     The file contains the holder's name for people; the kernel's lock (flock) decides. `poll` is the time between two
-    attempts in seconds."""
+    attempts in seconds, `setting` the key that the path follows from."""
 
-    def __init__(self, path: Path, node: str, *, poll: float = 0.5) -> None:
-        self._path = path
+    def __init__(self, path: Path, node: str, *, poll: float = 0.5, setting: str = "[state] path") -> None:
+        self._path, self._setting = path, setting
         self._name = f"{node} (pid {os.getpid()})"
         self._poll = poll
         self._file: int | None = None
@@ -39,7 +39,7 @@ class FileLock(Lock):
         except OSError as error:
             raise StateStoreError(
                 f"the lock file {self._path} can't be used: {error.strerror}",
-                remedy="check the folder's owner and rights, and [state] path",
+                remedy=f"check the folder's owner and rights, and {self._setting}",
             ) from error
 
     async def find_holder(self) -> str:

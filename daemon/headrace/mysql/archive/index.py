@@ -111,6 +111,9 @@ class Line:
         """Returns the index of a file; None if it is not archived."""
         return next((i for i, one in enumerate(self.files) if one.name == file), None)
 
+    def __str__(self) -> str:
+        return "line {}, which ends at {}:{}".format(self.number, *self.end)
+
     @property
     def folder(self) -> str:
         """Returns the folder of its objects."""
