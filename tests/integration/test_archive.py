@@ -83,6 +83,14 @@ def listed(place: LostPlace) -> Any:
     return json.loads(place.command("archive", "list", "shop", "--json").stdout)
 
 
+def decoded(place: LostPlace) -> list[Any]:
+    """Id and w of each row that `headrace decode` finds in the archive."""
+    done = place.command("decode", "--archive", "shop", "--table", rf"{place.schema}\.t")
+    assert done.returncode == 0, done.stderr
+    messages = [json.loads(line) for line in done.stdout.splitlines()]
+    return [(row["id"], row.get("w")) for one in messages if one["type"] == "INSERT" for row in one["data"]]
+
+
 def pause(place: LostPlace) -> None:
     done = place.command("pause", "shop")
     assert done.returncode == 0, done.stderr
@@ -124,6 +132,7 @@ def test_a_paused_destination_goes_on_without_a_gap_after_its_binlogs_were_purge
     assert "the archive has what the source has lost" in shown.stdout, shown.stdout + shown.stderr
     checked = place.command("check")
     assert "the archive has the binlog from the stored position" in checked.stdout, checked.stdout
+    assert decoded(place) == [("1", None), ("2", None), ("3", None), ("4", None), ("5", "7"), ("6", "7")]
     assert place.command("resume", "shop").returncode == 0
     place.wait_ids(1, 2, 3, 4, 5, 6)
     status = place.daemon.wait_state("shop", "STREAMING")

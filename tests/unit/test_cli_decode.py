@@ -24,8 +24,8 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[in
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((), "give binlog files, or --host, and not both"),
-        (("a.000001", "--host", "h", "--user", "u"), "give binlog files, or --host, and not both"),
+        ((), "give one of binlog files, --archive and --host"),
+        (("a.000001", "--host", "h", "--user", "u"), "give one of binlog files, --archive and --host"),
         (("--host", "h"), "--host needs --user"),
         (("a.000001", "--follow"), "--follow needs --host"),
         (("x/a.000001", "y/a.000001"), "two of the files have the same name"),

@@ -29,7 +29,7 @@ _PATIENCE = 1.5
 _POLL = 0.1
 
 
-def add_config(parser: argparse.ArgumentParser) -> None:
+def add_config(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Adds the options of every command that needs a configuration."""
     parser.add_argument(
         "--config",

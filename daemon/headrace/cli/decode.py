@@ -1,4 +1,4 @@
-"""`headrace decode`: binlog files, or a server's binlog, as JSON lines of changes. Needs no configuration."""
+"""`headrace decode`: binlog files, an archive, or a server's binlog, as JSON lines of changes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
+from headrace.cli.common import CommandRefused, add_config, coordinated, destination, open_store
 from headrace.cli.decode_output import Lines, Printed, Stats
+from headrace.cli.environment import environment
 from headrace.cli.main import leave_stdout
-from headrace.cli.terminal import progress
+from headrace.cli.terminal import Work, progress
 from headrace.cli.wiring import ADAPTERS
 from headrace.errors import ConfigError, Refusal
 from headrace.pipeline.projection import Projections
@@ -31,9 +33,9 @@ from headrace_common import logs
 _T = TypeVar("_T")
 _DECODING = "decoding"
 DESCRIPTION = (
-    "Prints the changes in binlog files, or in a server's binlog up to its present end, a JSON message a line. Needs "
-    "no configuration. Exit status 0: all was decoded; 1: something was not, said on standard error; 2: the command is "
-    "wrong."
+    "Prints the changes in binlog files, in an archive, or in a server's binlog up to its present end, a JSON message "
+    "a line. Only an archive needs a configuration. Exit status 0: all was decoded; 1: something was not, said on "
+    "standard error; 2: the command is wrong."
 )
 
 
@@ -79,6 +81,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="call columns whose names are not known @1, @2 ... as mysqlbinlog does",
     )
+    archive = parser.add_argument_group("instead of files, an archive")
+    archive.add_argument("--archive", metavar="DEST", help="that of this destination; its schema history names columns")
+    add_config(archive)
     server = parser.add_argument_group("instead of files, a server")
     server.add_argument("--host", help="its host name or address")
     server.add_argument("--port", type=int, default=3306, help="default: %(default)s")
@@ -119,6 +124,8 @@ def run(arguments: argparse.Namespace) -> int:
                         searching=lambda file, done, total: work.at(done, total, f"reading {file}"),
                     )
                     asyncio.run(reading)
+                elif arguments.archive:
+                    asyncio.run(_read_archive(arguments, settings, spool, window, output, work))
                 else:
                     on_progress = partial(
                         work.at, total=sum(file.stat().st_size for file in arguments.files if file.exists())
@@ -144,15 +151,34 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+async def _read_archive(
+    arguments: argparse.Namespace,
+    settings: DestinationSettings,
+    spool: Path,
+    window: Window,
+    output: Printed,
+    work: Work,
+) -> None:
+    configured = Loader(ADAPTERS, environment(arguments.env_file)).load(arguments.config)
+    wanted = destination(configured, arguments.archive)
+    if wanted.archive is None:
+        raise CommandRefused(f"{wanted.name} has no archive", remedy="set [archive] path; see docs/archive.md")
+    async with coordinated(configured) as shared:
+        entries = await (await open_store(shared, wanted)).schema_entries(wanted.name)
+    adapter, captures = ADAPTERS.source_adapter(), Projections(settings).captures
+    on_progress = partial(work.at, about=_DECODING)
+    await adapter.read_archive(settings, wanted.archive, entries, captures, spool, window, output, on_progress)
+
+
 def _window(arguments: argparse.Namespace) -> Window:
     """Returns the requested part. Raises ValueError in words for people."""
-    if bool(arguments.files) == bool(arguments.host):
-        raise ValueError("give binlog files, or --host, and not both")
+    if [bool(arguments.files), bool(arguments.host), bool(arguments.archive)].count(True) != 1:
+        raise ValueError("give one of binlog files, --archive and --host")
     if arguments.follow and not arguments.host:
         raise ValueError("--follow needs --host")
     if arguments.host and not arguments.user:
         raise ValueError("--host needs --user")
-    if arguments.host and (arguments.schema or arguments.positional):
+    if not arguments.files and (arguments.schema or arguments.positional):
         raise ValueError("--schema and --positional are for files; a server's tables are asked for")
     names = [path.name for path in arguments.files]
     if len(set(names)) != len(names):

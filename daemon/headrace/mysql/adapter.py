@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.mysql.archive.commands import MysqlArchiveCommands
-from headrace.mysql.decode import read_files, read_server
+from headrace.mysql.decode import read_archive, read_files, read_server
 from headrace.mysql.inspection import MysqlInspection
 from headrace.mysql.position.move import parse_where
 from headrace.mysql.schema.history import SchemaHistory
@@ -28,6 +28,7 @@ class MysqlAdapter(SourceAdapter):
 
     conditions = Conditions(among, between)
     read_files = staticmethod(read_files)
+    read_archive = staticmethod(read_archive)
     read_server = staticmethod(read_server)
 
     def source(

@@ -1,13 +1,17 @@
-"""Reads binlog files, or a server's dump up to its present end, and gives their changes to an output."""
+"""Reads binlog files, an archive, or a server's dump up to its present end, and gives their changes to an output."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from headrace.errors import NotUnderstood, SourceError
-from headrace.model import Position, RowsChange, SchemaChange
+from headrace.errors import ContinuesElsewhere, NotUnderstood, Refusal, SourceError, StateStoreError
+from headrace.model import POS_SHIFT, Position, RowsChange, SchemaChange
+from headrace.mysql.archive.archive import Archive
+from headrace.mysql.archive.index import Line
+from headrace.mysql.archive.packets import ArchivedPackets, Place
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events import event_types as ev
@@ -21,6 +25,7 @@ from headrace.mysql.wire.binlog_file import file_number, packets, rotate_packet
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.ports.inspection import Captures, Output, Window
 from headrace.ports.source import LogPosition, ProgressCallback, Receiver
+from headrace.settings.archive import ArchiveSettings
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 
@@ -152,6 +157,85 @@ def _history(path: Path, chunk: bytes, captures: Captures, script: Path | None) 
     if script is not None:
         apply_script(script, history, dialect_of(version, mariadb=mariadb))
     return history
+
+
+# -- an archive ---------------------------------------------------------------------------------------------------
+
+
+async def read_archive(
+    settings: DestinationSettings,
+    archived: ArchiveSettings,
+    entries: Sequence[dict[str, Any]],
+    captures: Captures,
+    spool: Path,
+    window: Window,
+    output: Output,
+    on_progress: Callable[[int, int | None], object] = lambda *_: None,
+) -> None:
+    """See SourceAdapter."""
+    archive, bounds = Archive.of(archived), _Bounds(window)
+    await archive.refresh()
+    line, number = _begin(archive, window.first)
+    files = line.files[number:]
+    history = SchemaHistory(
+        captures,
+        mariadb=line.mariadb,
+        version=line.version,
+        lower_case_table_names=line.lower_case_table_names,
+    )
+    try:
+        history.restore(entries, (files[0].first_us << POS_SHIFT) - 1)
+    except (ValueError, LookupError, TypeError) as error:
+        raise StateStoreError(f"the stored schema history can't be read ({error!r})") from error
+    decoder = Decoder(
+        DumpStart(Position("", files[0].name, 4), checksums=True),
+        bounds.receiver(output),
+        captures=captures,
+        history=history,
+        options=DecoderOptions.of(settings, DaemonSettings(spool=spool)),
+    )
+    packets, total = ArchivedPackets(archive, Place(line.number, files[0].name, 4), checksums=True), 0
+    try:
+        while not output.done and not bounds.over(decoder.position()):
+            if isinstance(bounds.last, int) and _begins_after(archive, line.number, packets.at[0], bounds.last):
+                return
+            data = await packets.read(b"", 1, 0.0)
+            _feed(decoder, history, data, output)
+            total += len(data)
+            on_progress(total, sum(file.size for file in files))
+    except ContinuesElsewhere:
+        return
+    finally:
+        await packets.close()
+
+
+def _begin(archive: Archive, first: tuple[str, int] | int | None) -> tuple[Line, int]:
+    """Returns the line and the index of the file in which the first wanted transaction may be: of the newest line that
+    has its file, or that begins before its time."""
+    lines = [line for line in archive.lines if line.files]
+    if not lines:
+        raise Refusal(f"the archive at {archive.store.place} is empty")
+    for line in reversed(lines):
+        if first is None:
+            return line, 0
+        if isinstance(first, tuple):
+            if (at := line.index_of(first[0])) is not None:
+                return line, at
+        elif line.files[0].begun * 1_000_000 <= first:
+            later = [at for at, file in enumerate(line.files) if file.last_us >= first]
+            return line, later[0] if later else len(line.files) - 1
+    if isinstance(first, tuple):
+        raise Refusal(f"the archive has no {first[0]}", remedy="'headrace archive list' shows what it has")
+    return lines[0], 0
+
+
+_LATE = 3_600_000_000
+"""Microseconds by which commit times in a binlog may go back."""
+
+
+def _begins_after(archive: Archive, line: int, file: str, last: int) -> bool:
+    """Returns whether a file begins so late that nothing in it was committed before `last`."""
+    return archive.file_and_next(line, file)[0].first_us > last + _LATE
 
 
 # -- a server -----------------------------------------------------------------------------------------------------

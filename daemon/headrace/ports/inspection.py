@@ -210,6 +210,22 @@ class SourceAdapter(ABC):
         not understood."""
 
     @abstractmethod
+    async def read_archive(
+        self,
+        settings: DestinationSettings,
+        archived: ArchiveSettings,
+        entries: Sequence[dict[str, Any]],
+        captures: Captures,
+        spool: Path,
+        window: Window,
+        output: Output,
+        on_progress: Callable[[int, int | None], object] = lambda *_: None,
+    ) -> None:
+        """Reads an archive up to its present end. `entries` are those of a destination's schema history: tables are as
+        they were where reading begins. The progress callback receives the bytes done and the total. Raises
+        ArchiveError, NotUnderstood, StateStoreError, and Refusal for a place that is not archived."""
+
+    @abstractmethod
     async def read_server(
         self,
         settings: DestinationSettings,
