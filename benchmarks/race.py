@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -84,10 +85,13 @@ class Way:
     """Whether Canal's own client takes the rows, in batches of 1,000 entries."""
     native: bool = True
     """Whether headrace-native is used if it is installed."""
+    archive: bool = False
+    """Whether the binlog is archived meanwhile."""
 
 
 KAFKA = Way("into Kafka")
 PYTHON = Way("into Kafka, Python alone", native=False)
+ARCHIVE = Way("into Kafka, while it is archived", archive=True)
 EXACTLY_ONCE = Way("exactly once", sink={"delivery": "exactly_once"})
 DEBEZIUM = Way("Debezium's format", message={"format": "debezium", "debezium": {"schemas": False}})
 SCHEMAS = Way("Debezium's format with schemas", message={"format": "debezium"})
@@ -107,6 +111,7 @@ OPTIONS = Way(
 W1_WAYS = (
     KAFKA,
     PYTHON,
+    ARCHIVE,
     Way("a message a row", message={"rows_per_message": 1}),
     DEBEZIUM,
     SCHEMAS,
@@ -117,7 +122,7 @@ W1_WAYS = (
     CLIENT,
     CLIENT_PYTHON,
 )
-W2L_WAYS = (KAFKA, PYTHON, DEBEZIUM, SCHEMAS, EXACTLY_ONCE, NULL, ENTRIES, CLIENT, CLIENT_PYTHON)
+W2L_WAYS = (KAFKA, PYTHON, ARCHIVE, DEBEZIUM, SCHEMAS, EXACTLY_ONCE, NULL, ENTRIES, CLIENT, CLIENT_PYTHON)
 
 
 FILLS: dict[str, tuple[Callable[[Filler, int], Workload], int, Sequence[Way]]] = {
@@ -204,6 +209,8 @@ def run(entry: Entry, version: Version = HERE) -> dict[str, float]:
         made = destination(servers, name, rf"{SCHEMA}\.{workload.table}", f"{workload.file}:4", entry.way)
         settings = {} if entry.way.native or not version.knows_native else {"daemon": {"native": "off"}}
         with ExitStack() as stack:
+            if entry.way.archive:
+                made["archive"] = {"path": stack.enter_context(TemporaryDirectory(dir=servers.cache.root))}
             if entry.way.client:
                 stack.enter_context(canal_client.reading(servers.cache, made["sink"]["listen"], name, workload.rows))
             daemon = stack.enter_context(running({name: made}, version, settings))
