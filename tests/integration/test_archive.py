@@ -73,7 +73,7 @@ def wait_archived(place: LostPlace) -> None:
 
     def holds(status: dict[str, Any]) -> bool:
         archive = status["archive"]
-        return archive["file"] is not None and (archive["file"], archive["offset"]) >= end  # MariaDB adds events later
+        return bool(archive["file"] == end[0] and archive["offset"] >= end[1])  # MariaDB adds events later
 
     place.daemon.wait("shop", holds)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import struct
 from dataclasses import replace
@@ -272,10 +273,10 @@ async def test_a_position_is_found_if_the_files_are_those_that_were_read(tmp_pat
     position = Position(
         "u", "b.000001", begins[4], commit_time_us=FIRST_US + 4, last_transaction=f"b.000001:{begins[3]}"
     )
-    assert await find_place(archive, position) == Place(1, "b.000001", begins[4])
+    assert await find_place(archive, position, "u") == Place(1, "b.000001", begins[4])
 
     async def lacks(**changes: Any) -> str:
-        found = await find_place(archive, replace(position, **changes))
+        found = await find_place(archive, replace(position, **changes), changes.get("server_uuid", "u"))
         assert isinstance(found, str)
         return found
 
@@ -290,11 +291,37 @@ async def test_a_position_is_found_if_the_files_are_those_that_were_read(tmp_pat
 async def test_what_another_server_has_purged_is_found_by_gtids(tmp_path: Path) -> None:
     archive = await archived(tmp_path, bytes(made(10).packets))
     position = Position("v", "", 4, f"{SID}:1-3")
-    found = await find_place(archive, position, executed=f"{SID}:1-6")
+    found = await find_place(archive, position, "v", purged=f"{SID}:1-6")
     assert isinstance(found, Place)
     assert gtids(await dumped(archive, found)) == f"{SID}:4-6"
-    assert isinstance(await find_place(archive, position, executed=f"{SID}:1-3"), str)
-    assert isinstance(await find_place(archive, Position("v", "", 4, f"{SID}:1-10"), executed=f"{SID}:1-20"), str)
+    assert isinstance(await find_place(archive, position, "v", purged=f"{SID}:1-3"), str)
+    assert isinstance(await find_place(archive, Position("v", "", 4, f"{SID}:1-10"), "v", purged=f"{SID}:1-20"), str)
+
+
+async def test_of_a_server_that_does_not_answer_nothing_is_read_that_the_other_never_had(tmp_path: Path) -> None:
+    log = made(10)
+    file = file_of(bytes(log.packets))
+    begins = [at for at in offsets(file) if file[at + 4] == 33]
+    archive = await archived(tmp_path, bytes(log.packets))
+    position = Position("u", "b.000001", begins[3], f"{SID}:1-3")
+    found = await find_place(archive, position, "v", purged=f"{SID}:1-8")
+    assert isinstance(found, Place)
+    assert gtids(await dumped(archive, found)) == f"{SID}:4-8"
+
+
+async def test_a_line_of_mariadb_is_passed_over_by_a_search_for_gtids_of_mysql(tmp_path: Path) -> None:
+    archive = await archived(tmp_path, bytes(made().packets))
+    archive.lines[0].gtid_mode, archive.lines[0].files[0].gtids = False, "0-1-5"
+    assert isinstance(await find_place(archive, Position("v", "", 4, f"{SID}:1-3"), "v", purged=f"{SID}:1-8"), str)
+
+
+async def test_several_tasks_may_refresh_an_archive_at_once(tmp_path: Path) -> None:
+    logs = [bytes(made(5, name=f"b.{number:06d}").packets) for number in range(1, 7)]
+    await archived(tmp_path, *logs)
+    for _ in range(20):
+        reader = Archive(FolderStore(tmp_path), Seal(), native=ways["present"])
+        await asyncio.gather(*(reader.refresh() for _ in range(3)))
+        assert await contents(reader) == [file_of(log) for log in logs]
 
 
 async def test_rows_of_prepared_transactions_are_read_again(tmp_path: Path) -> None:
@@ -304,9 +331,13 @@ async def test_rows_of_prepared_transactions_are_read_again(tmp_path: Path) -> N
     archive = await archived(tmp_path, bytes(log.packets))
     xa = OpenXa("1:a:", "b.000001", begins[1], f"{SID}:2")
     position = Position("u", "b.000001", begins[6], f"{SID}:1-6", open_xa=(xa,))
-    found = await find_place(archive, position)
+    found = await find_place(archive, position, "u")
     assert isinstance(found, Place)
     assert gtids(await dumped(archive, found)) == f"{SID}:2:7-10"
+    older = replace(position, open_xa=(replace(xa, file="a.000009"),))
+    lacks = await find_place(archive, older, "u")
+    assert isinstance(lacks, str)
+    assert "lacks rows of XA transactions" in lacks
 
 
 async def test_damage_is_named_and_nothing_of_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,3 +366,20 @@ async def test_encrypted_segments_need_their_key_and_their_place(tmp_path: Path)
     assert b"row" not in (tmp_path / segment.object).read_bytes()
     with pytest.raises(ArchiveError, match="can't be decrypted"):
         archive._unpacked("0001/other", 0, segment.end, (tmp_path / segment.object).read_bytes())
+
+
+async def test_an_overtaken_writer_deletes_nothing_of_its_successor(tmp_path: Path) -> None:
+    first = await archived(tmp_path, bytes(made().packets), closed=False)
+    second = Archive(FolderStore(tmp_path), Seal())
+    await second.journal.claim("second")
+    facts = recorded(bytes(made().packets)).take()[1]
+    segment = await second.add_segment("0001", "b.000001", second.lines[0].files[0].size, [b"more"], facts)
+    await first.delete_unused()
+    await second.journal.append(segment_operation(segment))
+    assert await second.verify_segment(segment) == ""
+    left = await second.add_segment("0001", "b.000001", segment.end, [b"never entered"], facts)
+    third = Archive(FolderStore(tmp_path), Seal())
+    await third.journal.claim("third")
+    await third.delete_unused()
+    assert not (tmp_path / left.object).exists()
+    assert await third.verify_segment(segment) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -207,3 +208,14 @@ async def test_files_of_others_in_the_folders_are_left_alone(tmp_path: Path, mon
     await reader.load()
     assert reader.index == one.index
     assert (tmp_path / "journal" / "README").exists()
+
+
+async def test_an_archive_whose_folder_was_deleted_is_not_continued_in_silence(tmp_path: Path) -> None:
+    one = await writer(tmp_path / "archive")
+    await one.append(*BEGIN)
+    shutil.rmtree(tmp_path / "archive")
+    with pytest.raises(ArchiveError, match="no longer has entry 2 of its journal"):
+        await one.append(segment(0, 10))
+    assert not (tmp_path / "archive" / "journal").exists()
+    again = await writer(tmp_path / "archive")
+    assert again.index.lines == []

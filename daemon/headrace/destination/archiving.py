@@ -13,6 +13,8 @@ _TROUBLE = "archive"
 _SEMI_SYNC = "semi_sync"
 _AGAIN = (1.0, 60.0)
 """Seconds after a failure until the next attempt: at first, and at most."""
+_POLL = 1.0
+"""Seconds between two attempts to take the archive's lock."""
 _PROVED = 30.0
 """Seconds of work after which earlier failures do not count."""
 
@@ -38,7 +40,10 @@ async def keep_archive(context: Context, archiver: Archiver, use: ArchiveUse) ->
     while True:
         began = runtime.monotonic()
         try:
-            await use.lock.acquire(known_epoch)
+            while not await use.lock.try_acquire(known_epoch):
+                status.clear(_TROUBLE)  # another destination or daemon keeps it
+                status.clear(_SEMI_SYNC)
+                await asyncio.sleep(_POLL)
             began = runtime.monotonic()
             await archiver.run(report, use.needed)
         except HeadraceError as error:

@@ -27,7 +27,7 @@ from headrace.mysql.archive.retention import superfluous
 from headrace.mysql.events.cursor import WRAP
 from headrace.mysql.opening import STREAM_BUFFER
 from headrace.mysql.position.heads import FileHeads
-from headrace.mysql.position.inventory import Inventory, take_inventory
+from headrace.mysql.position.inventory import Inventory, identity, take_inventory
 from headrace.mysql.replicas import Reader, choose_server_id, replica_name
 from headrace.mysql.wire.connection import SourceConnection, address_of, probe_id, short_dump
 from headrace.ports.archive import ArchiveProgress, Archiver, Needed
@@ -56,11 +56,19 @@ class _Begin:
 
 
 class MysqlArchiver(Archiver):
-    """See Archiver. `addresses` are tried in turn; `name` is that of the destination that keeps the archive."""
+    """See Archiver. `name` is that of the destination that keeps the archive, and `serving` returns the address that it
+    reads, None if it does not know yet: this one is archived, or the one whose server was archived last, or else the
+    first of the `addresses` that answers."""
 
     def __init__(
-        self, settings: ArchiveSettings, addresses: Sequence[SourceSettings], daemon: DaemonSettings, name: str
+        self,
+        settings: ArchiveSettings,
+        addresses: Sequence[SourceSettings],
+        daemon: DaemonSettings,
+        name: str,
+        serving: Callable[[], SourceSettings | None],
     ) -> None:
+        self._serving = serving
         self._settings, self._addresses, self._name = settings, addresses, name
         self._node, self._native = daemon.node, daemon.native
         self._cut = ""
@@ -76,26 +84,46 @@ class MysqlArchiver(Archiver):
 
     async def _run(self, report: Callable[[ArchiveProgress], None], needed: Needed) -> None:
         archive = Archive.of(self._settings, self._native)
-        await archive.journal.claim(self._node)
-        await archive.delete_unused()
-        failure: SourceError | None = None
-        for address in self._addresses:
+        await archive.refresh()
+        address, connection = await self._connect(archive.lines[-1].server if archive.lines else "")
+        async with connection:
+            await archive.journal.claim(self._node)
+            await archive.delete_unused()
+            recording = _Recording(archive, self._settings, address, connection, report, needed)
             try:
-                connection = await SourceConnection.open(address_of(address))
-            except SourceUnreachable as error:
-                failure = failure or error
-                continue
-            async with connection:
-                recording = _Recording(archive, self._settings, address, connection, report, needed)
+                await recording.run(self._node, self._name, self._cut, lambda: self._is_served(address))
+            except PositionLost as lost:
+                if lost.kind is not LostKind.TRUNCATED or self._cut == recording.file:
+                    raise
+                self._cut = recording.file
+
+    def _is_served(self, address: SourceSettings) -> bool:
+        """Returns whether the destination does not read another address."""
+        served = self._serving()
+        return served is None or (served.host, served.port) == (address.host, address.port)
+
+    async def _connect(self, server: str) -> tuple[SourceSettings, SourceConnection]:
+        """Returns the address to archive, and a connection to it whose variables are loaded; `server` is the identity
+        of the server that was archived last. Raises SourceError."""
+        others, failures = list[tuple[SourceSettings, SourceConnection]](), list[SourceError]()
+        try:
+            for address in self._addresses:
                 try:
-                    await recording.run(self._node, self._name, self._cut)
-                except PositionLost as lost:
-                    if lost.kind is not LostKind.TRUNCATED or self._cut == recording.file:
-                        raise
-                    self._cut = recording.file
-                    return
-        if failure is not None:
-            raise failure
+                    connection = await SourceConnection.open(address_of(address))
+                except SourceUnreachable as error:
+                    failures.append(error)
+                    continue
+                others.append((address, connection))
+                variables = await connection.load_variables()
+                known = self._serving() is not None
+                if self._is_served(address) if known else identity(variables, connection.is_mariadb) == server:
+                    return others.pop()
+            if not others:
+                raise failures[0]
+            return others.pop(0)
+        finally:
+            for _, connection in others:
+                await connection.close()
 
 
 class _Recording:
@@ -121,11 +149,11 @@ class _Recording:
         self._storing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    async def run(self, node: str, name: str, cut: str) -> None:
-        """Reads until something fails; not from the file `cut` on, but from the one after it. `file` is then the one
-        that was read. Raises ArchiveError and SourceError."""
+    async def run(self, node: str, name: str, cut: str, served: Callable[[], bool]) -> None:
+        """Reads until something fails, or `served` returns that another address is to be archived; not from the file
+        `cut` on, but from the one after it. `file` is then the one that was read. Raises ArchiveError and
+        SourceError."""
         connection, address = self._connection, self._address
-        await connection.load_variables()
         server_id = await choose_server_id(connection, address, Reader(node, f"archive:{name}", derived=True))
         begin = await self._begin(await take_inventory(connection), server_id, cut)
         self.file = begin.file
@@ -154,7 +182,7 @@ class _Recording:
             annotations=True,
         )
         self._packets = packets
-        works: dict[str, tasks.Work] = {"read": self._read(recorder)}
+        works: dict[str, tasks.Work] = {"read": self._read(recorder), "served": _until_not(served)}
         if semi_sync:
             works["semi-sync"] = self._watch_semi_sync(recorder)
         await tasks.first(works)
@@ -190,6 +218,7 @@ class _Recording:
         """Returns where to continue: where the archive ends, if the server still has that; else a new line begins, with
         the oldest file, with the last archived one if the server has another end of it, or after the file `cut`."""
         archive, first = self._archive, inventory.readable[0].name
+        cut = "" if cut == inventory.files[-1].name else cut  # nothing follows it yet
         line = archive.lines[-1] if archive.lines else None
         if line is not None and line.files and line.server == inventory.server_uuid:
             file = line.files[-1]
@@ -233,8 +262,12 @@ class _Recording:
             return True
         offset = segments[-1].last_event
         ours = b""
-        async for frame in self._archive.frames(file, offset):
-            ours += frame.data[max(0, offset - frame.start) :]
+        try:
+            async for frame in self._archive.frames(file, offset):
+                ours += frame.data[max(0, offset - frame.start) :]
+        except ArchiveError as error:  # it is archived again
+            log.warning("the end of the archive is damaged", error=str(error))
+            return False
         recorder = Recorder(
             file.name, offset, checksums=self._connection.writes_checksums, source=address_of(self._address).name
         )
@@ -335,3 +368,8 @@ class _Recording:
         file, offset = line.end
         stored = sum(one.stored for each in lines for one in each.files)
         self._report(ArchiveProgress(file, offset, line.files[-1].last_us, stored, now, self._unacknowledged))
+
+
+async def _until_not(holds: Callable[[], bool]) -> None:
+    while holds():  # noqa: ASYNC110  (nothing tells us)
+        await asyncio.sleep(_CHECK)

@@ -17,7 +17,7 @@ from headrace.errors import (
 )
 from headrace.model import Position
 from headrace.mysql.archive.archive import Archive
-from headrace.mysql.archive.finding import covers
+from headrace.mysql.archive.finding import end_after
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.heartbeat import NO_DATABASE, NO_TABLE, SCHEMA, WATERMARK_SQL, setup_statements
 from headrace.mysql.position.heads import FileHeads
@@ -377,10 +377,10 @@ async def _retention(
     connection: SourceConnection, source: SourceSettings, position: Position, archive: Archive | None
 ) -> list[Finding]:
     """Returns how far the stored position is from being purged."""
-    name = "retention"
+    name, stored = "retention", position
     try:
-        if archive is not None and await covers(archive, position):
-            return [ok(name, f"the archive has the binlog from the stored position {position} on")]
+        archived = await end_after(archive, position) if archive is not None else None
+        position = archived or position  # the source must keep only what follows the archive
         inventory = await take_inventory(connection)
         found = await retention(inventory, position, FileHeads(source))
     except HeadraceError as error:
@@ -401,6 +401,8 @@ async def _retention(
     if text := found.warning(position, source.retention_warning):
         longer = "have the source keep its binlogs for longer, or let the daemon catch up"
         return [warning(name, text, longer)]
+    if archived is not None:
+        return [ok(name, f"the archive has the binlog from the stored position {stored} on")]
     return [ok(name, f"the source has what follows the stored position {position}")]
 
 

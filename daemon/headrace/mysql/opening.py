@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from headrace.errors import LostKind, PositionLost, SourceMisconfigured
+from headrace.errors import ArchiveError, LostKind, PositionLost, SourceMisconfigured
 from headrace.model import POS_ROOM, POS_SHIFT, Gap, Position
 from headrace.mysql.archive.archive import Archive
 from headrace.mysql.archive.finding import find_place
@@ -24,7 +24,7 @@ from headrace.mysql.position.server_comparison import ServerMatch, compare_serve
 from headrace.mysql.replicas import Reader, choose_server_id, replica_name
 from headrace.mysql.role import refuse_role, require_logged, server_role
 from headrace.mysql.wire.connection import Server, SourceConnection, address_of
-from headrace.mysql.wire.stream import Packets
+from headrace.mysql.wire.stream import ArchivedDump, Packets
 from headrace.ports.source import ProgressCallback
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import StartAt, StartGtid, StartLatest, StartTime
@@ -66,7 +66,7 @@ class ReadySource:
     reported."""
     entries: tuple[dict[str, Any], ...] = ()
     """Entries of the schema history that belong to that move."""
-    archived: Packets | None = None
+    archived: ArchivedDump | None = None
 
     async def close(self) -> None:
         """Ends it."""
@@ -156,20 +156,39 @@ async def make_ready_archived(
         inventory = await take_inventory(connection)
         server = _server(connection, settings)
     skip_before = stored.offset if inventory.gtid_mode and not stored.gtid_set and stored.offset > 4 else 0
-    executed = inventory.purged if inventory.gtid_mode else ""
+    us, purged = inventory.server_uuid, inventory.purged
 
     async def packets(position: Position, skip_before: int = 0) -> ArchivedPackets | str:
-        place = await find_place(archive, position, skip_before=skip_before, executed=executed)
-        return place if isinstance(place, str) else ArchivedPackets(archive, place, checksums=True)
+        place = await find_place(archive, position, us, skip_before=skip_before, purged=purged)
+        return place if isinstance(place, str) else ArchivedPackets(archive, place, us, checksums=True)
 
     async def archived(position: Position) -> ArchivedPackets | None:
-        found = await packets(position)
+        try:
+            found = await packets(position)
+        except ArchiveError as error:
+            log.warning("the archive can't be read", error=error.operator_text())
+            return None
         return None if isinstance(found, str) else found
 
-    dump = await packets(stored, skip_before)
+    try:
+        dump = await packets(stored, skip_before)
+    except ArchiveError as error:
+        dump = f"the archive can't be read: {error}"
     if isinstance(dump, str):
         raise PositionLost(f"{lost.args[0]}; {dump}", kind=lost.kind, position=lost.position, remedy=lost.remedy)
     log.info("the archive has what the source lost", position=str(stored), lost=str(lost.args[0]))
+    if dump.foreign:  # offsets and ordinals are those of another server's files
+        file, offset = dump.at
+        stored = replace(
+            stored,
+            server_uuid=dump.server,
+            file=file,
+            offset=offset,
+            events_done=0,
+            rows_done=0,
+            open_xa=tuple(replace(xa, file="", offset=0) for xa in stored.open_xa),
+            last_transaction="",
+        )
     start = DumpStart(stored, checksums=True, skip_before=skip_before)
     return ReadySource(None, replace(server, archived=archived), start, None, archived=dump)
 

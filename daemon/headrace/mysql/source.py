@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from headrace.errors import PositionLost, ServerIdTaken, SourceChanged, SourceError, SourceUnreachable
+import structlog
+
+from headrace.errors import ArchiveError, PositionLost, ServerIdTaken, SourceChanged, SourceError, SourceUnreachable
 from headrace.model import Position
 from headrace.mysql.archive.archive import Archive
-from headrace.mysql.archive.finding import covers
+from headrace.mysql.archive.finding import end_after
 from headrace.mysql.archiver import MysqlArchiver
 from headrace.mysql.change_stream import MysqlStream
 from headrace.mysql.decoder_options import DecoderOptions
@@ -34,6 +36,8 @@ from headrace.rules.patterns import named_schemas
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
 from headrace.settings.snapshot import SnapshotSourceSettings
+
+log = structlog.get_logger(__name__)
 
 _Opening = TypeVar("_Opening")
 
@@ -76,8 +80,10 @@ class MysqlSource(Source):
         self._archive = Archive.of(settings.archive, daemon.native) if settings.archive is not None else None
         self._lost_by: PositionLost | None = None
         """The error with which the source has ended our dump."""
-        self._archive_from: Position | None = None
-        """The position at which the archive was last read."""
+        self._archive_read: tuple[object, ...] = ()
+        """The position at which the archive was last read, and what the archive had of the line then."""
+        self._serving: SourceSettings | None = None
+        """The address of our stream."""
         self._away: set[str] = set()
         """Hosts with ports that could not be reached when opening the source failed last."""
 
@@ -138,7 +144,8 @@ class MysqlSource(Source):
         archive = self._destination.archive
         if archive is None:
             return None
-        return MysqlArchiver(archive, addresses(self._destination.source), self._daemon, self._destination.name)
+        every = addresses(self._destination.source)
+        return MysqlArchiver(archive, every, self._daemon, self._destination.name, lambda: self._serving)
 
     def measures(self, position: Position) -> Sequence[Measure]:
         found = [Measure("position_offset", "Offset of the confirmed position in its file.", position.offset)]
@@ -153,10 +160,23 @@ class MysqlSource(Source):
             self._heads = self.address, FileHeads(self.settings)
         async with await SourceConnection.open(address_of(self.settings)) as connection:
             await connection.load_variables(VARIABLES)
-            found = await retention(await take_inventory(connection), position, self._heads[1])
-        if self._archive is not None and await covers(self._archive, position):
-            return replace(found, seconds=None, share=None)  # what the source purges is not lost
-        return found
+            inventory = await take_inventory(connection)
+            found = await retention(inventory, position, self._heads[1])
+            if (end := await self._archive_end(position)) is None:
+                return found
+            # What the source purges before the end of the archive is not lost.
+            rest = await retention(inventory, end, self._heads[1])
+            return replace(rest, behind=found.behind)
+
+    async def _archive_end(self, position: Position) -> Position | None:
+        """Returns the end of the archive if that has everything from a position on."""
+        if self._archive is None:
+            return None
+        try:
+            return await end_after(self._archive, position)
+        except ArchiveError as error:
+            log.warning("the archive can't be read", error=error.operator_text(self._destination.name))
+            return None
 
     async def several(self, position: Callable[[], Position | None]) -> str:
         def own() -> str:
@@ -229,7 +249,7 @@ class MysqlSource(Source):
         except BaseException:
             await ready.close()
             raise
-        self.settings = server.settings
+        self.settings = self._serving = server.settings
         self._server_id, self._taken = server.settings.server_id, 0
         self._options.undecodable.counts.clear()
 
@@ -296,8 +316,6 @@ class MysqlSource(Source):
                 raise lost
             ready = await make_ready(address, position, self._reader(), schemas=self._schemas)
         except PositionLost as error:
-            if position == self._archive_from:  # it has nothing whole after the position
-                raise
             ready = await self._archived(address, position, error)
         try:
             dump = await ready.dump(annotations=self._options.dml_queries, buffer=self._ahead())
@@ -312,8 +330,14 @@ class MysqlSource(Source):
         archive lacks, if that has it neither."""
         if self._archive is None or stored is None:
             raise lost
-        self._archive_from = stored
-        return await make_ready_archived(address, stored, self._archive, lost)
+        ready = await make_ready_archived(address, stored, self._archive, lost)
+        assert ready.archived is not None
+        read, self._archive_read = self._archive_read, (stored, *ready.archived.extent)
+        if read == self._archive_read:
+            await ready.close()
+            text = f"{lost.args[0]}; the archive at {self._archive.store.place} ends within the transaction after it"
+            raise PositionLost(text, kind=lost.kind, position=lost.position, remedy=lost.remedy)
+        return ready
 
     def _first_damage(self, place: str) -> bool:
         before, self._damaged = self._damaged, place

@@ -31,6 +31,11 @@ def clashing(destinations: Iterable[DestinationSettings], folder: Path) -> dict[
                     f"{folder / destination.name}.toml: archive.path: {archive.path} is the archive of another source, "
                     f"that of the destination {former.name}; each source needs its own"
                 )
+            elif former.archive != archive:
+                problems[destination.name] = (
+                    f"{folder / destination.name}.toml: archive: differs from that of the destination {former.name}, "
+                    "which has the same path"
+                )
         number, own = destination.source.server_id, destination.sink.capabilities.exclusive
         taken = [("source.server_id", str(number), str(number), "server id", " (0 derives one)")]
         if own is not None:

@@ -8,6 +8,7 @@ const EVENT_HEAD: usize = 19;
 const LARGE: usize = 0xFF_FFFF;
 const ARTIFICIAL: usize = 0x20;
 const QUERY: u8 = 2;
+const STOP: u8 = 3;
 const ROTATE: u8 = 4;
 const FORMAT: u8 = 15;
 const TABLE_MAP: u8 = 19;
@@ -83,7 +84,9 @@ impl Run {
         }
         let body = &event[EVENT_HEAD..stop];
         match kind {
-            ROTATE | FORMAT | HEARTBEAT | PREVIOUS_GTIDS | HEARTBEAT_V2 | GTID_TAGGED | GTID_LIST => return None,
+            STOP | ROTATE | FORMAT | HEARTBEAT | PREVIOUS_GTIDS | HEARTBEAT_V2 | GTID_TAGGED | GTID_LIST => {
+                return None
+            }
             TABLE_MAP => self.table(body)?,
             GTID | ANONYMOUS_GTID => self.gtid(event, body)?,
             MARIADB_GTID => self.mariadb(event, body)?,

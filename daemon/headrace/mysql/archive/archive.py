@@ -77,7 +77,7 @@ class Archive:
         """Stores frames that continue a file of a line's folder at `start`. The segment counts once its operation is in
         the journal; see segment_operation()."""
         end = start + sum(map(len, frames))
-        name = f"{folder}/{file}/{start:015d}-{end:015d}.{self.journal.index.epoch}.zst"
+        name = f"{folder}/{file}/{start:015d}-{end:015d}.{self.journal.index.epoch:06d}.zst"
         stored, digest = await runtime.in_thread(self._packed, name, start, frames)
         segment = Segment(
             name,
@@ -112,7 +112,7 @@ class Archive:
 
     async def add_list(self, folder: str, file: str, segments: Sequence[Segment]) -> str:
         """Stores the list of a complete file's segments; returns the name of its object."""
-        name = f"{folder}/{file}/index.{self.journal.index.epoch}.json"
+        name = f"{folder}/{file}/index.{self.journal.index.epoch:06d}.json"
         await self._create(name, encoded({"segments": segments_to_list(segments)}, name, self._seal))
         return name
 
@@ -133,14 +133,16 @@ class Archive:
             await self.store.create(name, data)
 
     async def delete_unused(self) -> None:
-        """Deletes what former writers have stored for the last file and not entered into the journal. Only for the
-        writer."""
+        """Deletes what former writers have stored for the last file and not entered into the journal: their objects
+        have lower epochs in their names than ours, and nothing that a later writer adds has."""
+        await self.store.sweep()
         if not self.lines or not self.lines[-1].files:
             return
         line, file = self.lines[-1], self.lines[-1].files[-1]
         used = {file.index, *(segment.object for segment in await self.segments(file))}
         for name in await self.store.names(f"{line.folder}/{file.name}"):
-            if name not in used:
+            epoch = name.rsplit(".", 2)[-2]
+            if name not in used and epoch.isdigit() and int(epoch) < self.journal.index.epoch:
                 await self.store.delete(name)
 
     # -- reading ------------------------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -14,12 +15,17 @@ from headrace.model import Position
 from headrace.mysql.archive.archive import Archive
 from headrace.mysql.archive.index import ArchivedFile as File
 from headrace.mysql.archive.index import Line
+from headrace.mysql.archive.journal import ArchiveTaken
 from headrace.mysql.archive.recorder import Recorder
 from headrace.mysql.archive.retention import superfluous
 from headrace.mysql.events.event_types import FORMAT_DESCRIPTION
+from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.wire.binlog_file import MAGIC, file_number, packets
 from headrace.ports.archive import Advance, ArchiveCommands, ArchivedFile
 from headrace.settings.archive import ArchiveSettings
+
+_TRIES = 5
+_AGAIN = "copy the files again, whole: with mysqlbinlog --raw, or after FLUSH BINARY LOGS"
 
 
 class MysqlArchiveCommands(ArchiveCommands):
@@ -73,6 +79,7 @@ class MysqlArchiveCommands(ArchiveCommands):
             except FileExistsError:
                 raise Refusal(f"{folder / file.name} exists", remedy="name another folder") from None
             except OSError as error:
+                (folder / file.name).unlink(missing_ok=True)
                 raise Refusal(f"{folder / file.name} can't be written: {error.strerror}") from error
         return [file.name for file in files]
 
@@ -87,32 +94,33 @@ class MysqlArchiveCommands(ArchiveCommands):
     async def add(self, paths: Sequence[Path], server: str, advance: Advance) -> list[str]:
         archive = self._archive
         _require_sequence(paths)
-        await archive.journal.claim(self._node)
+        await archive.refresh()
         server = server or (archive.lines[-1].server if archive.lines else "")
         if not server:
             raise Refusal(
                 "the archive is empty, so it is not known which server wrote these files",
                 remedy="give --server: its server_uuid; for MariaDB mariadb-DOMAIN-SERVERID",
             )
-        known = {file.name for line in archive.lines if line.server == server for file in line.files}
-        paths = [path for path in paths if path.name not in known]
-        if not paths:
-            return []
-        _require_sequence(paths)
-        number = 1 + max((line.number for line in archive.lines), default=0)
+        folder = f"import/{runtime.new_id()}"
+        line = Line(0, server, "", server.startswith("mariadb-"), False, 0, "import")
         done, total = 0, sum(path.stat().st_size for path in paths)
-        line = Line(number, server, "", server.startswith("mariadb-"), False, 0, "import")
-        for path in paths:
-            line.files.append(await self._add_file(line, path))
-            done += path.stat().st_size
-            advance(done, total, path.name)
-        await archive.journal.append({"op": "import", "line": asdict(line)})
-        return [path.name for path in paths]
+        closed = list[bool]()
+        try:
+            for path in paths:
+                closed.append(await self._add_file(line, folder, path))
+                done += path.stat().st_size
+                advance(done, total, path.name)
+            return await self._enter(line, closed)
+        except BaseException:
+            await self._discard(line)
+            raise
 
-    async def _add_file(self, line: Line, path: Path) -> File:
-        """Stores a file's segments and their list; returns its entry."""
+    async def _add_file(self, line: Line, folder: str, path: Path) -> bool:
+        """Stores a file's segments and their list, and adds its entry to the line. Returns whether its last event
+        closes it."""
         archive, recorder, start = self._archive, None, 0
         file = File(path.name)
+        line.files.append(file)
         for chunk in packets(path):
             if recorder is None:
                 if len(chunk) < 76 or chunk[9] != FORMAT_DESCRIPTION:
@@ -124,14 +132,74 @@ class MysqlArchiveCommands(ArchiveCommands):
                 raise NotUnderstood(f"{path} has events of {recorder.ended} too")
             if recorder.whole and recorder.waiting:
                 frames, facts = recorder.take()
-                file.add(await archive.add_segment(line.folder, path.name, start, frames, facts))
+                file.add(await archive.add_segment(folder, path.name, start, frames, facts))
                 start = recorder.end
         if recorder is None or recorder.waiting:
             raise NotUnderstood(f"{path} ends within an event")
         file.begun, file.gtids = recorder.begun, recorder.gtids
         line.gtid_mode = line.gtid_mode or any(":" in segment.gtids for segment in file.segments)
-        file.close(await archive.add_list(line.folder, path.name, file.segments))
-        return file
+        file.close(await archive.add_list(folder, path.name, file.segments))
+        return recorder.closed
+
+    async def _enter(self, line: Line, closed: list[bool]) -> list[str]:
+        """Adds the line's files to the index, without those that are archived already. Returns the names of the
+        others."""
+        archive = self._archive
+        for attempt in range(_TRIES):
+            await archive.journal.claim(self._node)
+            ours = [one for one in archive.lines if one.server == line.server and one.files]
+            known = {(file.name, file.size, file.begun, file.gtids) for one in ours for file in one.files}
+            new = [file for file in line.files if (file.name, file.size, file.begun, file.gtids) not in known]
+            if not new:
+                await self._discard(line)
+                return []
+            grows = archive.lines[-1] if archive.lines else None
+            before = [
+                one for one in ours if one is not grows and await self._follows(one.files[-1], new[0], whole=True)
+            ]
+            after = [one for one in ours if await self._follows(new[-1], one.files[0], whole=closed[-1])]
+            for at, (one, two) in enumerate(pairwise(line.files)):
+                if not await self._follows(one, two, whole=closed[at]):
+                    raise Refusal(f"{two.name} does not follow {one.name}", remedy=_AGAIN)
+            if not closed[-1] and not after:
+                raise Refusal(f"{line.files[-1].name} is not complete: nothing closes it", remedy=_AGAIN)
+            number = 1 + max((one.number for one in archive.lines), default=0)
+            entered = replace(line, number=number, files=new)
+            operation = {
+                "op": "import",
+                "line": asdict(entered),
+                "before": before[-1].number if before else None,
+                "after": after[-1].number if after else None,
+            }
+            try:
+                await archive.journal.append(operation)
+                await self._discard(replace(line, files=[file for file in line.files if file not in new]))
+                return [file.name for file in new]
+            except ArchiveTaken:  # by the daemon, which archives meanwhile
+                if attempt == _TRIES - 1:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _follows(self, one: File, two: File, *, whole: bool) -> bool:
+        """Returns whether the second file continues the first, which is `whole` if its last event closes it. GTIDs
+        prove it; without them the names and times must fit."""
+        if file_number(one.name) + 1 != file_number(two.name):
+            return False
+        if ":" not in two.gtids:
+            return whole and one.begun <= two.begun
+        gtids = GtidSet(one.gtids)
+        for segment in await self._archive.segments(one):
+            gtids = gtids.plus(GtidSet(segment.gtids))
+        return str(gtids) == str(GtidSet(two.gtids))
+
+    async def _discard(self, line: Line) -> None:
+        """Deletes objects that nothing refers to."""
+        for file in line.files:
+            with contextlib.suppress(ArchiveError):
+                for segment in await self._archive.segments(file):
+                    await self._archive.store.delete(segment.object)
+                if file.index:
+                    await self._archive.store.delete(file.index)
 
     async def prune(self, keep: float, keep_bytes: int, needed: Sequence[Position]) -> list[ArchivedFile]:
         archive, deleted = self._archive, list[ArchivedFile]()

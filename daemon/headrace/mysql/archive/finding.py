@@ -18,15 +18,18 @@ from headrace.mysql.events.splitter import BROKEN
 _HEADER = 19
 
 
-async def find_place(archive: Archive, position: Position, *, skip_before: int = 0, executed: str = "") -> Place | str:
+async def find_place(
+    archive: Archive, position: Position, server: str, *, skip_before: int = 0, purged: str = ""
+) -> Place | str:
     """Returns where reading continues at a position; or, as a clause, what the archive lacks.
 
-    `skip_before` is that of DumpStart. `executed` is what the server that will be read next has executed, if it has
-    GTIDs: nothing else is read of another server's binlogs. Raises ArchiveError."""
+    `server` is the identity of the server that answers, and `purged` what it has purged, if it has GTIDs: of another
+    server's binlogs only that is read, as it never got the rest. `skip_before` is that of DumpStart. Raises
+    ArchiveError."""
     await archive.refresh()
     lacks = f"the archive at {archive.store.place} has nothing of server {position.server_uuid}"
-    for line in reversed(archive.lines):
-        if line.server != position.server_uuid or not line.files:
+    for line in reversed(archive.lines) if server == position.server_uuid else ():
+        if line.server != server or not line.files:
             continue
         number = line.index_of(position.file)
         if number is None or position.offset > line.files[number].size:
@@ -34,27 +37,32 @@ async def find_place(archive: Archive, position: Position, *, skip_before: int =
             lacks = f"the archive at {archive.store.place} goes from {first}:4 to {file}:{end}"
         elif (position.file, position.offset) == line.end:
             lacks = f"the archive at {archive.store.place} ends at the position"
+        elif any(line.index_of(xa.file) is None for xa in position.open_xa if xa.file):
+            lacks = f"the archive at {archive.store.place} lacks rows of XA transactions that are prepared there"
         elif await _same_history(archive, line, position):
             return _of_its_server(line, position, skip_before)
         else:
             lacks = f"the archive at {archive.store.place} has another binlog under the name {position.file}"
-    if position.gtid_set and executed:
-        missing = GtidSet(executed).minus(GtidSet(position.gtid_set))
+    if position.gtid_set and purged:
+        missing = GtidSet(purged).minus(GtidSet(position.gtid_set))
         for line in reversed(archive.lines):
             if (found := await _by_gtids(archive, line, GtidSet(position.gtid_set), missing)) is not None:
                 return found
+        lacks = f"the archive at {archive.store.place} has none of the purged transactions"
     return lacks
 
 
-async def covers(archive: Archive, position: Position) -> bool:
-    """Returns whether the archive has everything from a position to its own end, in the line that grows. Raises
-    ArchiveError."""
+async def end_after(archive: Archive, position: Position) -> Position | None:
+    """Returns the end of the line that grows, as a position of its server, if the line has everything from a position
+    on; None if it has not. Raises ArchiveError."""
     await archive.refresh()
     if not archive.lines:
-        return False
+        return None
     line = archive.lines[-1]
     number = line.index_of(position.file)
-    return line.server == position.server_uuid and number is not None and position.offset <= line.files[number].size
+    if line.server != position.server_uuid or number is None or position.offset > line.files[number].size:
+        return None
+    return Position(line.server, *line.end)
 
 
 def _of_its_server(line: Line, position: Position, skip_before: int) -> Place:
@@ -63,7 +71,7 @@ def _of_its_server(line: Line, position: Position, skip_before: int) -> Place:
         # Rows of prepared XA transactions are read again, and nothing else from before the position.
         first = position.open_xa[0]
         done = GtidSet(position.gtid_set).minus(GtidSet(",".join(xa.gtid for xa in position.open_xa)))
-        if first.file and line.index_of(first.file) is not None:
+        if first.file:
             until = position.file, position.offset
             return Place(line.number, first.file, first.offset, without=done, until=until)
     return Place(line.number, file, offset)
@@ -71,6 +79,11 @@ def _of_its_server(line: Line, position: Position, skip_before: int) -> Place:
 
 async def _same_history(archive: Archive, line: Line, position: Position) -> bool:
     """Returns whether the archived files are those that were read: after a reset a server uses their names again."""
+    begun = line.index_of(position.file)
+    if line.gtid_mode and position.gtid_set and begun is not None:
+        before = GtidSet(line.files[begun].gtids)
+        if not GtidSet(position.gtid_set).contains(before):
+            return False
     file, _, offset = position.last_transaction.rpartition(":")
     number = line.index_of(file)
     if number is None or not offset.isdigit():
@@ -102,8 +115,10 @@ async def transaction_at(archive: Archive, file: ArchivedFile, offset: int) -> i
 
 async def _by_gtids(archive: Archive, line: Line, done: GtidSet, missing: GtidSet) -> Place | None:
     """Returns the newest file before which everything is done, if the line has transactions that are missing."""
+    if not line.gtid_mode:
+        return None
     number = next((i for i in reversed(range(len(line.files))) if done.contains(GtidSet(line.files[i].gtids))), None)
-    if not line.gtid_mode or number is None:
+    if number is None:
         return None
     for file in line.files[number:]:
         for segment in await archive.segments(file):

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headrace.errors import ArchiveError
-from headrace.mysql.wire.binlog_file import file_number
 
 VERSION = 1
 """The version of the stored form."""
@@ -155,27 +154,24 @@ class Index:
                 line.files = [one for one in line.files if one.name not in raw["files"]]
                 self.lines = [one for one in self.lines if one.files or one is self.lines[-1]]
             case "import":
-                self._insert(Line(**{**raw["line"], "files": [ArchivedFile(**file) for file in raw["line"]["files"]]}))
+                line = Line(**{**raw["line"], "files": [ArchivedFile(**file) for file in raw["line"]["files"]]})
+                self._insert(line, raw["before"], raw["after"])
             case unknown:
                 raise ArchiveError(
                     f"the archive has an operation '{unknown}', which this version does not know",
                     remedy="install the version of headrace that wrote the archive, or a later one",
                 )
 
-    def _insert(self, new: Line) -> None:
-        """Adds files from elsewhere: to the line of their server that they precede or follow, else as a line before the
+    def _insert(self, new: Line, before: int | None, after: int | None) -> None:
+        """Adds files from elsewhere: between the lines with these numbers, which they join, or as a line before the
         last, which may grow."""
-        first, last = _number_of(new.files[0]), _number_of(new.files[-1])
-        ours = [one for one in self.lines if one.server == new.server and one.files]
-        grows = self.lines[-1] if self.lines else None
-        before = next((one for one in ours if one is not grows and _number_of(one.files[-1]) + 1 == first), None)
-        after = next((one for one in ours if _number_of(one.files[0]) == last + 1), None)
+        lines = {one.number: one for one in self.lines}
         if after is not None:
-            after.files[:0] = [*(before.files if before is not None else ()), *new.files]
+            lines[after].files[:0] = [*(lines[before].files if before is not None else ()), *new.files]
             if before is not None:
-                self.lines.remove(before)
+                self.lines.remove(lines[before])
         elif before is not None:
-            before.files += new.files
+            lines[before].files += new.files
         else:
             self.lines.insert(max(0, len(self.lines) - 1), new)
 
@@ -199,10 +195,6 @@ class Index:
             ]
             lines.append(Line(**{**line, "files": files}))
         return cls(int(raw["epoch"]), str(raw["writer"]), lines)
-
-
-def _number_of(file: ArchivedFile) -> int:
-    return file_number(file.name)
 
 
 def segment_operation(segment: Segment) -> dict[str, Any]:

@@ -3,6 +3,8 @@ over."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import Any
 from zlib import crc32
 
@@ -51,8 +53,8 @@ def decoded(data: bytes, name: str, seal: Seal) -> dict[str, Any]:
 
 
 class Journal:
-    """The entries and checkpoints of one archive, and the index that follows from them. One task uses it at a time.
-    Every method raises ArchiveError."""
+    """The entries and checkpoints of one archive, and the index that follows from them. Every method raises
+    ArchiveError; several tasks may use it."""
 
     def __init__(self, store: ObjectStore, seal: Seal) -> None:
         self._store, self._seal = store, seal
@@ -61,14 +63,20 @@ class Journal:
         """The number of the last entry that is applied to the index."""
         self._epoch = 0
         """Ours as a writer; 0 for a reader."""
-        self._known_at = 0.0
-        """When we last wrote an entry, on the monotonic clock."""
+        self._known_at = 0.0, 0.0
+        """When we last wrote an entry, on the monotonic clock and on the wall clock."""
         self._checkpoint = 0
+        self._one = asyncio.Lock()
+        """Held by the task that changes the index."""
         self._old: list[tuple[float, int]] = []
         """When checkpoints were written, on the monotonic clock, and their numbers."""
 
     async def load(self) -> None:
         """Reads the newest checkpoint, and the entries after it."""
+        async with self._one:
+            await self._load_again()
+
+    async def _load_again(self) -> None:
         for attempt in range(_TRIES):
             try:
                 await self._load()
@@ -101,18 +109,31 @@ class Journal:
 
     async def refresh(self) -> bool:
         """Reads what a writer has added since; returns whether there was something."""
-        before = self.number
-        while True:
-            name = _entry(self.number + 1)
-            try:
-                data = await self._store.read(name)
-            except ObjectMissing:
-                break
-            self._apply(self.index, decoded(data, name, self._seal))
-            self.number += 1
-        if self.number == before and await self._passed():
-            await self.load()
-        return self.number != before
+        async with self._one:
+            before = self.number
+            if not before or not await self._has(before):  # deleted: there is a checkpoint, or another archive
+                await self._load_again()
+                return self.number != before
+            while True:
+                name = _entry(self.number + 1)
+                try:
+                    data = await self._store.read(name)
+                except ObjectMissing:
+                    return self.number != before
+                try:
+                    self._apply(self.index, decoded(data, name, self._seal))
+                except ArchiveError:
+                    self.number = 0  # the index may be half changed: the next call reads all of it again
+                    raise
+                self.number += 1
+
+    async def _has(self, number: int) -> bool:
+        """Returns whether an entry, or a checkpoint at it, is there."""
+        for name in (_entry(number), _checkpoint(number)):
+            with contextlib.suppress(ObjectMissing):
+                await self._store.read(name, 0, 1)
+                return True
+        return False
 
     async def _passed(self) -> bool:
         """Returns whether a checkpoint has a higher number than ours."""
@@ -123,7 +144,7 @@ class Journal:
         """Makes us the writer; any other one fails from now on."""
         for _ in range(_TRIES):
             await self.load()
-            self._epoch, self._known_at = self.index.epoch + 1, runtime.monotonic()
+            self._epoch, self._known_at = self.index.epoch + 1, (runtime.monotonic(), runtime.now())
             try:
                 await self.append({"op": "claim", "epoch": self._epoch, "by": by})
                 return
@@ -134,6 +155,18 @@ class Journal:
     async def append(self, *operations: dict[str, Any]) -> None:
         """Adds an entry; its operations are durable, and applied to the index, when this returns. Raises ArchiveTaken
         if we are not the writer any more: then nothing was added."""
+        async with self._one:
+            await self._append(*operations)
+
+    async def _append(self, *operations: dict[str, Any]) -> None:
+        if self.number and not await self._has(self.number):
+            if await self._passed():
+                raise ArchiveTaken(f"the archive at {self._store.place} has got another writer meanwhile")
+            raise ArchiveError(
+                f"the archive at {self._store.place} no longer has entry {self.number} of its journal: it was deleted, "
+                "or the folder is another one",
+                remedy="put the folder back, or what was archived before is lost; a new archive begins",
+            )
         name, mark = _entry(self.number + 1), runtime.new_id()
         value = {"epoch": self._epoch, "mark": mark, "at_us": runtime.now_us(), "operations": list(operations)}
         try:
@@ -142,17 +175,18 @@ class Journal:
             found = decoded(await self._store.read(name), name, self._seal)
             if found.get("mark") != mark:  # else only the answer to our request was lost
                 raise ArchiveTaken(f"the archive at {self._store.place} has another writer") from None
-        late = runtime.monotonic() - self._known_at > _LATE
+        now = runtime.monotonic(), runtime.now()  # the former may stand still while a machine is suspended
+        late = any(there - before > _LATE for there, before in zip(now, self._known_at, strict=True))
         if late and await self._passed():
             raise ArchiveTaken(f"the archive at {self._store.place} has got another writer meanwhile")
-        self._known_at = runtime.monotonic()
+        self._known_at = now
         self._apply(self.index, value)
         self.number += 1
         if self.number - self._checkpoint >= _EACH:
             await self._write_checkpoint()
 
     async def _write_checkpoint(self) -> None:
-        name = f"state/{self.number:012d}.json"
+        name = _checkpoint(self.number)
         value = {"number": self.number, "index": self.index.to_dict()}
         try:
             await self._store.create(name, encoded(value, name, self._seal))
@@ -182,6 +216,10 @@ class Journal:
 
 def _entry(number: int) -> str:
     return f"journal/{number:012d}.json"
+
+
+def _checkpoint(number: int) -> str:
+    return f"state/{number:012d}.json"
 
 
 def _number(name: str) -> int:

@@ -69,12 +69,16 @@ class OlderFiles:
 
 class ArchivedPackets:
     """A dump that comes from an archive; used as a PacketStream. It ends with ContinuesElsewhere where the archive
-    does. `checksums`: whether the decoder expects a CRC32 at the end of the first event."""
+    does. `server` is the identity of the server that continues it. `checksums`: whether the decoder expects a CRC32 at
+    the end of the first event."""
 
-    def __init__(self, archive: Archive, place: Place, *, checksums: bool) -> None:
+    def __init__(self, archive: Archive, place: Place, server: str = "", *, checksums: bool) -> None:
         self._archive, self._place = archive, place
         self.checksums = self._checksums = checksums
         """Whether the first event ends in a CRC32."""
+        line = archive.line(place.line)
+        self.server, self.foreign = line.server, bool(server) and line.server != server
+        self.extent = (line.number, len(line.files), *line.end)
         self.at = place.file, place.offset
         """File and offset up to which it was read."""
         self._filters = place.without is not None or place.only is not None
@@ -92,14 +96,14 @@ class ArchivedPackets:
         return self._archive.store.place
 
     async def executed(self) -> str:
-        """Returns what the server had executed where the line ends, as a GTID set; "" if it has no GTIDs."""
+        """Returns what of it the server had executed where the line ends, as a GTID set; "" if it has no GTIDs."""
         line = self._archive.line(self._place.line)
         if not line.gtid_mode or not line.files:
             return ""
         gtids = GtidSet(line.files[-1].gtids)
         for segment in await self._archive.segments(line.files[-1]):
             gtids = gtids.plus(GtidSet(segment.gtids))
-        return str(gtids)
+        return str(gtids if self._place.only is None else gtids.common(self._place.only))
 
     def rest(self) -> None:
         """See PacketStream: nothing arrives by itself."""

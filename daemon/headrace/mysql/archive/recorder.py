@@ -29,6 +29,7 @@ _MOST_TABLES = 1_000
 """Tables of a segment that are listed."""
 _COMPRESSED = frozenset({ev.TRANSACTION_PAYLOAD})
 _GTID_LIST, _PREVIOUS_GTIDS = 163, 35
+_CLOSING = frozenset({3, ev.ROTATE})
 _NOTED = ev.GTIDS | ev.STATEMENTS | {ev.TABLE_MAP, ev.FORMAT_DESCRIPTION, _PREVIOUS_GTIDS, _GTID_LIST} | _COMPRESSED
 
 
@@ -112,6 +113,8 @@ class Recorder:
         """Bytes of an event of 16 MB and more that follow, and the CRC32 of those before."""
         self._more = False
         """Whether the next packet belongs to such an event."""
+        self.closed = False
+        """Whether the last event that was read closes the file: ROTATE or STOP."""
         self.begin(file, offset)
 
     def begin(self, file: str, offset: int = 4) -> None:
@@ -173,6 +176,7 @@ class Recorder:
             return 0
         self._facts.note_run(facts, last_event)
         self.acknowledge = acknowledge or self.acknowledge
+        self.closed = False
         self._add(raw)
         return int(after)
 
@@ -206,6 +210,7 @@ class Recorder:
             except BROKEN as error:
                 self._misfit(f"an event of type {kind} can't be read ({error})")
         self._facts.last_event = self.end
+        self.closed = kind in _CLOSING
         if extra and data[at + 6]:
             self.acknowledge = after
         self._add(data[begin:end])

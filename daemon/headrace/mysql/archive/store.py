@@ -10,6 +10,8 @@ from pathlib import Path
 from headrace import runtime
 from headrace.errors import ArchiveError
 
+_LONG = 3600.0
+"""Seconds after which nobody writes a file any more."""
 _UNFINISHED = ".new"
 """The end of the name of a file that is being written."""
 
@@ -45,6 +47,10 @@ class ObjectStore(ABC):
     async def delete(self, name: str) -> None:
         """Deletes an object; safe if it is missing."""
 
+    @abstractmethod
+    async def sweep(self) -> None:
+        """Deletes what creations have left that were cut off long ago."""
+
 
 class FolderStore(ObjectStore):
     """Objects as files of a folder. A file is complete, and on the disk, before it gets its name."""
@@ -63,6 +69,15 @@ class FolderStore(ObjectStore):
 
     async def delete(self, name: str) -> None:
         await runtime.in_thread(self._delete, name)
+
+    async def sweep(self) -> None:
+        await runtime.in_thread(self._sweep)
+
+    def _sweep(self) -> None:
+        with contextlib.suppress(OSError):
+            for file in self._folder.rglob(f"*{_UNFINISHED}"):
+                if runtime.now() - file.stat().st_mtime > _LONG:
+                    file.unlink(missing_ok=True)
 
     def _create(self, name: str, data: bytes) -> None:
         path = self._folder / name

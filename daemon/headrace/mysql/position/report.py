@@ -64,9 +64,10 @@ async def report(
 
 async def _archived(archive: Archive, position: Position, asked: Asked, lost: str) -> tuple[str, str]:
     """Judges again a position that the source has lost."""
-    purged = asked.inventory.purged if asked.inventory is not None else ""
+    inventory = asked.inventory
+    server, purged = (inventory.server_uuid, inventory.purged) if inventory is not None else (position.server_uuid, "")
     try:
-        place = await find_place(archive, position, executed=purged)
+        place = await find_place(archive, position, server, purged=purged)
     except HeadraceError as error:
         return State.POSITION_LOST.value, f"{lost}; {error}"
     if isinstance(place, str):

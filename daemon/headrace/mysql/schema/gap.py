@@ -69,7 +69,8 @@ class DdlScan:
         """Reads all statements up to `end`, which must be a position that the server has reached. Returns False if that
         takes more than `at_most` bytes from the server, counted over all calls; it has then stopped before `end`."""
         start = self._position.file, self._position.offset
-        if self._stream is None and self._position.file and reached(start, end):
+        archives = self._server.archived is not None
+        if self._stream is None and self._position.file and not archives and reached(start, end):
             return True
         stream = self._stream or await self._open()
         said, limit = runtime.monotonic(), 2 * SHORT_HEARTBEAT + self._server.settings.connect_timeout
@@ -111,8 +112,8 @@ class DdlScan:
         if self._server.gtid_mode and self._position.gtid_set:
             gtids = GtidSet(self._position.gtid_set).plus(GtidSet(await self._archived.executed())).pack()
         file, offset = ("", 4) if gtids is not None else self._archived.at
-        self._archived, self._data = None, b""
-        self._cursor.end, self._cursor.high = offset, offset & -WRAP
+        self._archived, self._data, self._heard = None, b"", ("", 0)
+        self._cursor.file, self._cursor.end, self._cursor.high = file, offset, offset & -WRAP
         return await self._dump_from(file, offset, gtids)
 
     async def _dump_from(self, file: str, offset: int, gtids: bytes | None) -> Packets:
@@ -176,7 +177,9 @@ class DdlScan:
     def _take(self, query: QueryEvent, at: int, stop: int) -> None:
         end = self._cursor.file, self._cursor.end_of(at, stop)
         if not reached(self._not_before, end):
-            self._queries.append((query, end))
+            # What another server's binlog has comes before all that this one's has.
+            foreign = self._archived is not None and self._archived.foreign
+            self._queries.append((query, ("", 0) if foreign else end))
 
     async def _note(self, query: QueryEvent, file_position: FilePosition) -> None:
         read = partial(classify, query, mariadb=self._server.mariadb, version=self._server.version)

@@ -39,6 +39,11 @@ class ArchivedDump(Packets, Protocol):
     checksums: bool
     """Whether its first event ends in a CRC32."""
 
+    extent: tuple[int, int, str, int]
+    """What there is of its line, to be compared with a later value."""
+    foreign: bool
+    """Whether it has another server's binlogs than the one that continues it."""
+
     async def executed(self) -> str: ...
 
 

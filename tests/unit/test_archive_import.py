@@ -1,0 +1,99 @@
+"""Files that were copied from a server become part of an archive, if they are whole and of the same history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import HeadraceError, Refusal
+from headrace.mysql.archive.archive import Archive
+from headrace.mysql.archive.commands import MysqlArchiveCommands
+from headrace.settings.archive import ArchiveSettings
+from tests.made_binlog import SID, Binlog
+from tests.unit.test_archive_files import FIRST_US, file_of, ways
+
+__all__ = ["ways"]
+
+
+def previous(last: int) -> bytes:
+    """The body of an event that says that transactions 1 to `last` were executed before the file."""
+    sid = bytes.fromhex(SID.replace("-", ""))
+    if not last:
+        return (0).to_bytes(8, "little")
+    numbers = (1, 1, 1, last + 1)
+    return numbers[0].to_bytes(8, "little") + sid + b"".join(one.to_bytes(8, "little") for one in numbers[1:])
+
+
+def copied(folder: Path, number: int, first: int, count: int, *, closed: bool = True, more: int = 0) -> Path:
+    """A file of `count` transactions from number `first` on. `more` shifts their times."""
+    log = Binlog().begin_file(f"b.{number:06d}")
+    log.event(35, previous(first - 1))
+    for at in range(first, first + count):
+        log.transaction(at, FIRST_US + more + at, [(at, f"row {at}")])
+    if closed:
+        log.event(4, (4).to_bytes(8, "little") + f"b.{number + 1:06d}".encode())
+    path = folder / f"b.{number:06d}"
+    path.write_bytes(file_of(bytes(log.packets)))
+    return path
+
+
+async def add(folder: Path, *paths: Path, server: str = "u") -> list[str]:
+    commands = MysqlArchiveCommands(ArchiveSettings(path=folder / "archive"), "test")
+    return await commands.add(paths, server, lambda *_: None)
+
+
+async def lines(folder: Path) -> list[list[str]]:
+    archive = Archive.of(ArchiveSettings(path=folder / "archive"))
+    await archive.refresh()
+    return [[file.name[-1] for file in line.files] for line in archive.lines]
+
+
+def objects(folder: Path) -> list[Path]:
+    return list((folder / "archive").rglob("*.zst"))
+
+
+async def test_files_that_follow_each_other_become_one_line_and_are_known_the_second_time(tmp_path: Path) -> None:
+    one, two, three = (copied(tmp_path, number, 10 * number - 9, 10) for number in (1, 2, 3))
+    assert await add(tmp_path, one, two) == ["b.000001", "b.000002"]
+    assert await add(tmp_path, one, two) == []
+    assert await add(tmp_path, two, three) == ["b.000003"]
+    assert len(objects(tmp_path)) == 3, "what was known leaves nothing"
+    assert sum(map(len, await lines(tmp_path))) == 3
+
+
+async def test_a_gap_between_two_lines_is_closed(tmp_path: Path) -> None:
+    made = [copied(tmp_path, number, 10 * number - 9, 10) for number in (1, 2, 3)]
+    await add(tmp_path, made[0])
+    await add(tmp_path, made[2])
+    assert await lines(tmp_path) == [["3"], ["1"]]
+    await add(tmp_path, copied(tmp_path, 5, 41, 10))  # the last line may grow, and nothing is added after it
+    await add(tmp_path, made[1])
+    assert ["1", "2", "3"] in await lines(tmp_path) or ["2", "3"] in await lines(tmp_path)
+
+
+async def test_a_copy_that_is_not_whole_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match=r"b.000001 is not complete: nothing closes it"):
+        await add(tmp_path, copied(tmp_path, 1, 1, 10, closed=False))
+    whole, part = copied(tmp_path, 2, 11, 10), copied(tmp_path, 1, 1, 5, closed=False)
+    with pytest.raises(Refusal, match=r"b.000002 does not follow b.000001"):
+        await add(tmp_path, part, whole)
+    cut = copied(tmp_path, 1, 1, 10)
+    cut.write_bytes(cut.read_bytes()[:-3])
+    with pytest.raises(HeadraceError, match="ends within an event"):
+        await add(tmp_path, cut)
+    assert objects(tmp_path) == []
+
+
+async def test_a_file_that_a_crash_has_ended_is_taken_if_the_next_one_proves_that_it_is_whole(tmp_path: Path) -> None:
+    crashed, following = copied(tmp_path, 1, 1, 10, closed=False), copied(tmp_path, 2, 11, 10)
+    assert await add(tmp_path, crashed, following) == ["b.000001", "b.000002"]
+
+
+async def test_a_file_of_another_history_joins_no_line(tmp_path: Path) -> None:
+    await add(tmp_path, copied(tmp_path, 1, 1, 10), copied(tmp_path, 2, 11, 10))
+    reset = copied(tmp_path, 3, 1, 4, more=500)
+    assert await add(tmp_path, reset) == ["b.000003"]
+    assert sorted(map(len, await lines(tmp_path))) == [1, 2]
+    other = copied(tmp_path, 2, 1, 4, more=900)
+    assert await add(tmp_path, other) == ["b.000002"]
