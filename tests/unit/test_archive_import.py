@@ -9,6 +9,9 @@ import pytest
 from headrace.errors import HeadraceError, Refusal
 from headrace.mysql.archive.archive import Archive
 from headrace.mysql.archive.commands import MysqlArchiveCommands
+from headrace.mysql.archive.index import segment_operation
+from headrace.mysql.archive.recorder import Recorder
+from headrace.mysql.wire.binlog_file import packets
 from headrace.settings.archive import ArchiveSettings
 from tests.made_binlog import SID, Binlog
 from tests.unit.test_archive_files import FIRST_US, file_of, ways
@@ -97,3 +100,25 @@ async def test_a_file_of_another_history_joins_no_line(tmp_path: Path) -> None:
     assert sorted(map(len, await lines(tmp_path))) == [1, 2]
     other = copied(tmp_path, 2, 1, 4, more=900)
     assert await add(tmp_path, other) == ["b.000002"]
+
+
+async def test_a_file_that_is_archived_in_part_is_completed_and_the_gap_after_it_closed(tmp_path: Path) -> None:
+    archive = Archive.of(ArchiveSettings(path=tmp_path / "archive"))
+    await archive.journal.claim("daemon")
+    line = {"op": "line", "server": "u", "version": "9.7", "mariadb": False, "gtid_mode": True, "address": "a"}
+    for number, path in enumerate((copied(tmp_path, 2, 11, 5, closed=False), copied(tmp_path, 4, 31, 10)), 1):
+        recorder = Recorder(path.name, 4, checksums=False, source="it")
+        recorder.feed(b"".join(packets(path)))
+        frames, facts = recorder.take()
+        segment = await archive.add_segment(f"000{number}", path.name, 0, frames, facts)
+        file = {"op": "file", "name": path.name, "begun": recorder.begun, "gtids": recorder.gtids}
+        begun = {**line, "number": number, "lower_case_table_names": 0}
+        await archive.journal.append(begun, file, segment_operation(segment))
+    assert await lines(tmp_path) == [["2"], ["4"]]
+    whole, between = copied(tmp_path, 2, 11, 10), copied(tmp_path, 3, 21, 10)
+    assert await add(tmp_path, whole, between) == ["b.000002", "b.000003"]
+    assert await lines(tmp_path) == [["2", "3", "4"]]
+    await archive.refresh()
+    content = [b"".join([frame.data async for frame in archive.frames(one)]) for one in archive.lines[0].files[:2]]
+    assert content == [whole.read_bytes(), between.read_bytes()]
+    assert len(objects(tmp_path)) == 3

@@ -69,8 +69,10 @@ async def _list(settings: Settings, given: argparse.Namespace) -> int:
     files = await _archive(settings, given)[1].files()
     if given.json:
         print_json([asdict(file) for file in files])
-        return 0
-    _show(files)
+    elif not files:
+        print(f"{given.name}: nothing is archived yet")
+    else:
+        _show(files)
     return 0
 
 
@@ -81,7 +83,7 @@ def _show(files: Sequence[ArchivedFile]) -> None:
             (
                 file.server,
                 str(file.line),
-                file.name if file.complete else f"{file.name} (grows)",
+                file.name if file.complete else f"{file.name} (incomplete)",
                 f"{file.bytes:,}",
                 f"{file.stored:,}",
                 time_text(file.first_us),
@@ -139,10 +141,6 @@ async def _prune(settings: Settings, given: argparse.Namespace) -> int:
     if not keep and not keep_bytes:
         raise ConfigError(["how much is kept? Give --keep or --keep-bytes, or set [archive] keep or keep_bytes"])
     require_answer(given.yes)
-    if given.needed_too and not given.yes:
-        print("Destinations may then be unable to continue at their positions.")
-        if not await confirmed(given.yes):
-            return 1
     needed: Sequence[Position] = ()
     if not given.needed_too:
         async with coordinated(settings) as shared:
@@ -151,10 +149,21 @@ async def _prune(settings: Settings, given: argparse.Namespace) -> int:
             use = shared.archive_use(found)
             assert use is not None
             needed = await use.needed()
+    files = await archive.prune(keep, keep_bytes, needed, dry_run=True)
+    if not files:
+        print(
+            "nothing to delete: what is left is new enough, small enough, needed by a destination, or the newest file"
+        )
+        return 0
+    _show(files)
+    if not given.yes:
+        print(f"{len(files):,} files are deleted, {sum(file.stored for file in files):,} bytes as stored.")
+        if given.needed_too:
+            print("Destinations that need them can't continue at their positions then.")
+        if not await confirmed(given.yes):
+            return 1
     deleted = await archive.prune(keep, keep_bytes, needed)
-    if deleted:
-        _show(deleted)
-    print(f"{len(deleted):,} files deleted, {sum(file.stored for file in deleted):,} bytes")
+    print(f"{len(deleted):,} files deleted, {sum(file.stored for file in deleted):,} bytes as stored")
     return 0
 
 

@@ -329,19 +329,25 @@ class _Recording:
         """Finds out again and again whether the source waits for our acknowledgements."""
         while True:
             await asyncio.sleep(_CHECK)
-            why = ""
-            if not recorder.semi_sync:
+            try:
+                async with await SourceConnection.open(address_of(self._address)) as connection:
+                    rows = await connection.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%_status'")
+                    rows += await connection.query("SHOW GLOBAL VARIABLES LIKE 'rpl_semi_sync_%_enabled'")
+            except SourceError:
+                continue  # the dump will fail too, if this lasts
+            states = {str(row["Variable_name"]).lower(): str(row["Value"]).upper() for row in rows}
+            enabled, status = (
+                [states.get(f"rpl_semi_sync_{role}_{what}") for role in ("source", "master")]
+                for what in ("enabled", "status")
+            )
+            if enabled == [None, None]:
                 why = "semi-synchronous replication is not installed on the source"
+            elif not recorder.semi_sync:
+                return  # it was installed meanwhile: the dump must begin again
+            elif "ON" not in enabled:
+                why = "semi-synchronous replication is not enabled on the source"
             else:
-                try:
-                    async with await SourceConnection.open(address_of(self._address)) as connection:
-                        rows = await connection.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%_status'")
-                except SourceError:
-                    continue  # the dump will fail too, if this lasts
-                states = {str(row["Variable_name"]).lower(): str(row["Value"]).upper() for row in rows}
-                on = [states.get(f"rpl_semi_sync_{role}_status") for role in ("source", "master")]
-                if "ON" not in on:
-                    why = "semi-synchronous replication is off on the source, or has timed out"
+                why = "" if "ON" in status else "the source has waited for longer than its timeout"
             if why != self._unacknowledged:
                 self._unacknowledged = why
                 self._tell()

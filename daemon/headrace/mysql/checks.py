@@ -380,6 +380,9 @@ async def _retention(
     name, stored = "retention", position
     try:
         archived = await end_after(archive, position) if archive is not None else None
+    except HeadraceError as error:
+        return [failed("archive", error)]
+    try:
         position = archived or position  # the source must keep only what follows the archive
         inventory = await take_inventory(connection)
         found = await retention(inventory, position, FileHeads(source))

@@ -190,7 +190,8 @@ async def make_ready_archived(
             last_transaction="",
         )
     start = DumpStart(stored, checksums=True, skip_before=skip_before)
-    return ReadySource(None, replace(server, archived=archived), start, None, archived=dump)
+    server = replace(server, archived=archived, shows_tables=not dump.foreign)
+    return ReadySource(None, server, start, None, archived=dump)
 
 
 def _server(connection: SourceConnection, settings: SourceSettings) -> Server:

@@ -89,6 +89,8 @@ class TableSchemas:
             raise
 
     async def _complete(self, position: Position, scan_limit: float = math.inf) -> None:
+        if not self._server.shows_tables:
+            return  # what was changed between the two can't be told by offsets
         server, history, reported = self._server, self.history, log.bind(destination=self._destination)
         reading = await read_schemas(server, position, self.captures, history, reported, scan_limit=scan_limit)
         history.adopt(reading)

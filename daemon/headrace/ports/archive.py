@@ -98,6 +98,9 @@ class ArchiveCommands(ABC):
         not follow each other, and NotUnderstood for a file that is none of the source's."""
 
     @abstractmethod
-    async def prune(self, keep: float, keep_bytes: int, needed: Sequence[Position]) -> list[ArchivedFile]:
+    async def prune(
+        self, keep: float, keep_bytes: int, needed: Sequence[Position], *, dry_run: bool = False
+    ) -> list[ArchivedFile]:
         """Deletes files older than `keep` seconds, and the oldest while the archive has more than `keep_bytes`; 0 for
-        no limit. Those that one of the positions needs are kept. Returns the deleted ones."""
+        no limit. Those that one of the positions needs are kept. Returns the deleted ones; with `dry_run` it deletes
+        none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
@@ -11,7 +11,17 @@ from headrace_common.section import Folder, Int, Seconds, Section
 from headrace_common.values import parse_duration, parse_size
 
 _KEY = re.compile(r"[0-9a-fA-F]{64}")
-Age = Annotated[float, BeforeValidator(parse_duration), Field(ge=0, le=86400 * 36525, allow_inf_nan=False)]
+
+
+def _parse_age(value: Any) -> float:
+    """Returns seconds. What deletes has a unit, so that nobody takes seconds for days."""
+    seconds = parse_duration(value)
+    if seconds and not (isinstance(value, str) and value.strip()[-1].isalpha()):
+        raise ValueError('should have a unit, such as "30d" or "12h"')
+    return seconds
+
+
+Age = Annotated[float, BeforeValidator(_parse_age), Field(ge=0, le=86400 * 36525, allow_inf_nan=False)]
 """Seconds; 0 means any."""
 Bytes = Annotated[int, BeforeValidator(parse_size), Field(ge=0, le=1 << 60)]
 """0 means any number."""

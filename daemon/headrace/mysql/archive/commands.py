@@ -87,6 +87,8 @@ class MysqlArchiveCommands(ArchiveCommands):
         for line in reversed(self._archive.lines):
             begin, end = (line.index_of(name) if name else None for name in (first, last))
             if line.files and (begin is not None or not first) and (end is not None or not last):
+                if end is not None and (begin or 0) > end:
+                    raise Refusal(f"{first} comes after {last}", remedy="exchange --from and --until")
                 return line.files[begin or 0 : None if end is None else end + 1]
         wanted = " and ".join(name for name in (first, last) if name) or "anything"
         raise Refusal(f"no line of the archive has {wanted}", remedy="'headrace archive list' shows what it has")
@@ -154,7 +156,8 @@ class MysqlArchiveCommands(ArchiveCommands):
                 await self._discard(line)
                 return []
             grows = archive.lines[-1] if archive.lines else None
-            before = [
+            parts = [one for one in ours if one is not grows and _is_part(one.files[-1], new[0])]
+            before = parts or [
                 one for one in ours if one is not grows and await self._follows(one.files[-1], new[0], whole=True)
             ]
             after = [one for one in ours if await self._follows(new[-1], one.files[0], whole=closed[-1])]
@@ -171,9 +174,11 @@ class MysqlArchiveCommands(ArchiveCommands):
                 "before": before[-1].number if before else None,
                 "after": after[-1].number if after else None,
             }
+            replaced = [replace(one.files[-1]) for one in parts[-1:]]
             try:
                 await archive.journal.append(operation)
-                await self._discard(replace(line, files=[file for file in line.files if file not in new]))
+                superfluous = [*replaced, *(file for file in line.files if file not in new)]
+                await self._discard(replace(line, files=superfluous))
                 return [file.name for file in new]
             except ArchiveTaken:  # by the daemon, which archives meanwhile
                 if attempt == _TRIES - 1:
@@ -201,11 +206,14 @@ class MysqlArchiveCommands(ArchiveCommands):
                 if file.index:
                     await self._archive.store.delete(file.index)
 
-    async def prune(self, keep: float, keep_bytes: int, needed: Sequence[Position]) -> list[ArchivedFile]:
+    async def prune(
+        self, keep: float, keep_bytes: int, needed: Sequence[Position], *, dry_run: bool = False
+    ) -> list[ArchivedFile]:
         archive, deleted = self._archive, list[ArchivedFile]()
         await archive.refresh()
-        if not superfluous(archive.journal.index, keep, keep_bytes, needed, runtime.now_us()):
-            return []
+        found = superfluous(archive.journal.index, keep, keep_bytes, needed, runtime.now_us())
+        if dry_run or not found:
+            return [_shown(line, file) for line, files in found for file in files]
         await archive.journal.claim(self._node)
         for line, files in superfluous(archive.journal.index, keep, keep_bytes, needed, runtime.now_us()):
             deleted += [_shown(line, file) for file in files]
@@ -213,7 +221,16 @@ class MysqlArchiveCommands(ArchiveCommands):
         return deleted
 
 
+def _is_part(archived: File, whole: File) -> bool:
+    """Returns whether an archived file is the beginning of another one."""
+    same = (archived.name, archived.begun, archived.gtids) == (whole.name, whole.begun, whole.gtids)
+    return same and archived.size < whole.size
+
+
 def _require_sequence(paths: Sequence[Path]) -> None:
+    for path in paths:
+        if not file_number(path.name):
+            raise Refusal(f"{path.name} is no name of a binlog", remedy="give it the server's name, mysql-bin.000007")
     for one, two in pairwise(paths):
         if file_number(one.name) + 1 != file_number(two.name):
             raise Refusal(f"{two.name} does not follow {one.name}", remedy="give files in order and without a gap")

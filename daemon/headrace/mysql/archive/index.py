@@ -166,6 +166,8 @@ class Index:
         """Adds files from elsewhere: between the lines with these numbers, which they join, or as a line before the
         last, which may grow."""
         lines = {one.number: one for one in self.lines}
+        if before is not None and lines[before].files[-1].name == new.files[0].name:
+            lines[before].files.pop()  # a part of the file
         if after is not None:
             lines[after].files[:0] = [*(lines[before].files if before is not None else ()), *new.files]
             if before is not None:

@@ -72,6 +72,11 @@ async def _archived(archive: Archive, position: Position, asked: Asked, lost: st
         return State.POSITION_LOST.value, f"{lost}; {error}"
     if isinstance(place, str):
         return State.POSITION_LOST.value, f"{lost}; {place}"
+    line = archive.line(place.line)
+    file, offset = line.end
+    if line.server == server and inventory is not None and inventory.size(file) < offset:
+        gap = f"the archive goes on to {file}:{offset}, and neither it nor the source has what follows"
+        return State.POSITION_LOST.value, f"{lost}; {gap} -> import it with 'headrace archive import'"
     return "ok", f"the archive has what the source has lost ({lost.partition(': ')[2]})"
 
 

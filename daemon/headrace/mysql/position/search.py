@@ -165,6 +165,8 @@ class PositionFinder:
         inventory = self._inventory
         if inventory.index(file) is None:
             listed = f"{inventory.files[0].name} to {inventory.files[-1].name}"
+            if inventory.older is not None:
+                raise PositionError(f"neither the source nor the archive has {file}; there are {listed}")
             raise PositionError(f"the source does not list {file}; it has {listed}")
         size = inventory.size(file)
         if offset > size:

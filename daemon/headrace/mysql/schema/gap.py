@@ -112,6 +112,8 @@ class DdlScan:
         if self._server.gtid_mode and self._position.gtid_set:
             gtids = GtidSet(self._position.gtid_set).plus(GtidSet(await self._archived.executed())).pack()
         file, offset = ("", 4) if gtids is not None else self._archived.at
+        if self._archived.foreign:
+            self._not_before = "", 0  # an offset of the other server
         self._archived, self._data, self._heard = None, b"", ("", 0)
         self._cursor.file, self._cursor.end, self._cursor.high = file, offset, offset & -WRAP
         return await self._dump_from(file, offset, gtids)

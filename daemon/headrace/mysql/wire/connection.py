@@ -108,6 +108,8 @@ class Server:
     """Whether it writes column names to the binlog now (binlog_row_metadata = FULL)."""
     archived: Callable[[Position], Awaitable[ArchivedDump | None]] | None = None
     """Returns a dump that begins at a position in the archive; None if that has none."""
+    shows_tables: bool = True
+    """Whether its tables can be compared with what is read: not while another server's archived binlog is read."""
 
 
 class SourceConnection:
