@@ -268,6 +268,17 @@ def test_an_archive_is_that_of_one_source(write: Write) -> None:
     )
 
 
+@pytest.mark.parametrize(("text", "seconds"), [('"30d"', 30 * 86400), ('"12 h"', 43200), ("0", 0), ('"0"', 0)])
+def test_the_age_of_archived_files_has_a_unit(write: Write, text: str, seconds: float) -> None:
+    archive = f'[archive]\npath = "a"\nkeep = KEEP\n{SHOP}'
+    made = load(write("", one=archive.replace("KEEP", text)), ENV).destinations["one"].archive
+    assert made is not None
+    assert made.keep == seconds
+    for wrong in ("30", '"30"', "1.5"):
+        (problem,) = problems(write("", one=archive.replace("KEEP", wrong)))
+        assert problem.endswith('archive.keep: should have a unit, such as "30d" or "12h"')
+
+
 def test_files_that_are_not_there_or_not_named_right(write: Write, tmp_path: Path) -> None:
     assert problems(tmp_path / "no.toml") == ["no.toml: the file can't be read: No such file or directory"]
     assert problems(tmp_path) == [f"{tmp_path.name}: the file can't be read: Is a directory"]

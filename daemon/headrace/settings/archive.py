@@ -11,17 +11,22 @@ from headrace_common.section import Folder, Int, Seconds, Section
 from headrace_common.values import parse_duration, parse_size
 
 _KEY = re.compile(r"[0-9a-fA-F]{64}")
+_PLAIN = re.compile(r"\s*[0-9.]*[1-9][0-9.]*\s*")
 
 
-def _parse_age(value: Any) -> float:
-    """Returns seconds. What deletes has a unit, so that nobody takes seconds for days."""
-    seconds = parse_duration(value)
-    if seconds and not (isinstance(value, str) and value.strip()[-1].isalpha()):
+def _require_unit(value: Any) -> Any:
+    """Returns the value. What deletes has a unit, so that nobody takes seconds for days."""
+    if (isinstance(value, int | float) and value) or (isinstance(value, str) and _PLAIN.fullmatch(value)):
         raise ValueError('should have a unit, such as "30d" or "12h"')
-    return seconds
+    return value
 
 
-Age = Annotated[float, BeforeValidator(_parse_age), Field(ge=0, le=86400 * 36525, allow_inf_nan=False)]
+Age = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    BeforeValidator(_require_unit),
+    Field(ge=0, le=86400 * 36525, allow_inf_nan=False),
+]
 """Seconds; 0 means any."""
 Bytes = Annotated[int, BeforeValidator(parse_size), Field(ge=0, le=1 << 60)]
 """0 means any number."""
@@ -49,11 +54,13 @@ class ArchiveSettings(Section):
     level: Int = Field(default=1, ge=1, le=19, description="Level of zstd's compression.")
     keep: Age = Field(
         default=0.0,
-        description="Binlog files whose last transaction is older than this are deleted from the archive; 0: none. A "
-        "file that a destination of this daemon still needs is never deleted.",
+        description="The daemon deletes archived files whose last transaction is older than this; 0: none. It deletes "
+        "none that a destination of it still needs.",
     )
     keep_bytes: Bytes = Field(
-        default=0, description="The oldest files are deleted when the archive has more bytes; 0: any number."
+        default=0,
+        description="The daemon deletes the oldest files while the archive takes more bytes, even if they are younger "
+        "than `keep`; 0: any number.",
     )
 
     @property
