@@ -91,16 +91,22 @@ class MysqlArchiver(Archiver):
             await archive.delete_unused()
             recording = _Recording(archive, self._settings, address, connection, report, needed)
             try:
-                await recording.run(self._node, self._name, self._cut, lambda: self._is_served(address))
+                await recording.run(self._node, self._name, self._cut, self._stays(address))
             except PositionLost as lost:
                 if lost.kind is not LostKind.TRUNCATED or self._cut == recording.file:
                     raise
                 self._cut = recording.file
 
-    def _is_served(self, address: SourceSettings) -> bool:
-        """Returns whether the destination does not read another address."""
+    def _served(self) -> tuple[str, int] | None:
+        """Returns host and port that the destination reads, None if it does not know yet."""
         served = self._serving()
-        return served is None or (served.host, served.port) == (address.host, address.port)
+        return None if served is None else (served.host, served.port)
+
+    def _stays(self, address: SourceSettings) -> Callable[[], bool]:
+        """Returns a function that returns whether this address is still to be archived: until the destination reads
+        another one than it does now."""
+        fit = (self._served(), (address.host, address.port))
+        return lambda: self._served() in fit
 
     async def _connect(self, server: str) -> tuple[SourceSettings, SourceConnection]:
         """Returns the address to archive, and a connection to it whose variables are loaded; `server` is the identity
@@ -114,9 +120,12 @@ class MysqlArchiver(Archiver):
                     failures.append(error)
                     continue
                 others.append((address, connection))
-                variables = await connection.load_variables()
-                known = self._serving() is not None
-                if self._is_served(address) if known else identity(variables, connection.is_mariadb) == server:
+                variables, served = await connection.load_variables(), self._served()
+                if served is None:
+                    wanted = identity(variables, connection.is_mariadb) == server
+                else:
+                    wanted = served == (address.host, address.port)
+                if wanted:
                     return others.pop()
             if not others:
                 raise failures[0]

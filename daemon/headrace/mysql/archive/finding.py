@@ -48,7 +48,8 @@ async def find_place(
         for line in reversed(archive.lines):
             if (found := await _by_gtids(archive, line, GtidSet(position.gtid_set), missing)) is not None:
                 return found
-        lacks = f"the archive at {archive.store.place} has none of the purged transactions"
+        if server != position.server_uuid:
+            lacks = f"the archive at {archive.store.place} has none of the purged transactions"
     return lacks
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from headrace.errors import SourceError
+import structlog
+
+from headrace.errors import ArchiveError, SourceError
 from headrace.model import Position
 from headrace.mysql.archive.archive import Archive
 from headrace.mysql.archive.packets import OlderFiles
@@ -13,6 +15,8 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.wire.connection import SourceConnection
 from headrace.ports.source import Retention
+
+log = structlog.get_logger(__name__)
 
 VARIABLES = (
     "version",
@@ -111,11 +115,15 @@ async def take_inventory(connection: SourceConnection) -> Inventory:
 
 
 async def with_archive(inventory: Inventory, archive: Archive | None, heads: FileHeads) -> Inventory:
-    """Returns the inventory with the archived files that precede those of the source. Raises SourceError and
-    ArchiveError."""
+    """Returns the inventory with the archived files that precede those of the source, unless the archive can't be
+    read. Raises SourceError."""
     if archive is None:
         return inventory
-    await archive.refresh()
+    try:
+        await archive.refresh()
+    except ArchiveError as error:
+        log.warning("the archive can't be read", error=error.operator_text())
+        return inventory
     line, oldest = archive.lines[-1] if archive.lines else None, inventory.readable[0]
     at = line.index_of(oldest.name) if line is not None and line.server == inventory.server_uuid else None
     if line is None or not at:
