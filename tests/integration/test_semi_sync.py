@@ -93,9 +93,8 @@ def test_a_commit_waits_until_it_is_archived_and_is_reported_if_it_does_not(plac
     place.leave()
 
 
+@pytest.mark.parametrize("place", [GTIDS], indirect=True)  # MariaDB always has it
 def test_a_source_without_it_is_reported_until_it_is_installed(place: LostPlace) -> None:
-    if place.kind == MARIADB:
-        pytest.skip("MariaDB always has it")
     place.follow()
     seen = place.daemon.wait("shop", lambda one: "semi_sync" in one["troubles"])
     assert "is not installed on the source" in seen["troubles"]["semi_sync"]
