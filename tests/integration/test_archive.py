@@ -132,6 +132,7 @@ def test_a_paused_destination_goes_on_without_a_gap_after_its_binlogs_were_purge
     assert "the archive has what the source has lost" in shown.stdout, shown.stdout + shown.stderr
     checked = place.command("check")
     assert "the archive has the binlog from the stored position" in checked.stdout, checked.stdout
+    wait_archived(place)
     assert decoded(place) == [("1", None), ("2", None), ("3", None), ("4", None), ("5", "7"), ("6", "7")]
     assert place.command("resume", "shop").returncode == 0
     place.wait_ids(1, 2, 3, 4, 5, 6)

@@ -29,8 +29,8 @@ _PATIENCE = 1.5
 _POLL = 0.1
 
 
-def add_config(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Adds the options of every command that needs a configuration."""
+def add_config(parser: Any) -> None:
+    """Adds the options of every command that needs a configuration, to a parser or a group of its options."""
     parser.add_argument(
         "--config",
         type=Path,
