@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headrace.errors import HeadraceError, Refusal
+from headrace.errors import ArchiveError, HeadraceError, Refusal
 from headrace.mysql.archive.archive import Archive
 from headrace.mysql.archive.commands import MysqlArchiveCommands
 from headrace.mysql.archive.index import segment_operation
+from headrace.mysql.archive.journal import Journal
 from headrace.mysql.archive.recorder import Recorder
 from headrace.mysql.wire.binlog_file import packets
 from headrace.settings.archive import ArchiveSettings
@@ -122,3 +124,23 @@ async def test_a_file_that_is_archived_in_part_is_completed_and_the_gap_after_it
     content = [b"".join([frame.data async for frame in archive.frames(one)]) for one in archive.lines[0].files[:2]]
     assert content == [whole.read_bytes(), between.read_bytes()]
     assert len(objects(tmp_path)) == 3
+
+
+async def test_what_may_have_been_entered_is_not_deleted_when_the_command_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = Journal.append
+
+    async def ends_with_an_error(self: Journal, *operations: dict[str, Any]) -> None:
+        await append(self, *operations)
+        if operations[0]["op"] == "import":
+            raise ArchiveError("the disk fails when all is written")
+
+    monkeypatch.setattr(Journal, "append", ends_with_an_error)
+    one = copied(tmp_path, 1, 1, 10)
+    with pytest.raises(ArchiveError, match="the disk fails"):
+        await add(tmp_path, one)
+    archive = Archive.of(ArchiveSettings(path=tmp_path / "archive"))
+    await archive.refresh()
+    (file,) = archive.lines[0].files
+    assert b"".join([frame.data async for frame in archive.frames(file)]) == one.read_bytes()

@@ -33,6 +33,8 @@ class MysqlArchiveCommands(ArchiveCommands):
 
     def __init__(self, settings: ArchiveSettings, node: str) -> None:
         self._archive, self._node = Archive.of(settings), node
+        self._entering = False
+        """Whether objects may be in the index, so that they must not be deleted any more."""
 
     async def files(self) -> list[ArchivedFile]:
         await self._archive.refresh()
@@ -114,7 +116,8 @@ class MysqlArchiveCommands(ArchiveCommands):
                 advance(done, total, path.name)
             return await self._enter(line, closed)
         except BaseException:
-            await self._discard(line)
+            if not self._entering:  # else the entry may be there, although we do not know
+                await self._discard(line)
             raise
 
     async def _add_file(self, line: Line, folder: str, path: Path) -> bool:
@@ -175,12 +178,14 @@ class MysqlArchiveCommands(ArchiveCommands):
                 "after": after[-1].number if after else None,
             }
             replaced = [replace(one.files[-1]) for one in parts[-1:]]
+            self._entering = True
             try:
                 await archive.journal.append(operation)
                 superfluous = [*replaced, *(file for file in line.files if file not in new)]
                 await self._discard(replace(line, files=superfluous))
                 return [file.name for file in new]
-            except ArchiveTaken:  # by the daemon, which archives meanwhile
+            except ArchiveTaken:  # by the daemon, which archives meanwhile: nothing was added
+                self._entering = False
                 if attempt == _TRIES - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
