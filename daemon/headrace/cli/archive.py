@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from headrace.cli.common import (
-    CommandRefused,
     add_command,
+    archive_of,
     confirmed,
     coordinated,
     destination,
@@ -26,7 +26,6 @@ from headrace.cli.wiring import ADAPTERS
 from headrace.errors import ConfigError
 from headrace.model import Position
 from headrace.ports.archive import ArchiveCommands, ArchivedFile
-from headrace.settings.archive import ArchiveSettings
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace_common.values import parse_duration, parse_size
 
@@ -135,7 +134,7 @@ async def _import(settings: Settings, given: argparse.Namespace) -> int:
 
 async def _prune(settings: Settings, given: argparse.Namespace) -> int:
     found, archive = _archive(settings, given)
-    configured = _settings_of(found)
+    configured = archive_of(found)
     keep = _parsed("--keep", parse_duration, given.keep, configured.keep)
     keep_bytes = _parsed("--keep-bytes", parse_size, given.keep_bytes, configured.keep_bytes)
     if not keep and not keep_bytes:
@@ -169,13 +168,7 @@ async def _prune(settings: Settings, given: argparse.Namespace) -> int:
 
 def _archive(settings: Settings, given: argparse.Namespace) -> tuple[DestinationSettings, ArchiveCommands]:
     found = destination(settings, given.name)
-    return found, ADAPTERS.source_adapter().archive(_settings_of(found), f"{operator()}, a command")
-
-
-def _settings_of(found: DestinationSettings) -> ArchiveSettings:
-    if found.archive is None:
-        raise CommandRefused(f"{found.name} has no archive", remedy="set [archive] path; see docs/archive.md")
-    return found.archive
+    return found, ADAPTERS.source_adapter().archive(archive_of(found), f"{operator()}, a command")
 
 
 def _parsed(option: str, parse: Callable[[str], _T], text: str | None, otherwise: _T) -> _T:

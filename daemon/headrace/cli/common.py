@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # help needs none of it, and must be fast
     from headrace.cli.wiring import Wiring
     from headrace.lease import Term
     from headrace.ports.state import StateStore
+    from headrace.settings.archive import ArchiveSettings
     from headrace.settings.destination import DestinationSettings, Settings
 
 _PATIENCE = 1.5
@@ -78,6 +79,13 @@ def destination(settings: Settings, name: str) -> DestinationSettings:
     if found is None:
         raise ConfigError([f"there is no destination '{name}'; there are {', '.join(settings.destinations) or 'none'}"])
     return found
+
+
+def archive_of(found: DestinationSettings) -> ArchiveSettings:
+    """Returns the settings of a destination's archive. Raises CommandRefused if it has none."""
+    if found.archive is None:
+        raise CommandRefused(f"{found.name} has no archive", remedy="set [archive] path; see docs/archive.md")
+    return found.archive
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-from headrace.cli.common import CommandRefused, add_config, coordinated, destination, open_store
+from headrace.cli.common import add_config, archive_of, coordinated, destination, open_store
 from headrace.cli.decode_output import Lines, Printed, Stats
 from headrace.cli.environment import environment
 from headrace.cli.main import leave_stdout
@@ -161,13 +161,12 @@ async def _read_archive(
 ) -> None:
     configured = Loader(ADAPTERS, environment(arguments.env_file)).load(arguments.config)
     wanted = destination(configured, arguments.archive)
-    if wanted.archive is None:
-        raise CommandRefused(f"{wanted.name} has no archive", remedy="set [archive] path; see docs/archive.md")
+    archived = archive_of(wanted)
     async with coordinated(configured) as shared:
         entries = await (await open_store(shared, wanted)).schema_entries(wanted.name)
     adapter, captures = ADAPTERS.source_adapter(), Projections(settings).captures
     on_progress = partial(work.at, about=_DECODING)
-    await adapter.read_archive(settings, wanted.archive, entries, captures, spool, window, output, on_progress)
+    await adapter.read_archive(settings, archived, entries, captures, spool, window, output, on_progress)
 
 
 def _window(arguments: argparse.Namespace) -> Window:
@@ -179,7 +178,7 @@ def _window(arguments: argparse.Namespace) -> Window:
     if arguments.host and not arguments.user:
         raise ValueError("--host needs --user")
     if not arguments.files and (arguments.schema or arguments.positional):
-        raise ValueError("--schema and --positional are for files; a server's tables are asked for")
+        raise ValueError("--schema and --positional are for files only")
     names = [path.name for path in arguments.files]
     if len(set(names)) != len(names):
         raise ValueError("two of the files have the same name")

@@ -20,7 +20,7 @@ from headrace.errors import (
     SourceUnreachable,
 )
 from headrace.mysql.archive.archive import Archive
-from headrace.mysql.archive.index import Line, segment_operation
+from headrace.mysql.archive.index import ArchivedFile, Line, segment_operation
 from headrace.mysql.archive.journal import ArchiveTaken
 from headrace.mysql.archive.recorder import Facts, Recorder
 from headrace.mysql.archive.retention import superfluous
@@ -157,6 +157,9 @@ class _Recording:
         """Offset in the present file up to which frames were given to _store()."""
         self._storing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._counted: ArchivedFile | None = None
+        """The file before which `_earlier` bytes are stored: they are summed up once for each file."""
+        self._earlier = 0
 
     async def run(self, node: str, name: str, cut: str, served: Callable[[], bool]) -> None:
         """Reads until something fails, or `served` returns that another address is to be archived; not from the file
@@ -200,7 +203,7 @@ class _Recording:
         packets, limit, data = self._packets, 2 * self._address.heartbeat + 1, b""
         loop = asyncio.get_running_loop()
         try:
-            self._tell()
+            self._report_end()
             while True:
                 data = await packets.read(data, recorder.need, limit)
                 at = recorder.feed(data)
@@ -322,14 +325,15 @@ class _Recording:
         await self._archive.journal.append(*operations, segment_operation(segment))
         if acknowledge:
             self._packets.acknowledge(file, acknowledge)
-        self._tell()
+        self._report_end()
 
     async def _end_file(self, recorder: Recorder) -> None:
         await self._flush(recorder)
         await self._settle()
         await self._archive.close_file()
         await self._prune()
-        self._tell()
+        self._counted = None
+        self._report_end()
         recorder.begin(recorder.ended)
         self.file = recorder.file
         self._stored = 0
@@ -359,7 +363,7 @@ class _Recording:
                 why = "" if "ON" in status else "the source has waited for longer than its timeout"
             if why != self._unacknowledged:
                 self._unacknowledged = why
-                self._tell()
+                self._report_end()
 
     async def _prune(self) -> None:
         """Deletes what is old enough. If it is not known what is needed, nothing is deleted."""
@@ -375,16 +379,17 @@ class _Recording:
             await self._archive.prune(line, files)
             log.info("deleted from the archive", files=[file.name for file in files])
 
-    def _tell(self) -> None:
+    def _report_end(self) -> None:
         lines = self._archive.lines
         if not lines or not lines[-1].files:
             return
-        line, now = lines[-1], runtime.now_us()
-        file, offset = line.end
-        stored = sum(one.stored for each in lines for one in each.files)
-        self._report(ArchiveProgress(file, offset, line.files[-1].last_us, stored, now, self._unacknowledged))
+        last = lines[-1].files[-1]
+        if last is not self._counted:
+            self._counted = last
+            self._earlier = sum(file.stored for line in lines for file in line.files) - last.stored
+        self._report(ArchiveProgress(last.name, last.size, self._earlier + last.stored, self._unacknowledged))
 
 
 async def _until_not(holds: Callable[[], bool]) -> None:
-    while holds():  # noqa: ASYNC110  (nothing tells us)
+    while holds():  # noqa: ASYNC110  (there is no event to wait for)
         await asyncio.sleep(_CHECK)

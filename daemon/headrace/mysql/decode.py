@@ -35,6 +35,11 @@ _NO_SCHEMA = (
     "out with --table, or read from the server with --host"
 )
 
+_NOT_STORED = (
+    "The archived binlog does not say its column names (binlog_row_metadata is not FULL), and the stored schema "
+    "history does not have the table as it was then. Leave the table out with --table"
+)
+
 
 class _Bounds:
     """See Window."""
@@ -134,7 +139,7 @@ def _refuse_encrypted(path: Path) -> None:
             )
 
 
-def _feed(decoder: Decoder, history: SchemaHistory, data: bytes, output: Output) -> None:
+def _feed(decoder: Decoder, history: SchemaHistory, data: bytes, output: Output, remedy: str = _NO_SCHEMA) -> None:
     at, more = 0, True
     while more:
         try:
@@ -143,7 +148,7 @@ def _feed(decoder: Decoder, history: SchemaHistory, data: bytes, output: Output)
             # What came before something unreadable is valid.
             output.write(decoder.transactions.count, decoder.splitter.events)
         if decoder.described.wanted is not None:
-            decoder.described.learned(f"{history.unknown_because(*decoder.described.wanted)}. {_NO_SCHEMA}")
+            decoder.described.learned(f"{history.unknown_because(*decoder.described.wanted)}. {remedy}")
             more = True
 
 
@@ -184,7 +189,7 @@ async def read_archive(
         lower_case_table_names=line.lower_case_table_names,
     )
     try:
-        history.restore(entries, (files[0].first_us << POS_SHIFT) - 1)
+        history.restore(entries, ((files[0].first_us or files[0].begun * 1_000_000) << POS_SHIFT) - 1)
     except (ValueError, LookupError, TypeError) as error:
         raise StateStoreError(f"the stored schema history can't be read ({error!r})") from error
     decoder = Decoder(
@@ -195,14 +200,15 @@ async def read_archive(
         options=DecoderOptions.of(settings, DaemonSettings(spool=spool)),
     )
     packets, total = ArchivedPackets(archive, Place(line.number, files[0].name, 4), checksums=True), 0
+    size = sum(file.size for file in files)
     try:
         while not output.done and not bounds.over(decoder.position()):
             if isinstance(bounds.last, int) and _begins_after(archive, line.number, packets.at[0], bounds.last):
                 return
             data = await packets.read(b"", 1, 0.0)
-            _feed(decoder, history, data, output)
+            _feed(decoder, history, data, output, _NOT_STORED)
             total += len(data)
-            on_progress(total, sum(file.size for file in files))
+            on_progress(total, size)
     except ContinuesElsewhere:
         return
     finally:

@@ -17,13 +17,8 @@ class ArchiveProgress:
 
     file: str
     offset: int
-    commit_time_us: int
-    """Commit time of the newest archived transaction of the present file, in microseconds since 1970 UTC; 0 if it has
-    none."""
     bytes: int
     """Bytes that the archive takes."""
-    at_us: int
-    """When this was found, in microseconds since 1970 UTC."""
     unacknowledged: str = ""
     """Why the source does not wait until transactions are archived, although it is configured to; "" if it does."""
 

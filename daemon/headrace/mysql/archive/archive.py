@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
@@ -13,7 +13,7 @@ import zstandard
 
 from headrace import runtime
 from headrace.errors import ArchiveError
-from headrace.mysql.archive.index import ArchivedFile, Line, Segment, segments_to_list
+from headrace.mysql.archive.index import ArchivedFile, Line, Segment
 from headrace.mysql.archive.journal import Journal, decoded, encoded
 from headrace.mysql.archive.recorder import Facts
 from headrace.mysql.archive.sealing import Seal
@@ -113,7 +113,7 @@ class Archive:
     async def add_list(self, folder: str, file: str, segments: Sequence[Segment]) -> str:
         """Stores the list of a complete file's segments; returns the name of its object."""
         name = f"{folder}/{file}/index.{self.journal.index.epoch:06d}.json"
-        await self._create(name, encoded({"segments": segments_to_list(segments)}, name, self._seal))
+        await self._create(name, encoded({"segments": [asdict(one) for one in segments]}, name, self._seal))
         return name
 
     async def prune(self, line: Line, files: Sequence[ArchivedFile]) -> None:

@@ -70,7 +70,7 @@ class MysqlArchiveCommands(ArchiveCommands):
         try:
             await runtime.in_thread(partial(folder.mkdir, parents=True, exist_ok=True))
         except OSError as error:
-            raise Refusal(f"{folder} can't be made: {error.strerror}") from error
+            raise Refusal(f"{folder} can't be created: {error.strerror}") from error
         for file in files:
             try:
                 with (folder / file.name).open("xb") as written:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -202,8 +201,3 @@ class Index:
 def segment_operation(segment: Segment) -> dict[str, Any]:
     """Returns the operation that adds a segment."""
     return {"op": "segment", **asdict(segment)}
-
-
-def segments_to_list(segments: Sequence[Segment]) -> list[dict[str, Any]]:
-    """Returns the stored form of a file's segments."""
-    return [asdict(one) for one in segments]

@@ -15,12 +15,12 @@ from headrace.mysql.archive.index import ArchivedFile
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.gtid_event import Key, group_of
-from headrace.mysql.sql.dialect import dialect_of
+from headrace.mysql.events.splitter import format_of
 from headrace.mysql.wire.binlog_file import packet, rotate_packet
 
 _HEADER = 19
 _SMALL = 0xFFFFFF - 1
-_OUTSIDE = frozenset({3, ev.ROTATE, ev.FORMAT_DESCRIPTION, 35, 161, 163})
+_OUTSIDE = frozenset({ev.STOP, ev.ROTATE, ev.FORMAT_DESCRIPTION, ev.PREVIOUS_GTIDS, ev.BINLOG_CHECKPOINT, ev.GTID_LIST})
 """Events that belong to no transaction."""
 _size_of = struct.Struct("<I").unpack_from
 
@@ -69,8 +69,8 @@ class OlderFiles:
 
 class ArchivedPackets:
     """A dump that comes from an archive; used as a PacketStream. It ends with ContinuesElsewhere where the archive
-    does. `server` is the identity of the server that continues it. `checksums`: whether the decoder expects a CRC32 at
-    the end of the first event."""
+    does. The argument `server` is the identity of the server that continues it. `checksums`: whether the decoder
+    expects a CRC32 at the end of the first event."""
 
     def __init__(self, archive: Archive, place: Place, server: str = "", *, checksums: bool) -> None:
         self._archive, self._place = archive, place
@@ -78,7 +78,9 @@ class ArchivedPackets:
         """Whether the first event ends in a CRC32."""
         line = archive.line(place.line)
         self.server, self.foreign = line.server, bool(server) and line.server != server
+        """The identity of the server that wrote it, and whether that is another one than the one that continues it."""
         self.extent = (line.number, len(line.files), *line.end)
+        """What there is of its line: number, files, and where it ends. Another value means that it has grown."""
         self.at = place.file, place.offset
         """File and offset up to which it was read."""
         self._filters = place.without is not None or place.only is not None
@@ -162,9 +164,7 @@ class ArchivedPackets:
     def _opening(self, file: str, offset: int, form: bytes) -> bytes:
         """Returns what a server sends before the events of a file. `form` is the event that describes its format."""
         opening = rotate_packet(file, offset, self._checksums)
-        written_by = form[21:71].rstrip(b"\0").decode("latin-1")
-        dialect = dialect_of(written_by, mariadb="MariaDB" in written_by)
-        self._checksums = dialect.has_checksums and form[-5] == 1
+        self._checksums = format_of(form, _HEADER, len(form) - 4)[1] == 1
         return opening + (packet(form[:13] + bytes(4) + form[17:]) if offset > 4 else b"")  # it is at no offset then
 
     def _packets(self, start: int, data: bytes, offset: int) -> bytes:

@@ -11,9 +11,8 @@ from headrace.errors import ArchiveError, SourceEnded, WrongChecksum
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.gtid_event import group_of
-from headrace.mysql.events.splitter import BROKEN, WHOLE_CRC, rotated_to
+from headrace.mysql.events.splitter import BROKEN, WHOLE_CRC, format_of, rotated_to
 from headrace.mysql.events.table_map import table_name
-from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.values.mariadb import uuid_text
 from headrace.mysql.wire.binlog_file import MAGIC
 from headrace.mysql.wire.dump_errors import dump_error
@@ -27,10 +26,12 @@ _SEMI_SYNC, _EXTRA = b"\xef", 2
 _LARGE = 0xFFFFFF
 _MOST_TABLES = 1_000
 """Tables of a segment that are listed."""
-_COMPRESSED = frozenset({ev.TRANSACTION_PAYLOAD})
-_GTID_LIST, _PREVIOUS_GTIDS = 163, 35
-_CLOSING = frozenset({3, ev.ROTATE})
-_NOTED = ev.GTIDS | ev.STATEMENTS | {ev.TABLE_MAP, ev.FORMAT_DESCRIPTION, _PREVIOUS_GTIDS, _GTID_LIST} | _COMPRESSED
+_CLOSING = frozenset({ev.STOP, ev.ROTATE})
+_NOTED = (
+    ev.GTIDS
+    | ev.STATEMENTS
+    | {ev.TABLE_MAP, ev.FORMAT_DESCRIPTION, ev.PREVIOUS_GTIDS, ev.GTID_LIST, ev.TRANSACTION_PAYLOAD}
+)
 
 
 @dataclass(slots=True)
@@ -261,7 +262,7 @@ class Recorder:
         """Reads an event that was made for the dump."""
         try:
             if kind == ev.FORMAT_DESCRIPTION:
-                self._read_format(data, at, stop)
+                self._checksums = format_of(data, at, stop)[1] == 1
             file, offset = rotated_to(data, at, stop) if kind == ev.ROTATE else (self.file, self.end)
         except BROKEN as error:
             self._misfit(f"an event of type {kind} that the server made can't be read ({error})")
@@ -270,11 +271,6 @@ class Recorder:
                 self.ended = file
             elif offset != max(4, self.end) and self.end > 4:
                 self._misfit(f"the dump begins at {file}:{offset}")
-
-    def _read_format(self, data: bytes, at: int, stop: int) -> None:
-        written_by = data[at + 2 : at + 52].rstrip(b"\0").decode("latin-1")
-        dialect = dialect_of(written_by, mariadb="MariaDB" in written_by)
-        self._checksums = dialect.has_checksums and data[stop - 1] == 1
 
     def _note(self, kind: int, when: int, data: bytes, at: int, stop: int) -> None:
         facts = self._facts
@@ -299,12 +295,12 @@ class Recorder:
             facts.last_us = max(facts.last_us, when * 1_000_000)
         elif kind == ev.FORMAT_DESCRIPTION:
             self.begun = when
-            self._read_format(data, at, stop)
-        elif kind == _PREVIOUS_GTIDS:
+            self._checksums = format_of(data, at, stop)[1] == 1
+        elif kind == ev.PREVIOUS_GTIDS:
             self.gtids = str(GtidSet.unpack(data[at:stop]))
-        elif kind == _GTID_LIST:
+        elif kind == ev.GTID_LIST:
             self.gtids = _gtid_list(data, at)
-        elif kind in _COMPRESSED:
+        elif kind == ev.TRANSACTION_PAYLOAD:
             facts.tables = None
 
     def _refuse(self, payload: bytes) -> NoReturn:

@@ -84,6 +84,7 @@ class EventType:
 ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, TABLE_MAP, TRANSACTION_PAYLOAD = 4, 15, 27, 19, 40
 QUERY, ROWS_QUERY, ANNOTATE_ROWS, XID, XA_PREPARE = 2, 29, 160, 16, 38
 GTID, ANONYMOUS_GTID, GTID_TAGGED, MARIADB_GTID = 33, 34, 42, 162
+STOP, PREVIOUS_GTIDS, BINLOG_CHECKPOINT, GTID_LIST = 3, 35, 161, 163
 _I, _U, _D = Operation.INSERT, Operation.UPDATE, Operation.DELETE
 
 
@@ -94,7 +95,7 @@ def _rows(number: int, name: str, operation: Operation, plain: int = 0, **how: b
 
 TABLE = (
     EventType(QUERY, "QUERY", Does.QUERY, Does.QUERY, Does.QUERY),
-    EventType(3, "STOP", Does.PASS, Does.OUTSIDE),
+    EventType(STOP, "STOP", Does.PASS, Does.OUTSIDE),
     EventType(ROTATE, "ROTATE", Does.ROTATE, Does.ROTATE, made_up=True),
     EventType(5, "INTVAR", Does.PASS, Does.PASS),  # variables of statements; the statement itself is read
     EventType(13, "RAND", Does.PASS, Does.PASS),
@@ -121,7 +122,7 @@ TABLE = (
     _rows(32, "DELETE_ROWS", _D),
     EventType(GTID, "GTID", Does.GTID, Does.GTID),
     EventType(ANONYMOUS_GTID, "ANONYMOUS_GTID", Does.GTID, Does.GTID),
-    EventType(35, "PREVIOUS_GTIDS", Does.PREVIOUS_GTIDS, Does.PREVIOUS_GTIDS),
+    EventType(PREVIOUS_GTIDS, "PREVIOUS_GTIDS", Does.PREVIOUS_GTIDS, Does.PREVIOUS_GTIDS),
     EventType(36, "TRANSACTION_CONTEXT", Does.PASS, Does.PASS),  # group replication's bookkeeping
     EventType(37, "VIEW_CHANGE", Does.PASS, Does.PASS),
     EventType(XA_PREPARE, "XA_PREPARE", Does.XA_PREPARE, Does.PASS),
@@ -130,9 +131,9 @@ TABLE = (
     EventType(41, "HEARTBEAT_V2", Does.PASS, Does.HEARTBEAT, made_up=True),
     EventType(GTID_TAGGED, "GTID_TAGGED", Does.TAGGED_GTID, Does.TAGGED_GTID),
     EventType(ANNOTATE_ROWS, "ANNOTATE_ROWS", Does.ANNOTATION, Does.PASS),
-    EventType(161, "BINLOG_CHECKPOINT", Does.PASS, Does.OUTSIDE),
+    EventType(BINLOG_CHECKPOINT, "BINLOG_CHECKPOINT", Does.PASS, Does.OUTSIDE),
     EventType(MARIADB_GTID, "MariaDB GTID", Does.MARIADB_GTID, Does.MARIADB_GTID),
-    EventType(163, "GTID_LIST", Does.PASS, Does.OUTSIDE, made_up=True),
+    EventType(GTID_LIST, "GTID_LIST", Does.PASS, Does.OUTSIDE, made_up=True),
     EventType(
         164,
         "MariaDB START_ENCRYPTION",

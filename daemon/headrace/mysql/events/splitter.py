@@ -20,7 +20,7 @@ from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import WRAP, EventCursor
 from headrace.mysql.events.event_types import Handler
 from headrace.mysql.events.inner import LARGEST_EVENT, InnerEvents, LargeEvent, open_payload, too_large
-from headrace.mysql.sql.dialect import dialect_of
+from headrace.mysql.sql.dialect import Dialect, dialect_of
 from headrace.mysql.wire.dump_errors import dump_error
 from headrace.mysql.wire.stream import Packets
 
@@ -110,6 +110,14 @@ def rotated_to(data: bytes, at: int, stop: int) -> tuple[str, int]:
     """Returns the file and offset that a ROTATE event leads to."""
     (offset,) = struct.unpack_from("<Q", data, at)
     return data[at + 8 : stop].decode(), offset
+
+
+def format_of(data: bytes, at: int, stop: int) -> tuple[Dialect, int]:
+    """Returns the dialect of the server that wrote a FORMAT_DESCRIPTION event, and the checksum algorithm of the events
+    after it: 0 for none, 1 for CRC32."""
+    written_by = data[at + 2 : at + 52].rstrip(b"\0").decode("latin-1")
+    dialect = dialect_of(written_by, mariadb="MariaDB" in written_by)
+    return dialect, data[stop - 1] if dialect.has_checksums else 0
 
 
 class EventSplitter:
@@ -391,9 +399,7 @@ class EventSplitter:
         version, header = _from_bytes(data[at : at + 2], "little"), data[at + 56]
         if version != 4 or header != 19:
             raise cursor.not_understood(f"binlog version {version} with headers of {header} bytes")
-        written_by = data[at + 2 : at + 52].rstrip(b"\0").decode("latin-1")
-        cursor.dialect = dialect_of(written_by, mariadb="MariaDB" in written_by)
-        algorithm = data[stop - 1] if cursor.dialect.has_checksums else 0
+        cursor.dialect, algorithm = format_of(data, at, stop)
         if algorithm > 1:
             raise cursor.not_understood(f"checksum algorithm {algorithm} is unknown")
         cursor.checksums = algorithm == 1

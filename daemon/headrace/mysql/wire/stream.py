@@ -38,7 +38,6 @@ class ArchivedDump(Packets, Protocol):
     """File and offset up to which it was read."""
     checksums: bool
     """Whether its first event ends in a CRC32."""
-
     extent: tuple[int, int, str, int]
     """What there is of its line, to be compared with a later value."""
     foreign: bool
