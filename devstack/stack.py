@@ -29,6 +29,7 @@ from devstack.servers import (
     PROMETHEUS,
     REDIS,
     ROCKETMQ,
+    SEAWEEDFS,
     SPARK,
     SQL,
     ZOOKEEPER,
@@ -48,6 +49,7 @@ from devstack.servers.prometheus import PrometheusServer
 from devstack.servers.rabbitmq import MEMORY, RabbitmqServer
 from devstack.servers.redis import RedisServer
 from devstack.servers.rocketmq import RocketmqServer
+from devstack.servers.seaweedfs import SeaweedfsServer
 from devstack.servers.spark import SparkCluster
 from devstack.servers.sql import SqlServer
 from devstack.servers.zookeeper import ZooKeeperEnsemble
@@ -199,6 +201,10 @@ class Stack:
     def redis(self, port: int | None = None, *, name: str = "redis") -> RedisServer:
         """Starts a Redis."""
         return self._launch(name, lambda n, d: REDIS.server(self.cache, n, d, port))
+
+    def seaweedfs(self, port: int | None = None, *, name: str = "seaweedfs") -> SeaweedfsServer:
+        """Starts a server of S3's protocol."""
+        return self._launch(name, lambda n, d: SEAWEEDFS.create(self.cache, n, d, port))
 
     def chromium(self, port: int | None = None, *, name: str = "chromium") -> ChromiumServer:
         """Starts a browser without a window."""

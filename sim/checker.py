@@ -82,6 +82,13 @@ class Topic:
         """The number of the stored position; 0 if none is."""
         self.reached = 0
         """The number of the event that the stored position leads to."""
+        self.position: Position | None = None
+        """The stored position."""
+        self.epoch = 0
+        """The epoch of the newest run that has begun at a stored position."""
+        self.unstored = dict[str, int]()
+        """What the source lost before a position after it was stored: by id the newest epoch whose run did not know
+        that earlier ones had published it."""
         self.life = 0
         """The number of the source's life in which it began, or to which it was moved: positions are of that one."""
         self.paused: tuple[int, int] | None = None
@@ -168,9 +175,9 @@ class Checker:
         if last != "position" or (topic := self.topics.get(name)) is None:
             return
         head = Head.decode(data, path)
-        self.stored(topic, head.version, head.position, gap="gap" in head.details)
+        self.stored(topic, head.version, head.epoch, head.position, gap="gap" in head.details)
 
-    def stored(self, topic: Topic, version: int, position: Position | None, *, gap: bool) -> None:
+    def stored(self, topic: Topic, version: int, epoch: int, position: Position | None, *, gap: bool) -> None:
         """Takes what is stored of a destination. `gap`: the position was moved."""
         if position is None:
             topic.version = 0
@@ -183,6 +190,16 @@ class Checker:
                 if not self.unsafe:
                     self._judge_stored(topic, before, topic.reached)
             topic.version, topic.reads = version, bool(position.snapshots)
+        topic.position = position
+        if epoch > topic.epoch:
+            topic.epoch = epoch
+            self._note_unstored(topic)
+
+    def _note_unstored(self, topic: Topic) -> None:
+        """Notes what the present run can't know to be published: the run that published it has ended without storing a
+        position after it, and the source lacks it now. Exactly once stores the position with the messages."""
+        if topic.position is not None and topic.delivery != "exactly_once":
+            topic.unstored |= {event.id: topic.epoch for event in self.truth.unstored(topic.position)}
 
     def _on_moved(self, topic: Topic, position: Position) -> None:
         index, before = self.truth.index(position), topic.reached
@@ -234,6 +251,7 @@ class Checker:
         self.truth.changed(self._world.mysql)
         self.unsafe = True
         for topic in self.topics.values():
+            self._note_unstored(topic)
             if topic.begins:
                 self.begun(topic)
 
@@ -322,7 +340,7 @@ class Checker:
         active = [status for status in world.statuses(topic.name) if status.holding.role == "ACTIVE"]
         if len(active) < 2 or any(fault.kind not in _HARMLESS for fault in world.active):
             topic.single_at = now
-        elif now - topic.single_at > _DOUBLE:
+        elif now - topic.single_at > _DOUBLE + (_OPENING if world.plan.slow else 0.0):  # it may still open the source
             states = [status.state.value for status in active]
             self.violation(f"{len(active)} daemons say that they run {topic.name}: {states}")
             topic.single_at = now
@@ -427,6 +445,7 @@ class Checker:
     def finish(self) -> dict[str, Findings]:
         """Judges all topics."""
         found, tables, parked_ids = dict[str, Findings](), self._tables(), parked.ids(self._world)
+        absent = self.truth.absent()
         for topic in self.topics.values():
             if behind := self.behind(topic):
                 self.violation(
@@ -449,6 +468,7 @@ class Checker:
                 by_key=self._refuses(topic.name),
                 parked=parked_ids,
                 gap=begun.gap,
+                unstored={id_: epoch for id_, epoch in topic.unstored.items() if id_ in absent},
             )
             for begin in later:
                 later_events = self.truth.since(begin.index, begin.absent)

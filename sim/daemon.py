@@ -19,6 +19,7 @@ from headrace.errors import HeadraceError
 from headrace.http.facts import LoopDelay
 from headrace.ports.registry import Registry
 from headrace.settings.load import Loader
+from sim import archives
 from sim.disk import Disk
 from sim.loop import Process
 from sim.network import End
@@ -182,6 +183,8 @@ class SimDaemon:
             if status == EXIT_STATUS and self.runtime is not None and not self.runtime.hung:
                 self._world.checker.violation(f"the watchdog has ended {self.name}, whose loop did not hang")
             process.end()
+            if self._world.plan.archive:
+                archives.release(self._world, self)
             if self.machine is not None:
                 self.machine.disk.end_process()
                 for text in self.machine.compare():

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sim import archives
 from sim.plan import Fault
 
 if TYPE_CHECKING:
@@ -39,13 +40,24 @@ def _while_paused(world: World, fault: Fault, damage: Callable[[], None]) -> Und
         if world.mysql.running:
             world.at_source(world.mysql.rotate)
             await asyncio.sleep(0.5)  # readers that keep up go to the new file
+        archived = bool(world.plan.archive) and await _archived(world)
         if world.mysql.running and len(world.mysql.engine.binlog.files) > 1:
             world.checker.update()
-            world.checker.unsafe = True
+            world.checker.unsafe = not archived
             damage()
         await operator.resume(fault.target)
 
     return lambda: operator.begin(end())
+
+
+async def _archived(world: World) -> bool:
+    """Waits until every archive has the binlogs before the last one; returns whether they have."""
+    end = world.mysql.engine.binlog.last.name, 4
+    for _ in range(120):
+        if archives.complete(world, end):
+            return True
+        await asyncio.sleep(0.5)
+    return False
 
 
 def reset(world: World, fault: Fault) -> Undo:

@@ -71,6 +71,8 @@ class Plan:
     """Where the operator lets a destination go on whose position is lost."""
     arranged: str = ""
     """The name of what is ARRANGED; "" for nothing."""
+    archive: str = ""
+    """Who has an archive: "own" for each daemon, "shared" for all one; "" for none."""
 
     @property
     def alone(self) -> bool:
@@ -189,6 +191,9 @@ def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = Fa
     if not orderly and not lost and not plan.parks:
         plan.faults += _arrange(plan, random.Random(f"arranged {seed}"), end)
     plan.faults.sort(key=lambda fault: fault.at)
+    keeps = random.Random(f"archive {seed}")
+    if (not lost and keeps.random() < 0.2) or (lost == "purge" and keeps.random() < 0.5):
+        plan.archive = keeps.choice(("own", "own", "shared"))
     return plan
 
 

@@ -150,6 +150,7 @@ _SETTINGS: dict[str, Callable[[Plan], bool]] = {
     "quick drains": lambda plan: plan.daemon["daemon"]["drain_timeout"] < 5,
     "missed restore": lambda plan: any(fault.kind == "restore source" and fault.target for fault in plan.faults),
     "moved while paused": _moved_while_paused,
+    "an archive": lambda plan: bool(plan.archive),
     "no GTIDs": lambda plan: not plan.gtids,
     "GTIDs": lambda plan: plan.gtids,
     **{name: lambda plan, name=name: plan.arranged == name for name in plans.ARRANGED},  # type: ignore[misc]

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sim import archives
 from sim.coverage import Coverage
 from sim.determinism import seed_libraries
 from sim.disk import below_sqlite
@@ -119,6 +120,8 @@ async def _all(world: World, result: Result, *, brief: bool) -> None:
     checking.cancel()
     await world.stop()
     world.checker.update()
+    if world.plan.archive:
+        await archives.check(world)
     found = world.checker.finish()
     result.published = sum(one.messages for one in found.values())
 

@@ -23,7 +23,7 @@ from sim.disk import Disk
 
 FILE = "headrace.db"
 _QUERY = """
-select name, version, position,
+select name, version, epoch, position,
     (select details from history where destination = name order by id desc limit 1)
 from destinations order by name
 """
@@ -35,6 +35,7 @@ class Row:
 
     destination: str
     version: int
+    epoch: int
     position: Position | None
     details: dict[str, Any]
 
@@ -81,8 +82,10 @@ class Machine:
 def rows(db: sqlite3.Connection) -> list[Row]:
     """Returns what is stored of all destinations."""
     return [
-        Row(name, version, position and Position.from_dict(orjson.loads(position)), orjson.loads(details or "{}"))
-        for name, version, position, details in db.execute(_QUERY)
+        Row(
+            name, version, epoch, position and Position.from_dict(orjson.loads(position)), orjson.loads(details or "{}")
+        )
+        for name, version, epoch, position, details in db.execute(_QUERY)
     ]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -131,11 +132,13 @@ class TopicChecker:
         by_key: bool = False,
         parked: Collection[str] = (),
         gap: bool = False,
+        unstored: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """`renumbered`: a message that comes again may have a higher `_pos`, because another server commits later.
         `by_key`: messages may have been refused and come later, so that only the order of each row is kept. `parked`:
         headrace-ids of those that were parked at any time: they come under the epoch of the run that made them.
-        `gap`: as of a Part."""
+        `gap`: as of a Part. `unstored`: ids of what the source lost before a position after it was stored, each with
+        the first epoch that knows of it: no later run can know that an earlier one has published it."""
         self.findings = Findings(delivery, bound)
         self._exactly_once, self._want_epochs = delivery == "exactly_once", epochs
         self._rows_per_message, self._renumbered = rows_per_message, renumbered
@@ -154,6 +157,9 @@ class TopicChecker:
         """By partition the highest rank and `_pos` so far, and where."""
         self._escaped: dict[tuple[int, int], int] = {}
         self._ordered: dict[str, Table] = {}
+        self._unstored = unstored
+        self._unstored_rows: dict[tuple[str, str], None] = {}
+        """By table and key the rows of `_ordered` that are as something unstored has left them."""
         self._by_pos: dict[tuple[str, str], tuple[int, dict[str, Any] | None, str]] = {}
         """By table and key the row with the highest `_pos`, this number, and the message's id."""
         self._key_pos: dict[tuple[int, str, str], int] = {}
@@ -363,7 +369,7 @@ class TopicChecker:
             if id_ in self._lost:  # consumers have what no server has, until the row changes again
                 excused[table, key] = None
         for name, real in tables.items():
-            self._compare(name, real, self._ordered.get(name, {}), "in order", {})
+            self._compare(name, real, self._ordered.get(name, {}), "in order", self._unstored_rows)
             self._compare(name, real, replayed.get(name, {}), "by _pos", excused)
         return found
 
@@ -428,6 +434,8 @@ class TopicChecker:
 
     def _apply(self, message: dict[str, Any], record: Record, pos: int) -> None:
         table = self._ordered.setdefault(message["table"], {})
+        epoch, id_ = int(record.headers.get("headrace-epoch", b"0")), record.headers["headrace-id"].decode()
+        unstored = epoch < self._unstored.get(id_, 0)
         for i, (row, old) in enumerate(_rows(message)):
             key = record.partition, message["table"], row["id"]
             if self._snapshot_ids and self._keys is None and pos + i < (before := self._key_pos.get(key, 0)):
@@ -435,6 +443,10 @@ class TopicChecker:
                 self.findings.violation("backward", text)
             known = key in self._key_pos and self._keys is None and self._judged is None and not self._lost
             self._key_pos[key] = pos + i
+            for changed in (row["id"], old.get("id", row["id"])):
+                self._unstored_rows.pop((message["table"], changed), None)
+                if unstored:  # consumers have what no server has, until the row changes again
+                    self._unstored_rows[message["table"], changed] = None
             if self._judged is not None:
                 self._judged[key[1:]] = None
             there, was = table.get(row["id"]), row if message["type"] == "DELETE" else old

@@ -103,6 +103,12 @@ class Truth:
         """Returns the events from a number on. Those that are `absent` count as lost too."""
         return [Committed(event.id, 1, event.lost or event.id in absent) for event in self.events[index:]]
 
+    def unstored(self, position: Position) -> list[Event]:
+        """Returns what the source lacks now, if all of it comes after a position of the present life; else nothing: the
+        position shows that the source has lost something."""
+        done, lost = Gtids(position.gtid_set), [event for event in self.events[self.life :] if event.lost]
+        return [] if any(_before(event, position, done) for event in lost) else lost
+
     def absent(self) -> dict[str, None]:
         """Returns the ids of events that the source lacks now."""
         return {event.id: None for event in self.events if event.lost}

@@ -12,7 +12,7 @@ from typing import Any
 from headrace.destination.status import DestinationStatus
 from headrace.native import find
 from headrace.pipeline import message_builder
-from sim import faults
+from sim import archives, faults
 from sim.checker import Checker
 from sim.clients import Clients
 from sim.coverage import Coverage
@@ -135,7 +135,7 @@ class World:
         """Takes what a daemon has on its disk."""
         for row in rows:
             topic = self.checker.topics[row.destination]
-            self.checker.stored(topic, row.version, row.position, gap="gap" in row.details)
+            self.checker.stored(topic, row.version, row.epoch, row.position, gap="gap" in row.details)
 
     def process(self, host: str) -> Process | None:
         """Returns a host's process."""
@@ -185,6 +185,9 @@ class World:
         rabbitmq = self.plan.sink(destination) == "rabbitmq"
         servers = {"hosts": f"{RABBIT}:{PORT}"} if rabbitmq else {"bootstrap_servers": self.kafka.bootstrap_servers}
         sink = {**sections["sink"], **servers}
+        if self.plan.archive:
+            archive = {"path": str(archives.folder(self, daemon)), "flush_interval": 0.5}
+            sections = {**sections, "archive": archive}
         if sections["parking"].get("store") == "mysql":
             sections["parking"] = sections["parking"] | account
         daemon.write(f"destinations/{destination}.toml", {**sections, "source": source, "sink": sink})
@@ -257,7 +260,7 @@ class World:
     @property
     def settled(self) -> bool:
         """Returns whether each destination streams on one daemon, and stands by on the others, and no command waits."""
-        if self.operator.busy:
+        if self.operator.busy or (self.plan.archive and not archives.complete(self)):
             return False
         for destination in self.plan.destinations:
             states = sorted(status.state.value for status in self.statuses(destination))
@@ -276,6 +279,8 @@ class World:
             missing = f", {len(topic.missing)} changes are missing" if topic is not None and topic.missing else ""
             if topic is not None and (behind := self.checker.behind(topic)):
                 missing += f", the stored position lacks {behind} changes"
+            if self.plan.archive and not archives.complete(self):
+                missing += ", an archive is not complete"
             self.checker.violation(f"{destination} is not well {limit:.0f} s after the last fault: {states}{missing}")
 
     def _on_error(self, context: dict[str, object]) -> None:

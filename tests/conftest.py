@@ -6,6 +6,7 @@ import functools
 import gc
 import itertools
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -178,6 +179,14 @@ def elastic_server(stack: Stack) -> Any:
 @pytest.fixture(scope="session")
 def opensearch_server(stack: Stack) -> Any:
     return stack.opensearch()
+
+
+@pytest.fixture(scope="session")
+def seaweedfs(stack: Stack) -> Any:
+    """The object store that tests share."""
+    if shutil.which("go") is None:
+        pytest.skip("SeaweedFS is built by Go, which this machine does not have")
+    return stack.seaweedfs()
 
 
 @pytest.fixture

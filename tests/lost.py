@@ -18,7 +18,9 @@ import pytest
 from devstack import Stack
 from headrace.adapters.sqlite.state import SqliteStore
 from headrace.model import Position
+from headrace.mysql.archive.archive import Archive
 from headrace.ports.state import StateChange
+from headrace.settings.archive import ArchiveSettings
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
 
 GTIDS, PLAIN, MARIADB = "mysql", "mysql-without-gtids", "mariadb"
@@ -32,6 +34,18 @@ def start_server(stack: Stack, kind: str, name: str) -> Any:
         return stack.mariadb(None, name=f"{name}-{kind}")
     off = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF") if kind == PLAIN else ()
     return stack.mysql(None, "--sync-binlog=1", *off, name=f"{name}-{kind}")
+
+
+def archived_files(settings: ArchiveSettings) -> dict[str, bytes]:
+    """The files of the last line of an archive, as they are archived."""
+
+    async def read() -> dict[str, bytes]:
+        archive = Archive.of(settings)
+        await archive.refresh()
+        files = archive.lines[-1].files
+        return {one.name: b"".join([frame.data async for frame in archive.frames(one)]) for one in files}
+
+    return asyncio.run(read())
 
 
 class LostPlace:

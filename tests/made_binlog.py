@@ -77,13 +77,14 @@ class Binlog:
             return
         self.event(2, struct.pack("<IIBHH", 1, 0, 4, 0, 0) + b"shop\0" + text.encode())
 
-    def table(self, name: str = "t", columns: tuple[str, ...] = ("id", NAME), collation: int = 45) -> None:
-        names = b"".join(bytes([len(c.encode())]) + c.encode() for c in columns)
+    def table(
+        self, name: str = "t", columns: tuple[str, ...] = ("id", NAME), collation: int = 45, *, named: bool = True
+    ) -> None:
+        texts = b"".join(bytes([len(c.encode())]) + c.encode() for c in columns)
+        names = b"\x04" + bytes([len(texts)]) + texts if named else b""
         body = struct.pack("<IHH", 7, 0, 1) + b"\x04shop\0" + bytes([len(name)]) + name.encode() + b"\0"
         body += bytes([len(columns)]) + b"\x03\x0f" + b"\x02" + struct.pack("<H", 160) + b"\x02"
-        body += (
-            b"\x01\x01\x00" + b"\x02\x01" + bytes([collation]) + b"\x04" + bytes([len(names)]) + names + b"\x08\x01\x00"
-        )
+        body += b"\x01\x01\x00" + b"\x02\x01" + bytes([collation]) + names + b"\x08\x01\x00"
         self.event(19, body)
 
     def insert(self, *rows: tuple[int, str | None], kind: int = 30) -> None:

@@ -35,14 +35,17 @@ class Broker:
         return queue
 
     async def read(self, queue: Any, wanted: Callable[[list[Any]], bool], limit: float = LIMIT) -> list[Any]:
-        """Messages, taken out of the queue, until those read so far are what is wanted."""
+        """Messages, taken out of the queue, until those read so far are what is wanted, or none comes for `limit`
+        seconds."""
         found: list[Any] = []
+        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(limit), queue.iterator(no_ack=True) as messages:
+            async with asyncio.timeout(limit) as silence, queue.iterator(no_ack=True) as messages:
                 async for message in messages:
                     found.append(message)
                     if wanted(found):
                         break
+                    silence.reschedule(loop.time() + limit)
         except TimeoutError:
             raise AssertionError(f"only {len(found)} came: {[m.message_id for m in found][-5:]}") from None
         return found

@@ -7,9 +7,9 @@ with `cancel`."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from headrace import runtime
 from headrace.errors import HeadraceError
@@ -17,6 +17,8 @@ from headrace.errors import HeadraceError
 _T = TypeVar("_T")
 Work = Coroutine[Any, Any, Any]
 Task = asyncio.Task[Any]
+_FIRST, _MOST, _STEADY = 1.0, 60.0, 30.0
+"""Of again(): the first and the longest wait, and the time of work after which the waits begin again, in seconds."""
 
 
 async def cancel(*tasks: asyncio.Future[Any] | None, limit: float | None = None) -> None:
@@ -91,6 +93,19 @@ def result_of(task: asyncio.Task[_T]) -> _T:
     if task.cancelled():
         raise TaskBroken(f"the task '{task.get_name()}' was cancelled from within")
     return task.result()
+
+
+async def again(work: Callable[[], Awaitable[object]]) -> NoReturn:
+    """Awaits work again and again, with waits of 1 s that double up to 60 s; after half a minute of work they begin at
+    1 s again. Raises what the work raises."""
+    wait = _FIRST
+    while True:
+        began = runtime.monotonic()
+        await work()
+        if runtime.monotonic() - began > _STEADY:
+            wait = _FIRST
+        await asyncio.sleep(wait)
+        wait = min(_MOST, 2 * wait)
 
 
 async def set_within(event: asyncio.Event, limit: float | None) -> bool:

@@ -16,6 +16,7 @@ from devstack.servers.prometheus import Prometheus
 from devstack.servers.rabbitmq import Rabbitmq
 from devstack.servers.redis import Redis
 from devstack.servers.rocketmq import Rocketmq
+from devstack.servers.seaweedfs import Seaweedfs
 from devstack.servers.spark import Spark
 from devstack.servers.sql import SqlKind, SqlServer
 from devstack.servers.zookeeper import ZooKeeper
@@ -37,6 +38,7 @@ CANAL = Canal()
 CHROMIUM = Chromium()
 PROMETHEUS = Prometheus()
 SPARK = Spark()
+SEAWEEDFS = Seaweedfs()
 
 SQL: dict[str, SqlKind[SqlServer]] = {kind.name: kind for kind in (MYSQL, MYSQL56, MARIADB, MARIADB118)}
 BROKERS: dict[str, Rabbitmq] = {kind.name: kind for kind in (RABBITMQ, RABBITMQ4)}
@@ -45,7 +47,7 @@ KINDS: dict[str, Kind] = {
     **SQL,
     **{kind.name: kind for kind in (KAFKA, ZOOKEEPER, ETCD, ELASTICSEARCH, OPENSEARCH)},
     **BROKERS,
-    **{kind.name: kind for kind in (CANAL, ROCKETMQ, REDIS, CHROMIUM, PROMETHEUS, SPARK)},
+    **{kind.name: kind for kind in (CANAL, ROCKETMQ, REDIS, CHROMIUM, PROMETHEUS, SPARK, SEAWEEDFS)},
 }
 
 __all__ = [
@@ -62,6 +64,7 @@ __all__ = [
     "PROMETHEUS",
     "REDIS",
     "ROCKETMQ",
+    "SEAWEEDFS",
     "SPARK",
     "SQL",
     "ZOOKEEPER",

@@ -44,7 +44,9 @@ public final class Reader {
           last = print(message, args[5]);
         }
       } catch (Exception error) {
-        System.err.println(error);
+        for (Throwable cause = error; cause != null; cause = cause.getCause()) {
+          System.err.println(cause);
+        }
         try {
           client.disconnect();
         } catch (Exception gone) {

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import shutil
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 
 from devstack import Stack
-from headrace.mysql.archive.archive import Archive
 from headrace.settings.archive import ArchiveSettings
-from tests.lost import GTIDS, KINDS, MARIADB, LostPlace, start_server
+from tests.lost import GTIDS, KINDS, MARIADB, LostPlace, archived_files, start_server
+from tests.once import consumed
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
 
 pytestmark = pytest.mark.server
@@ -30,6 +33,8 @@ def server(request: pytest.FixtureRequest, stack: Stack) -> Iterator[tuple[Any, 
     running.kill()
 
 
+NEXT_SECOND = "DO SLEEP(1.1)"
+"""Numbers of rows that MariaDB commits in the second in which a destination starts depend on the start."""
 ONE = pytest.mark.parametrize("server", [GTIDS, pytest.param(MARIADB, marks=pytest.mark.long)], indirect=True)
 """For what does not depend on the kind of server."""
 
@@ -50,20 +55,6 @@ def place(
     more = f'[heartbeat]\nenabled = false\n[archive]\npath = "{folder}"\nflush_interval = "20ms"'
     name = f"arch{abs(hash(request.node.name)) % 10**8}"
     return LostPlace(*server, name, daemon, tmp_path / "out.jsonl", more=more)
-
-
-def archived_files(folder: Path) -> dict[str, bytes]:
-    """The files of the last line, as they are archived."""
-
-    async def read() -> dict[str, bytes]:
-        archive = Archive.of(ArchiveSettings(path=folder))
-        await archive.refresh()
-        return {
-            file.name: b"".join([frame.data async for frame in archive.frames(file)])
-            for file in archive.lines[-1].files
-        }
-
-    return asyncio.run(read())
 
 
 def wait_archived(place: LostPlace) -> None:
@@ -107,7 +98,12 @@ def test_the_archive_has_the_servers_files_byte_for_byte(place: LostPlace, folde
     place.insert_wide(600)
     place.next_file()
     wait_archived(place)
-    found = archived_files(folder)
+    archive = place.daemon.health()[1]["destinations"]["shop"]["archive"]
+    assert archive["oldest_at"] <= archive["newest_at"]
+    newest = place.metric('headrace_archive_newest_timestamp_seconds{destination="shop"}')
+    assert abs(newest - datetime.fromisoformat(archive["newest_at"]).timestamp()) < 0.001
+    assert time.time() - newest < 300
+    found = archived_files(ArchiveSettings(path=folder))
     assert list(found) == place.files()
     for name in place.files()[:-1]:
         assert found[name] == place.path(name).read_bytes(), name
@@ -183,7 +179,7 @@ def test_a_server_that_was_reset_begins_another_line(place: LostPlace, folder: P
     place.insert(1, 2)
     place.wait_ids(1, 2)
     wait_archived(place)
-    before, listed_before = archived_files(folder), listed(place)
+    before, listed_before = archived_files(ArchiveSettings(path=folder)), listed(place)
     place.leave()
     place.reset()
     place.run(f"DELETE FROM {place.schema}.t")
@@ -193,12 +189,12 @@ def test_a_server_that_was_reset_begins_another_line(place: LostPlace, folder: P
     now = listed(place)
     assert now[: len(listed_before)] == listed_before
     assert [one["line"] for one in now[len(listed_before) :]] == [listed_before[-1]["line"] + 1]
-    after = archived_files(folder)
+    after = archived_files(ArchiveSettings(path=folder))
     assert after.keys() != before.keys()
     place.next_file()
     (name,) = after
     wait_archived(place)
-    assert archived_files(folder)[name] == place.path(name).read_bytes()
+    assert archived_files(ArchiveSettings(path=folder))[name] == place.path(name).read_bytes()
     place.leave()
 
 
@@ -238,7 +234,7 @@ def check_kills(place: LostPlace, folder: Path, kills: int) -> None:
     place.next_file()
     place.daemon.start()
     wait_archived(place)
-    found = archived_files(folder)
+    found = archived_files(ArchiveSettings(path=folder))
     for name in place.files()[:-1]:
         assert found[name] == place.path(name).read_bytes(), name
     done = place.command("archive", "verify", "shop")
@@ -298,6 +294,128 @@ def test_the_commands_list_verify_export_import_and_prune(place: LostPlace, fold
     place.leave()
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("until", ["the end", "a point in time"])
+def test_a_server_is_restored_from_an_export_and_the_destination_goes_on_there(
+    stack: Stack, daemon: Callable[..., DaemonProcess], tmp_path: Path, folder: Path, until: str
+) -> None:
+    lost, new = (start_server(stack, GTIDS, f"{name}-{until[:1]}") for name in ("destroyed", "restored"))
+    more = f'[heartbeat]\nenabled = false\n[archive]\npath = "{folder}"\nflush_interval = "20ms"'
+    place = LostPlace(lost, GTIDS, "restore", daemon, tmp_path / "out.jsonl", more=more)
+    place.follow()
+    place.insert(1, 2)
+    place.run("ALTER TABLE restore.t ADD w INT DEFAULT 7")
+    place.next_file()
+    place.run("INSERT INTO restore.t (id) VALUES (3)", "DO SLEEP(1.1)")
+    point = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    place.run("DO SLEEP(1.1)", "UPDATE restore.t SET w = 0")
+    rows = place.run("SELECT id, v, w FROM restore.t ORDER BY id")
+    place.wait_ids(1, 2, 3)
+    wait_archived(place)
+    assert place.command("archive", "verify", "shop").returncode == 0
+    position = place.leave()
+    lost.kill()
+    shutil.rmtree(lost.datadir)
+
+    exported = place.command("archive", "export", "shop", "--to", str(tmp_path / "binlogs"))
+    assert exported.returncode == 0, exported.stderr
+    files = sorted(str(path) for path in (tmp_path / "binlogs").iterdir())
+    stop = [f"--stop-datetime={point}"] if until != "the end" else []
+    read = [*new.prefix.argv("usr/bin/mysqlbinlog"), "--no-defaults", *stop, *files]
+    script = subprocess.run(read, capture_output=True, check=True, env={"TZ": "UTC"}).stdout
+    subprocess.run(new.client_args, input=script, check=True, capture_output=True)
+    place.server = new
+    assert place.run("SELECT id, v, w FROM restore.t ORDER BY id") == (
+        rows if until == "the end" else tuple((*row[:2], 7) for row in rows)
+    )
+
+    settings = place.daemon.folder / "destinations" / "shop.toml"
+    settings.write_text(settings.read_text().replace(f"port = {lost.port}", f"port = {new.port}"))
+    place.daemon.start()
+    if until != "the end":
+        status = place.daemon.wait_state("shop", "SOURCE_CHANGED")
+        assert "transactions that were published" in status["message"], "what the new server lacks"
+        return
+    place.run("INSERT INTO restore.t (id) VALUES (4)")
+    place.wait_ids(1, 2, 3, 4)
+    assert place.leave().gtid_set.startswith(position.gtid_set.partition(":")[0])
+
+
+@pytest.fixture
+def fetched(place: LostPlace, folder: Path, tmp_path: Path) -> Path:
+    """A folder from which the program takes binlogs that `place` lacks."""
+    backup = tmp_path / "backup"
+    backup.mkdir()
+    program = tmp_path / "fetch"
+    program.write_text(
+        'echo "$2" >> "$1/asked"\n[ -e "$1/$2" ] || { echo "no object $2" >&2; exit 3; }\ncp "$1/$2" "$3/"\n'
+    )
+    file = place.daemon.folder / "destinations" / "shop.toml"
+    command = f'fetch_command = ["/bin/sh", "{program}", "{backup}"]'
+    file.write_text(file.read_text().replace("[archive]\n", f"[archive]\n{command}\n"))
+    return backup
+
+
+def test_binlogs_that_neither_has_are_fetched_by_the_operators_program(place: LostPlace, fetched: Path) -> None:
+    place.follow()
+    place.insert(1)
+    place.wait_ids(1)
+    place.leave()
+    missing = [place.files()[-1]]
+    for number in (2, 3, 4):
+        place.insert(number)
+        place.next_file()
+        missing.append(place.files()[-1])
+    missing.pop()
+    for name in (missing[0], missing[2]):
+        shutil.copy(place.path(name), fetched)
+    second = place.path(missing[1]).read_bytes()
+    place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
+    place.daemon.start()
+    status = place.daemon.wait_state("shop", "POSITION_LOST")
+    wait_archived(place)  # what is fetched later joins that line
+    why = f"has not brought {missing[1]}: it has ended with status 3: no object {missing[1]}"
+    assert f"'[archive] fetch_command' {why}" in status["message"], status["message"]
+    other = bytearray(second)
+    other[9:13] = (77).to_bytes(4, "little")  # what is first in a file is an event that has the server's id
+    (fetched / missing[1]).write_bytes(other)
+    assert place.command("restart", "shop").returncode == 0
+    place.daemon.wait("shop", lambda one: "of the server with server_id 77 instead of" in str(one["message"]))
+    (fetched / missing[1]).write_bytes(second)
+    place.insert(5)
+    assert place.command("restart", "shop").returncode == 0
+    place.wait_ids(1, 2, 3, 4, 5)
+    assert (fetched / "asked").read_text().split()[:2] == missing[:2]
+    assert (fetched / "asked").read_text().split().count(missing[0]) == 1, "it is archived then"
+    wait_archived(place)
+    found = listed(place)
+    assert len({one["line"] for one in found}) == 1, found
+    assert place.command("archive", "verify", "shop").returncode == 0
+    place.leave()
+
+
+@pytest.mark.parametrize("purged", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("server", [GTIDS], indirect=True)
+def test_files_that_were_imported_before_the_archive_begins_are_of_its_line(
+    place: LostPlace, tmp_path: Path, purged: bool
+) -> None:
+    first = place.files()[-1]
+    place.insert(1)
+    place.next_file()
+    copy = shutil.copy(place.path(first), tmp_path)
+    place.run(f"PURGE BINARY LOGS TO '{place.files()[-1] if purged else first}'")
+    ((server,),) = place.run("SELECT @@server_uuid")
+    added = place.command("archive", "import", "shop", copy, "--server", server)
+    assert added.returncode == 0, added.stderr
+    place.daemon.start()
+    wait_archived(place)
+    wanted = [first, *place.files()] if purged else place.files()
+    assert [(one["line"], one["name"]) for one in listed(place)] == [(2, name) for name in wanted]
+    assert place.command("position", "set", "shop", f"{first}:4", "--yes").returncode == 0
+    place.wait_ids(1)
+    place.leave()
+
+
 @ONE
 def test_files_that_a_destination_needs_are_not_pruned(place: LostPlace) -> None:
     position = place.published(1)
@@ -326,7 +444,7 @@ def test_moves_and_first_starts_lead_into_the_archive(
         place.next_file()
         if number == 2:
             (when,) = place.run("SELECT UNIX_TIMESTAMP(NOW(6)) + 0.5")[0]
-            place.run("DO SLEEP(1.1)")  # MariaDB's commit times have whole seconds
+            place.run("DO SLEEP(1.6)")  # MariaDB's commit times have whole seconds
     place.wait_ids(1, 2, 3, 4)
     wait_archived(place)
     place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
@@ -354,3 +472,83 @@ def test_moves_and_first_starts_lead_into_the_archive(
 
 def published(out: Path) -> list[int]:
     return [int(row["id"]) for message in read_jsonl(out) for row in message["data"]]
+
+
+def timeless(messages: Iterable[dict[str, Any]], *without: str) -> list[dict[str, Any]]:
+    """The messages without what counts and dates the making of them, and without other keys."""
+    left_out = ("id", "ts", *without)
+    return [{name: value for name, value in message.items() if name not in left_out} for message in messages]
+
+
+def values_of(kafka: Any, topic: str) -> list[dict[str, Any]]:
+    values = asyncio.run(consumed(kafka.bootstrap_servers, topic))
+    return timeless(json.loads(value) for value in values if value is not None)
+
+
+@ONE
+def test_archived_changes_are_published_again_into_a_file(place: LostPlace, tmp_path: Path) -> None:
+    place.follow()
+    place.run(NEXT_SECOND)
+    place.insert(1, 2)
+    place.run(f"CREATE TABLE {place.schema}.other (id INT PRIMARY KEY)", f"INSERT INTO {place.schema}.other VALUES (9)")
+    between = place.next_file()
+    place.insert(3)
+    place.next_file()
+    wait_archived(place)
+    place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
+    place.insert(4)
+    wait_archived(place)
+    place.wait_ids(1, 2, 9, 3, 4)
+    again = tmp_path / "again.jsonl"
+    done = place.command("replay", "shop", "--to-file", str(again), "--table", rf"{place.schema}\.t")
+    assert (done.returncode, done.stdout) == (0, f"4 rows published to {again}\n"), done.stderr
+    assert [int(row["id"]) for message in read_jsonl(again) for row in message["data"]] == [1, 2, 3, 4]
+    # MariaDB's commit times are whole seconds, within which the rows of all tables are counted.
+    without = ("_pos",) if place.kind == MARIADB else ()
+    first = timeless((one for one in read_jsonl(place.out) if one["table"] == "t"), *without)
+    assert timeless(read_jsonl(again), *without) == first
+    everything = tmp_path / "everything.jsonl"
+    assert place.command("replay", "shop", "--to-file", str(everything)).returncode == 0
+    assert timeless(read_jsonl(everything)) == timeless(read_jsonl(place.out))
+    numbers = [int(message["_pos"]) for message in read_jsonl(everything)]
+    assert numbers == sorted(set(numbers))
+    part, end = tmp_path / "part.jsonl", f"{place.files()[-1]}:4"
+    bounds = ("--from", f"{between}:4", "--to", end, "--rate", "2")
+    began = time.monotonic()
+    assert place.command("replay", "shop", "--to-file", str(part), *bounds).returncode == 0
+    assert time.monotonic() - began > 1.5, "four rows at two a second"
+    assert [int(row["id"]) for message in read_jsonl(part) for row in message["data"]] == [1, 2, 9, 3]
+    nowhere = place.command("replay", "shop", "--to-topic", "again")
+    assert (nowhere.returncode, "has no topics" in nowhere.stderr) == (1, True), nowhere.stderr
+    place.leave()
+
+
+@ONE
+def test_archived_changes_are_published_again_into_a_topic(
+    server: tuple[Any, str], daemon: Callable[..., DaemonProcess], kafka: Any, folder: Path
+) -> None:
+    running, _ = server
+    name = f"replayed{abs(hash(folder)) % 10**8}"
+    with pymysql.connect(**running.connection("root"), autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name}")
+        cursor.execute(f"CREATE TABLE {name}.t (id INT PRIMARY KEY)")
+        sink = f'type = "kafka"\nbootstrap_servers = "{kafka.bootstrap_servers}"\n'
+        sink += f'delivery = "exactly_once"\nstate_topic = "{name}-state"'  # others have a `shop` too
+        more = f'[heartbeat]\nenabled = false\n[archive]\npath = "{folder}"\nflush_interval = "20ms"'
+        process = daemon(shop=destination_toml(running, name, sink, more=more)).start()
+        process.wait_state("shop", "STREAMING")
+        cursor.execute(NEXT_SECOND)
+        for number in range(1, 6):
+            cursor.execute(f"INSERT INTO {name}.t VALUES ({number})")
+    eventually(lambda: len(values_of(kafka, name)) == 5)
+    same = process.run("replay", "shop", "--to-topic", name)
+    assert (same.returncode, "its consumers would take old rows for new ones" in same.stderr) == (1, True)
+
+    def replayed() -> bool:
+        done = process.run("replay", "shop", "--to-topic", f"{name}-again", "--table", rf"{name}\.t")
+        assert done.returncode == 0, done.stderr
+        return "5 rows published" in done.stdout  # what the archive does not have yet comes with the next
+
+    eventually(replayed)
+    assert values_of(kafka, f"{name}-again")[-5:] == values_of(kafka, name)
+    assert process.terminate() == 0

@@ -269,6 +269,18 @@ def test_a_servers_stream_ends_at_its_present_end(server: Any, run: Run) -> None
     assert shape(messages) == EXPECTED
 
 
+def test_a_servers_last_transaction_is_printed_whole_if_its_rows_come_with_its_last_event(
+    server: Any, run: Run
+) -> None:
+    login = ["--host", server.host, "--port", str(server.port), "--user", "canal", "--password-env", "SECRET"]
+    run("CREATE TABLE t (id INT PRIMARY KEY)")
+    values = ", ".join(f"({number})" for number in range(1, 3001))
+    run("XA START 'a'", f"INSERT INTO t VALUES {values}", "XA END 'a'", "XA PREPARE 'a'", "XA COMMIT 'a'")
+    messages = lines(*login, "--from", f"{newest(server, run).name}:4", "--table", "decoded.t", SECRET="canal")
+    inserted = [int(row["id"]) for message in messages if message["type"] == "INSERT" for row in message["data"]]
+    assert inserted == list(range(1, 3001))
+
+
 def test_follow_goes_on_with_what_is_written(server: Any, run: Run) -> None:
     run(TABLE)
     login = ["--host", server.host, "--port", str(server.port), "--user", "canal", "--password-env", "SECRET"]
@@ -304,3 +316,149 @@ def test_a_reader_that_leaves_early_is_no_error(server: Any, run: Run) -> None:
     assert process.stderr is not None
     assert (process.returncode, process.stderr.read()) == (0, b"")
     process.stderr.close()
+
+
+TYPES = (
+    "CREATE TABLE t (id INT, region VARCHAR(9), n DECIMAL(20,5), u BIGINT UNSIGNED, f FLOAT, d DOUBLE, bits BIT(64), "
+    "at DATETIME(6), stamp TIMESTAMP(3) NULL DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3), "
+    "time TIME(2), day DATE, year YEAR, e ENUM('a','b,c'), s SET('x','y','z'), j JSON, body TEXT, "
+    "latin VARCHAR(20) CHARACTER SET latin1, chinese VARCHAR(20) CHARACTER SET gbk, raw VARBINARY(30), b BLOB, "
+    "p POINT, twice INT AS (id * 2) STORED, PRIMARY KEY (id, region)) CHARSET utf8mb4"
+)
+COLUMNS = "id,region,n,u,f,d,bits,at,stamp,time,day,year,e,s,j,body,latin,chinese,raw,b,p"
+VALUES = (
+    "(1,'cn',-1.5,18446744073709551615,0.1,-0e0,b'101','2026-01-02 03:04:05.000006','2026-01-02 03:04:05.123',"
+    "'-12:30:00.50','2026-02-28',2026,'b,c','x,z','{\"a\": [1, 2.5, null]}','it''s\\\\\\n\\0 \U0001f600','\u00e9',"
+    "'\u4fdd\u6d01',x'00ff27',x'',ST_GeomFromText('POINT(1 2)'))",
+    "(2,'',NULL,0,1e30,1.7976931348623157e308,0,NULL,NULL,NULL,NULL,1901,'a','',NULL,'',NULL,NULL,NULL,NULL,NULL)",
+    "(3,'EU',99999,7,-2.25,1e-310,1,'0000-00-00',NULL,'838:59:59','0000-00-00',0,NULL,NULL,'[]',NULL,'x','y','z','w',NULL)",
+)
+
+
+def content(run: Run, table: str = "t") -> Any:
+    names = [row[0] for row in run(f"SHOW COLUMNS FROM {table}")]
+    shown = ", ".join(f"HEX({name}), CAST({name} AS CHAR)" if name != "p" else "HEX(p)" for name in names)
+    return run("SET time_zone = '+00:00'", f"SELECT {shown} FROM {table} ORDER BY 1, 2, 3, 4")
+
+
+def execute(server: Any, script: str) -> None:
+    done = subprocess.run(server.client_args, input=script, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr + script
+
+
+def test_undo_makes_the_table_what_it_was(server: Any, run: Run, tmp_path: Path) -> None:
+    run("SET sql_mode = ''", TYPES, *(f"INSERT INTO t ({COLUMNS}) VALUES {one}" for one in VALUES))
+    run("CREATE TABLE bare (name VARCHAR(20), n INT) CHARSET utf8mb4", "INSERT INTO bare VALUES ('a', 1), ('A', 1)")
+    run("INSERT INTO bare VALUES ('a ', NULL), ('a', 1)")
+    tables = ("t", "bare")
+    before = [content(run, table) for table in tables]
+    run("FLUSH BINARY LOGS")
+    run("INSERT INTO t (id, region, f) VALUES (7, 'new', 7.1), (8, 'new', 8.1)")
+    run("BEGIN", "UPDATE t SET n = 5, body = CONCAT('x', COALESCE(body, '')), j = '{}', p = NULL, s = 'y'")
+    run("UPDATE t SET id = id + 10 WHERE region = 'cn'", "DELETE FROM t WHERE id = 3", "COMMIT")
+    run(
+        "DELETE FROM bare WHERE BINARY name = 'A'",
+        "UPDATE bare SET n = 2 WHERE n IS NULL",
+        "DELETE FROM t WHERE id < 9",
+    )
+    run("UPDATE bare SET name = 'b' WHERE n = 1 LIMIT 1")
+    assert [content(run, table) for table in tables] != before
+    schema = tmp_path / "schema.sql"  # it says which columns are generated
+    schema.write_text(f"USE decoded;\n{TYPES};\n")
+    script, _ = decode(newest(server, run), "--undo", "--table", r"decoded\..*", "--schema", schema)
+    assert script.index("`bare`") < script.index("`t`"), "the last change comes first"
+    assert script.count("BEGIN;") == script.count("COMMIT;") == 6
+    execute(server, script)
+    assert [content(run, table) for table in tables] == before
+
+
+def test_undo_of_one_row_leaves_the_others(server: Any, run: Run) -> None:
+    run("CREATE TABLE t (id INT, region CHAR(2) CHARACTER SET latin1, n INT, PRIMARY KEY (id, region))")
+    run("INSERT INTO t (id, region) VALUES (1, 'cn'), (1, 'eu'), (2, 'cn')", "FLUSH BINARY LOGS")
+    run("UPDATE t SET n = id", "DELETE FROM t WHERE id = 1")
+    keys = ("--table", r"decoded\.t", "--key", "1", "--key", "eu")
+    assert [m["type"] for m in lines(newest(server, run), *keys)] == ["UPDATE", "DELETE"]
+    assert {row["region"] for m in lines(newest(server, run), *keys) for row in m["data"]} == {"eu"}
+    execute(server, decode(newest(server, run), "--undo", *keys)[0])
+    assert run("SELECT id, region, n FROM t ORDER BY id") == ((1, "eu", None), (2, "cn", 2))
+    _, said = decode(newest(server, run), "--table", r"decoded\.t", "--key", "1", status=1)
+    assert "--key has 1 values, and the key of decoded.t has 2 columns: id, region" in said
+
+
+def test_undo_finds_rows_by_odd_keys_and_names(server: Any, run: Run) -> None:
+    members = ", ".join(f"'m{i}'" for i in range(64))
+    run(f"CREATE TABLE t (s SET({members}) PRIMARY KEY, f FLOAT, `a`` \n'b` INT)")
+    run("INSERT INTO t VALUES ('m0,m63', 3.4028234e38, 1), ('m63', -3.4028234e38, 2)", "FLUSH BINARY LOGS")
+    before = run("SELECT s + 0, HEX(s), f, `a`` \n'b` FROM t ORDER BY 4")
+    run("UPDATE t SET `a`` \n'b` = 9, f = 1", "DELETE FROM t WHERE s = 'm63'")
+    execute(server, decode(newest(server, run), "--undo", "--table", r"decoded\.t")[0])
+    assert run("SELECT s + 0, HEX(s), f, `a`` \n'b` FROM t ORDER BY 4") == before
+
+
+def test_undo_of_one_row_has_its_labels_and_knows_of_statements(server: Any, run: Run) -> None:
+    run("CREATE TABLE t (e ENUM('a', 'b') PRIMARY KEY, n INT)", "INSERT INTO t VALUES ('a', 1), ('b', 1)")
+    run("FLUSH BINARY LOGS", "UPDATE t SET n = 2")
+    keys = ("--undo", "--table", r"decoded\.t", "--key", "b")
+    execute(server, decode(newest(server, run), *keys)[0])
+    assert run("SELECT e, n FROM t ORDER BY e") == (("a", 2), ("b", 1))
+    run("TRUNCATE t")
+    script, said = decode(newest(server, run), *keys, status=1)
+    assert (script, "TRUNCATE t" in said) == ("", True)
+
+
+def test_undo_of_a_file_that_ends_within_a_transaction_gives_no_script(server: Any, run: Run, tmp_path: Path) -> None:
+    run("FLUSH BINARY LOGS", "CREATE TABLE t (id INT PRIMARY KEY)")
+    run("BEGIN", "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)", "COMMIT")
+    file = newest(server, run)
+    events = run(f"SHOW BINLOG EVENTS IN '{file.name}'")
+    first = next(int(event[4]) for event in events if str(event[2]).lower().startswith("write_rows"))
+    (tmp_path / file.name).write_bytes(file.read_bytes()[:first])
+    script, said = decode(tmp_path / file.name, "--undo", "--table", r"decoded\.t", status=1)
+    assert (script, "ends within the transaction at" in said) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("statements", "why"),
+    [
+        (
+            ("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "RENAME TABLE t TO t2", "INSERT INTO t2 VALUES (1, 1)"),
+            "a statement that changes tables can't be undone: RENAME TABLE t TO t2",
+        ),
+        (
+            ("CREATE TABLE t (id INT PRIMARY KEY)", "DROP /* x */ DATABASE decoded", "CREATE DATABASE decoded"),
+            "DROP DATABASE",
+        ),
+        (
+            ("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "ALTER TABLE t ADD INDEX (v), ADD x INT DEFAULT 5"),
+            "can't be undone: ALTER TABLE t ADD INDEX",
+        ),
+        (
+            ("CREATE TABLE t (e ENUM('a') PRIMARY KEY)", "SET sql_mode = ''", "INSERT INTO t VALUES ('x')"),
+            "invalid value",
+        ),
+        (
+            (
+                "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9) CHARACTER SET gbk)",
+                "INSERT INTO t VALUES (1, x'FEFE')",
+            ),
+            "undecodable_text",
+        ),
+        (
+            ("CREATE TABLE t (f FLOAT)", "INSERT INTO t VALUES (1.5)"),
+            "f, a float, is a column, and the table has no key",
+        ),
+        (
+            ("CREATE TABLE t (id INT PRIMARY KEY)", "TRUNCATE t"),
+            "a statement that changes tables can't be undone: TRUNCATE t",
+        ),
+        (
+            (TABLE, "INSERT INTO t (id) VALUES (1)", "SET binlog_row_image = 'MINIMAL'", "UPDATE t SET n = 1"),
+            "UPDATE of decoded.t can't be undone: the binlog does not have the former value of n (binlog_row_image)",
+        ),
+    ],
+)
+def test_what_can_not_be_undone_gives_no_script(server: Any, run: Run, statements: tuple[str, ...], why: str) -> None:
+    run("FLUSH BINARY LOGS", *statements)
+    script, said = decode(newest(server, run), "--undo", "--table", r"decoded\.t", status=1)
+    assert script == "", "a part would undo what later changes build on"
+    assert why in said

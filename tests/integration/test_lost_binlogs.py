@@ -66,7 +66,20 @@ def test_a_binlog_removed_from_the_disk_and_put_back(place: LostPlace) -> None:
     place.try_now()
     place.wait_ids(1, 2, 3, 4)
     place.daemon.wait_state("shop", "STREAMING")
+    if place.kind == GTIDS:
+        a_cut_dump_is_begun_again(place, 1, 2, 3, 4)
     place.leave()
+
+
+def a_cut_dump_is_begun_again(place: LostPlace, *ids: int) -> None:
+    """Without a new run, once a dump has lasted for ten seconds; the loss that is over does not come back."""
+    before = place.daemon.wait("shop", lambda seen: seen["state"] == "STREAMING" and seen["state_seconds"] > 10.5)
+    for (number,) in place.run("SELECT ID FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%'"):
+        place.run(f"KILL {number}")
+    place.insert(max(ids) + 1)
+    place.wait_ids(*ids, max(ids) + 1)
+    assert place.daemon.health()[1]["destinations"]["shop"]["restarts"] == before["restarts"]
+    assert '"the dump is begun again"' in place.daemon.log.read_text()
 
 
 def test_a_binlog_that_is_cut_off_in_the_middle_of_an_event(place: LostPlace) -> None:

@@ -308,4 +308,6 @@ def test_without_messages_to_read_back_adopt_goes_on_after_the_event_of_canal_s_
     status, said = process.command("adopt", "canal", "shop", "--as", "old", "--meta", str(meta), "--yes")
     assert status == 0, said
     assert "can't be read back: what was published after the cursor comes again" in said
+    assert "published by the other system" in said
+    assert "given up" not in said
     assert f"the position is {file}:{begin}+2" in said

@@ -102,6 +102,12 @@ def test_status_says_how_it_is_and_by_its_exit_status_whether_that_is_well(
     code, text = process.command("status", "--json", "shop")
     assert (code, json.loads(text)["destinations"]["shop"]["state"]) == (0, "STREAMING")
     assert "there is no destination 'none'" in process.command("status", "none")[1]
+    assert "there is no destination no one" in process.command("pause", "no one")[1]
+    wrong = process.folder / "destinations" / "wrong.toml"
+    wrong.write_text("this is no TOML")  # the daemon runs on, and can be asked
+    assert process.command("status", "shop")[0] == 0
+    assert process.command("restart", "shop")[0] == 0
+    wrong.unlink()
     process.kill()
     code, text = process.command("status")
     assert code == 1

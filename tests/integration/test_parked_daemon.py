@@ -141,6 +141,7 @@ async def test_an_operator_lists_shows_retries_and_discards(
     assert process.command("parked", "list", "shop", "--table", "nothing.*")[1] == "shop: no parked messages\n"
     status, printed = process.command("parked", "list", "shop", "--state", "needs_operator")
     assert (status, printed.count("NEEDS_OPERATOR"), "PENDING" in printed) == (0, 2, False)
+    assert printed.split()[:5] == ["NUMBER", "STATE", "ATTEMPTS", "NEXT", "TOPIC"]
 
     status, printed = process.command("parked", "show", "shop", "1")
     assert (status, f"{schema}.a" in printed, '"type":"INSERT"' in printed) == (0, True, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import sqlite3
@@ -201,8 +202,10 @@ def test_a_compacted_history_goes_on_after_a_kill_and_before_its_place_no_column
     ring = ", ".join(f"r{number} TO r{(number + 1) % 200}" for number in range(200))
     site.run(*[f"RENAME TABLE {ring}"] * 4)  # each is stored as 400 entries
 
+    numbers = itertools.count(100)
+
     def compacted() -> bool:
-        insert(site, len(rows(place.out)) + 100)
+        insert(site, next(numbers))
         return {"kind": "back", "pos": -1}.items() <= _entries(place)[0].items()
 
     eventually(compacted, 30, lambda: f"{len(_entries(place))}\n{place.daemon.log.read_text()[-2000:]}")

@@ -50,9 +50,19 @@ class Lost:
         """New files with so many transactions each; the last is in use."""
         for _ in range(count):
             self.run("FLUSH BINARY LOGS")
+            self.wait_for_checkpoint()
             for _ in range(rows):
                 self.run("INSERT INTO lost.t (v) VALUES (REPEAT('x', 50))")
         return [row[0] for row in self.run("SHOW BINARY LOGS")][-count:]
+
+    def wait_for_checkpoint(self) -> None:
+        """Waits for the event that MariaDB's background thread writes to a new file, else between any two
+        transactions of it."""
+        while self.mariadb:
+            newest = self.run("SHOW BINARY LOGS")[-1][0]
+            events = self.run(f"SHOW BINLOG EVENTS IN '{newest}'")
+            if any(row[2] == "Binlog_checkpoint" and row[5] == newest for row in events):
+                return
 
     def starts(self, file: str) -> list[int]:
         return [row[1] for row in self.run(f"SHOW BINLOG EVENTS IN '{file}'") if row[2] in ("Gtid", "Anonymous_Gtid")]

@@ -560,11 +560,12 @@ async def test_a_coordinator_that_has_moved_says_so_and_a_new_one_loads_first() 
         new = old % 3 + 1
         async with raw(address(cluster, old)) as former, raw(address(cluster, new)) as present:
             producer = await former.started("t")
-            cluster.move_coordinator("t", new, load=0.1)
+            cluster.move_coordinator("t", new, load=60)
             assert await former.end("t", producer, True) == codes.NOT_COORDINATOR
             assert (await former.init("t"))[0] == codes.NOT_COORDINATOR
             assert await former.coordinator("t") == (0, new)
             assert await present.add("t", producer, ("shop", 0)) == [codes.COORDINATOR_LOAD_IN_PROGRESS]
+            cluster.move_coordinator("t", new, load=0.001)
             await present.added("t", producer, ("shop", 0))
             data = batch(b"1", producer=producer, sequence=0, transactional=True)
             assert await former.metadata("shop") == await present.metadata("shop")

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from headrace.model import Position
 from sim import plan as plans
 from sim import planted, scenarios
 from sim.__main__ import parse
 from sim.coverage import Coverage
 from sim.topic_checker import Committed, Part, Record, TopicChecker
+from sim.truth import Event, Truth
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,12 +32,12 @@ def simulation(*words: str, **environment: str) -> subprocess.CompletedProcess[s
 
 @pytest.mark.parametrize("fault", ["kill zookeeper", "power loss"])
 def test_a_seed_gives_the_same_trace_whatever_the_hashes_and_addresses_are(fault: str) -> None:
-    made = (plans.make(seed, 30) for seed in count(1))
+    made = (plans.make(seed, 20) for seed in count(1))
     seed = str(next(plan.seed for plan in made if any(one.kind == fault for one in plan.faults)))
     digests = set[str]()
     for number in range(2):
         environment = {"PYTHONHASHSEED": str(number), "MOVES_ADDRESSES": "x" * number * 3000}
-        done = simulation("--seed", seed, "--seconds", "30", **environment)
+        done = simulation("--seed", seed, "--seconds", "20", **environment)
         found = re.search(r"trace (\w+)", done.stdout)
         assert found is not None, done.stdout + done.stderr
         digests.add(found[1])
@@ -46,6 +48,13 @@ def test_seeds_find_nothing() -> None:
     done = simulation("--seeds", "1..10", "--seconds", "30", "--workers", "1")
     assert done.returncode == 0, done.stdout
     assert "10 seeds, 0 failed" in done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [100, 581, 1026, 1132])
+def test_a_seed_that_has_found_something_does_not_find_it_again(seed: int) -> None:
+    done = simulation("--seed", str(seed), "--no-shrink")
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.long
@@ -196,6 +205,32 @@ def test_what_the_source_has_lost_need_not_come_and_may() -> None:
     assert checked([0, 1, 2, 3, 5], lost=4) == []
     assert checked([0, 1, 2, 3, 4, 5], lost=4) == []
     assert checked([0, 1, 2, 3], lost=4) == ["missing", "table"]
+
+
+def test_what_the_source_lost_and_no_later_run_knows_of_may_stay_until_the_row_changes_again() -> None:
+    last = EVENTS[5].id
+    assert checked([0, 1, 2, 3, 4, 5], lost=5, table="4") == ["table"]
+    assert checked([0, 1, 2, 3, 4, 5], lost=5, table="4", unstored={last: 3}) == []
+    assert checked([0, 1, 2, 3, 4, 5], lost=5, table="4", unstored={last: 2}) == ["table"]  # that run published it
+    assert checked([0, 1, 2, 3, 4, 5], lost=4, table="4", unstored={EVENTS[4].id: 3}) == ["table"]
+
+
+def test_a_position_after_a_lost_change_shows_that_the_source_has_lost_something() -> None:
+    truth, uuid = Truth(), "4d34bf14-db17-eea6-4299-55a6537bac30"
+    truth.events = [Event(uuid, number, 1, number, "binlog.000001", number * 100) for number in range(1, 5)]
+    for event in truth.events[2:]:
+        event.lost = True
+    lost = []
+    for stored in range(1, 5):
+        by_gtid = Position(uuid, "binlog.000001", (stored + 1) * 100, f"{uuid}:1-{stored}")
+        by_place = replace(by_gtid, gtid_set="")
+        lost.append([[event.transaction for event in truth.unstored(one)] for one in (by_gtid, by_place)])
+    assert lost == [[[3, 4], [3, 4]], [[3, 4], [3, 4]], [[], []], [[], []]]
+
+
+def test_a_restore_of_changes_that_no_stored_position_has_passed_is_no_failure() -> None:
+    done = simulation("--seed", "14", "--seconds", "15")
+    assert done.returncode == 0, done.stdout
 
 
 def test_each_planted_defect_has_seeds_that_suit_it() -> None:

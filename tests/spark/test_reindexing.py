@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from elasticsearch import ApiError
 
 from tests.canal_messages import START, change
 from tests.support import DaemonProcess, eventually
@@ -105,8 +106,13 @@ class Shop:
         if not elastic.indices.exists_alias(name=self.name):
             return False
         options: dict[str, Any] = {"ignore_unavailable": True}
-        noted = elastic.search(index="headrace-rebuilds", query={"ids": {"values": [self.name]}}, **options)
-        held = elastic.search(index=f"headrace-held.{self.name}", **options)
+        try:
+            noted = elastic.search(index="headrace-rebuilds", query={"ids": {"values": [self.name]}}, **options)
+            held = elastic.search(index=f"headrace-held.{self.name}", **options)
+        except ApiError as error:
+            if error.status_code != 503:
+                raise
+            return False  # an index is being created or deleted
         return not noted["hits"]["hits"] and not held["hits"]["hits"]
 
     def type(self) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headrace.cli.decode import printing_settings
 from headrace.errors import ArchiveError, ContinuesElsewhere, HeadraceError
-from headrace.model import OpenXa, Position
+from headrace.model import POS_SHIFT, OpenXa, Position, RowsChange
 from headrace.mysql.archive import recorder as recorders
 from headrace.mysql.archive.archive import Archive
 from headrace.mysql.archive.finding import find_place
@@ -21,11 +23,15 @@ from headrace.mysql.archive.packets import ArchivedPackets, Place
 from headrace.mysql.archive.recorder import Recorder
 from headrace.mysql.archive.sealing import Seal
 from headrace.mysql.archive.store import FolderStore
+from headrace.mysql.decode import read_archive
 from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.wire.binlog_file import packets, rotate_packet
 from headrace.native import find
+from headrace.ports.inspection import Captures, Output, Window
+from headrace.settings.archive import ArchiveSettings
 from tests.examples import examples
-from tests.made_binlog import FULL, SID, Binlog
+from tests.made_binlog import FULL, SID, Binlog, decoder, feed
 from tests.random_tables import stream
 
 RECORDED = sorted((Path(__file__).parent.parent / "fixtures" / "binlogs").glob("*.bin"))
@@ -81,11 +87,14 @@ def recorded(
     return recorder
 
 
-async def archived(folder: Path, *streams: bytes, key: bytes | None = None, closed: bool = True) -> Archive:
-    """An archive with a line of files, the packets of which are given."""
+async def archived(
+    folder: Path, *streams: bytes, key: bytes | None = None, closed: bool = True, server: str = "u"
+) -> Archive:
+    """An archive with a line of files, the packets of which are given; a further one if it has some."""
     archive = Archive(FolderStore(folder), Seal(key), native=ways["present"])
     await archive.journal.claim("test")
-    line = {"number": 1, "server": "u", "version": "9.7", "mariadb": False, "gtid_mode": True}
+    of = archive.journal.index.next_number
+    line = {"number": of, "server": server, "version": "9.7", "mariadb": False, "gtid_mode": True}
     operations: list[dict[str, Any]] = [{"op": "line", **line, "lower_case_table_names": 0, "address": "a"}]
     for number, packed in enumerate(streams, 1):
         name = f"b.{number:06d}"
@@ -94,7 +103,7 @@ async def archived(folder: Path, *streams: bytes, key: bytes | None = None, clos
         operations.append({"op": "file", "name": name, "begun": recorder.begun, "gtids": recorder.gtids})
         start = 0
         for frame in frames:  # a segment each
-            segment = await archive.add_segment("0001", name, start, [frame], facts)
+            segment = await archive.add_segment(f"{of:04d}", name, start, [frame], facts)
             await archive.journal.append(*operations, segment_operation(segment))
             operations, start = [], segment.end
         if closed or number < len(streams):
@@ -383,3 +392,68 @@ async def test_an_overtaken_writer_deletes_nothing_of_its_successor(tmp_path: Pa
     await third.delete_unused()
     assert not (tmp_path / left.object).exists()
     assert await third.verify_segment(segment) == ""
+
+
+def without_names(gno: int, name: str = "b.000001", statement: str = "", at_us: int = FIRST_US) -> Binlog:
+    """A file with a row of a table whose names of columns it does not have."""
+    log = Binlog().begin_file(name)
+    log.gtid(gno, at_us + gno)
+    if statement:
+        log.query(statement)
+        log.gtid(gno + 1, at_us + gno + 1)
+    log.query("BEGIN")
+    log.table(named=False)
+    log.insert((gno, "row"))
+    log.event(16, struct.pack("<Q", gno))
+    return log
+
+
+async def decode(folder: Path, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows that come of an archive with these entries of the schema history."""
+    rows = list[dict[str, Any]]()
+
+    class Rows(Output):
+        def emit(self, change: RowsChange) -> None:
+            names = [column.name for column in change.schema.columns]
+            rows.extend(dict(zip(names, row, strict=True)) for row in change.rows)
+
+    everything: Captures = lambda *_: True  # noqa: E731
+    settings = printing_settings(include="shop.t")
+    await read_archive(settings, ArchiveSettings(path=folder), entries, everything, folder, Window(), Rows())
+    return rows
+
+
+async def test_what_is_read_again_is_of_the_server_that_wrote_it(tmp_path: Path) -> None:
+    await archived(tmp_path, bytes(without_names(1).packets), bytes(without_names(3, "b.000002").packets))
+    await archived(tmp_path, bytes(without_names(9).packets), server="v")
+    servers = list[str]()
+
+    class Servers(Output):
+        def begin(self, server: str) -> None:
+            servers.append(server)
+
+    nothing: Captures = lambda *_: False  # noqa: E731
+    settings, place = printing_settings(include="shop.t"), ArchiveSettings(path=tmp_path)
+    for first in (None, ("b.000002", 4)):
+        await read_archive(settings, place, [], nothing, tmp_path, Window((), first), Servers())
+    assert servers == ["v", "u"]
+
+
+async def test_an_archived_table_that_no_history_describes_is_refused_with_the_remedy_that_decode_has(
+    tmp_path: Path,
+) -> None:
+    await archived(tmp_path, bytes(without_names(1).packets))
+    with pytest.raises(HeadraceError, match=r"stored schema history does not have the table.* --table") as caught:
+        await decode(tmp_path, [])
+    assert "--schema" not in str(caught.value), "it is for files"
+
+
+async def test_a_first_file_without_a_transaction_has_the_tables_of_its_time(tmp_path: Path) -> None:
+    history = SchemaHistory(lambda *_: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
+    statement = "CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(40)) CHARSET utf8mb4"
+    before = without_names(1, statement=statement, at_us=FIRST_US - 1000)
+    feed(decoder([], history=history), bytes(before.packets))
+    entries = history.take_entries(FIRST_US - 500 << POS_SHIFT)
+    empty, second = Binlog().begin_file(), without_names(10, "b.000002")
+    await archived(tmp_path, bytes(empty.packets), bytes(second.packets))
+    assert await decode(tmp_path, entries) == [{"id": 10, "name": "row"}]

@@ -30,12 +30,22 @@ def previous(last: int) -> bytes:
     return numbers[0].to_bytes(8, "little") + sid + b"".join(one.to_bytes(8, "little") for one in numbers[1:])
 
 
-def copied(folder: Path, number: int, first: int, count: int, *, closed: bool = True, more: int = 0) -> Path:
-    """A file of `count` transactions from number `first` on. `more` shifts their times."""
+def copied(
+    folder: Path, number: int, first: int, count: int, *, closed: bool = True, more: int = 0, gtids: bool = True
+) -> Path:
+    """A file of `count` transactions from number `first` on. `more` shifts their times. Without `gtids`
+    neither these nor what was executed before the file is in it."""
     log = Binlog().begin_file(f"b.{number:06d}")
-    log.event(35, previous(first - 1))
+    if gtids:
+        log.event(35, previous(first - 1))
     for at in range(first, first + count):
-        log.transaction(at, FIRST_US + more + at, [(at, f"row {at}")])
+        if gtids:
+            log.transaction(at, FIRST_US + more + at, [(at, f"row {at}")])
+        else:
+            log.query("BEGIN")
+            log.table()
+            log.insert((at, f"row {at}"))
+            log.event(16, at.to_bytes(8, "little"))
     if closed:
         log.event(4, (4).to_bytes(8, "little") + f"b.{number + 1:06d}".encode())
     path = folder / f"b.{number:06d}"
@@ -80,6 +90,10 @@ async def test_a_gap_between_two_lines_is_closed(tmp_path: Path) -> None:
 async def test_a_copy_that_is_not_whole_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(Refusal, match=r"b.000001 is not complete: nothing closes it"):
         await add(tmp_path, copied(tmp_path, 1, 1, 10, closed=False))
+    unfinished = copied(tmp_path, 2, 11, 10, closed=False)
+    with pytest.raises(Refusal, match=r"b.000002 is not complete: nothing closes it"):
+        await add(tmp_path, copied(tmp_path, 1, 1, 10), unfinished)
+    assert await lines(tmp_path) == []
     whole, part = copied(tmp_path, 2, 11, 10), copied(tmp_path, 1, 1, 5, closed=False)
     with pytest.raises(Refusal, match=r"b.000002 does not follow b.000001"):
         await add(tmp_path, part, whole)
@@ -104,18 +118,37 @@ async def test_a_file_of_another_history_joins_no_line(tmp_path: Path) -> None:
     assert await add(tmp_path, other) == ["b.000002"]
 
 
-async def test_a_file_that_is_archived_in_part_is_completed_and_the_gap_after_it_closed(tmp_path: Path) -> None:
-    archive = Archive.of(ArchiveSettings(path=tmp_path / "archive"))
+async def with_lines(folder: Path, *paths: Path) -> Archive:
+    """An archive with a line of each file, to which more could be added."""
+    archive = Archive.of(ArchiveSettings(path=folder / "archive"))
     await archive.journal.claim("daemon")
     line = {"op": "line", "server": "u", "version": "9.7", "mariadb": False, "gtid_mode": True, "address": "a"}
-    for number, path in enumerate((copied(tmp_path, 2, 11, 5, closed=False), copied(tmp_path, 4, 31, 10)), 1):
-        recorder = Recorder(path.name, 4, checksums=False, source="it")
-        recorder.feed(b"".join(packets(path)))
-        frames, facts = recorder.take()
-        segment = await archive.add_segment(f"000{number}", path.name, 0, frames, facts)
-        file = {"op": "file", "name": path.name, "begun": recorder.begun, "gtids": recorder.gtids}
+    for number, path in enumerate(paths, 1):
         begun = {**line, "number": number, "lower_case_table_names": 0}
-        await archive.journal.append(begun, file, segment_operation(segment))
+        await archive.journal.append(begun, *await operations_of(archive, number, path))
+    return archive
+
+
+async def operations_of(archive: Archive, number: int, path: Path) -> list[dict[str, Any]]:
+    """What adds a file to the line with this number; its segment is stored."""
+    recorder = Recorder(path.name, 4, checksums=False, source="it")
+    recorder.feed(b"".join(packets(path)))
+    frames, facts = recorder.take()
+    segment = await archive.add_segment(f"000{number}", path.name, 0, frames, facts)
+    file = {"op": "file", "name": path.name, "begun": recorder.begun, "gtids": recorder.gtids}
+    return [file, segment_operation(segment)]
+
+
+async def test_the_last_file_of_an_archive_is_completed_so_that_it_is_there_once(tmp_path: Path) -> None:
+    await with_lines(tmp_path, copied(tmp_path, 2, 11, 5, closed=False))
+    assert await add(tmp_path, copied(tmp_path, 2, 11, 10)) == ["b.000002"]
+    assert await add(tmp_path, copied(tmp_path, 3, 21, 10)) == ["b.000003"]
+    assert await lines(tmp_path) == [["2", "3"]]
+    assert len(objects(tmp_path)) == 2, "nothing is left of the part"
+
+
+async def test_a_file_that_is_archived_in_part_is_completed_and_the_gap_after_it_closed(tmp_path: Path) -> None:
+    archive = await with_lines(tmp_path, copied(tmp_path, 2, 11, 5, closed=False), copied(tmp_path, 4, 31, 10))
     assert await lines(tmp_path) == [["2"], ["4"]]
     whole, between = copied(tmp_path, 2, 11, 10), copied(tmp_path, 3, 21, 10)
     assert await add(tmp_path, whole, between) == ["b.000002", "b.000003"]
@@ -124,6 +157,62 @@ async def test_a_file_that_is_archived_in_part_is_completed_and_the_gap_after_it
     content = [b"".join([frame.data async for frame in archive.frames(one)]) for one in archive.lines[0].files[:2]]
     assert content == [whole.read_bytes(), between.read_bytes()]
     assert len(objects(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("gtids", [True, False])
+async def test_files_of_which_some_are_archived_already_leave_no_hole(tmp_path: Path, gtids: bool) -> None:
+    two, three, far = (copied(tmp_path, number, 10 * number - 9, 10, gtids=gtids) for number in (2, 3, 9))
+    await with_lines(tmp_path, copied(tmp_path, 1, 1, 5, closed=False, gtids=gtids), far)
+    await add(tmp_path, two)
+    assert await lines(tmp_path) == [["1"], ["2"], ["9"]]
+    one = copied(tmp_path, 1, 1, 10, gtids=gtids)
+    assert await add(tmp_path, one, two, three) == ["b.000001", "b.000003"]
+    assert await lines(tmp_path) == [["1", "2", "3"], ["9"]]
+    assert await MysqlArchiveCommands(ArchiveSettings(path=tmp_path / "archive"), "test").verify(lambda *_: None) == []
+
+
+async def test_a_line_with_a_hole_is_a_problem(tmp_path: Path) -> None:
+    archive = await with_lines(tmp_path, copied(tmp_path, 1, 1, 10))
+    await archive.close_file()
+    await archive.journal.append(*await operations_of(archive, 1, copied(tmp_path, 3, 21, 10)))
+    commands = MysqlArchiveCommands(ArchiveSettings(path=tmp_path / "archive"), "test")
+    assert await commands.verify(lambda *_: None) == ["line 1 has nothing between b.000001 and b.000003"]
+
+
+async def test_a_number_of_a_line_is_never_given_again(tmp_path: Path) -> None:
+    archive = await with_lines(tmp_path, copied(tmp_path, 4, 31, 10), copied(tmp_path, 2, 11, 5, closed=False))
+    await add(tmp_path, copied(tmp_path, 2, 11, 10), copied(tmp_path, 3, 21, 10))
+    await archive.refresh()
+    assert [line.number for line in archive.lines] == [1], "line 2 is a part of it now"
+    assert archive.journal.index.next_number > 2
+    await archive.journal._write_checkpoint()
+    other = Archive.of(ArchiveSettings(path=tmp_path / "archive"))
+    await other.refresh()
+    assert other.journal.index.next_number == archive.journal.index.next_number
+
+
+async def test_without_gtids_nothing_follows_a_file_that_is_archived_in_part(tmp_path: Path) -> None:
+    part, later = copied(tmp_path, 2, 11, 5, closed=False, gtids=False), copied(tmp_path, 4, 31, 10, gtids=False)
+    await with_lines(tmp_path, part, later)
+    await add(tmp_path, copied(tmp_path, 3, 21, 10, gtids=False))
+    assert await lines(tmp_path) == [["2"], ["3", "4"]]
+    await add(tmp_path, copied(tmp_path, 2, 11, 10, gtids=False))
+    assert await lines(tmp_path) == [["2", "3", "4"]]
+
+
+async def test_a_file_that_follows_the_last_one_is_added_to_its_line_if_that_is_complete(tmp_path: Path) -> None:
+    archive = await with_lines(tmp_path, copied(tmp_path, 2, 11, 10, gtids=False))
+    await add(tmp_path, copied(tmp_path, 3, 21, 10, gtids=False))
+    assert await lines(tmp_path) == [["3"], ["2"]], "more may be added to it"
+    await archive.journal.claim("daemon")
+    await archive.close_file()
+    await add(tmp_path, copied(tmp_path, 4, 31, 10, gtids=False))
+    await archive.refresh()
+    assert [line.number for line in archive.lines] == [2, 1], "each has its own"
+    await archive.journal.claim("daemon")
+    await archive.prune(archive.lines[0], archive.lines[0].files)
+    await add(tmp_path, copied(tmp_path, 3, 21, 10, gtids=False))
+    assert await lines(tmp_path) == [["2", "3"]]
 
 
 async def test_what_may_have_been_entered_is_not_deleted_when_the_command_fails(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,37 @@ async def writer(folder: Path, key: bytes | None = None) -> Journal:
     made = opened(folder, key)
     await made.claim("one")
     return made
+
+
+async def test_the_archive_is_taken_over_from_a_writer_that_adds_all_the_time(tmp_path: Path) -> None:
+    one = await writer(tmp_path)
+    added = asyncio.Event()
+
+    async def add() -> None:
+        while True:
+            await one.append()
+            if one.number > 20:
+                added.set()
+
+    adding = asyncio.create_task(add())
+    await added.wait()
+    two = opened(tmp_path)
+    await two.claim("two")
+    with pytest.raises(ArchiveTaken):
+        await adding
+    assert (two.index.writer, two.number) == ("two", one.number + 1)
+
+
+@pytest.mark.parametrize("name", ["state/12.txt", "state/000000000001.json.bak", "journal/000000000003.bak"])
+async def test_files_of_others_are_passed_over(tmp_path: Path, name: str) -> None:
+    one = await writer(tmp_path)
+    await one.append(*BEGIN)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("somebody's")
+    other = opened(tmp_path)
+    await other.load()
+    assert other.number == one.number
+    await other.claim("other")
 
 
 async def test_what_was_appended_is_there_for_the_next_reader(tmp_path: Path) -> None:

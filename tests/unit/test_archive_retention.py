@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.model import OpenXa, Position
-from headrace.mysql.archive.index import ArchivedFile, Index, Line
+from headrace.mysql.archive.index import BinlogFile, Index, Line
 from headrace.mysql.archive.retention import superfluous
 
 HOUR = 3_600_000_000
@@ -12,7 +12,7 @@ HOUR = 3_600_000_000
 def line(number: int, server: str, first: int, count: int) -> Line:
     """Files of 100 bytes; the last transaction of file n was committed in hour n."""
     files = [
-        ArchivedFile(f"b.{n:06d}", size=500, stored=100, first_us=n * HOUR - 5, last_us=n * HOUR, index="x")
+        BinlogFile(f"b.{n:06d}", size=500, stored=100, first_us=n * HOUR - 5, last_us=n * HOUR, index="x")
         for n in range(first, first + count)
     ]
     return Line(number, server, "9.7", False, True, 0, "a", files)

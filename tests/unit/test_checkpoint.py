@@ -37,7 +37,7 @@ async def test_entries_of_the_schema_history_stay_with_their_position_when_a_wri
     publisher: Any = SimpleNamespace(store=store, parking=None, sink=SimpleNamespace(keeps_position=False))
     checkpointer = Checkpointer(Context(settings(), daemon_settings(), DestinationStatus("shop")))
     checkpointer.guard = Guard(1, 1)
-    checkpointer.begin_run(publisher)
+    checkpointer.begin_run(publisher, Position("server", "b.000001", 4))
     checkpointer.confirm(
         MessageBatch("", 0, position=Position("server", "b.000001", 400, last_pos=2), schema_entries=(ENTRY,))
     )
@@ -63,7 +63,7 @@ async def test_a_write_that_has_begun_is_finished_in_spite_of_a_cancellation_and
     status = DestinationStatus("shop")
     checkpointer = Checkpointer(Context(settings(), daemon_settings(), status))
     checkpointer.guard = Guard(1, 1)
-    checkpointer.begin_run(publisher)
+    checkpointer.begin_run(publisher, Position("server", "b.000001", 4))
     position = Position("server", "b.000001", 400)
     checkpointer.confirm(MessageBatch("", 0, position=position))
     writing = asyncio.create_task(checkpointer.checkpoint())
@@ -86,7 +86,7 @@ async def test_nothing_is_written_any_more_once_somebody_else_has_the_destinatio
     store: Any = Taken()
     publisher: Any = SimpleNamespace(store=store, parking=None, sink=SimpleNamespace(keeps_position=False))
     checkpointer = Checkpointer(Context(settings(), daemon_settings(), DestinationStatus("shop")))
-    checkpointer.begin_run(publisher)
+    checkpointer.begin_run(publisher, Position("server", "b.000001", 4))
     checkpointer.confirm(MessageBatch("", 0, position=Position("server", "b.000001", 400)))
     with pytest.raises(Fenced):
         await checkpointer.checkpoint()

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import BinlogOff, GrantMissing, SourceMisconfigured
-from headrace.mysql.checks import Wanted, grant_findings, granted, refuse_incomplete, role_findings, variable_findings
+from headrace.mysql.checks import (
+    Wanted,
+    grant_findings,
+    granted,
+    refuse_incomplete,
+    role_findings,
+    semi_sync_finding,
+    variable_findings,
+)
 from headrace.mysql.role import Role
 from headrace.mysql.wire.grants import lacks_of, parse
 from headrace.ports.finding import Finding, Level, wrong
@@ -53,6 +61,36 @@ def test_a_server_without_a_binlog_is_refused() -> None:
 def test_a_source_without_a_server_id_is_wrong_because_it_refuses_all_replicas() -> None:
     (finding,) = (one for one in variable_findings({**GOOD, "server_id": "0"}) if one.level is Level.WRONG)
     assert finding.sql == ("SET PERSIST server_id = 1;",)
+
+
+@pytest.mark.parametrize(
+    ("variables", "level", "said", "sql"),
+    [
+        ({}, Level.WARNING, "not installed", ()),
+        ({"source_enabled": "OFF"}, Level.WARNING, "not enabled", ("SET PERSIST rpl_semi_sync_source_enabled = 1;",)),
+        (
+            {"source_enabled": "ON", "source_wait_point": "AFTER_COMMIT"},
+            Level.WARNING,
+            "other clients see a transaction before the archive has it",
+            ("SET PERSIST rpl_semi_sync_source_wait_point = 'AFTER_SYNC';",),
+        ),
+        ({"master_enabled": "ON", "master_timeout": "10000"}, Level.WARNING, "the source has no AFTER_SYNC", ()),
+        (
+            {"master_enabled": "ON", "master_wait_point": "AFTER_SYNC", "master_timeout": "10000"},
+            Level.OK,
+            "waits for up to 10000 ms",
+            (),
+        ),
+    ],
+)
+def test_a_source_that_does_not_wait_for_the_archive_is_found(
+    variables: dict[str, str], level: Level, said: str, sql: tuple[str, ...]
+) -> None:
+    finding = semi_sync_finding(
+        {**GOOD, **{f"rpl_semi_sync_{name}": value for name, value in variables.items()}}, "archive"
+    )
+    assert (finding.level, finding.sql) == (level, sql)
+    assert said in finding.sentence
 
 
 @pytest.mark.parametrize(

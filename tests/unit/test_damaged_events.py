@@ -17,6 +17,7 @@ import pytest
 import zstandard
 
 from tests import fuzz
+from tests.examples import examples
 from tests.made_binlog import RAW_SID, Binlog
 
 MIB = 1 << 20
@@ -61,9 +62,10 @@ def outcome(data: bytes) -> str:
     return result
 
 
+@pytest.mark.hypothesis
 def test_damage_of_every_kind_stays_within_the_bounds() -> None:
     mutator = fuzz.Mutator(random.Random(17))
-    results = {outcome(mutator.stream()) for _ in range(150)}
+    results = {outcome(mutator.stream()) for _ in range(examples(300))}
     assert len(results) > 10, "damage of many kinds is tried"
 
 

@@ -35,6 +35,7 @@ OPTIONAL = {
     "daemon/headrace/adapters/rocketmq/": "rocketmq",
     "daemon/headrace/adapters/etcd/": "etcd",
     "daemon/headrace/cli/main.py": "uvloop",
+    "daemon/headrace/mysql/archive/object_store.py": "object-store",
     "rabbitmq_consumer/headrace_consume/seen_redis.py": "redis",
 }
 """Where a further extra is asked for when it is needed."""
@@ -200,6 +201,21 @@ except LockServiceError as error:
 """
     done = run_without(package, f"exec({code!r})")
     assert f"not installed ({package}) -> pip install 'headrace[etcd]'" in done.stdout
+    assert done.stderr == ""
+
+
+def test_an_object_store_without_its_extra_says_what_to_install() -> None:
+    code = """
+from headrace.errors import ArchiveError
+from headrace.mysql.archive.archive import Archive
+from headrace.settings.archive import ArchiveSettings
+try:
+    Archive.of(ArchiveSettings(url="s3://bucket/shop"))
+except ArchiveError as error:
+    print(error)
+"""
+    done = run_without("obstore", f"exec({code!r})")
+    assert "not installed (obstore) -> pip install 'headrace[object-store]'" in done.stdout
     assert done.stderr == ""
 
 

@@ -187,7 +187,7 @@ def test_toml_loads_with_the_real_settings(page: Path, tmp_path: Path) -> None:
         if sections & {*CONSUMERS, "index", "project"}:
             continue
         main, destination = ("", text) if "source" in sections else (text, DESTINATION)
-        if "source" not in sections and sections & {"filter", "route"}:  # a part of a destination's file
+        if "source" not in sections and sections & {"archive", "filter", "route"}:  # a part of a destination's file
             rest = DESTINATION.split("[route]")[0] + ("" if "route" in sections else '[route]\ntopic = "t"\n')
             main, destination = "", f'{rest}{text}\n[sink]\ntype = "kafka"\nbootstrap_servers = "k:9092"\n'
         (tmp_path / "headrace.toml").write_text(main)

@@ -37,7 +37,10 @@ REPORT_MORE = ("CHANGELOG.md", "configuration.md")
 ENTRIES = "docs/troubleshooting.md"
 TROUBLESHOOTING = [f"docs/{page}.md" for page in ("states", "reasons", "lost-positions", "troubles")]
 """Pages with a section for each state and reason."""
-RUNNING = [f"docs/{page}.md" for page in ("running", "positions", "cluster", "health", "sinks", "troubleshooting")]
+RUNNING = [
+    f"docs/{page}.md"
+    for page in ("running", "positions", "parked-messages", "cluster", "health", "sinks", "troubleshooting")
+]
 OPERATORS = [ROOT / page for page in ("README.md", *RUNNING, *TROUBLESHOOTING)]
 OTHERS = {
     "binlog_row_metadata",
@@ -192,6 +195,14 @@ def test_a_text_of_a_server_leads_to_what_headrace_shows_for_it(text: str, secti
     number = {"you need": 1227, "A slave ": 4052}.get(text[:8], 1236)
     error = dump_error(b"\xff" + number.to_bytes(2, "little") + b"#HY000" + text.encode(), "mysql-bin.000003:4000")
     assert error.help == f"{ENTRIES}#{section}"
+
+
+def test_headraces_own_texts_are_what_the_code_says() -> None:
+    listed = read(ENTRIES).partition("headrace's own texts:")[2].partition("\n## ")[0]
+    texts = re.findall(r"^- `(.+?)`: ", listed, re.MULTILINE)
+    code = [file.read_text() for file in (ROOT / "daemon" / "headrace").rglob("*.py")]
+    assert len(texts) > 3
+    assert [text for text in texts if not any(text in one for one in code)] == []
 
 
 def errors() -> list[type[HeadraceError]]:

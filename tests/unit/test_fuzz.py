@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests import fuzz
+from tests.examples import examples
 
-INPUTS = int(os.environ.get("HEADRACE_FUZZ", "1500"))
+INPUTS = examples(1500)
 """More of them by hand: python -m tests.fuzz 1000000."""
 
 
+@pytest.mark.hypothesis
 def test_damaged_binlogs_end_in_a_clean_error_or_none() -> None:
     results = fuzz.run(INPUTS, seed=20260)
     assert results["ok"] < INPUTS * 0.9, "most damage is noticed"

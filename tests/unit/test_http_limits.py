@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -151,6 +152,33 @@ async def test_who_asks_a_thousand_times_in_one_breath_and_reads_nothing_ends(
         socks = [opened.enter_context(await sent(server.port)) for _ in range(4)]
         for sock in socks:
             sock.send(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode() * 1000)
+        await until_none_is_held(server.port)
+
+
+async def test_a_further_request_does_not_lift_the_time_limit_of_an_answer_that_nobody_reads(
+    monkeypatch: pytest.MonkeyPatch, opened: ExitStack
+) -> None:
+    monkeypatch.setattr(server_module, "PATIENCE", 1.0)
+    statuses = {f"shop{number}": DestinationStatus(f"shop{number}") for number in range(10)}
+    async with serving(statuses) as server:
+        request = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        sock = opened.enter_context(await sent(server.port, request))
+        assert server._server is not None
+        connections: Any = server._server.server_state.connections
+        async with asyncio.timeout(10):
+            while not connections:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0)
+            (connection,) = connections
+            while True:  # until the whole of an answer waits for the reader, and no other request is there
+                while connection.cycle is None or not connection.cycle.response_complete:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+                if connection.flow.write_paused:
+                    break
+                count = connection.server_state.total_requests
+                await asyncio.get_running_loop().sock_sendall(sock, request)
+                while connection.server_state.total_requests == count:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+        sock.send(request)
         await until_none_is_held(server.port)
 
 

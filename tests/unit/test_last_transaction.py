@@ -181,3 +181,16 @@ def test_reading_rows_of_a_prepared_transaction_again_does_not_move_the_position
     for packet in packets[:8]:  # by GTID the source sends the prepared transaction first
         feed(again, packet)
         assert again.position() == start
+
+
+def test_a_dump_by_gtids_that_begins_with_the_file_stores_no_place_before_its_start() -> None:
+    start = Position("server", "b.000002", 900, f"{SID}:1-3")
+    log = Binlog().begin_file("b.000001")
+    read = decoder([], start)
+    feed(read, bytes(log.packets))
+    assert (read.position().file, read.position().offset) == ("b.000002", 900)
+    log.packets.clear()
+    log.transaction(4, 1_700_000_000_000_004, [(4, "row")])
+    feed(read, bytes(log.packets))
+    position = read.position()
+    assert (position.file, position.offset, position.gtid_set) == ("b.000001", log.at, f"{SID}:1-4")

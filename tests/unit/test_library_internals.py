@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import functools
 import importlib
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -80,10 +80,11 @@ def test_the_installed_libraries_are_ones_whose_insides_are_known(module: str) -
         )
 
 
-def sources() -> Iterator[tuple[Path, ast.Module]]:
-    for folder in ("common", "daemon", "documents", "spark_consumer", "rabbitmq_consumer"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield path, ast.parse(path.read_text())
+@functools.cache
+def sources() -> list[tuple[Path, ast.Module]]:
+    folders = ("common", "daemon", "documents", "spark_consumer", "rabbitmq_consumer")
+    files = (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")))
+    return [(path, ast.parse(path.read_text())) for path in files]
 
 
 def test_no_private_attribute_of_a_library_is_touched_elsewhere() -> None:

@@ -377,3 +377,16 @@ def test_a_position_becomes_a_cursor_that_import_reads(tmp_path: Path) -> None:
 
 def test_the_modes_of_canal_are_sinks_that_there_are() -> None:
     assert {"kafka", "rocketmq", "rabbitmq"} <= set(ADAPTERS.names("sink"))
+
+
+def test_a_destination_without_a_cursor_is_refused_unless_it_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "meta.dat").write_bytes(b'{"clientDatas": [], "destination": "shop"}')
+    command = ["import", "canal", str(conf(tmp_path)), "--meta", str(tmp_path / "meta.dat")]
+    command += ["--out", str(tmp_path / "out")]
+    assert main(command) == 1
+    assert "there is no cursor of shop" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert main([*command, "--no-cursor", "shop"]) == 0
+    assert "start" in (tmp_path / "out/destinations/shop.toml").read_text()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import re
 import struct
@@ -39,6 +38,7 @@ from headrace.settings.destination import DestinationSettings
 from tests import native_differential
 from tests.canal_entries import RECORDED
 from tests.configured import destination_of
+from tests.examples import examples
 from tests.made_binlog import NAME, Binlog, captured, decoder, feed, payload
 from tests.random_tables import Column as Column_
 from tests.random_tables import Table, stream, transaction
@@ -47,19 +47,19 @@ from tests.random_tables import table as a_table
 MODULE: Any = native.find().module
 needs_native = pytest.mark.skipif(MODULE is None, reason="headrace-native is not installed: scripts/build-native")
 WHOLE = native_differential.Reading(native_differential.WHOLE, [1 << 30])
-MORE = int(os.environ.get("HEADRACE_NATIVE_INPUTS", "0"))
-"""For a long run by hand."""
 RABBITMQ = {"type": "rabbitmq", "hosts": "h:5672", "user": "u", "password": "p", "exchange": "e"}
 
 
 @needs_native
+@pytest.mark.hypothesis
 def test_random_tables_become_the_same_messages_both_ways() -> None:
-    assert native_differential.made(MORE or 120, seed=11) > 1000
+    assert native_differential.made(examples(120), seed=11) > 8 * examples(120)
 
 
 @needs_native
+@pytest.mark.hypothesis
 def test_damaged_binlogs_end_in_the_same_messages_and_errors_both_ways() -> None:
-    native_differential.damaged(MORE or 250, seed=12)
+    native_differential.damaged(examples(250), seed=12)
 
 
 @pytest.fixture

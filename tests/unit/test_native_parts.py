@@ -34,6 +34,7 @@ from headrace.ports.source import Receiver
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 from tests import native_differential
+from tests.examples import examples
 from tests.made_binlog import Binlog, captured, payload
 from tests.native_differential import WHOLE, Reading, events_of, outcome
 from tests.random_tables import Column, Table
@@ -82,8 +83,9 @@ def both_ways(data: bytes, config: DestinationSettings, way: Reading = JOINED) -
     return native, emit.call_count
 
 
+@pytest.mark.hypothesis
 def test_random_large_events_become_the_same_messages_both_ways() -> None:
-    assert native_differential.made(25, seed=13, large=1.0) > 500
+    assert native_differential.made(examples(28), seed=13, large=1.0) > 20 * examples(28)
 
 
 @pytest.mark.parametrize("message", FORMATS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
@@ -17,11 +16,11 @@ from headrace.mysql.wire.query_stream import RowBytes
 from headrace.pipeline.message_builder import make_builder
 from tests import native_selected
 from tests.configured import destination_of
+from tests.examples import examples
 from tests.native_selected import Read, packet
 
 MODULE: Any = native.find().module
 pytestmark = pytest.mark.skipif(MODULE is None, reason="headrace-native is not installed: scripts/build-native")
-MORE = 2_000 if os.environ.get("HEADRACE_EXAMPLES") == "all" else 0
 SCHEMA = TableSchema("shop", "t", (Column("id", "int", 4), Column("name", "text", 12, charset="utf8mb4")), (0,))
 
 
@@ -49,8 +48,9 @@ def both(table: Read, kind: str = "resync", **options: Any) -> list[tuple[list[A
     return [native_selected.counted(table, config(), module, kind, **options) for module in (None, MODULE)]
 
 
+@pytest.mark.hypothesis
 def test_random_tables_with_all_types_and_options_give_the_same() -> None:
-    messages, rows = native_selected.compare(MORE or 60, seed=3)
+    messages, rows = native_selected.compare(examples(240), seed=3)
     assert messages > 1500
     assert rows > 1500
 

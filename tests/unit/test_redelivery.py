@@ -30,12 +30,12 @@ from tests.parked import RefusingSink, batch, new_parking, unit, until
 class Rig:
     """A redelivery loop with a parking; `sink` is what it is given."""
 
-    def __init__(self, store: SqliteParkingStore, guard: Guard) -> None:
+    def __init__(self, store: SqliteParkingStore, guard: Guard, attempts: int) -> None:
         self.store, self.guard = store, guard
-        self.parking: OrderedParking = new_parking(store, attempts=3)
+        self.parking: OrderedParking = new_parking(store, attempts=attempts)
         self.sink: Sink | None = None
         self.asked = 0
-        settings = ParkingSettings.model_validate({"delay": 0.02, "max_delay": 0.05, "attempts": 3})
+        settings = ParkingSettings.model_validate({"delay": 0.02, "max_delay": 0.05, "attempts": attempts})
         log = structlog.get_logger()
         self.loop = Redelivery(settings, self.parking, self._sink, lambda: guard, log)
         self.task: asyncio.Task[None]
@@ -63,9 +63,11 @@ class Rig:
 
 
 @pytest.fixture
-async def rig(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
+async def rig(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> AsyncIterator[Rig]:
     monkeypatch.setattr("headrace.parking.redelivery._POLL", 0.01)
-    made = Rig(SqliteParkingStore(store, "shop"), await store.begin_epoch("shop"))
+    made = Rig(SqliteParkingStore(store, "shop"), await store.begin_epoch("shop"), getattr(request, "param", 3))
     yield made
     made.task.cancel()
     await asyncio.gather(made.task, return_exceptions=True)
@@ -207,6 +209,28 @@ async def test_a_message_that_a_daemon_with_a_wrong_clock_has_parked_is_sent_aga
     rig.sink = sink = RefusingSink()
     rig.task = asyncio.create_task(rig.loop.run())
     await until(lambda: sink.sent == [b"body 1"])
+
+
+@pytest.mark.parametrize("rig", [7], indirect=True)
+async def test_waits_begin_with_the_delay_however_often_a_message_was_sent_before_it_was_parked(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = runtime.now_us()
+    monkeypatch.setattr(runtime, "now_us", lambda: clock)
+    await rig.parking.open(rig.guard)
+    rig.parking.park("shop", batch(unit("7")), 0, "NO_ROUTE", 4)
+    await rig.parking.flush(rig.guard)
+    rig.sink = sink = RefusingSink()
+    sink.refuses = {b"body 1"}
+    rig.task = asyncio.create_task(rig.loop.run())
+    waits = list[int]()
+    for sent in (4, 5, 6):
+        await until(lambda: attempts(rig) == [sent])  # noqa: B023
+        (entry,) = rig.parking.waiting()
+        waits.append(entry.due_us - entry.tried_us)
+        clock = entry.due_us
+    assert waits == [20_000, 40_000, 50_000]
+    monkeypatch.undo()
 
 
 async def test_an_end_waits_for_what_is_under_way_and_begins_nothing_more(rig: Rig) -> None:

@@ -268,6 +268,36 @@ def test_an_archive_is_that_of_one_source(write: Write) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ("keep = 0", "archive: needs either path or url"),
+        ('path = "a"\nurl = "s3://b/c"', "archive: needs either path or url"),
+        (
+            'url = "b/c"',
+            "archive.url: should be s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX",
+        ),
+        ('url = "s3://id:hidden@b/c"', "archive.url: should be s3://"),
+        ('url = "s3://b"\noptions = {endpoint = "minio:9000"}', "options.endpoint should begin with http:// or"),
+        ('url = "gs://b"\noptions = {region = "x"}', "options.region is unknown: url has the options service_account"),
+        ('path = "a"\noptions = {region = "x"}', "options.region is unknown: options are for url only"),
+    ],
+)
+def test_an_archive_is_in_a_folder_or_in_an_object_store(write: Write, keys: str, problem: str) -> None:
+    (found,) = problems(write("", one=f"[archive]\n{keys}\n{SHOP}"))
+    assert problem in found
+    assert "hidden" not in found
+
+
+def test_destinations_share_an_archive_in_an_object_store_by_its_url(write: Write) -> None:
+    one = f'[archive]\nurl = "s3://b/c/"\noptions = {{secret_access_key = "hidden"}}\n{SHOP}'
+    loaded = load(write("", one=one, two=one.replace("c/", "c")), ENV).destinations.values()
+    assert {made.archive.place for made in loaded if made.archive is not None} == {"s3://b/c"}
+    assert "hidden" not in repr(loaded)
+    (problem,) = problems(write("", one=one, two=one.replace('host = "', 'host = "other-')))
+    assert "destinations/two.toml: archive.url: s3://b/c is the archive of another source" in problem
+
+
 @pytest.mark.parametrize(("text", "seconds"), [('"30d"', 30 * 86400), ('"12 h"', 43200), ("0", 0), ('"0"', 0)])
 def test_the_age_of_archived_files_has_a_unit(write: Write, text: str, seconds: float) -> None:
     archive = f'[archive]\npath = "a"\nkeep = KEEP\n{SHOP}'

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from headrace.tasks import TaskBroken, all_of, alongside, cancel, finish, first, result_of
+from headrace import runtime
+from headrace.tasks import TaskBroken, again, all_of, alongside, cancel, finish, first, result_of
+from tests.virtual_time import timeless
 
 
 class Work:
@@ -178,3 +180,19 @@ async def test_works_that_are_gathered_end_with_the_first_error() -> None:
         await all_of(long(), wrong())
     assert ended.is_set()
     assert await all_of(asyncio.sleep(0.01, "a"), asyncio.sleep(0, "b")) == ["a", "b"]
+
+
+@timeless
+async def test_work_that_fails_is_begun_again_after_waits_that_double_until_it_lasted() -> None:
+    began, lasts = list[float](), [0.0] * 8 + [31.0, 0.0]
+
+    async def work() -> None:
+        began.append(runtime.monotonic())
+        if len(began) > len(lasts):
+            raise ValueError("the end of the test")
+        await asyncio.sleep(lasts[len(began) - 1])
+
+    with pytest.raises(ValueError, match="the end of the test"):
+        await again(work)
+    waits = [after - before - lasted for before, after, lasted in zip(began[:-1], began[1:], lasts, strict=True)]
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 1, 2]

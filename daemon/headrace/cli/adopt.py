@@ -126,4 +126,13 @@ async def _adopt(settings: Settings, given: argparse.Namespace, read_cursor: Rea
         finally:
             await search.close()
         notes = [f"the cursor of the other system is {cursor}", *notes]
-        return await move_to(shared, chosen, to, yes=given.yes, events_done=done, notes=notes, why=f"adopt {cursor}")
+        return await move_to(
+            shared,
+            chosen,
+            to,
+            yes=given.yes,
+            events_done=done,
+            notes=notes,
+            why=f"adopt {cursor}",
+            publisher="the other system",
+        )

@@ -168,7 +168,7 @@ async def _prune(settings: Settings, given: argparse.Namespace) -> int:
 
 def _archive(settings: Settings, given: argparse.Namespace) -> tuple[DestinationSettings, ArchiveCommands]:
     found = destination(settings, given.name)
-    return found, ADAPTERS.source_adapter().archive(archive_of(found), f"{operator()}, a command")
+    return found, ADAPTERS.source_adapter().archive(archive_of(found), operator())
 
 
 def _parsed(option: str, parse: Callable[[str], _T], text: str | None, otherwise: _T) -> _T:

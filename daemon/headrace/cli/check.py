@@ -15,9 +15,9 @@ from headrace import runtime
 from headrace.cli.check_folders import check_folders
 from headrace.cli.check_native import native_use
 from headrace.cli.check_report import JsonReport, Report, SqlReport
-from headrace.cli.common import add_config
+from headrace.cli.common import add_config, operator
 from headrace.cli.decode import printing_settings
-from headrace.cli.wiring import Wiring, inspection, new_format
+from headrace.cli.wiring import ADAPTERS, Wiring, inspection, new_format
 from headrace.destination.lost_state import sign_of_life, state_lost
 from headrace.errors import HeadraceError, SourceMisconfigured
 from headrace.pipeline.projection import Projections
@@ -26,6 +26,7 @@ from headrace.ports.finding import Finding, Level, failed, ok, problem, warning,
 from headrace.ports.inspection import Inspection, Opinion
 from headrace.ports.sink import Sink
 from headrace.ports.state import Stored
+from headrace.settings.archive import ArchiveSettings
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.snapshot import READS_ROWS
@@ -121,6 +122,9 @@ async def _check_stores(settings: Settings, shared: Wiring, stored: dict[str, _K
     unread: set[str] = set()
     try:
         folders = await runtime.in_thread(check_folders, settings)
+        archives = {one.archive.url: one.archive for one in settings.destinations.values() if one.archive}
+        for archive in (one for url, one in archives.items() if url is not None):
+            folders += await _limited("archive", _check_object_store(archive))
         report.add("", "daemon", folders)
         try:
             await shared.open()
@@ -141,6 +145,11 @@ async def _check_stores(settings: Settings, shared: Wiring, stored: dict[str, _K
     finally:
         await shared.close()
     return unread
+
+
+async def _check_object_store(archive: ArchiveSettings) -> list[Finding]:
+    await ADAPTERS.source_adapter().archive(archive, operator()).check()
+    return [ok("archive", f"{archive.url} can be used")]
 
 
 async def _check_store(shared: Wiring, destination: DestinationSettings) -> list[Finding]:

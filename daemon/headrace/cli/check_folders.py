@@ -19,7 +19,9 @@ def check_folders(settings: Settings) -> list[Finding]:
     if settings.cluster is None:  # else neither state nor locks are in files
         states = {settings.state_of(one).path.parent.absolute(): None for one in settings.destinations.values()}
         found = [_check_room("state folder", folder, _LEAST) for folder in states]
-    archives = {one.archive.path.absolute(): None for one in settings.destinations.values() if one.archive is not None}
+    archives = {
+        one.archive.path.absolute(): None for one in settings.destinations.values() if one.archive and one.archive.path
+    }
     for folder in archives:
         try:
             try_folder(folder)

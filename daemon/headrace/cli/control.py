@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from headrace.cli.common import CommandRefused, destination
 
@@ -29,13 +30,14 @@ async def command(
     TokenError. If cancelled, it closes the connection, so that the daemon abandons the command too."""
     from headrace.http.token import TokenError, command_token
 
-    destination(settings, name)
+    if settings.destinations:  # else they were not read, and the daemon knows them
+        destination(settings, name)
     try:
         token = command_token(settings.http, os.environ.get("HEADRACE_TOKEN", ""))
     except TokenError:
         await health(settings)  # a daemon that never ran has made no token: report that none answers
         raise
-    path = f"/api/v1/destinations/{name}/{action}"
+    path = f"/api/v1/destinations/{quote(name, safe='')}/{action}"
     code, answer = await _exchanged(settings.http, "POST", path, body, token, limit)
     if code == 401:
         raise TokenError(

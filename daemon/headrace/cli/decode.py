@@ -16,14 +16,14 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from headrace.cli.common import add_config, archive_of, coordinated, destination, open_store
-from headrace.cli.decode_output import Lines, Printed, Stats
+from headrace.cli.decode_output import Lines, OfKey, Printed, Stats, UndoScript
 from headrace.cli.environment import environment
 from headrace.cli.main import leave_stdout
 from headrace.cli.terminal import Work, progress
 from headrace.cli.wiring import ADAPTERS
 from headrace.errors import ConfigError, Refusal
 from headrace.pipeline.projection import Projections
-from headrace.ports.inspection import Window
+from headrace.ports.inspection import Captures, Window
 from headrace.rules.patterns import compile_filter
 from headrace.settings.destination import DestinationSettings
 from headrace.settings.load import Loader, derive_server_id
@@ -65,7 +65,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="POSITION",
         help="only transactions that begin before: an offset (in the last file), file:offset, or a time",
     )
-    parser.add_argument("--stats", action="store_true", help="instead of lines: events and rows by table and kind")
+    parser.add_argument(
+        "--key",
+        action="append",
+        default=[],
+        metavar="VALUE",
+        help="only rows with this primary key; once for each of its columns; needs --table",
+    )
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--stats", action="store_true", help="instead of lines: events and rows by table and kind")
+    instead.add_argument("--undo", action="store_true", help="instead of lines: the SQL that undoes them, last first")
     parser.add_argument(
         "--skip-event",
         action="append",
@@ -102,15 +111,20 @@ def run(arguments: argparse.Namespace) -> int:
         settings = _settings(arguments)
     except ValueError as error:
         arguments.parser.error(str(error))
-    adapter, captures = ADAPTERS.source_adapter(), Projections(settings).captures
-    output: Printed = Stats() if arguments.stats else Lines(settings, sys.stdout.buffer)
+    adapter, chosen = ADAPTERS.source_adapter(), Projections(settings).captures
+
+    def captures(schema: str, table: str) -> bool:
+        # A statement that names no table, such as DROP DATABASE, has an empty one: it may change what is to be undone.
+        return chosen(schema, table) or (arguments.undo and not table)
+
     try:
         with (
             TemporaryDirectory(prefix="headrace-") as folder,
             progress(_DECODING, beside_output=True) as work,
             logs.for_commands(),  # standard output is for rows
         ):
-            spool = Path(folder)
+            spool, whole = Path(folder), False
+            output = _output(arguments, settings, spool)
             try:
                 if arguments.host:
                     reading = adapter.read_server(
@@ -125,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
                     )
                     asyncio.run(reading)
                 elif arguments.archive:
-                    asyncio.run(_read_archive(arguments, settings, spool, window, output, work))
+                    asyncio.run(_read_archive(arguments, settings, captures, spool, window, output, work))
                 else:
                     on_progress = partial(
                         work.at, total=sum(file.stat().st_size for file in arguments.files if file.exists())
@@ -141,8 +155,9 @@ def run(arguments: argparse.Namespace) -> int:
                         script=arguments.schema,
                         positional=arguments.positional,
                     )
+                whole = True
             finally:
-                output.finish(sys.stdout.buffer)  # what came before an error is valid
+                output.finish(sys.stdout.buffer, whole=whole)  # what came before an error is valid
                 sys.stdout.buffer.flush()
     except BrokenPipeError:
         leave_stdout()
@@ -154,6 +169,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _read_archive(
     arguments: argparse.Namespace,
     settings: DestinationSettings,
+    captures: Captures,
     spool: Path,
     window: Window,
     output: Printed,
@@ -164,15 +180,29 @@ async def _read_archive(
     archived = archive_of(wanted)
     async with coordinated(configured) as shared:
         entries = await (await open_store(shared, wanted)).schema_entries(wanted.name)
-    adapter, captures = ADAPTERS.source_adapter(), Projections(settings).captures
-    on_progress = partial(work.at, about=_DECODING)
+    adapter, on_progress = ADAPTERS.source_adapter(), partial(work.at, about=_DECODING)
     await adapter.read_archive(settings, archived, entries, captures, spool, window, output, on_progress)
+
+
+def _output(arguments: argparse.Namespace, settings: DestinationSettings, spool: Path) -> Printed:
+    output: Printed
+    if arguments.stats:
+        output = Stats()
+    elif arguments.undo:
+        output = UndoScript(ADAPTERS.source_adapter().undo, Projections(settings).captures, spool)
+    else:
+        output = Lines(settings, sys.stdout.buffer)
+    return OfKey(arguments.key, output) if arguments.key else output
 
 
 def _window(arguments: argparse.Namespace) -> Window:
     """Returns the requested part. Raises ValueError in words for people."""
     if [bool(arguments.files), bool(arguments.host), bool(arguments.archive)].count(True) != 1:
         raise ValueError("give one of binlog files, --archive and --host")
+    if arguments.key and not arguments.table:
+        raise ValueError("--key needs --table")
+    if arguments.undo and (arguments.follow or arguments.positional):
+        raise ValueError("--undo needs an end and names of columns: leave out --follow and --positional")
     if arguments.follow and not arguments.host:
         raise ValueError("--follow needs --host")
     if arguments.host and not arguments.user:
@@ -182,11 +212,11 @@ def _window(arguments: argparse.Namespace) -> Window:
     names = [path.name for path in arguments.files]
     if len(set(names)) != len(names):
         raise ValueError("two of the files have the same name")
-    first = None if arguments.host else _bound(arguments.first, names[:1], "--from")
-    return Window(names, first, _bound(arguments.last, names[-1:], "--to"))
+    first = None if arguments.host else window_bound(arguments.first, names[:1], "--from")
+    return Window(names, first, window_bound(arguments.last, names[-1:], "--to"))
 
 
-def _bound(text: str | None, alone: list[str], option: str) -> tuple[str, int] | int | None:
+def window_bound(text: str | None, alone: list[str], option: str) -> tuple[str, int] | int | None:
     """Returns file and offset, or microseconds since 1970."""
     if text is None:
         return None
@@ -230,25 +260,33 @@ def _settings(arguments: argparse.Namespace) -> DestinationSettings:
         source |= {"host": arguments.host, "port": arguments.port, "user": arguments.user, "server_id": number}
         source |= {"password": _password(arguments), "start": _parsed(f"--from {first}", parse_start, first)}
     try:
-        return printing_settings(arguments.format, arguments.table, source)
+        message: Mapping[str, Any] = {}
+        if arguments.undo:
+            message = ADAPTERS.source_adapter().undo.message
+            source["undecodable_text"] = "stop"  # a text with another character would be written
+        return printing_settings("canal" if message else arguments.format, arguments.table, source, message)
     except ConfigError as error:
         raise ValueError("; ".join(f"--{problem.partition('.')[2]}" for problem in error.problems)) from None
 
 
 def printing_settings(
-    format_: str = "canal", include: str = "", source: Mapping[str, Any] | None = None
+    format_: str = "canal",
+    include: str = "",
+    source: Mapping[str, Any] | None = None,
+    message: Mapping[str, Any] | None = None,
 ) -> DestinationSettings:
-    """Returns the settings of a destination that prints; without `source`, of one for files. Raises ConfigError."""
-    message: dict[str, Any] = {"format": format_}
+    """Returns the settings of a destination that prints; without `source`, of one for files. `message` is what its
+    [message] has more. Raises ConfigError."""
+    known: dict[str, Any] = {"format": format_, **(message or {})}
     if format_ == "debezium":
-        message["debezium"] = {"schemas": False, "schema_topic": "decode"}
+        known["debezium"] = {"schemas": False, "schema_topic": "decode"}
     nobody = {"host": "localhost", "user": "nobody", "password": "", "row_image": "any"}
     return Loader(ADAPTERS, {}).make_destination(
         {
             "name": "decode",
             "source": {**nobody, **(source or {})},
             "filter": {"include": include},
-            "message": message,
+            "message": known,
             "route": {"topic": "decode"},
             "sink": {"type": "jsonl", "path": "-"},
         }

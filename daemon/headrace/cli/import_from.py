@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.canal_wire.cursor import cursor_node
 from headrace.cli.wiring import ADAPTERS, foreign_nodes, topic_records
+from headrace.errors import Refusal
 from headrace.moving.canal import CanalImport
 from headrace.moving.cursors import meta_cursors, parsed_cursor
 from headrace.moving.debezium import DebeziumImport
@@ -40,6 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILE",
         help="carry over the cursor of a destination out of its meta.dat; may be given again",
+    )
+    canal.add_argument(
+        "--no-cursor",
+        action="append",
+        default=[],
+        metavar="DEST",
+        help="a destination that has no cursor there, and begins as its file says; may be given again",
     )
     canal.add_argument(
         "--time-zone",
@@ -80,11 +88,14 @@ async def _canal(given: argparse.Namespace) -> int:
                     cursors[name] = parsed_cursor(data)
                 except ValueError as error:
                     problems.append(f"{node}: {error}")
-    missing = [name for name in made.names if name not in cursors] if given.meta or given.zookeeper else []
+    missing = [name for name in made.names if name not in {*cursors, *given.no_cursor}]
+    if (given.meta or given.zookeeper) and missing and not problems:
+        raise Refusal(
+            f"there is no cursor of {', '.join(missing)}: changes that Canal has not sent would be missing",
+            remedy="nothing is written; give each meta.dat with --meta, or --no-cursor for what Canal has never run",
+        )
     for line in await finish(given.out, drafts, cursors, _check, problems):
         print(line)
-    for name in missing:
-        print(f"{name}: has no cursor there, and begins as [source] start of its file says")
     if not given.time_zone:
         print("TIMESTAMP is printed in UTC: if Canal's host has another zone, set [message] time_zone in each file")
     print(f"next: headrace check --config {given.out / 'headrace.toml'}")

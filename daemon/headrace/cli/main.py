@@ -35,6 +35,7 @@ COMMANDS = {
     "move": ("cluster", "move a destination to another daemon"),
     "drain": ("cluster", "move all destinations away from a daemon, before maintenance"),
     "archive": ("archive", "list, verify, export, extend or prune the archive of binlogs"),
+    "replay": ("replay", "publish archived changes again, into another topic or a file"),
     "decode": ("decode", "print binlog files, or a server's binlog, as JSON lines"),
     "schema": ("schema", "show the tables' schemas as they are known"),
     "config": ("config", "show the configuration, check it, or list its keys"),
@@ -81,7 +82,9 @@ def _run_configured(arguments: argparse.Namespace) -> int:
     from headrace.settings.load import Loader
     from headrace_common import logs
 
-    settings = Loader(ADAPTERS, environment(arguments.env_file)).load(arguments.config)
+    loader = Loader(ADAPTERS, environment(arguments.env_file))
+    # A daemon runs although a file of a destination is wrong, and so commands that only ask it do not read them.
+    settings = (loader.load_main if "asks_daemon" in arguments else loader.load)(arguments.config)
     logging = contextlib.nullcontext() if "own_log" in arguments else logs.for_commands()
     with logging, asyncio.Runner(loop_factory=loop_factory(settings.daemon.event_loop)) as runner:
         return int(runner.run(arguments.call(settings, arguments)))

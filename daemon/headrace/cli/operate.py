@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     parser.add_argument("name", metavar="DEST", help="the destination")
     parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.set_defaults(call=_operate, action=action)
+    parser.set_defaults(call=_operate, action=action, asks_daemon=True)
 
 
 async def _operate(settings: Settings, given: argparse.Namespace) -> int:

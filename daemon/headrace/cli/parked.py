@@ -24,12 +24,12 @@ from headrace.cli.common import (
     time_text,
 )
 from headrace.cli.common import destination as named
+from headrace.cli.terminal import show_table
 from headrace.errors import ConfigError
 from headrace.ports.parking import ParkedContent, ParkedEntry, ParkingState, ParkingStore
 from headrace.rules.patterns import compile_filter
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace_common.arguments import positive
-from headrace_common.printable import printable_lines
 
 DESCRIPTION = (
     "Messages that the sink refused wait where [parking] says, with later ones about the same rows. "
@@ -82,8 +82,7 @@ async def _list(settings: Settings, given: argparse.Namespace) -> int:
     if not entries:
         print(f"{given.name}: no parked messages")
         return 0
-    for entry in entries[: given.limit]:
-        print(_line(entry))
+    _show_entries(entries[: given.limit])
     if len(entries) > given.limit:
         print(f"... and {len(entries) - given.limit:,} more (--limit, --json)")
     return 0
@@ -119,8 +118,7 @@ async def _discard(settings: Settings, given: argparse.Namespace) -> int:
     async with _opened(settings, given.name) as store:
         entries = _picked(await store.entries(), given)
         if entries and not given.yes:
-            for entry in entries[:_LIST]:
-                print(_line(entry))
+            _show_entries(entries[:_LIST])
             print(f"{len(entries):,} messages of {given.name} are given up; nobody will get them.")
             if not await confirmed(given.yes):
                 return 1
@@ -144,7 +142,7 @@ async def _opened(settings: Settings, name: str) -> AsyncIterator[ParkingStore]:
     async with coordinated(settings) as shared:
         store, _ = shared.parking_stores(destination)
         if store is None:
-            raise CommandRefused(_why_none(destination), remedy="see docs/sinks.md#parked-messages")
+            raise CommandRefused(_why_none(destination), remedy="see docs/parked-messages.md")
         if destination.parking.store == "state":
             await open_store(shared, destination)
         await store.open()
@@ -196,12 +194,22 @@ def _chosen(entries: list[ParkedEntry], given: argparse.Namespace) -> list[Parke
     ]
 
 
-def _line(entry: ParkedEntry) -> str:
-    about = ", ".join(entry.unit.tables) + (f" {', '.join(entry.unit.keys)}" if entry.unit.keys else "")
-    when = "by hand" if entry.state is ParkingState.NEEDS_OPERATOR else f"due {time_text(entry.due_us)}"
-    return printable_lines(
-        f"{entry.number:>8}  {entry.state:<7}  {entry.attempts:>3} attempts  {when}  {entry.topic}"
-        f"[{entry.partition}]  {about}  {entry.id}  {entry.reason}"
+def _show_entries(entries: Sequence[ParkedEntry]) -> None:
+    headers = ("NUMBER", "STATE", "ATTEMPTS", "NEXT", "TOPIC", "TABLES", "KEYS", "ID", "REASON")
+    show_table(headers, [_cells(entry) for entry in entries])
+
+
+def _cells(entry: ParkedEntry) -> tuple[str, ...]:
+    return (
+        str(entry.number),
+        str(entry.state),
+        str(entry.attempts),
+        "by an operator" if entry.state is ParkingState.NEEDS_OPERATOR else time_text(entry.due_us),
+        f"{entry.topic}[{entry.partition}]",
+        ", ".join(entry.unit.tables),
+        ", ".join(entry.unit.keys),
+        entry.id,
+        entry.reason,
     )
 
 

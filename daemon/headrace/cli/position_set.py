@@ -70,10 +70,12 @@ async def move_to(
     events_done: int = 0,
     notes: Sequence[str] = (),
     why: str = "",
+    publisher: str = "",
 ) -> int:
     """Moves the position of a destination that no daemon runs, after showing what that means, with further `notes`, and
     asking unless `yes`; returns the exit status. `to` and `events_done` are as for PositionMover.plan(); `why` is
-    written to the history instead of `to`. Raises HeadraceError."""
+    written to the history instead of `to`; `publisher` names who has published what is passed over, "" if nobody has.
+    Raises HeadraceError."""
     name, store = chosen.name, await open_store(shared, chosen)
     mover = PositionMover(name, shared.source(chosen), store, chosen.source.start)
     # Not held while the operator decides: the daemon would take the command for another one that runs it.
@@ -91,7 +93,7 @@ async def move_to(
                 on_progress=lambda file, done, total: work.at(done, total, f"reading {file}"),
             )
     shown = plan.shown()
-    print(_shown(name, {**shown, "notes": [*shown["notes"], *notes]}))
+    print(_shown(name, {**shown, "notes": [*shown["notes"], *notes]}, publisher))
     if not await confirmed(yes):
         return 1
     async with held(shared, chosen) as term:
@@ -145,13 +147,14 @@ async def _follow(settings: Settings, name: str, work: Work, limit: asyncio.Time
 # -- what is shown and asked --------------------------------------------------------------------------------------
 
 
-def _shown(name: str, plan: Mapping[str, Any]) -> str:
+def _shown(name: str, plan: Mapping[str, Any], publisher: str = "") -> str:
     """Returns a plan, in the form of PlannedMove.shown(), as text."""
     after = f", after the transaction of {plan['after']}" if plan["after"] else ""
     rows = [("from", f"{short(plan['from'])}{after}"), ("to", short(plan["to"]))]
     if plan["gap"]:
         gap = Gap.from_dict(plan["gap"])
-        rows.append(("again" if gap.backward else "given up", _cost(gap)))
+        passed = "done" if publisher else "given up"
+        rows.append(("again" if gap.backward else passed, _cost(gap, publisher)))
         if gap.gtids:
             rows.append(("GTIDs", short(gap.gtids, 2000)))
     rows += [("note", note) for note in plan["notes"]]
@@ -162,11 +165,12 @@ def _done(name: str, plan: Mapping[str, Any]) -> str:
     return f"{name}: the position is {plan['to']}" if plan["gap"] else f"{name}: {plan['to']}"
 
 
-def _cost(gap: Gap) -> str:
+def _cost(gap: Gap, publisher: str) -> str:
     if not gap.start:
         return "nothing: no position was stored"
     if gap.bytes == 0 and not gap.files and not gap.transactions:
         return "nothing: the position is there already"
-    verb = "published again" if gap.backward else "not published"
+    passed = f"published by {publisher}" if publisher else "not published"
+    verb = "published again" if gap.backward else passed
     counts = str(gap).rpartition(": ")[2].rpartition(" published again" if gap.backward else " given up")[0]
     return f"{counts} {verb}"

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--watch", action="store_true", help="show it on the terminal, refreshed each second, until Ctrl-C"
     )
     parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.set_defaults(call=run)
+    parser.set_defaults(call=run, asks_daemon=True)
 
 
 async def run(settings: Settings, given: argparse.Namespace) -> int:

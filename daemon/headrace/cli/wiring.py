@@ -6,6 +6,7 @@ imported when the configuration uses it."""
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import socket
 from collections.abc import AsyncIterator
@@ -294,13 +295,17 @@ class Wiring:
             found = [(await self.store(one).load(one.name)).position for one in sharing]
             return [position for position in found if position is not None]
 
-        lock = FileLock(archive.path / "lock", self._settings.daemon.node, setting="[archive] path")
+        if archive.url is None:
+            lock = FileLock(archive.folder / "lock", self._settings.daemon.node, setting="[archive] path")
+        else:  # between daemons the archive's journal decides
+            name = f"archive-{hashlib.sha256(archive.url.encode()).hexdigest()[:16]}.lock"
+            lock = FileLock(self._settings.daemon.spool / name, self._settings.daemon.node, setting="[daemon] spool")
         return ArchiveUse(lock, needed)
 
     def sharing(self, destination: DestinationSettings) -> list[DestinationSettings]:
         """Returns the destinations that share its archive."""
         everyone, archive = self._settings.destinations.values(), destination.archive
-        return [one for one in everyone if archive and one.archive and one.archive.path == archive.path]
+        return [one for one in everyone if archive and one.archive and one.archive.place == archive.place]
 
     def parking_stores(self, destination: DestinationSettings) -> tuple[ParkingStore | None, list[ParkingStore]]:
         """Returns the store of its parked messages, None if its sink parks none; and stores of former configurations,

@@ -25,15 +25,16 @@ class HeldNodes(LockedNodes):
         node = await self._session.get(path, watch)
         return None if node is None else node.data
 
-    async def put(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
+    async def put(self, path: str, data: bytes, *, ephemeral: bool = False, again: bool = False) -> None:
         for _ in range(_TRIES):
             node = await self._session.get(path)
-            if node is not None and node.data == data and (self._session.owns(node) or not ephemeral):
+            stays = node is not None and (self._session.owns(node) or not ephemeral)
+            if node is not None and stays and node.data == data and not again:
                 return
             operations: list[Op] = []
             if node is not None:
-                operations.append(Delete(path, node.version) if ephemeral else Set(path, data, node.version))
-            if node is None or ephemeral:
+                operations.append(Set(path, data, node.version) if stays else Delete(path, node.version))
+            if not stays:
                 operations.append(Create(path, data, ephemeral=ephemeral, public=True))
             try:
                 await self._session.multi(*self._checks, *operations, generation=self._generation)

@@ -95,7 +95,7 @@ def assemble(
     if builder.native is not None:
         builder.native.watch = lambda: frozenset(merge.tables)  # which need the rows of the stream
     publisher.hangs = lambda: hangs.note(reading.stream.reading)
-    checkpointer.begin_run(publisher)
+    checkpointer.begin_run(publisher, begin)
     stalls = StallDetector(context, second)
     return Run(
         lasting,

@@ -13,6 +13,7 @@ from headrace.destination.publisher import Publisher
 from headrace.errors import Fenced
 from headrace.lease import Guard, Term
 from headrace.model import MessageBatch, Position
+from headrace.ports.source import Confirmed
 from headrace.ports.state import StateChange, StateStore, Stored
 from headrace.tasks import finish, set_within
 
@@ -35,6 +36,9 @@ class Checkpointer:
         """Whether the present run has read the stored state."""
         self.due = asyncio.Event()
         """Set when a checkpoint is needed before the interval has passed."""
+        self.confirmed = Confirmed()
+        """With parked messages only what is stored, because messages are parked when the position is stored."""
+        self._urgent = context.settings.source.semi_sync == "sink"
         self._confirmed: Position | None = None
         self._saved: Position | None = None
         self._entries: list[dict[str, Any]] = []
@@ -73,10 +77,11 @@ class Checkpointer:
         if change.position is not None:
             self._status.lag.stored(change.position.commit_time_us)
 
-    def begin_run(self, publisher: Publisher) -> None:
-        """Prepares for a run, whose messages `publisher` sends."""
+    def begin_run(self, publisher: Publisher, position: Position) -> None:
+        """Prepares for a run from a stored position, whose messages `publisher` sends."""
         self._publisher = publisher
         self._confirmed = self._saved = None
+        self.confirmed.note(position)
         self._entries.clear()
         self._transactions = 0
         self.due.clear()
@@ -87,6 +92,10 @@ class Checkpointer:
         """Records a confirmed batch. All earlier batches must be confirmed."""
         if batch.position is not None:  # of the batches that are taken together, only the last one has a position
             self._confirmed = batch.position
+            if self._publisher.parking is None:
+                self.confirmed.note(batch.position)
+            elif self._urgent:
+                self.due.set()
             self._entries += batch.schema_entries
         self._transactions += batch.transactions
         if self._transactions >= self._daemon.checkpoint_transactions:
@@ -140,6 +149,7 @@ class Checkpointer:
         del self._entries[: len(entries)]
         self._saved = position
         self._status.stored.checkpoint(position)
+        self.confirmed.note(position)
 
     def _take(self, guard: Guard) -> None:
         self.guard, self.version = guard, guard.version

@@ -86,7 +86,13 @@ class Destination:
         )
         self._outage = SinkOutage(self._context, self._unconfirmed)
         self._lasting = Lasting(
-            self._context, dependencies, self._checkpointer, self._unconfirmed, self._outage, self.operator
+            self._context,
+            dependencies,
+            self._checkpointer,
+            self._unconfirmed,
+            self._outage,
+            self.operator,
+            self._source.acknowledger(),
         )
         self._absence = Absence(settings.name, dependencies, self._source, self._outage)
         self._fenced = False

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
+from headrace.destination.acknowledging import acknowledge
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.control import Control
 from headrace.destination.dependencies import Context, Dependencies
@@ -21,6 +22,7 @@ from headrace.destination.stall import StallDetector
 from headrace.destination.unreadable import UnreadableTables
 from headrace.errors import Fenced, HeadraceError, PositionLost, SourceChanged, SourceSilent
 from headrace.parking.redelivery import Redelivery
+from headrace.ports.source import Acknowledger
 from headrace.snapshot.merge import SnapshotMerge
 from headrace.tasks import Task, alongside, cancel, ended, result_of
 
@@ -40,6 +42,8 @@ class Lasting:
     unconfirmed: Unconfirmed
     outage: SinkOutage
     operator: Operator
+    acknowledger: Acknowledger | None = None
+    """None if the source does not wait for the sink."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +67,15 @@ class RunDependencies:
 
 class Run:
     """The tasks of a run: *read*, *publish*, *checkpoint*, *watch*, *snapshot*, *unreadable*, *outage*, *redeliver* if
-    messages may be parked, and *heartbeat*. If *heartbeat* fails, the others continue. If any other task fails, all
-    tasks end."""
+    messages may be parked, *heartbeat*, and *acknowledge* for a semi-synchronous source. If one of the last two fails,
+    the others continue. If any other task fails, all tasks end."""
 
     def __init__(self, lasting: Lasting, dependencies: RunDependencies) -> None:
         context = lasting.context
         self._daemon, self._status, self._log = context.daemon, context.status, context.log
         self._checkpointer, self._unconfirmed = lasting.checkpointer, lasting.unconfirmed
         self._outage, self._operator = lasting.outage, lasting.operator
+        self._lasting = lasting
         self._dependencies, self._reading, self._publisher = dependencies, dependencies.reading, dependencies.publisher
         self._failed: HeadraceError | None = None
         """The error that ended reading, while headrace waits until what was read is confirmed."""
@@ -92,9 +97,12 @@ class Run:
         self._operator.attach(self._dependencies.control)
         self._status.lag.begin(self._reading)
         self._dependencies.snapshotting.report()  # before the state becomes STREAMING
+        helping = {"heartbeat": self._dependencies.heartbeats.run()}
+        if (acknowledger := self._lasting.acknowledger) is not None:
+            helping["acknowledge"] = acknowledge(self._lasting.context, acknowledger, self._checkpointer.confirmed)
         try:
             async with (
-                alongside({"heartbeat": self._dependencies.heartbeats.run()}),
+                alongside(helping),
                 alongside({"checkpoint": self._checkpointer.run()}) as storing,
                 self._resting(),
                 alongside(works) as tasks,

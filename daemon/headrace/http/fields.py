@@ -94,6 +94,18 @@ def _archived(key: str, text: str) -> Field:
     return Field(f"archive.{key}", read, f"archive_{key}" if text else "", text)
 
 
+def _archived_until(which: Literal["oldest", "newest"]) -> tuple[Field, Field]:
+    def read(status: DestinationStatus) -> int:
+        progress = status.archive.progress
+        return 0 if progress is None else int(getattr(progress, f"{which}_us"))
+
+    text = f"Commit time of the {which} archived transaction, in seconds since 1970."
+    return (
+        Field(f"archive.{which}_at", lambda status: rfc3339(read(status))),
+        Field("", lambda status: read(status) / 1e6 or None, f"archive_{which}_timestamp_seconds", text),
+    )
+
+
 def _commit_time(status: DestinationStatus) -> float | None:
     return (
         status.stored.position.commit_time_us / 1e6
@@ -244,6 +256,8 @@ FIELDS = (
     _archived("file", ""),
     _archived("offset", ""),
     _archived("bytes", "Bytes that the archive takes, if this destination keeps it."),
+    *_archived_until("oldest"),
+    *_archived_until("newest"),
     _gauge("backlog.bytes", "Binlog between the stored position and the source's end."),
     Field(
         "backlog.bytes_per_second",

@@ -158,6 +158,8 @@ class _Connection(H11Protocol):
         answering = self.cycle is not None and not self.cycle.response_complete
         if answering and not self._answering:
             self._rest()
+            if self.flow.write_paused:  # by the answer before, so pause_writing() is not called again
+                self._end = self.loop.call_later(PATIENCE, self._end_if_paused)
         elif not answering and self._end is None:
             # Not close(), which waits for a client that does not read.
             self._end = self.loop.call_later(PATIENCE, self.transport.abort)

@@ -12,9 +12,10 @@ from headrace.mysql.position.move import parse_where
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.snapshot.select import among, between
 from headrace.mysql.source import MysqlSource
+from headrace.mysql.undo import SESSION, undo
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.ports.archive import ArchiveCommands
-from headrace.ports.inspection import Captures, Conditions, Inspection, SourceAdapter, StoredTables
+from headrace.ports.inspection import Captures, Conditions, Inspection, SourceAdapter, StoredTables, Undo
 from headrace.ports.source import Source
 from headrace.settings.archive import ArchiveSettings
 from headrace.settings.daemon import DaemonSettings
@@ -27,6 +28,7 @@ class MysqlAdapter(SourceAdapter):
     """See SourceAdapter."""
 
     conditions = Conditions(among, between)
+    undo = Undo(undo, SESSION, {"enum": "index", "time_zone": "UTC"})
     read_files = staticmethod(read_files)
     read_archive = staticmethod(read_archive)
     read_server = staticmethod(read_server)

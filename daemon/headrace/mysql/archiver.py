@@ -19,9 +19,10 @@ from headrace.errors import (
     SourceError,
     SourceUnreachable,
 )
+from headrace.mysql import semi_sync
 from headrace.mysql.archive.archive import Archive
-from headrace.mysql.archive.index import ArchivedFile, Line, segment_operation
-from headrace.mysql.archive.journal import ArchiveTaken
+from headrace.mysql.archive.index import IMPORTED, BinlogFile, Line, segment_operation
+from headrace.mysql.archive.journal import COMMAND, ArchiveTaken
 from headrace.mysql.archive.recorder import Facts, Recorder
 from headrace.mysql.archive.retention import superfluous
 from headrace.mysql.events.cursor import WRAP
@@ -29,8 +30,9 @@ from headrace.mysql.opening import STREAM_BUFFER
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Inventory, identity, take_inventory
 from headrace.mysql.replicas import Reader, choose_server_id, replica_name
+from headrace.mysql.wire.binlog_file import file_number
 from headrace.mysql.wire.connection import SourceConnection, address_of, probe_id, short_dump
-from headrace.ports.archive import ArchiveProgress, Archiver, Needed
+from headrace.ports.archive import ArchiveProgress, Archiver, Needed, Report
 from headrace.settings.archive import ArchiveSettings
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import SourceSettings
@@ -39,8 +41,11 @@ log = structlog.get_logger(__name__)
 
 _AGAIN = 0.5
 """Seconds until the archive is taken back from a command."""
+_ALIVE, _SILENT = 10.0, 30.0
+"""In an object store: seconds between two checks of the writer, which adds an entry if it has added none since the last
+one; and seconds without an entry after which another daemon takes the archive over."""
 _CHECK = 3.0
-"""Seconds between two questions about semi-synchronous replication."""
+"""Seconds between two checks of the address."""
 _SEGMENT = 32 << 20
 """Bytes of a binlog file after which a segment ends."""
 
@@ -71,23 +76,29 @@ class MysqlArchiver(Archiver):
         self._serving = serving
         self._settings, self._addresses, self._name = settings, addresses, name
         self._node, self._native = daemon.node, daemon.native
+        self._writes = False
+        """Whether we were the last daemon that added to the archive: then we need not wait after a command."""
         self._cut = ""
         """A file that ends within an event at the source, so that the next one is read instead of its rest."""
 
-    async def run(self, report: Callable[[ArchiveProgress], None], needed: Needed) -> None:
+    async def run(self, report: Report, needed: Needed) -> None:
         while True:
             try:
                 await self._run(report, needed)
-            except ArchiveTaken:  # by a command, which is done soon; not by a daemon, as we hold the lock
-                log.info("another writer has the archive for a moment", archive=str(self._settings.path))
+            except ArchiveTaken:  # by a command, which is done soon; in an object store also by another daemon
+                log.info("another writer has the archive for a moment", archive=self._settings.place)
                 await asyncio.sleep(_AGAIN)
 
-    async def _run(self, report: Callable[[ArchiveProgress], None], needed: Needed) -> None:
+    async def _run(self, report: Report, needed: Needed) -> None:
         archive = Archive.of(self._settings, self._native)
+        await archive.store.check()
         await archive.refresh()
+        if self._settings.url is not None:
+            await self._wait_for_turn(archive, report)
         address, connection = await self._connect(archive.lines[-1].server if archive.lines else "")
         async with connection:
             await archive.journal.claim(self._node)
+            self._writes = True
             await archive.delete_unused()
             recording = _Recording(archive, self._settings, address, connection, report, needed)
             try:
@@ -96,6 +107,20 @@ class MysqlArchiver(Archiver):
                 if lost.kind is not LostKind.TRUNCATED or self._cut == recording.file:
                     raise
                 self._cut = recording.file
+
+    async def _wait_for_turn(self, archive: Archive, report: Report) -> None:
+        """Waits until no other daemon adds to the archive. What keeps two of them from adding is the journal's epoch:
+        this keeps them from taking turns."""
+        index = archive.journal.index
+        if index.writer in ("", self._node) or (self._writes and index.writer.endswith(COMMAND)):
+            return
+        log.info("another daemon keeps the archive", writer=index.writer, archive=archive.store.place)
+        report(None)
+        self._writes, since = False, runtime.monotonic()
+        while runtime.monotonic() - since < _SILENT:
+            await asyncio.sleep(_CHECK)
+            if await archive.refresh():
+                since = runtime.monotonic()
 
     def _served(self) -> tuple[str, int] | None:
         """Returns host and port that the destination reads, None if it does not know yet."""
@@ -144,7 +169,7 @@ class _Recording:
         settings: ArchiveSettings,
         address: SourceSettings,
         connection: SourceConnection,
-        report: Callable[[ArchiveProgress], None],
+        report: Report,
         needed: Needed,
     ) -> None:
         self._needed = needed
@@ -157,9 +182,10 @@ class _Recording:
         """Offset in the present file up to which frames were given to _store()."""
         self._storing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._counted: ArchivedFile | None = None
-        """The file before which `_earlier` bytes are stored: they are summed up once for each file."""
-        self._earlier = 0
+        self._counted: BinlogFile | None = None
+        """The file before which `_earlier` bytes are stored, and the archive's oldest transaction and the newest one
+        before this file have these commit times: they are found once for each file."""
+        self._earlier = self._oldest_us = self._before_us = 0
 
     async def run(self, node: str, name: str, cut: str, served: Callable[[], bool]) -> None:
         """Reads until something fails, or `served` returns that another address is to be archived; not from the file
@@ -171,9 +197,9 @@ class _Recording:
         self.file = begin.file
         self._operations, self._folder = begin.operations, begin.folder
         self._stored = begin.offset if begin.offset > 4 else 0
-        semi_sync = address.semi_sync == "archive"
+        waits = address.semi_sync == "archive"
         us = replica_name(node, f"archive:{name}")
-        await connection.register(server_id, address.heartbeat, us, semi_sync=semi_sync)
+        await connection.register(server_id, address.heartbeat, us, semi_sync=waits)
         whole = begin.offset < WRAP
         recorder = Recorder(
             begin.file,
@@ -182,7 +208,7 @@ class _Recording:
             source=address_of(address).name,
             skip_to=0 if whole else begin.offset,
             native=self._archive.native,
-            semi_sync=semi_sync,
+            semi_sync=waits,
         )
         log.info("archiving", position=f"{begin.file}:{begin.offset}", archive=self._archive.store.place)
         packets = await connection.dump(
@@ -195,9 +221,23 @@ class _Recording:
         )
         self._packets = packets
         works: dict[str, tasks.Work] = {"read": self._read(recorder), "served": _until_not(served)}
-        if semi_sync:
-            works["semi-sync"] = self._watch_semi_sync(recorder)
-        await tasks.first(works)
+        if self._settings.url is not None:
+            works["alive"] = self._stay_alive()
+        if waits:
+            works["semi-sync"] = semi_sync.watch(address, recorder, self._note_semi_sync)
+        try:
+            await tasks.first(works)
+        finally:
+            await packets.close()
+
+    async def _stay_alive(self) -> None:
+        """Shows other daemons that the archive is kept."""
+        journal, number = self._archive.journal, 0
+        while True:
+            if journal.number == number:
+                await journal.append()
+            number = journal.number
+            await asyncio.sleep(_ALIVE)
 
     async def _read(self, recorder: Recorder) -> None:
         packets, limit, data = self._packets, 2 * self._address.heartbeat + 1, b""
@@ -224,14 +264,13 @@ class _Recording:
             if self._timer is not None:
                 self._timer.cancel()
             await tasks.cancel(self._storing)
-            await packets.close()
 
     async def _begin(self, inventory: Inventory, server_id: int, cut: str) -> _Begin:
         """Returns where to continue: where the archive ends, if the server still has that; else a new line begins, with
         the oldest file, with the last archived one if the server has another end of it, or after the file `cut`."""
         archive, first = self._archive, inventory.readable[0].name
         cut = "" if cut == inventory.files[-1].name else cut  # nothing follows it yet
-        line = archive.lines[-1] if archive.lines else None
+        line, continued = archive.lines[-1] if archive.lines else None, None
         if line is not None and line.files and line.server == inventory.server_uuid:
             file = line.files[-1]
             at = inventory.index(file.name)
@@ -240,18 +279,21 @@ class _Recording:
                     return _Begin(file.name, file.size, [], line.folder)
                 following = inventory.files[at + 1].name if at + 1 < len(inventory.files) else cut
                 if file.closed and following != cut:
-                    return _Begin(following, 4, [], line.folder)
+                    if line.address != IMPORTED:
+                        return _Begin(following, 4, [], line.folder)
+                    first, continued = following, line.number
             elif at is not None and inventory.size(file.name):
                 head = await FileHeads(self._address).get(inventory.server_uuid, file.name, inventory.size(file.name))
                 first = file.name if head.begins == file.begun else first
         files = [one.name for one in inventory.readable]
         if cut in files[:-1]:
             first = files[files.index(cut) + 1]
-        if line is not None and line.files:
+        if continued is None:
+            continued = await self._continued_by(inventory, first)
+        if line is not None and line.files and continued is None:
             log.warning("a new line begins: what follows is not at the source", after=str(line), first=first)
-        number = line.number + 1 if line is not None else 1
         begun = Line(
-            number,
+            archive.journal.index.next_number,
             inventory.server_uuid,
             inventory.version,
             inventory.mariadb,
@@ -261,9 +303,25 @@ class _Recording:
         )
         operation = {
             "op": "line",
+            "continues": continued,
             **{name: getattr(begun, name) for name in Line.__dataclass_fields__ if name != "files"},
         }
         return _Begin(first, 4, [operation], begun.folder)
+
+    async def _continued_by(self, inventory: Inventory, first: str) -> int | None:
+        """Returns the number of the line that a file of the server continues, by its GTIDs; None if none ends there.
+        Such a line was imported, or its last file is not at the source any more."""
+        ours = [one for one in self._archive.lines if one.server == inventory.server_uuid and one.files]
+        before = file_number(first) - 1
+        lines = [one for one in ours if one.files[-1].closed and file_number(one.files[-1].name) == before]
+        if not lines:
+            return None
+        head = await FileHeads(self._address).get(inventory.server_uuid, first, inventory.size(first))
+        following = BinlogFile(first, head.begins, str(head.gtids or ""))
+        for line in lines if following.gtids else ():
+            if await self._archive.follows(line.files[-1], following, whole=True):
+                return line.number
+        return None
 
     async def _is_continued(self, line: Line, server_id: int) -> bool:
         """Returns whether the server has the last archived event where the archive has it: numbers of files begin again
@@ -326,6 +384,7 @@ class _Recording:
         if acknowledge:
             self._packets.acknowledge(file, acknowledge)
         self._report_end()
+        await self._archive.put_together()
 
     async def _end_file(self, recorder: Recorder) -> None:
         await self._flush(recorder)
@@ -338,32 +397,10 @@ class _Recording:
         self.file = recorder.file
         self._stored = 0
 
-    async def _watch_semi_sync(self, recorder: Recorder) -> None:
-        """Finds out again and again whether the source waits for our acknowledgements."""
-        while True:
-            await asyncio.sleep(_CHECK)
-            try:
-                async with await SourceConnection.open(address_of(self._address)) as connection:
-                    rows = await connection.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%_status'")
-                    rows += await connection.query("SHOW GLOBAL VARIABLES LIKE 'rpl_semi_sync_%_enabled'")
-            except SourceError:
-                continue  # the dump will fail too, if this lasts
-            states = {str(row["Variable_name"]).lower(): str(row["Value"]).upper() for row in rows}
-            enabled, status = (
-                [states.get(f"rpl_semi_sync_{role}_{what}") for role in ("source", "master")]
-                for what in ("enabled", "status")
-            )
-            if enabled == [None, None]:
-                why = "semi-synchronous replication is not installed on the source"
-            elif not recorder.semi_sync:
-                return  # it was installed meanwhile: the dump must begin again
-            elif "ON" not in enabled:
-                why = "semi-synchronous replication is not enabled on the source"
-            else:
-                why = "" if "ON" in status else "the source has waited for longer than its timeout"
-            if why != self._unacknowledged:
-                self._unacknowledged = why
-                self._report_end()
+    def _note_semi_sync(self, why: str) -> None:
+        if why != self._unacknowledged:
+            self._unacknowledged = why
+            self._report_end()
 
     async def _prune(self) -> None:
         """Deletes what is old enough. If it is not known what is needed, nothing is deleted."""
@@ -386,8 +423,13 @@ class _Recording:
         last = lines[-1].files[-1]
         if last is not self._counted:
             self._counted = last
-            self._earlier = sum(file.stored for line in lines for file in line.files) - last.stored
-        self._report(ArchiveProgress(last.name, last.size, self._earlier + last.stored, self._unacknowledged))
+            files = [file for line in lines for file in line.files]
+            self._earlier = sum(file.stored for file in files) - last.stored
+            self._oldest_us = next((file.first_us for file in files if file.first_us), 0)
+            self._before_us = next((file.last_us for file in reversed(files[:-1]) if file.last_us), 0)
+        oldest, newest = self._oldest_us or last.first_us, last.last_us or self._before_us
+        stored = self._earlier + last.stored
+        self._report(ArchiveProgress(last.name, last.size, stored, oldest, newest, self._unacknowledged))
 
 
 async def _until_not(holds: Callable[[], bool]) -> None:

@@ -84,6 +84,8 @@ async def check_source(
             findings.append(ok("connection", f"{where} answers as {variables.get('version', '?')}"))
             findings.append(await _identity(connection, wanted.position))
             findings += variable_findings(variables, row_image=source.row_image)
+            if source.semi_sync != "off":
+                findings.append(semi_sync_finding(variables, source.semi_sync))
             findings += await _grants(connection, source.user, wanted)
             findings.append(await _server_id(connection, source, server_id, node, destination))
             role = await server_role(connection)
@@ -168,6 +170,27 @@ def _metadata(variables: dict[str, str], setter: str) -> Finding:
         return ok(name, sentence)
     remedy = f"let old sessions reconnect{_for_good(setter)}"
     return warning(name, sentence, remedy, (f"{setter} binlog_row_metadata = 'FULL';",))
+
+
+def semi_sync_finding(variables: Mapping[str, str], acknowledges: str) -> Finding:
+    """Returns whether the source waits for what `acknowledges` its transactions ([source] semi_sync)."""
+    setter, name = _dialect(variables).setter, "semi_sync"
+    remedy = f"see docs/archive.md#semi-synchronous-acknowledgement{_for_good(setter)}"
+    role = "rpl_semi_sync_source" if "rpl_semi_sync_source_enabled" in variables else "rpl_semi_sync_master"
+    enabled, point = (variables.get(f"{role}_{one}", "").upper() for one in ("enabled", "wait_point"))
+    if not enabled:
+        return warning(name, "semi-synchronous replication is not installed on the source", remedy)
+    if enabled not in ("ON", "1"):
+        sentence = f"semi-synchronous replication is not enabled on the source: it does not wait for the {acknowledges}"
+        return warning(name, sentence, remedy, (f"{setter} {role}_enabled = 1;",))
+    if not point:  # MySQL 5.6
+        sentence = f"the source has no AFTER_SYNC: other clients see a transaction before the {acknowledges} has it"
+        return warning(name, sentence, "see docs/archive.md#semi-synchronous-acknowledgement")
+    if point != "AFTER_SYNC":
+        sentence = f"{role}_wait_point is {point}: other clients see a transaction before the {acknowledges} has it"
+        return warning(name, sentence, remedy, (f"{setter} {role}_wait_point = 'AFTER_SYNC';",))
+    limit = variables.get(f"{role}_timeout", "?")
+    return ok(name, f"the source waits for up to {limit} ms until the {acknowledges} has a transaction")
 
 
 def _dialect(variables: Mapping[str, str]) -> Dialect:

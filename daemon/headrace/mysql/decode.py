@@ -128,6 +128,18 @@ def read_files(
             on_progress(done)
             if bounds.over(decoder.position()):
                 return
+    if decoder is not None:
+        _require_whole(output, decoder)
+
+
+def _require_whole(output: Output, decoder: Decoder) -> None:
+    """Raises NotUnderstood if the output needs whole transactions, and the last one is not complete."""
+    end = decoder.position()
+    if output.exact and (end.events_done or end.rows_done):
+        raise NotUnderstood(
+            f"the binlog ends within the transaction at {end.file}:{end.offset}",
+            remedy="choose the transactions before it with --to",
+        )
 
 
 def _refuse_encrypted(path: Path) -> None:
@@ -181,6 +193,7 @@ async def read_archive(
     archive, bounds = Archive.of(archived), _Bounds(window)
     await archive.refresh()
     line, number = _begin(archive, window.first)
+    output.begin(line.server)
     files = line.files[number:]
     history = SchemaHistory(
         captures,
@@ -207,10 +220,11 @@ async def read_archive(
                 return
             data = await packets.read(b"", 1, 0.0)
             _feed(decoder, history, data, output, _NOT_STORED)
+            await output.settle()
             total += len(data)
             on_progress(total, size)
     except ContinuesElsewhere:
-        return
+        _require_whole(output, decoder)
     finally:
         await packets.close()
 
@@ -271,7 +285,9 @@ async def read_server(
     to = None if follow else _bytes_to(files, window.last if isinstance(window.last, tuple) else files[-1])
     begin = _bytes_to(files, (opened.start.file, opened.start.offset))
     try:
-        while not output.done and not bounds.over(stream.position()) and (end is None or not stream.has_reached(end)):
+        while not output.done and not bounds.over(stream.position()):
+            if end is not None and stream.has_reached(end) and not stream.in_transaction():
+                break  # within one, its last event was reached, and rows of it may wait
             try:
                 await stream.read()
             finally:

@@ -15,6 +15,7 @@ from headrace.mysql.archive.finding import end_after
 from headrace.mysql.archiver import MysqlArchiver
 from headrace.mysql.change_stream import MysqlStream
 from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.fetching import fetch_missing
 from headrace.mysql.histories import different_histories
 from headrace.mysql.opening import STREAM_BUFFER, Dump, ReadySource, make_ready, make_ready_archived
 from headrace.mysql.position.by_hand import move_by_hand
@@ -24,12 +25,22 @@ from headrace.mysql.position.move import parse_where, relocate_by_policy
 from headrace.mysql.replicas import Reader, is_derived
 from headrace.mysql.schema.entries import back_entry, doubt_entry
 from headrace.mysql.second_connection import MysqlSecondConnection
+from headrace.mysql.semi_sync import MysqlAcknowledger
 from headrace.mysql.snapshot.reader import MysqlTableReader
 from headrace.mysql.table_schemas import TableSchemas
 from headrace.mysql.wire.connection import Server, SourceConnection, address_of
 from headrace.ports.archive import Archiver
 from headrace.ports.measures import Measure
-from headrace.ports.source import Move, OpenSource, ProgressCallback, Receiver, Retention, SecondConnection, Source
+from headrace.ports.source import (
+    Acknowledger,
+    Move,
+    OpenSource,
+    ProgressCallback,
+    Receiver,
+    Retention,
+    SecondConnection,
+    Source,
+)
 from headrace.ports.state import HistoryEntry, Stored
 from headrace.ports.tables import TableReader
 from headrace.rules.patterns import named_schemas
@@ -140,6 +151,11 @@ class MysqlSource(Source):
     def second_connection(self) -> SecondConnection:
         return MysqlSecondConnection(self.settings, self._destination.name)
 
+    def acknowledger(self) -> Acknowledger | None:
+        if self._destination.source.semi_sync != "sink":
+            return None
+        return MysqlAcknowledger(lambda: self.settings, self._daemon, self._destination.name)
+
     def archiver(self) -> Archiver | None:
         archive = self._destination.archive
         if archive is None:
@@ -225,6 +241,8 @@ class MysqlSource(Source):
         entries: Sequence[dict[str, Any]],
         forget_tables: bool,
     ) -> OpenSource:
+        self._lost_by = None  # of a run that has ended since
+        ready: ReadySource | None = None
         try:
             ready = await make_ready(
                 address,
@@ -235,8 +253,15 @@ class MysqlSource(Source):
                 on_progress=self._reported,
                 archive=self._archive,
             )
+            return await self._opened(ready, entries, forget_tables)
         except PositionLost as lost:
+            if stored is None and ready is not None:  # purged since the start was chosen
+                stored = ready.start.position
             ready = await self._archived(address, stored, lost)
+        return await self._opened(ready, entries, forget_tables)
+
+    async def _opened(self, ready: ReadySource, entries: Sequence[dict[str, Any]], forget_tables: bool) -> OpenSource:
+        """Returns what a ready source becomes; closes it if it raises."""
         try:
             start, server = ready.start.position, ready.server
             # Entries of a move by the opening are stored only once it is open.
@@ -303,8 +328,10 @@ class MysqlSource(Source):
             return Server(address, variables.get("version", ""), connection.is_mariadb, connection.has_gtids, 0)
 
     def _lost(self, error: PositionLost) -> bool:
+        if self._archive is None:
+            return False
         self._lost_by = error
-        return self._archive is not None
+        return True
 
     async def _reopen(self, position: Position) -> Dump:
         """Continues without a restart: what was read stays read, and the table schemas are known as of there. So only
@@ -330,7 +357,16 @@ class MysqlSource(Source):
         archive lacks, if that has it neither."""
         if self._archive is None or stored is None:
             raise lost
-        ready = await make_ready_archived(address, stored, self._archive, lost)
+        try:
+            ready = await make_ready_archived(address, stored, self._archive, lost)
+        except PositionLost as error:
+            settings = self._destination.archive
+            if not self._named or settings is None or not settings.fetch_command:
+                raise
+            if missing := await fetch_missing(self._archive, settings, self._daemon, address, stored):
+                text = f"{error.args[0]}; {missing}"
+                raise PositionLost(text, kind=error.kind, position=error.position, remedy=error.remedy) from error
+            ready = await make_ready_archived(address, stored, self._archive, lost)
         assert ready.archived is not None
         read, self._archive_read = self._archive_read, (stored, *ready.archived.extent)
         if read == self._archive_read:

@@ -108,7 +108,7 @@ class OrderedParking(Parking):
             state=ParkingState.PENDING,
             created_us=now,
             tried_us=now if attempts else 0,
-            due_us=now + self.wait_us(1) if attempts else now,
+            due_us=now + self.wait_us() if attempts else now,
             size=size,
         )
         if known is not None and known.attempts > attempts:
@@ -121,11 +121,12 @@ class OrderedParking(Parking):
         self._note(entry)
         self._report(entry)
 
-    def wait_us(self, turn: int) -> int:
-        """Returns the microseconds to wait before a message is sent again for the `turn`-th time."""
+    def wait_us(self, former_us: int = 0) -> int:
+        """Returns the microseconds to wait before a message is sent again; `former_us`: the wait before this one, 0 for
+        the first."""
         settings = self._settings
-        seconds: float = min(settings.max_delay, settings.delay * settings.delay_factor ** min(turn - 1, 200))
-        return int(seconds * 1e6)
+        wait: float = former_us * settings.delay_factor if former_us else settings.delay * 1e6
+        return int(min(settings.max_delay * 1e6, wait))
 
     def _ensure_room(self, size: int, reason: str) -> None:
         settings, count = self._settings, len(self._entries)

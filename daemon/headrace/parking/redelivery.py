@@ -168,6 +168,8 @@ class Redelivery:
     def _tried(self, entry: ParkedEntry, reason: str) -> ParkedEntry:
         """Returns the entry after one more refusal."""
         now, attempts = runtime.now_us(), entry.attempts + 1
+        # Not from the attempts: some sinks make several before they park a message.
+        former = entry.due_us - entry.tried_us if entry.attempts else 0
         manual = attempts >= self._settings.attempts
         return replace(
             entry,
@@ -175,7 +177,7 @@ class Redelivery:
             attempts=attempts,
             state=ParkingState.NEEDS_OPERATOR if manual else ParkingState.PENDING,
             tried_us=now,
-            due_us=now + self._parking.wait_us(attempts),
+            due_us=now + self._parking.wait_us(former),
         )
 
 

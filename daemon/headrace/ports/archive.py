@@ -19,10 +19,16 @@ class ArchiveProgress:
     offset: int
     bytes: int
     """Bytes that the archive takes."""
+    oldest_us: int = 0
+    """Commit time of its oldest transaction, in microseconds since 1970 UTC; 0 if it has none."""
+    newest_us: int = 0
+    """The same of its newest one."""
     unacknowledged: str = ""
     """Why the source does not wait until transactions are archived, although it is configured to; "" if it does."""
 
 
+Report = Callable[[ArchiveProgress | None], None]
+"""Receives None while another daemon keeps the archive."""
 Needed = Callable[[], Awaitable[Sequence[Position]]]
 """Returns the stored positions of the destinations that share an archive. Raises HeadraceError if one is not known."""
 
@@ -31,7 +37,7 @@ class Archiver(ABC):
     """Keeps one archive. Only the holder of the archive's lock runs it."""
 
     @abstractmethod
-    async def run(self, report: Callable[[ArchiveProgress], None], needed: Needed) -> None:
+    async def run(self, report: Report, needed: Needed) -> None:
         """Adds to the archive what the source writes, until it is cancelled; what was reported is durable. Deletes what
         is older than configured, unless it is needed. Raises ArchiveError and SourceError."""
 
@@ -71,6 +77,10 @@ Advance = Callable[[int, int, str], object]
 
 class ArchiveCommands(ABC):
     """What commands do with an archive. Every method raises ArchiveError."""
+
+    @abstractmethod
+    async def check(self) -> None:
+        """Raises ArchiveError if an object store can't be used; an archive in a folder is not checked."""
 
     @abstractmethod
     async def files(self) -> list[ArchivedFile]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,11 @@ class Output:
 
     done = False
     """Whether no more changes are wanted."""
+    exact = False
+    """Whether a part of a transaction at the end is an error."""
+
+    def begin(self, server: str) -> None:
+        """Takes the identity of the server whose archived log follows; called once, before anything else."""
 
     def emit(self, change: RowsChange) -> None:
         """Takes changes of rows."""
@@ -52,6 +57,9 @@ class Output:
         """Writes what was taken. Called from time to time, and before an error is raised; the counts are of all that
         was read."""
 
+    async def settle(self) -> None:
+        """Publishes what was taken, for an output that does so; awaited between two parts of an archive."""
+
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
@@ -61,6 +69,19 @@ class Conditions:
     """The rows with these keys."""
     between: Callable[[TableSchema, Key, Key], str]
     """The rows from one key to another, both included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """How changes of rows are undone in the source's SQL."""
+
+    statements: Callable[[RowsChange], Iterator[str]]
+    """Those that undo a change, in order, without their semicolons. Raises NotUnderstood for a change that can't be
+    undone."""
+    session: Sequence[str]
+    """Those that come first."""
+    message: Mapping[str, Any]
+    """The [message] with which rows have the form that `statements` needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +182,7 @@ class SourceAdapter(ABC):
     """A kind of source. `captures` are those of a destination."""
 
     conditions: Conditions
+    undo: Undo
 
     @abstractmethod
     def source(

@@ -16,9 +16,10 @@ class LockedNodes(ABC):
         or deleted, or when the connection is lost so that a change can't be seen."""
 
     @abstractmethod
-    async def put(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
+    async def put(self, path: str, data: bytes, *, ephemeral: bool = False, again: bool = False) -> None:
         """Creates a node and its missing parents, or replaces its data. An ephemeral node ends with this process, and
-        replaces one of another process."""
+        replaces one of another process. `again`: a node that has the data is written too, so that those who watch it
+        read it again."""
 
     @abstractmethod
     async def remove(self, path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -318,6 +319,28 @@ class SecondConnection(ABC):
         """Closes the connection; it is opened again when needed. Never raises."""
 
 
+@dataclass(slots=True)
+class Confirmed:
+    """Up to where every change is confirmed by the sink, and can't be lost any more; None: not known."""
+
+    position: Position | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def note(self, position: Position | None) -> None:
+        """Sets the position."""
+        self.position = position
+        self.changed.set()
+
+
+class Acknowledger(ABC):
+    """Makes the source wait at each commit until its changes are confirmed."""
+
+    @abstractmethod
+    async def run(self, confirmed: Confirmed, report: Callable[[str], None]) -> None:
+        """Acknowledges what is confirmed, until it is cancelled, or must begin again. Reports again and again why the
+        source does not wait; "" if it does. Raises SourceError."""
+
+
 class Source(ABC):
     """The configured source of one destination. It remembers which of several servers has served last."""
 
@@ -360,6 +383,11 @@ class Source(ABC):
     def measures(self, position: Position) -> Sequence[Measure]:
         """Returns metrics of a position; must be fast."""
         return ()
+
+    def acknowledger(self) -> Acknowledger | None:
+        """Returns what makes the server that served last wait until changes are confirmed; None if it does not have to
+        wait."""
+        return None
 
     def archiver(self) -> Archiver | None:
         """Returns what keeps the archive of its log; None if the configuration names no archive."""

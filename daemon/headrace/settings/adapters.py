@@ -124,7 +124,7 @@ class ParkingSettings(Section):
     max_messages: Int = Field(
         default=100_000, ge=1, le=100_000_000, description="When so many wait, the destination stops instead."
     )
-    max_bytes: Size = Field(default=1024 * MIB, description="The same in bytes of their bodies.")
+    max_bytes: Size = Field(default=1024 * MIB, description="The same in bytes of body, key and headers.")
     delay: Seconds = Field(default=10.0, description="Before a message is sent again for the first time.")
     delay_factor: Number = Field(default=2.0, ge=1, le=10, description="Each further wait is longer by this factor.")
     max_delay: Seconds = Field(default=600.0, description="And never longer than this.")

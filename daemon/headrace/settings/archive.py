@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
 from headrace_common.section import Folder, Int, Seconds, Section
 from headrace_common.values import parse_duration, parse_size
@@ -38,11 +39,48 @@ def _check_key(value: SecretStr) -> SecretStr:
     return value
 
 
+_URL = re.compile(r"(s3|gs|az)://[^/?#\s@]+(/[^?#\s]*)?")
+_OPTIONS = {
+    "s3": ("endpoint", "region", "access_key_id", "secret_access_key", "session_token", "virtual_hosted_style_request"),
+    "gs": ("service_account_path",),
+    "az": ("endpoint", "account_name", "account_key", "sas_token"),
+}
+"""Options of each kind of store; obstore has more, whose values it finds in the environment."""
+
+
+def _check_url(value: str) -> str:
+    if not _URL.fullmatch(value):
+        raise ValueError("should be s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX")
+    return value.rstrip("/")
+
+
+Argument = Annotated[str, Field(min_length=1)]
+
+
+def _listed(value: Any) -> Any:
+    """Returns the value; a program alone as a list."""
+    return [value] if isinstance(value, str) else value
+
+
 class ArchiveSettings(Section):
     """[archive]: headrace's own copy of the source's binlog. Destinations of one source that name the same archive
     share it."""
 
-    path: Folder = Field(description="The folder; only headrace writes there.")
+    path: Folder | None = Field(
+        default=None, description="The folder; only headrace writes there. One of `path` and `url` is required."
+    )
+    url: Annotated[str, AfterValidator(_check_url)] | None = Field(
+        default=None,
+        description="An object store instead of a folder: `s3://BUCKET/PREFIX` (also of another provider, with "
+        "`options.endpoint`), `gs://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`; needs "
+        "`pip install 'headrace[object-store]'`.",
+    )
+    options: dict[str, SecretStr] = Field(
+        default_factory=dict,
+        description="Options of `url`. For s3: endpoint, region, access_key_id, secret_access_key, session_token, "
+        "virtual_hosted_style_request; for gs: service_account_path; for az: endpoint, account_name, account_key, "
+        "sas_token. What is missing comes from the environment (`AWS_REGION` ...), or from the machine's role.",
+    )
     key: Annotated[SecretStr, AfterValidator(_check_key)] | None = Field(
         default=None,
         description='Encrypts what is archived from now on (AES-256-GCM): 64 hexadecimal digits; best as "${NAME}" or '
@@ -62,6 +100,38 @@ class ArchiveSettings(Section):
         description="The daemon deletes the oldest files while the archive takes more bytes, even if they are younger "
         "than `keep`; 0: any number.",
     )
+    fetch_command: Annotated[tuple[Argument, ...], BeforeValidator(_listed)] = Field(
+        default=(),
+        description="A program with its arguments, called with two more if neither the source nor the archive has a "
+        "binlog: the binlog's name, and a folder. It writes the file there under this name and ends with status 0.",
+    )
+    fetch_timeout: Seconds = Field(default=3600.0, description="How long it may take for one binlog.")
+
+    @model_validator(mode="after")
+    def _check_place(self) -> Self:
+        if (self.path is None) == (self.url is None):
+            raise ValueError("needs either path or url")
+        known = _OPTIONS[self.url.partition(":")[0]] if self.url is not None else ()
+        endpoint = self.options.get("endpoint")
+        if endpoint is not None and not endpoint.get_secret_value().startswith(("http://", "https://")):
+            raise ValueError("options.endpoint should begin with http:// or https://")
+        for name in self.options:
+            if name not in known:
+                wanted = f"url has the options {', '.join(known)}" if known else "options are for url only"
+                raise ValueError(f"options.{name} is unknown: {wanted}")
+        return self
+
+    @property
+    def place(self) -> str:
+        """Returns where the archive is: what shares it has the same place."""
+        return self.url if self.url is not None else str(self.folder.absolute())
+
+    @property
+    def folder(self) -> Path:
+        """Returns the folder. Only without `url`."""
+        if self.path is None:
+            raise ValueError("an archive in an object store has no folder")
+        return self.path
 
     @property
     def key_bytes(self) -> bytes | None:

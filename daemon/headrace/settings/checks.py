@@ -21,20 +21,20 @@ def clashing(destinations: Iterable[DestinationSettings], folder: Path) -> dict[
     That is a file, in which their lines would mix; a server id: a source silently disconnects the older of two replicas
     with one id; or the archive of another source."""
     first: dict[tuple[str, str], str] = {}
-    archives: dict[Path, DestinationSettings] = {}
+    archives: dict[str, DestinationSettings] = {}
     problems: dict[str, str] = {}
     for destination in destinations:
         if (archive := destination.archive) is not None:
-            former = archives.setdefault(archive.path.absolute(), destination)
+            former, key = archives.setdefault(archive.place, destination), "url" if archive.url else "path"
             if not _addresses(former) & _addresses(destination):
                 problems[destination.name] = (
-                    f"{folder / destination.name}.toml: archive.path: {archive.path} is the archive of another source, "
-                    f"that of the destination {former.name}; each source needs its own"
+                    f"{folder / destination.name}.toml: archive.{key}: {archive.url or archive.path} is the archive of "
+                    f"another source, that of the destination {former.name}; each source needs its own"
                 )
             elif former.archive != archive:
                 problems[destination.name] = (
                     f"{folder / destination.name}.toml: archive: differs from that of the destination {former.name}, "
-                    "which has the same path"
+                    f"which has the same {key}"
                 )
         number, own = destination.source.server_id, destination.sink.capabilities.exclusive
         taken = [("source.server_id", str(number), str(number), "server id", " (0 derives one)")]
@@ -84,7 +84,7 @@ def _state_problems(destination: DestinationSettings, service: str, sections: Se
 
 def _archive_problems(destination: DestinationSettings) -> list[str]:
     if destination.source.semi_sync == "archive" and destination.archive is None:
-        return ['source.semi_sync: "archive" needs [archive] path']
+        return ['source.semi_sync: "archive" needs [archive]']
     return []
 
 

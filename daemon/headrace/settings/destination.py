@@ -91,10 +91,10 @@ class SourceSettings(SnapshotSettings):
         "beyond it the destination stops.",
     )
 
-    semi_sync: Literal["off", "archive"] = Field(
+    semi_sync: Literal["off", "archive", "sink"] = Field(
         default="off",
-        description="archive: headrace is a semi-synchronous replica, and acknowledges a transaction once it is in the "
-        "archive; the source must have semi-synchronous replication enabled.",
+        description="archive, sink: headrace is a semi-synchronous replica, and acknowledges a transaction once it is "
+        "in the archive, or the sink has confirmed it; the source must have semi-synchronous replication enabled.",
     )
     on_position_lost: Literal["fail", "next_file", "earliest", "latest", "resnapshot"] = Field(
         default="fail",

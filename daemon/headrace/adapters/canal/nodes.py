@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import orjson
@@ -21,6 +22,9 @@ log = structlog.get_logger(__name__)
 
 _PERIOD, _LIMIT = 1.0, 2.0
 """Seconds between two writes (canal.zookeeper.flush.period), and maximum seconds to delete the nodes."""
+_AGAIN = 5.0
+"""Seconds until `running` is written again as long as no client has subscribed. A client of Canal that starts during a
+take-over may keep the former address: what it read first can replace what it was notified of."""
 _BY = {"by": "headrace"}
 """Added in `running` to Canal's fields: the node does not belong to a server of Canal."""
 
@@ -44,6 +48,8 @@ class CanalNodes:
         self._changed = asyncio.Event()
         self._unseen = True
         """Whether the nodes must be read."""
+        self._met = False
+        """Whether a client has subscribed."""
         self._keeping: asyncio.Task[None] | None = None
 
     async def announce(self) -> None:
@@ -60,7 +66,7 @@ class CanalNodes:
             raise SinkError(f"Canal's nodes can't be written: {error}", remedy=error.remedy) from error
         self._keeping = asyncio.create_task(self._keep(self._nodes), name=f"canal nodes of {self._destination}")
 
-    async def _put(self, nodes: LockedNodes) -> None:
+    async def _put(self, nodes: LockedNodes, *, again: bool = False) -> None:
         there = _json(await nodes.get(self._running))
         if there.get("active") and not there.items() >= _BY.items():
             raise SinkRejected(
@@ -71,7 +77,7 @@ class CanalNodes:
         for path in reversed(self._servers):
             await nodes.put(path, b"", ephemeral=True)
         running = orjson.dumps({"active": True, "address": self._address, **_BY})
-        await nodes.put(self._running, running, ephemeral=True)
+        await nodes.put(self._running, running, ephemeral=True, again=again)
         self._unseen = False
         if await nodes.get(self._running, self._on_deleted) != running:
             self._on_deleted()
@@ -82,14 +88,17 @@ class CanalNodes:
         self._changed.set()
 
     async def _keep(self, nodes: LockedNodes) -> None:
-        """Writes what has changed, and what somebody has deleted."""
+        """Writes what has changed, what somebody has deleted, and `running` until a client has subscribed."""
         problem = ""
         while True:
-            await self._changed.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if self._met else _AGAIN):
+                    await self._changed.wait()
+            again = not self._changed.is_set()
             self._changed.clear()
             try:
-                if self._unseen:
-                    await self._put(nodes)
+                if self._unseen or again:
+                    await self._put(nodes, again=again)
                 await self._write(nodes)
                 problem = ""
             except (LockServiceError, SinkRejected) as error:
@@ -110,6 +119,7 @@ class CanalNodes:
 
     def subscribed(self, filter_: str) -> None:
         """Records that a client has subscribed."""
+        self._met = True
         self._wanted[self._filter] = filter_.encode()
         self._changed.set()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,16 +13,22 @@ import zstandard
 
 from headrace import runtime
 from headrace.errors import ArchiveError
-from headrace.mysql.archive.index import ArchivedFile, Line, Segment
+from headrace.mysql.archive.index import BinlogFile, Line, Segment, segment_operation
 from headrace.mysql.archive.journal import Journal, decoded, encoded
-from headrace.mysql.archive.recorder import Facts
+from headrace.mysql.archive.object_store import UrlStore
+from headrace.mysql.archive.recorder import FRAME, Facts
 from headrace.mysql.archive.sealing import Seal
 from headrace.mysql.archive.store import FolderStore, ObjectExists, ObjectMissing, ObjectStore
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.wire.binlog_file import file_number
 from headrace.native import Choice, find
 from headrace.settings.archive import ArchiveSettings
 
 _KEPT = 4
 """Number of files whose lists of segments are kept in memory."""
+_REPLACED = 600.0
+"""Seconds that a segment is kept after it was put together with others: who reads it, or copies the folder, may go
+on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,12 @@ class Frame:
     data: bytes
 
 
+def _store(settings: ArchiveSettings) -> ObjectStore:
+    if settings.url is None:
+        return FolderStore(settings.folder)
+    return UrlStore(settings.url, {name: value.get_secret_value() for name, value in settings.options.items()})
+
+
 class Archive:
     """The archive in a store. Every method raises ArchiveError. `native` is native code, or None."""
 
@@ -40,11 +52,13 @@ class Archive:
         self.store, self._seal, self._level, self.native = store, seal, level, native
         self.journal = Journal(store, seal)
         self._lists: OrderedDict[str, list[Segment]] = OrderedDict()
+        self._replaced: deque[tuple[float, str]] = deque()
+        """Objects that were put together with others, and when, on the monotonic clock."""
 
     @classmethod
     def of(cls, settings: ArchiveSettings, native: Choice = "auto") -> Archive:
         """Returns the archive of a configuration, not loaded; `native` is that of [daemon]."""
-        return cls(FolderStore(settings.path), Seal(settings.key_bytes), settings.level, find(native).module)
+        return cls(_store(settings), Seal(settings.key_bytes), settings.level, find(native).module)
 
     @property
     def lines(self) -> Sequence[Line]:
@@ -62,7 +76,7 @@ class Archive:
                 return one
         raise ObjectMissing(f"line {number} is not in the archive at {self.store.place} any more")
 
-    def file_and_next(self, line: int, name: str) -> tuple[ArchivedFile, ArchivedFile | None]:
+    def file_and_next(self, line: int, name: str) -> tuple[BinlogFile, BinlogFile | None]:
         """Returns a file of a line, and the one after it, None if that is not archived. Raises ObjectMissing if the
         file is not archived any more."""
         files = self.line(line).files
@@ -73,7 +87,9 @@ class Archive:
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
-    async def add_segment(self, folder: str, file: str, start: int, frames: Sequence[bytes], facts: Facts) -> Segment:
+    async def add_segment(
+        self, folder: str, file: str, start: int, frames: Sequence[bytes], facts: Facts, level: int = 0
+    ) -> Segment:
         """Stores frames that continue a file of a line's folder at `start`. The segment counts once its operation is in
         the journal; see segment_operation()."""
         end = start + sum(map(len, frames))
@@ -90,9 +106,35 @@ class Archive:
             facts.gtid_text,
             None if facts.tables is None else tuple(sorted(f"{schema}.{table}" for schema, table in facts.tables)),
             facts.last_event,
+            level,
         )
         await self._create(name, b"".join(stored))
         return segment
+
+    async def put_together(self) -> None:
+        """Replaces small segments at the end of the last file by larger ones: with semi-synchronous acknowledgement
+        each commit makes one."""
+        line = self.lines[-1]
+        file = line.files[-1]
+        while small := file.small():
+            facts, frames, last, size = Facts(), list[bytes](), list[bytes](), 0
+            async for frame in self.frames(file, small[0].start):
+                last.append(frame.data)
+                size += len(frame.data)
+                if size >= FRAME:
+                    frames.append(b"".join(last))
+                    last, size = [], 0
+            if last:
+                frames.append(b"".join(last))
+            for one in small:
+                facts.note_segment(one)
+            level = small[0].level + 1
+            segment = await self.add_segment(line.folder, file.name, small[0].start, frames, facts, level)
+            await self.journal.append(segment_operation(segment, "together"))
+            self._replaced += ((runtime.monotonic(), one.object) for one in small)
+        while self._replaced and self._replaced[0][0] < runtime.monotonic() - _REPLACED:
+            await self.store.delete(self._replaced[0][1])
+            self._replaced.popleft()
 
     def _packed(self, name: str, start: int, frames: Sequence[bytes]) -> tuple[list[bytes], str]:
         compressor = zstandard.ZstdCompressor(level=self._level, write_checksum=True, write_content_size=True)
@@ -116,13 +158,13 @@ class Archive:
         await self._create(name, encoded({"segments": [asdict(one) for one in segments]}, name, self._seal))
         return name
 
-    async def prune(self, line: Line, files: Sequence[ArchivedFile]) -> None:
-        """Deletes files of a line: first from the index, then their objects."""
-        objects = [one.object for file in files for one in await self.segments(file)]
-        objects += [file.index for file in files if file.index]
+    async def prune(self, line: Line, files: Sequence[BinlogFile]) -> None:
+        """Deletes files of a line: first from the index, then their objects, and what else is in the same folders."""
+        objects = [file.index or file.segments[0].object for file in files if file.index or file.segments]
         await self.journal.append({"op": "prune", "line": line.number, "files": [file.name for file in files]})
         for name in objects:
-            await self.store.delete(name)
+            for one in await self.store.names(name.rpartition("/")[0]):
+                await self.store.delete(one)
 
     async def _create(self, name: str, data: bytes) -> None:
         """Creates an object whose name has our epoch: if there is one, it is ours, and nothing refers to it yet."""
@@ -133,21 +175,19 @@ class Archive:
             await self.store.create(name, data)
 
     async def delete_unused(self) -> None:
-        """Deletes what former writers have stored for the last file and not entered into the journal: their objects
-        have lower epochs in their names than ours, and nothing that a later writer adds has."""
+        """Deletes what former writers have stored for the last two files and not entered into the journal, or put
+        together: their objects have lower epochs in their names than ours, and nothing that a later writer adds has."""
         await self.store.sweep()
-        if not self.lines or not self.lines[-1].files:
-            return
-        line, file = self.lines[-1], self.lines[-1].files[-1]
-        used = {file.index, *(segment.object for segment in await self.segments(file))}
-        for name in await self.store.names(f"{line.folder}/{file.name}"):
-            epoch = name.rsplit(".", 2)[-2]
-            if name not in used and epoch.isdigit() and int(epoch) < self.journal.index.epoch:
-                await self.store.delete(name)
+        for file in self.lines[-1].files[-2:] if self.lines else ():
+            used = {file.index, *(segment.object for segment in await self.segments(file))}
+            for name in await self.store.names(f"{self.lines[-1].folder}/{file.name}"):
+                epoch = name.rsplit(".", 2)[-2]
+                if name not in used and epoch.isdigit() and int(epoch) < self.journal.index.epoch:
+                    await self.store.delete(name)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    async def segments(self, file: ArchivedFile) -> list[Segment]:
+    async def segments(self, file: BinlogFile) -> list[Segment]:
         """Returns the segments of a file, in order."""
         if not file.index:
             return list(file.segments)
@@ -163,8 +203,48 @@ class Archive:
             self._lists.popitem(last=False)
         return known
 
-    async def frames(self, file: ArchivedFile, offset: int = 0) -> AsyncIterator[Frame]:
+    async def follows(self, one: BinlogFile, two: BinlogFile, *, whole: bool) -> bool:
+        """Returns whether the second file continues the first, which is `whole` if its last event closes it. GTIDs
+        prove it, or that it does not; without them the names and times must fit."""
+        if file_number(one.name) + 1 != file_number(two.name):
+            return False
+        executed = [one.gtids, *(segment.gtids for segment in await self.segments(one))]
+        if not any(":" in gtids for gtids in (two.gtids, *executed)):
+            return whole and one.begun <= two.begun
+        before = GtidSet()
+        for gtids in executed:
+            before = before.plus(GtidSet(gtids))
+        return str(before) == str(GtidSet(two.gtids))
+
+    async def frames(self, file: BinlogFile, offset: int = 0) -> AsyncIterator[Frame]:
         """Yields the frames of a file from the one on that has `offset`, as far as it is archived now."""
+        done, failed = 0, -1
+        while True:
+            try:
+                async for frame in self._frames(file, done or offset):
+                    yield frame if frame.start >= done else Frame(done, frame.data[done - frame.start :])
+                    done = frame.start + len(frame.data)
+                return
+            except ObjectMissing:  # a segment may have been put together with others since
+                if failed == done or (present := await self._present(file)) is None:
+                    raise
+                file, failed = present, done
+
+    async def _present(self, file: BinlogFile) -> BinlogFile | None:
+        """Returns what is archived of a file now; None if it is not any more."""
+        await self.refresh()
+        files = (one for line in self.lines for one in line.files)
+        same = [one for one in files if (one.name, one.begun, one.gtids) == (file.name, file.begun, file.gtids)]
+        return same[-1] if same else None
+
+    async def replacing(self, file: BinlogFile, segment: Segment) -> list[Segment] | None:
+        """Returns the segments of a file now, if this one is not among them any more: [] if the file was deleted; else
+        None."""
+        present = await self._present(file)
+        segments = await self.segments(present) if present is not None else []
+        return None if segment in segments else segments
+
+    async def _frames(self, file: BinlogFile, offset: int) -> AsyncIterator[Frame]:
         for segment in await self.segments(file):
             if segment.end <= offset:
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -13,13 +14,11 @@ from headrace import runtime
 from headrace.errors import ArchiveError, NotUnderstood, Refusal
 from headrace.model import Position
 from headrace.mysql.archive.archive import Archive
-from headrace.mysql.archive.index import ArchivedFile as File
-from headrace.mysql.archive.index import Line
-from headrace.mysql.archive.journal import ArchiveTaken
+from headrace.mysql.archive.index import IMPORTED, BinlogFile, Line
+from headrace.mysql.archive.journal import COMMAND, ArchiveTaken
 from headrace.mysql.archive.recorder import Recorder
 from headrace.mysql.archive.retention import superfluous
 from headrace.mysql.events.event_types import FORMAT_DESCRIPTION
-from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.wire.binlog_file import MAGIC, file_number, packets
 from headrace.ports.archive import Advance, ArchiveCommands, ArchivedFile
 from headrace.settings.archive import ArchiveSettings
@@ -32,9 +31,10 @@ class MysqlArchiveCommands(ArchiveCommands):
     """See ArchiveCommands. `node` names who writes."""
 
     def __init__(self, settings: ArchiveSettings, node: str) -> None:
-        self._archive, self._node = Archive.of(settings), node
-        self._entering = False
-        """Whether objects may be in the index, so that they must not be deleted any more."""
+        self._archive, self._node = Archive.of(settings), node + COMMAND
+
+    async def check(self) -> None:
+        await self._archive.store.check()
 
     async def files(self) -> list[ArchivedFile]:
         await self._archive.refresh()
@@ -44,6 +44,10 @@ class MysqlArchiveCommands(ArchiveCommands):
         archive, problems = self._archive, list[str]()
         await archive.refresh()
         files = [file for line in archive.lines for file in line.files]
+        for line in archive.lines:
+            for one, two in pairwise(line.files):
+                if file_number(one.name) + 1 != file_number(two.name):
+                    problems.append(f"line {line.number} has nothing between {one.name} and {two.name}")
         done, total = 0, sum(file.stored for file in files)
         for file in files:
             at = 0
@@ -52,14 +56,23 @@ class MysqlArchiveCommands(ArchiveCommands):
             except ArchiveError as error:
                 problems.append(str(error))
                 continue
-            for segment in segments:
-                if segment.start != at:
+            pending = deque(segments)
+            while pending:
+                segment = pending.popleft()
+                problem = await archive.verify_segment(segment)
+                if problem and (present := await archive.replacing(file, segment)) is not None:
+                    if not present:  # deleted meanwhile
+                        at = file.size
+                        break
+                    pending = deque(one for one in present if one.end > at)
+                    continue
+                if segment.start > at:
                     problems.append(f"{file.name}: nothing has the bytes from {at} to {segment.start}")
-                if problem := await archive.verify_segment(segment):
+                if problem:
                     problems.append(problem)
                 at, done = segment.end, done + segment.stored
                 advance(done, total, file.name)
-            if at != file.size:
+            if at < file.size:
                 problems.append(f"{file.name}: nothing has the bytes from {at} to {file.size}")
         return problems
 
@@ -85,7 +98,7 @@ class MysqlArchiveCommands(ArchiveCommands):
                 raise Refusal(f"{folder / file.name} can't be written: {error.strerror}") from error
         return [file.name for file in files]
 
-    def _range(self, first: str, last: str) -> list[File]:
+    def _range(self, first: str, last: str) -> list[BinlogFile]:
         for line in reversed(self._archive.lines):
             begin, end = (line.index_of(name) if name else None for name in (first, last))
             if line.files and (begin is not None or not first) and (end is not None or not last):
@@ -106,25 +119,26 @@ class MysqlArchiveCommands(ArchiveCommands):
                 remedy="give --server: its server_uuid; for MariaDB mariadb-DOMAIN-SERVERID",
             )
         folder = f"import/{runtime.new_id()}"
-        line = Line(0, server, "", server.startswith("mariadb-"), False, 0, "import")
+        line = Line(0, server, "", server.startswith("mariadb-"), False, 0, IMPORTED)
         done, total = 0, sum(path.stat().st_size for path in paths)
-        closed = list[bool]()
+        closed, entered = list[bool](), set[str]()
         try:
             for path in paths:
                 closed.append(await self._add_file(line, folder, path))
                 done += path.stat().st_size
                 advance(done, total, path.name)
-            return await self._enter(line, closed)
-        except BaseException:
-            if not self._entering:  # else the entry may be there, although we do not know
-                await self._discard(line)
-            raise
+            await self._require_sequence(line, closed)
+            await self._enter(line, closed, entered)
+            return [file.name for file in line.files if file.name in entered]
+        finally:
+            # What was to be entered may be there, although we do not know it.
+            await self._discard([file for file in line.files if file.name not in entered])
 
     async def _add_file(self, line: Line, folder: str, path: Path) -> bool:
         """Stores a file's segments and their list, and adds its entry to the line. Returns whether its last event
         closes it."""
         archive, recorder, start = self._archive, None, 0
-        file = File(path.name)
+        file = BinlogFile(path.name)
         line.files.append(file)
         for chunk in packets(path):
             if recorder is None:
@@ -146,65 +160,68 @@ class MysqlArchiveCommands(ArchiveCommands):
         file.close(await archive.add_list(folder, path.name, file.segments))
         return recorder.closed
 
-    async def _enter(self, line: Line, closed: list[bool]) -> list[str]:
-        """Adds the line's files to the index, without those that are archived already. Returns the names of the
-        others."""
-        archive = self._archive
+    async def _require_sequence(self, line: Line, closed: list[bool]) -> None:
+        for at, (one, two) in enumerate(pairwise(line.files)):
+            if not await self._archive.follows(one, two, whole=closed[at]):
+                raise Refusal(f"{two.name} does not follow {one.name}", remedy=_AGAIN)
+
+    async def _require_end(self, line: Line, closed: list[bool]) -> None:
+        """Raises Refusal if nothing proves that the last file is whole."""
+        last, ours = line.files[-1], self._lines_of(line.server)
+        if closed[-1] or _is_known(ours, last):
+            return
+        for one in ours:
+            if await self._archive.follows(last, one.files[0], whole=False):
+                return
+        raise Refusal(f"{last.name} is not complete: nothing closes it", remedy=_AGAIN)
+
+    def _lines_of(self, server: str) -> list[Line]:
+        return [one for one in self._archive.lines if one.server == server and one.files]
+
+    async def _enter(self, line: Line, closed: list[bool], entered: set[str]) -> None:
+        """Adds the line's files to the index, without those that are archived already: one after the other, as these
+        may be between them. Adds the name of each to `entered` before it is tried."""
+        left = deque(zip(line.files, closed, strict=True))
         for attempt in range(_TRIES):
-            await archive.journal.claim(self._node)
-            ours = [one for one in archive.lines if one.server == line.server and one.files]
-            known = {(file.name, file.size, file.begun, file.gtids) for one in ours for file in one.files}
-            new = [file for file in line.files if (file.name, file.size, file.begun, file.gtids) not in known]
-            if not new:
-                await self._discard(line)
-                return []
-            grows = archive.lines[-1] if archive.lines else None
-            parts = [one for one in ours if one is not grows and _is_part(one.files[-1], new[0])]
-            before = parts or [
-                one for one in ours if one is not grows and await self._follows(one.files[-1], new[0], whole=True)
-            ]
-            after = [one for one in ours if await self._follows(new[-1], one.files[0], whole=closed[-1])]
-            for at, (one, two) in enumerate(pairwise(line.files)):
-                if not await self._follows(one, two, whole=closed[at]):
-                    raise Refusal(f"{two.name} does not follow {one.name}", remedy=_AGAIN)
-            if not closed[-1] and not after:
-                raise Refusal(f"{line.files[-1].name} is not complete: nothing closes it", remedy=_AGAIN)
-            number = 1 + max((one.number for one in archive.lines), default=0)
-            entered = replace(line, number=number, files=new)
-            operation = {
-                "op": "import",
-                "line": asdict(entered),
-                "before": before[-1].number if before else None,
-                "after": after[-1].number if after else None,
-            }
-            replaced = [replace(one.files[-1]) for one in parts[-1:]]
-            self._entering = True
+            await self._archive.journal.claim(self._node)
+            await self._require_end(line, closed)
             try:
-                await archive.journal.append(operation)
-                superfluous = [*replaced, *(file for file in line.files if file not in new)]
-                await self._discard(replace(line, files=superfluous))
-                return [file.name for file in new]
+                while left:
+                    await self._enter_one(line, *left[0], entered)
+                    left.popleft()
+                return
             except ArchiveTaken:  # by the daemon, which archives meanwhile: nothing was added
-                self._entering = False
+                entered.discard(left[0][0].name)
                 if attempt == _TRIES - 1:
                     raise
-        raise AssertionError("the last attempt returns or raises")
 
-    async def _follows(self, one: File, two: File, *, whole: bool) -> bool:
-        """Returns whether the second file continues the first, which is `whole` if its last event closes it. GTIDs
-        prove it; without them the names and times must fit."""
-        if file_number(one.name) + 1 != file_number(two.name):
-            return False
-        if ":" not in two.gtids:
-            return whole and one.begun <= two.begun
-        gtids = GtidSet(one.gtids)
-        for segment in await self._archive.segments(one):
-            gtids = gtids.plus(GtidSet(segment.gtids))
-        return str(gtids) == str(GtidSet(two.gtids))
+    async def _enter_one(self, line: Line, file: BinlogFile, closed: bool, entered: set[str]) -> None:
+        """Adds a file to the index unless it is there."""
+        archive, ours = self._archive, self._lines_of(line.server)
+        if _is_known(ours, file):
+            return
+        grows = archive.lines[-1] if archive.lines else None
+        parts = [one for one in ours if _is_part(one.files[-1], file)]
+        complete = [one for one in ours if one is not grows or one.files[-1].closed]
+        before = parts or [
+            one for one in complete if await archive.follows(last := one.files[-1], file, whole=last.closed)
+        ]
+        after = [one for one in ours if await archive.follows(file, one.files[0], whole=closed)]
+        new = replace(line, number=archive.journal.index.next_number, files=[file])
+        operation = {
+            "op": "import",
+            "line": asdict(new),
+            "before": before[-1].number if before else None,
+            "after": after[-1].number if after else None,
+        }
+        replaced = [replace(one.files[-1]) for one in parts[-1:]]
+        entered.add(file.name)
+        await archive.journal.append(operation)
+        await self._discard(replaced)
 
-    async def _discard(self, line: Line) -> None:
+    async def _discard(self, files: Sequence[BinlogFile]) -> None:
         """Deletes objects that nothing refers to."""
-        for file in line.files:
+        for file in files:
             with contextlib.suppress(ArchiveError):
                 for segment in await self._archive.segments(file):
                     await self._archive.store.delete(segment.object)
@@ -226,7 +243,14 @@ class MysqlArchiveCommands(ArchiveCommands):
         return deleted
 
 
-def _is_part(archived: File, whole: File) -> bool:
+def _is_known(lines: Sequence[Line], file: BinlogFile) -> bool:
+    """Returns whether a file is archived already."""
+    files = (one for line in lines for one in line.files)
+    same = (file.name, file.size, file.begun, file.gtids)
+    return any((one.name, one.size, one.begun, one.gtids) == same for one in files)
+
+
+def _is_part(archived: BinlogFile, whole: BinlogFile) -> bool:
     """Returns whether an archived file is the beginning of another one."""
     same = (archived.name, archived.begun, archived.gtids) == (whole.name, whole.begun, whole.gtids)
     return same and archived.size < whole.size
@@ -250,7 +274,7 @@ def _require_sequence(paths: Sequence[Path]) -> None:
             raise NotUnderstood(f"{path} {why}", remedy="copy it with mysqlbinlog --raw, from the server")
 
 
-def _shown(line: Line, file: File) -> ArchivedFile:
+def _shown(line: Line, file: BinlogFile) -> ArchivedFile:
     return ArchivedFile(
         line.server, line.number, file.name, file.size, file.stored, file.closed, file.first_us, file.last_us
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_left
 
 from headrace.errors import ArchiveError
 from headrace.model import Position
 from headrace.mysql.archive.archive import Archive
-from headrace.mysql.archive.index import ArchivedFile, Line
+from headrace.mysql.archive.index import BinlogFile, Line
 from headrace.mysql.archive.packets import Place
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.dump_start import dump_position
@@ -92,7 +93,7 @@ async def _same_history(archive: Archive, line: Line, position: Position) -> boo
     return await transaction_at(archive, line.files[number], int(offset)) == position.commit_time_us
 
 
-async def transaction_at(archive: Archive, file: ArchivedFile, offset: int) -> int | None:
+async def transaction_at(archive: Archive, file: BinlogFile, offset: int) -> int | None:
     """Returns the commit time, in microseconds since 1970, of the transaction that begins at an offset; None if no
     event begins there. Raises ArchiveError."""
     async for frame in archive.frames(file, offset):
@@ -118,10 +119,8 @@ async def _by_gtids(archive: Archive, line: Line, done: GtidSet, missing: GtidSe
     """Returns the newest file before which everything is done, if the line has transactions that are missing."""
     if not line.gtid_mode:
         return None
-    number = next((i for i in reversed(range(len(line.files))) if done.contains(GtidSet(line.files[i].gtids))), None)
-    if number is None:
-        return None
-    for file in line.files[number:]:
+    first = bisect_left(line.files, True, key=lambda file: not done.contains(GtidSet(file.gtids)))
+    for file in line.files[first - 1 :] if first else ():
         for segment in await archive.segments(file):
             if GtidSet(segment.gtids).common(missing):
                 return Place(line.number, file.name, 4, only=missing)

@@ -9,6 +9,12 @@ from headrace.errors import ArchiveError
 
 VERSION = 1
 """The version of the stored form."""
+IMPORTED = "import"
+"""The address of a line whose files were all imported: what its server says of itself is not known."""
+TOGETHER = 16
+"""Segments that are put together at once."""
+_SMALL = 8 << 20
+"""Bytes of the file that they may have in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,8 @@ class Segment:
     """Tables with rows in it, as `schema.table`; None if there are too many, or they can't be seen."""
     last_event: int = 0
     """Offset of the last event that begins in it."""
+    level: int = 0
+    """How many times its bytes were put together; see BinlogFile.small()."""
 
     @property
     def stored(self) -> int:
@@ -52,7 +60,7 @@ class Segment:
 
 
 @dataclass(slots=True)
-class ArchivedFile:
+class BinlogFile:
     """A binlog file, or as much of it as is archived: everything from its begin to `size`."""
 
     name: str
@@ -84,6 +92,21 @@ class ArchivedFile:
         self.first_us = self.first_us or segment.first_us
         self.last_us = max(self.last_us, segment.last_us)
 
+    def small(self) -> list[Segment]:
+        """Returns the segments at the end that are to be put together; [] if there are none. As these have the same
+        level, and become one of the next, each byte is put together a few times only, whatever their sizes are."""
+        last = self.segments[-TOGETHER:]
+        same = len(last) == TOGETHER and all(one.level == last[0].level for one in last)
+        return last if same and last[-1].end - last[0].start <= _SMALL else []
+
+    def put_together(self, segment: Segment) -> None:
+        """Replaces the last segments by the one that has the same bytes. Raises ArchiveError if there are none."""
+        first = next((i for i, one in enumerate(self.segments) if one.start == segment.start), None)
+        if first is None or segment.end != self.size:
+            raise ArchiveError(f"the archive's segment {segment.object} has not the bytes of segments of {self.name}")
+        self.stored += segment.stored - sum(one.stored for one in self.segments[first:])
+        self.segments[first:] = [segment]
+
     def close(self, index: str) -> None:
         """Records that nothing follows; `index` is the object that lists the segments."""
         self.index, self.segments = index, []
@@ -102,8 +125,8 @@ class Line:
     gtid_mode: bool
     lower_case_table_names: int
     address: str
-    """`host:port` that it was read at."""
-    files: list[ArchivedFile] = field(default_factory=list)
+    """`host:port` that it was read at, or IMPORTED."""
+    files: list[BinlogFile] = field(default_factory=list)
 
     def index_of(self, file: str) -> int | None:
         """Returns the index of a file; None if it is not archived."""
@@ -130,9 +153,16 @@ class Index:
     epoch: int = 0
     """Counts its writers: only the last one may write."""
     writer: str = ""
-    """Who that is, for people."""
+    """Its name: the daemon's node, or one that ends with COMMAND."""
     lines: list[Line] = field(default_factory=list)
     """Oldest first."""
+    highest: int = 0
+    """The highest number that a line has had: numbers name folders, so none is given twice."""
+
+    @property
+    def next_number(self) -> int:
+        """Returns the number of the next line."""
+        return self.highest + 1
 
     def apply(self, operation: dict[str, Any]) -> None:
         """Applies one operation. Raises ArchiveError for one that does not fit, or is unknown."""
@@ -141,11 +171,17 @@ class Index:
             case "claim":
                 self.epoch, self.writer = int(raw["epoch"]), str(raw["by"])
             case "line":
-                self.lines.append(Line(**raw))
+                continues = raw.pop("continues", None)
+                former = next((one for one in self.lines if one.number == continues), None)
+                self.highest = max(self.highest, raw["number"])
+                self.lines.append(Line(**raw, files=former.files if former is not None else []))
+                self.lines = [one for one in self.lines if one is not former]
             case "file":
-                self.lines[-1].files.append(ArchivedFile(**raw))
+                self.lines[-1].files.append(BinlogFile(**raw))
             case "segment":
                 self.lines[-1].files[-1].add(Segment.from_dict(raw))
+            case "together":
+                self.lines[-1].files[-1].put_together(Segment.from_dict(raw))
             case "close":
                 self.lines[-1].files[-1].close(raw["index"])
             case "prune":
@@ -153,7 +189,8 @@ class Index:
                 line.files = [one for one in line.files if one.name not in raw["files"]]
                 self.lines = [one for one in self.lines if one.files or one is self.lines[-1]]
             case "import":
-                line = Line(**{**raw["line"], "files": [ArchivedFile(**file) for file in raw["line"]["files"]]})
+                line = Line(**{**raw["line"], "files": [BinlogFile(**file) for file in raw["line"]["files"]]})
+                self.highest = max(self.highest, line.number)
                 self._insert(line, raw["before"], raw["after"])
             case unknown:
                 raise ArchiveError(
@@ -191,13 +228,14 @@ class Index:
         lines = []
         for line in raw["lines"]:
             files = [
-                ArchivedFile(**{**file, "segments": [Segment.from_dict(one) for one in file["segments"]]})
+                BinlogFile(**{**file, "segments": [Segment.from_dict(one) for one in file["segments"]]})
                 for file in line["files"]
             ]
             lines.append(Line(**{**line, "files": files}))
-        return cls(int(raw["epoch"]), str(raw["writer"]), lines)
+        highest = max([int(raw.get("highest", 0)), *(line.number for line in lines)])
+        return cls(int(raw["epoch"]), str(raw["writer"]), lines, highest)
 
 
-def segment_operation(segment: Segment) -> dict[str, Any]:
-    """Returns the operation that adds a segment."""
-    return {"op": "segment", **asdict(segment)}
+def segment_operation(segment: Segment, op: str = "segment") -> dict[str, Any]:
+    """Returns the operation that adds a segment; with `together`, in the place of the last ones."""
+    return {"op": op, **asdict(segment)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from typing import Any
 from zlib import crc32
 
@@ -18,11 +19,18 @@ from headrace.mysql.archive.store import ObjectExists, ObjectMissing, ObjectStor
 
 _EACH = 256
 """Entries between two checkpoints."""
+_NAME = re.compile(r"([0-9]{12,})\.json")
 _TRIES = 5
+_CLAIMS = 200
+"""Attempts to add an entry while another writer adds some all the time."""
 _KEPT = 600.0
 """Seconds that an entry is kept after a checkpoint has made it superfluous. A writer that was stopped for less than
 _LATE notices by the number that another one has taken over; after that it checks the checkpoints too."""
 _LATE = 300.0
+
+
+COMMAND = ", a command"
+"""The end of the name of a writer that adds or deletes files once, and then leaves the archive to the daemon."""
 
 
 class ArchiveTaken(ArchiveError):
@@ -65,7 +73,8 @@ class Journal:
         """Ours as a writer; 0 for a reader."""
         self._known_at = 0.0, 0.0
         """When we last wrote an entry, on the monotonic clock and on the wall clock."""
-        self._checkpoint = 0
+        self._checkpoint = self._oldest = 0
+        """The number of our last checkpoint, and of the oldest entry that may be there."""
         self._one = asyncio.Lock()
         """Held by the task that changes the index."""
         self._old: list[tuple[float, int]] = []
@@ -92,8 +101,11 @@ class Journal:
             name = checkpoints[-1]
             raw = decoded(await self._store.read(name), name, self._seal)
             index, number = Index.from_dict(raw["index"]), int(raw["number"])
-        entries = [name for name in await self._numbered("journal") if _number(name) > number]
+        entries = await self._numbered("journal")
+        self._oldest = _number(entries[0]) if entries else number
         for name in entries:
+            if _number(name) <= number:
+                continue
             if _number(name) != number + 1:
                 raise ObjectMissing(
                     f"the archive at {self._store.place} lacks entry {number + 1} of its journal",
@@ -142,15 +154,16 @@ class Journal:
 
     async def claim(self, by: str) -> None:
         """Makes us the writer; any other one fails from now on."""
-        for _ in range(_TRIES):
-            await self.load()
+        await self.load()
+        for _ in range(_CLAIMS):
             self._epoch, self._known_at = self.index.epoch + 1, (runtime.monotonic(), runtime.now())
             try:
                 await self.append({"op": "claim", "epoch": self._epoch, "by": by})
                 return
             except ArchiveTaken:
-                continue
-        raise ArchiveTaken(f"the archive at {self._store.place} is being taken over again and again")
+                await self.refresh()
+        text = f"another writer adds to the archive at {self._store.place} all the time"
+        raise ArchiveTaken(text, remedy="try again in a moment")
 
     async def append(self, *operations: dict[str, Any]) -> None:
         """Adds an entry; its operations are durable, and applied to the index, when this returns. Raises ArchiveTaken
@@ -198,10 +211,12 @@ class Journal:
         if not done:
             return
         self._old = [one for one in self._old if one[1] > done[-1]]
-        for folder in ("journal", "state"):
-            for old in await self._numbered(folder):
-                if _number(old) < done[-1]:
-                    await self._store.delete(old)
+        for number in range(self._oldest, done[-1]):
+            await self._store.delete(_entry(number))
+        self._oldest = done[-1]
+        for old in await self._numbered("state"):
+            if _number(old) < done[-1]:
+                await self._store.delete(old)
 
     def _apply(self, index: Index, entry: dict[str, Any]) -> None:
         try:
@@ -224,5 +239,5 @@ def _checkpoint(number: int) -> str:
 
 def _number(name: str) -> int:
     """Returns the number in the name of an entry or a checkpoint; -1 for a foreign file."""
-    stem = name.rpartition("/")[2].partition(".")[0]
-    return int(stem) if stem.isdigit() and stem.isascii() else -1
+    found = _NAME.fullmatch(name.rpartition("/")[2])
+    return int(found[1]) if found else -1

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from headrace import runtime, tasks
 from headrace.errors import ArchiveError, ContinuesElsewhere
 from headrace.mysql.archive.archive import Archive
-from headrace.mysql.archive.index import ArchivedFile
+from headrace.mysql.archive.index import BinlogFile
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.gtid_event import Key, group_of
@@ -57,7 +57,7 @@ class OlderFiles:
     line: int
     names: frozenset[str]
 
-    def file(self, name: str) -> ArchivedFile | None:
+    def file(self, name: str) -> BinlogFile | None:
         """Returns one of them."""
         return self.archive.file_and_next(self.line, name)[0] if name in self.names else None
 

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from zlib import crc32
 
 from headrace.errors import ArchiveError, SourceEnded, WrongChecksum
+from headrace.mysql.archive.index import Segment
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.gtid_event import group_of
@@ -66,6 +67,20 @@ class Facts:
             self.tables = None
         self.last_event = last_event
 
+    def note_segment(self, segment: Segment) -> None:
+        """Adds those of a part that is archived."""
+        self.first_us = self.first_us or segment.first_us
+        self.last_us = max(self.last_us, segment.last_us)
+        if ":" in segment.gtids:
+            self.gtids = self.gtids.plus(GtidSet(segment.gtids))
+        else:
+            self.domains |= {int(one.partition("-")[0]): one for one in segment.gtids.split(",") if one}
+        for name in segment.tables or ():
+            self.note_table(*name.split(".", 1))
+        if segment.tables is None:
+            self.tables = None
+        self.last_event = segment.last_event
+
     def note_table(self, schema: str, table: str) -> None:
         """Adds a table."""
         if self.tables is not None:
@@ -75,12 +90,12 @@ class Facts:
 
 
 class Recorder:
-    """Reads a dump that begins at `file`:`offset`. `begun` and `gtids` are those of ArchivedFile, known once the first
+    """Reads a dump that begins at `file`:`offset`. `begun` and `gtids` are those of BinlogFile, known once the first
     events of a file were read. `ended` is the name of the file that follows, once the present one has ended: then
     nothing more is read until begin(). `source` names the server in errors. What comes before the offset `skip_to` of
     the first file is read and dropped. `native` is native code, which reads most events, or None.
     `semi_sync`: we have asked for a semi-synchronous dump; then `acknowledge` is the end of the last event that has
-    requested it, 0 for none."""
+    requested it, 0 for none. Without `keep` take() gives no bytes."""
 
     def __init__(
         self,
@@ -92,8 +107,9 @@ class Recorder:
         skip_to: int = 0,
         native: Any = None,
         semi_sync: bool = False,
+        keep: bool = True,
     ) -> None:
-        self.acknowledge = 0
+        self.acknowledge, self._keep = 0, keep
         self._extra: int | None = None if semi_sync else 0
         """Bytes before each event; None until the first one shows it."""
         self._source, self._checksums, self._skip_to, self._native = source, checksums, skip_to, native
@@ -219,7 +235,8 @@ class Recorder:
             self._skip()
 
     def _add(self, piece: bytes) -> None:
-        self._pieces.append(piece)
+        if self._keep:
+            self._pieces.append(piece)
         self.end += len(piece)
         self.waiting += len(piece)
         self._framed += len(piece)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.model import Position
-from headrace.mysql.archive.index import ArchivedFile, Index, Line
+from headrace.mysql.archive.index import BinlogFile, Index, Line
 
 
 def superfluous(
     index: Index, keep: float, keep_bytes: int, needed: Sequence[Position], now_us: int
-) -> list[tuple[Line, list[ArchivedFile]]]:
+) -> list[tuple[Line, list[BinlogFile]]]:
     """Returns the files to delete, by line: the oldest of each, so that no gap arises. `keep` is in seconds; 0 means
     any age, or any number of bytes. Files that a position needs, and the one that grows, are not among them."""
     total = sum(file.stored for line in index.lines for file in line.files)
     found = []
     for line in index.lines:
-        old = list[ArchivedFile]()
+        old = list[BinlogFile]()
         for number, file in enumerate(line.files):
             aged = keep and file.last_us < now_us - keep * 1_000_000
             large = keep_bytes and total > keep_bytes

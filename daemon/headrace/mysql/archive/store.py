@@ -51,6 +51,10 @@ class ObjectStore(ABC):
     async def sweep(self) -> None:
         """Deletes what creations have left that were cut off long ago."""
 
+    @abstractmethod
+    async def check(self) -> None:
+        """Raises ArchiveError if the store can't be used, or replaces objects that exist."""
+
 
 class FolderStore(ObjectStore):
     """Objects as files of a folder. A file is complete, and on the disk, before it gets its name."""
@@ -72,6 +76,9 @@ class FolderStore(ObjectStore):
 
     async def sweep(self) -> None:
         await runtime.in_thread(self._sweep)
+
+    async def check(self) -> None:
+        """Does nothing: a name is taken by a link, which no file system makes twice."""
 
     def _sweep(self) -> None:
         with contextlib.suppress(OSError):

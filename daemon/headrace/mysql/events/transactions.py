@@ -22,6 +22,7 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.gtid_event import Key, group_of, parse_mariadb
 from headrace.mysql.events.splitter import BROKEN, EnterInner, rotated_to
 from headrace.mysql.events.statements import Statement, savepoint_name
+from headrace.mysql.wire.binlog_file import file_number
 
 log = structlog.get_logger(__name__)
 
@@ -592,6 +593,7 @@ class Transactions:
             return self._resume  # no group has begun yet, so the stored position is still valid
         gtids = str(self.gtids) if self.gtids else ""
         last_pos, done, rows_done = self.given if self.part_from < 0 else self.part_from, 0, 0
+        file = self._cursor.file
         if self.in_group:
             offset, when = self.start, self._last_commit_us
             if self._mark is None and self.last_pos != self._roomed:
@@ -601,9 +603,14 @@ class Transactions:
                 last_pos = self._tx_last_pos
         else:
             offset, when = self._cursor.end, self.commit_time_us
+            begin = self._begin
+            if gtids and gtids == begin.gtid_set and file_number(begin.file) >= file_number(file):
+                # A dump by GTIDs begins with a whole file. What comes before the stored place has been read.
+                offset = max(offset, begin.offset) if begin.file == file else begin.offset
+                file = begin.file
         return Position(
             self._begin.server_uuid,
-            self._cursor.file,
+            file,
             offset,
             gtids,
             done,

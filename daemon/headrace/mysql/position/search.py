@@ -223,12 +223,14 @@ class PositionFinder:
 
 async def transaction_at(source: SourceSettings, file: str, offset: int) -> int | None:
     """Returns the commit time, in microseconds since 1970, of the transaction that begins at a position, None if none
-    does there. Costs one short dump. Raises SourceError and its subclasses."""
+    does there. Costs one short dump. Raises SourceError and its subclasses, PositionLost if the file is gone."""
     begin = offset if offset < _WRAP else 4  # the dump command has 32 bits for it
     scan = scans.Begins(file, begin, offset)
     try:
         await Probe(source).run(scan)
-    except (PositionLost, NotUnderstood):
+    except (PositionLost, NotUnderstood) as error:
+        if isinstance(error, PositionLost) and error.kind is LostKind.POSITION_PURGED:
+            raise
         return None  # no event begins there
     return scan.found
 

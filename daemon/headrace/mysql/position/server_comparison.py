@@ -127,7 +127,10 @@ async def _rewritten(settings: SourceSettings, inventory: Inventory, stored: Pos
         if not await _given_again(settings, inventory, stored, file) if by_gtid else file == stored.file:
             return ""  # without GTIDs the position is beyond the end
         return f"at {stored.last_transaction} it had a transaction, and now that file has {size} bytes"
-    found = await transaction_at(settings, file, int(offset))
+    try:
+        found = await transaction_at(settings, file, int(offset))
+    except PositionLost:
+        return ""  # purged since the files were listed
     if found == stored.commit_time_us:
         return ""
     there = "none begins" if found is None else f"one of {time_text(found)} begins"

@@ -407,11 +407,15 @@ class MysqlTableReader(TableReader):
         self._scan = None
         control, self._control = self._control, None
         visibility, self._visibility = self._visibility, None
-        await self._drop_data()
-        if visibility is not None:
-            await visibility.close()
-        if control is not None:
-            await control.close()
+        try:
+            await self._drop_data()
+        finally:  # also if this is cancelled
+            try:
+                if visibility is not None:
+                    await visibility.close()
+            finally:
+                if control is not None:
+                    await control.close()
 
 
 def _no_condition(table: str, why: str) -> SourceMisconfigured:

@@ -1,0 +1,39 @@
+"""Acknowledges to a semi-synchronous source what the sink has confirmed, while a run lasts."""
+
+from __future__ import annotations
+
+from headrace.destination.dependencies import Context
+from headrace.errors import HeadraceError
+from headrace.ports.source import Acknowledger, Confirmed
+from headrace.tasks import again
+
+_TROUBLE = "semi_sync"
+
+
+def note_waiting(context: Context, why: str, until: str) -> None:
+    """Reports why the source does not wait; "" if it does. `until`: what it should wait for, as the end of a
+    sentence."""
+    if not why:
+        context.status.clear(_TROUBLE)
+        return
+    text = f"the source does not wait until {until}: {why}"
+    if context.status.trouble(_TROUBLE, text, remedy="see docs/archive.md#semi-synchronous-acknowledgement"):
+        context.log.warning("the source does not wait for us", why=why)
+
+
+async def acknowledge(context: Context, acknowledger: Acknowledger, confirmed: Confirmed) -> None:
+    """Runs an acknowledger, and again after it fails, until cancelled."""
+
+    def report(why: str) -> None:
+        note_waiting(context, why, "the sink has confirmed a transaction")
+
+    async def run() -> None:
+        try:
+            await acknowledger.run(confirmed, report)
+        except HeadraceError as error:
+            report(error.operator_text(context.name))
+
+    try:
+        await again(run)
+    finally:
+        context.status.clear(_TROUBLE)
