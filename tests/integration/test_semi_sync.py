@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import shutil
@@ -192,6 +193,44 @@ def test_a_commit_waits_until_the_sink_has_it(sink_place: LostPlace) -> None:
     seen = place.daemon.wait("shop", lambda one: "semi_sync" in one["troubles"])
     assert "until the sink has confirmed a transaction: semi-sync" in seen["troubles"]["semi_sync"]
     place.run(f"SET GLOBAL {off} = 1")
+    place.daemon.wait("shop", lambda one: "semi_sync" not in one["troubles"])
+    place.leave()
+
+
+@pytest.mark.parametrize("server", [GTIDS], indirect=True)  # without GTIDs executed transactions are not compared
+def test_a_transaction_that_waits_for_another_replica_is_no_divergence(
+    server: tuple[Any, str], daemon: Callable[..., DaemonProcess], tmp_path: Path
+) -> None:
+    """The source sends it before it counts it as executed."""
+    place = LostPlace(*server, "burning", daemon, tmp_path / "out.jsonl", source='on_diverged = "continue"')
+    place.follow()
+    place.run(*ON[place.kind])
+    waiting = threading.Thread(target=lambda: place.insert(1))
+    waiting.start()
+    place.wait_ids(1)
+    place.leave()
+    assert waiting.is_alive(), "the commit did not wait"
+    place.follow()
+    place.run("SET GLOBAL rpl_semi_sync_source_enabled = 0")
+    waiting.join(20)
+    place.insert(2)
+    place.wait_ids(1, 2)
+    assert '"gap"' not in str(place.leave().to_dict())
+    assert "diverged" not in place.daemon.log.read_text()
+
+
+@pytest.mark.parametrize("server", [GTIDS], indirect=True)
+def test_a_commit_that_did_not_wait_is_reported_though_the_source_waits_again(place: LostPlace) -> None:
+    switched_on(place)
+    place.run("SET GLOBAL rpl_semi_sync_source_timeout = 100")
+    asked = itertools.count(int(place.run("SHOW GLOBAL STATUS LIKE 'Com_show_status'")[0][1]) + 1)
+    eventually(lambda: int(place.run("SHOW GLOBAL STATUS LIKE 'Com_show_status'")[0][1]) > next(asked))
+    # The daemon has just checked, so that its next check comes when the source waits again.
+    os.kill(place.daemon.pid, signal.SIGSTOP)
+    place.insert(1)
+    os.kill(place.daemon.pid, signal.SIGCONT)
+    eventually(lambda: status(place)["rpl_semi_sync_source_status"] == "ON")
+    eventually(lambda: "the source has waited for longer than its timeout" in place.daemon.log.read_text())
     place.daemon.wait("shop", lambda one: "semi_sync" not in one["troubles"])
     place.leave()
 

@@ -11,7 +11,7 @@ from headrace.errors import SourceError
 from headrace.mysql.archive.recorder import Recorder
 from headrace.mysql.events.cursor import WRAP
 from headrace.mysql.opening import STREAM_BUFFER
-from headrace.mysql.position.inventory import take_inventory
+from headrace.mysql.position.inventory import identity
 from headrace.mysql.replicas import Reader, choose_server_id, replica_name
 from headrace.mysql.schema.states import FilePosition, reached
 from headrace.mysql.wire.connection import SourceConnection, address_of
@@ -30,19 +30,22 @@ _MOST = 10_000
 async def watch(address: SourceSettings, recorder: Recorder, note: Callable[[str], None]) -> None:
     """Notes again and again why the source does not wait for our acknowledgements; "" if it does. Returns if the dump
     must begin again, because semi-synchronous replication was installed meanwhile."""
+    before: int | None = None
+    """Transactions that were committed without an acknowledgement, as of the last check; None if it did not wait."""
     while True:
         await asyncio.sleep(_CHECK)
         try:
             async with await SourceConnection.open(address_of(address)) as connection:
-                rows = await connection.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%_status'")
+                rows = await connection.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%'")
                 rows += await connection.query("SHOW GLOBAL VARIABLES LIKE 'rpl_semi_sync_%_enabled'")
         except SourceError:
             continue  # the dump will fail too, if this lasts
         states = {str(row["Variable_name"]).lower(): str(row["Value"]).upper() for row in rows}
-        enabled, status = (
+        enabled, status, without = (
             [states.get(f"rpl_semi_sync_{role}_{what}") for role in ("source", "master")]
-            for what in ("enabled", "status")
+            for what in ("enabled", "status", "no_tx")
         )
+        late = sum(int(count or 0) for count in without) if "ON" in status else None
         if enabled == [None, None]:
             note("semi-synchronous replication is not installed on the source")
         elif not recorder.semi_sync:
@@ -50,7 +53,9 @@ async def watch(address: SourceSettings, recorder: Recorder, note: Callable[[str
         elif "ON" not in enabled:
             note("semi-synchronous replication is not enabled on the source")
         else:
-            note("" if "ON" in status else "the source has waited for longer than its timeout")
+            waited = late is not None and before in (late, None)
+            note("" if waited else "the source has waited for longer than its timeout")
+        before = late
 
 
 class MysqlAcknowledger(Acknowledger):
@@ -68,14 +73,14 @@ class MysqlAcknowledger(Acknowledger):
         address = self._serving()
         self._requested.clear()
         async with await SourceConnection.open(address_of(address)) as connection:
-            await connection.load_variables()
-            inventory = await take_inventory(connection)
+            # Nothing is asked that may wait for a commit: that may be waiting for us.
+            server = identity(await connection.load_variables(), connection.is_mariadb)
             server_id = await choose_server_id(connection, address, Reader(self._node, self._reader, derived=True))
             us = replica_name(self._node, self._reader)
             await connection.register(server_id, address.heartbeat, us, semi_sync=True)
-            if _place(confirmed, inventory.server_uuid) is None:
+            if _place(confirmed, server) is None:
                 report("no position of this server is confirmed yet")
-            while (place := _place(confirmed, inventory.server_uuid)) is None:
+            while (place := _place(confirmed, server)) is None:
                 confirmed.changed.clear()
                 await confirmed.changed.wait()
             file, offset = place
@@ -96,7 +101,7 @@ class MysqlAcknowledger(Acknowledger):
                 await tasks.first(
                     {
                         "read": self._read(packets, recorder, 2 * address.heartbeat + 1, confirmed),
-                        "acknowledge": self._acknowledge(packets, inventory.server_uuid, confirmed),
+                        "acknowledge": self._acknowledge(packets, server, confirmed),
                         "watch": watch(address, recorder, report),
                     }
                 )
