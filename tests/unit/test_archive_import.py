@@ -179,6 +179,18 @@ async def test_a_line_with_a_hole_is_a_problem(tmp_path: Path) -> None:
     assert await commands.verify(lambda *_: None) == ["line 1 has nothing between b.000001 and b.000003"]
 
 
+async def test_an_export_leaves_no_file_that_is_not_whole(tmp_path: Path) -> None:
+    await add(tmp_path, *(copied(tmp_path, number, 10 * number - 9, 10) for number in (1, 2)))
+    archived = objects(tmp_path)[1]
+    archived.write_bytes(archived.read_bytes()[:-20])
+    commands, out = MysqlArchiveCommands(ArchiveSettings(path=tmp_path / "archive"), "test"), tmp_path / "out"
+    with pytest.raises(ArchiveError):
+        await commands.export(out, "", "", lambda *_: None)
+    exported = list(out.iterdir())
+    assert all(path.read_bytes() == (tmp_path / path.name).read_bytes() for path in exported)
+    assert len(exported) < 2
+
+
 async def test_a_number_of_a_line_is_never_given_again(tmp_path: Path) -> None:
     archive = await with_lines(tmp_path, copied(tmp_path, 4, 31, 10), copied(tmp_path, 2, 11, 5, closed=False))
     await add(tmp_path, copied(tmp_path, 2, 11, 10), copied(tmp_path, 3, 21, 10))

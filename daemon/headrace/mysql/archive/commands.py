@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import pairwise
@@ -85,17 +85,17 @@ class MysqlArchiveCommands(ArchiveCommands):
         except OSError as error:
             raise Refusal(f"{folder} can't be created: {error.strerror}") from error
         for file in files:
+            path = folder / file.name
             try:
-                with (folder / file.name).open("xb") as written:
+                with path.open("xb") as written, _deleted_on_error(path):
                     async for frame in self._archive.frames(file):
                         written.write(frame.data)
                         done += len(frame.data)
                         advance(done, total, file.name)
             except FileExistsError:
-                raise Refusal(f"{folder / file.name} exists", remedy="name another folder") from None
+                raise Refusal(f"{path} exists", remedy="name another folder") from None
             except OSError as error:
-                (folder / file.name).unlink(missing_ok=True)
-                raise Refusal(f"{folder / file.name} can't be written: {error.strerror}") from error
+                raise Refusal(f"{path} can't be written: {error.strerror}") from error
         return [file.name for file in files]
 
     def _range(self, first: str, last: str) -> list[BinlogFile]:
@@ -241,6 +241,15 @@ class MysqlArchiveCommands(ArchiveCommands):
             deleted += [_shown(line, file) for file in files]
             await archive.prune(line, files)
         return deleted
+
+
+@contextlib.contextmanager
+def _deleted_on_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _is_known(lines: Sequence[Line], file: BinlogFile) -> bool:
