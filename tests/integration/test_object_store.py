@@ -15,7 +15,7 @@ from devstack import Stack
 from headrace.errors import ArchiveError
 from headrace.mysql.archive.archive import Archive
 from headrace.settings.archive import ArchiveSettings
-from tests.lost import GTIDS, LostPlace, archived_files, start_server
+from tests.lost import GTIDS, MARIADB, LostPlace, archived_files, start_server
 from tests.proxy import Proxy
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
 
@@ -114,6 +114,27 @@ async def test_a_wrong_key_is_one_sentence_that_does_not_show_it(kept: Kept, wro
     with pytest.raises(ArchiveError, match=r"the archive can't write probe/.* -> check bucket") as caught:
         await archive.store.check()
     assert "a-wrong-one" not in str(caught.value)
+
+
+def test_a_daemon_with_another_source_is_refused(
+    server: Any, stack: Stack, daemon: Callable[..., DaemonProcess], tmp_path: Path, kept: Kept
+) -> None:
+    more = "[heartbeat]\nenabled = false\n" + kept.toml()
+    place = LostPlace(server, GTIDS, "first_source", daemon, tmp_path / "out.jsonl", more=more)
+    place.follow()
+    archived(place.daemon, end_of(place))
+    other = start_server(stack, MARIADB, "other-source")
+    try:
+        sink = f'type = "jsonl"\npath = "{tmp_path / "other.jsonl"}"'
+        second = daemon(node="second", shop=destination_toml(other, "other", sink, more=more))
+        second.start()
+        status = second.wait("shop", lambda one: "archive" in one["troubles"], LIMIT)
+        assert "archives another source in s3://" in status["troubles"]["archive"]
+        assert "give each source an archive of its own" in status["troubles"]["archive"]
+    finally:
+        other.kill()
+    place.leave()
+    kept.equals(place)
 
 
 def test_of_several_daemons_one_keeps_the_archive_and_another_one_takes_it_over(

@@ -110,17 +110,28 @@ class MysqlArchiver(Archiver):
 
     async def _wait_for_turn(self, archive: Archive, report: Report) -> None:
         """Waits until no other daemon adds to the archive. What keeps two of them from adding is the journal's epoch:
-        this keeps them from taking turns."""
+        this keeps them from taking turns. Raises ArchiveError if that daemon archives another source there."""
         index = archive.journal.index
         if index.writer in ("", self._node) or (self._writes and index.writer.endswith(COMMAND)):
             return
         log.info("another daemon keeps the archive", writer=index.writer, archive=archive.store.place)
-        report(None)
         self._writes, since = False, runtime.monotonic()
         while runtime.monotonic() - since < _SILENT:
             await asyncio.sleep(_CHECK)
             if await archive.refresh():
                 since = runtime.monotonic()
+                await self._require_same_source(archive)
+                report(None)
+
+    async def _require_same_source(self, archive: Archive) -> None:
+        _, connection = await self._connect("")
+        async with connection:
+            ours = identity(connection.variables, connection.is_mariadb)
+        if ours not in {line.server for line in archive.lines}:
+            raise ArchiveError(
+                f"{archive.journal.index.writer} archives another source in {archive.store.place}; ours is {ours}",
+                remedy="give each source an archive of its own",
+            )
 
     def _served(self) -> tuple[str, int] | None:
         """Returns host and port that the destination reads, None if it does not know yet."""
