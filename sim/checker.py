@@ -96,6 +96,8 @@ class Topic:
         self.healthy_since: float | None = None
         self.streams_since = 0.0
         """Since when the monitor sees that it streams, on the world's wall clock; 0 while it does not."""
+        self.moved_at = 0.0
+        """When the oldest change that was not published was published."""
         self.flowed_at = 0.0
         """When it last grew, lacked nothing, or a daemon that was asked did not say STREAMING."""
         self.single_at = 0.0
@@ -267,6 +269,7 @@ class Checker:
             topic.taken, topic.flowed_at = offset + 1, self._world.loop.time()
         while topic.missing and topic.missing[0].id in topic.ids:
             topic.missing.popleft()
+            topic.moved_at = self._world.loop.time()
 
     def _once(self, topic: Topic) -> bool:
         """Returns whether nothing may come twice: after a clean stop nothing does (H11). RabbitMQ may take longer to
@@ -291,7 +294,7 @@ class Checker:
         if "STREAMING" not in world.monitor.states(topic.name) or not topic.missing or world.disturbed:
             topic.healthy_since = None
             return
-        topic.healthy_since = topic.healthy_since or now
+        topic.healthy_since = max(topic.healthy_since or now, topic.moved_at)
         age = world.now_us() / 1e6 - topic.missing[0].commit_us / 1e6
         if now - topic.healthy_since > _STILL and age > _STILL:
             self.violation(f"{topic.name} is STREAMING, and {topic.missing[0].id} is not published after {age:.0f} s")

@@ -110,6 +110,54 @@ def test_the_archive_has_the_servers_files_byte_for_byte(place: LostPlace, folde
     place.leave()
 
 
+def test_one_dump_serves_the_archive_and_all_destinations_of_the_source(
+    place: LostPlace, daemon: Callable[..., DaemonProcess], tmp_path: Path, folder: Path
+) -> None:
+    def dumps() -> list[int]:
+        return [
+            row[0] for row in place.run("SELECT ID FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog%'")
+        ]
+
+    def sink(name: str) -> str:
+        return f'type = "jsonl"\npath = "{tmp_path / name}.jsonl"'
+
+    def published(name: str) -> list[int]:
+        return [int(row["id"]) for one in read_jsonl(tmp_path / f"{name}.jsonl") for row in one["data"]]
+
+    place.run(f"SET GLOBAL max_allowed_packet = {64 << 20}")
+    names, more = ("shop", "second", "third"), f'[heartbeat]\nenabled = false\n[archive]\npath = "{folder}"'
+    place.daemon = daemon(**{one: destination_toml(place.server, place.schema, sink(one), more=more) for one in names})
+    place.follow()
+    for name in names[1:]:
+        place.daemon.wait_state(name, "STREAMING")
+    eventually(lambda: len(dumps()) == 1, explain=lambda: f"{dumps()}\n{place.daemon.log.read_text()[-3000:]}")
+
+    place.insert(*range(1, 20))
+    place.next_file()
+    place.run(f"ALTER TABLE {place.schema}.t ADD w LONGBLOB")
+    place.run(f"INSERT INTO {place.schema}.t VALUES (20, 'large', REPEAT('x', 17 << 20))")
+    place.insert_wide(21)
+    for name in names:
+        eventually(
+            lambda name=name: published(name) == list(range(1, 22)), explain=lambda name=name: f"{published(name)}"
+        )
+    assert len(dumps()) == 1, "a destination reads the source itself"
+    place.run(f"KILL {dumps()[0]}")
+    place.insert_wide(22)
+    eventually(lambda: len(dumps()) == 1, 60, lambda: f"{dumps()}\n{place.daemon.log.read_text()[-3000:]}")
+    place.insert_wide(23)
+    for name in names:
+        eventually(
+            lambda name=name: published(name) == list(range(1, 24)), explain=lambda name=name: f"{published(name)}"
+        )
+    assert place.command("pause", "second").returncode == 0
+    place.insert_wide(24)
+    assert place.command("resume", "second").returncode == 0
+    eventually(lambda: published("second") == list(range(1, 25)), explain=lambda: f"{published('second')}")
+    eventually(lambda: len(dumps()) == 1, 60)
+    place.leave()
+
+
 def test_a_paused_destination_goes_on_without_a_gap_after_its_binlogs_were_purged(place: LostPlace) -> None:
     place.follow()
     place.insert(1)

@@ -69,7 +69,7 @@ def file_of(stream: bytes) -> bytes:
         if size < 0xFFFFFF:
             events.append(bytes(whole[1:]))
             whole.clear()
-    return MAGIC + b"".join(event for event in events if event[4] not in (4, 27) or event[13:17] != bytes(4))
+    return MAGIC + b"".join(event for event in events if event[4] not in (4, 15, 27) or event[13:17] != bytes(4))
 
 
 def recorded(

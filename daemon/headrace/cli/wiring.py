@@ -174,6 +174,8 @@ class Wiring:
         self._rebalancing: asyncio.Task[None] | None = None
         self._node = f"{settings.daemon.node}, command {os.getpid()}" if command else settings.daemon.node
         self._budget = ProcessBudget(settings.daemon.queue_bytes)
+        self._shared: dict[str, Any] = {}
+        """What the sources share."""
         self.cluster: Cluster | None = None
         """Set with a cluster service only; usable once open() has returned."""
         if settings.cluster is not None:
@@ -231,7 +233,7 @@ class Wiring:
     def source(self, destination: DestinationSettings) -> Source:
         """Returns the destination's source, without connecting."""
         adapter, captures = self._adapters.source_adapter(), Projections(destination).captures
-        return adapter.source(destination, self._settings.daemon, captures, self._budget.ahead)
+        return adapter.source(destination, self._settings.daemon, captures, self._budget.ahead, self._shared)
 
     def inspection(self, destination: DestinationSettings) -> Inspection:
         """Returns what commands ask of the destination's source."""

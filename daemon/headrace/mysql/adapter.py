@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.mysql.archive.commands import MysqlArchiveCommands
+from headrace.mysql.archive.feed import Feed
 from headrace.mysql.decode import read_archive, read_files, read_server
 from headrace.mysql.inspection import MysqlInspection
 from headrace.mysql.position.move import parse_where
@@ -14,6 +15,7 @@ from headrace.mysql.snapshot.select import among, between
 from headrace.mysql.source import MysqlSource
 from headrace.mysql.undo import SESSION, undo
 from headrace.mysql.wire.connection import SourceConnection, address_of
+from headrace.native import find
 from headrace.ports.archive import ArchiveCommands
 from headrace.ports.inspection import Captures, Conditions, Inspection, SourceAdapter, StoredTables, Undo
 from headrace.ports.source import Source
@@ -34,9 +36,17 @@ class MysqlAdapter(SourceAdapter):
     read_server = staticmethod(read_server)
 
     def source(
-        self, settings: DestinationSettings, daemon: DaemonSettings, captures: Captures, ahead: Callable[[], int]
+        self,
+        settings: DestinationSettings,
+        daemon: DaemonSettings,
+        captures: Captures,
+        ahead: Callable[[], int],
+        shared: dict[str, Any],
     ) -> Source:
-        return MysqlSource(settings, daemon, captures, ahead=ahead)
+        feed = None
+        if settings.archive is not None:
+            feed = shared.setdefault(settings.archive.place, Feed(find(daemon.native).module))
+        return MysqlSource(settings, daemon, captures, ahead=ahead, feed=feed)
 
     def inspection(self, settings: DestinationSettings, daemon: DaemonSettings, captures: Captures) -> Inspection:
         return MysqlInspection(settings, daemon, captures)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from headrace.errors import (
 )
 from headrace.mysql import semi_sync
 from headrace.mysql.archive.archive import Archive
+from headrace.mysql.archive.feed import Feed
 from headrace.mysql.archive.index import IMPORTED, BinlogFile, Line, segment_operation
 from headrace.mysql.archive.journal import COMMAND, ArchiveTaken
 from headrace.mysql.archive.recorder import Facts, Recorder
@@ -46,6 +47,8 @@ _ALIVE, _SILENT = 10.0, 30.0
 one; and seconds without an entry after which another daemon takes the archive over."""
 _CHECK = 3.0
 """Seconds between two checks of the address."""
+_SLOW = 0.2
+"""Seconds that destinations wait for the archive's disk or object store; then they read the source itself."""
 _SEGMENT = 32 << 20
 """Bytes of a binlog file after which a segment ends."""
 
@@ -63,7 +66,7 @@ class _Begin:
 class MysqlArchiver(Archiver):
     """See Archiver. `name` is that of the destination that keeps the archive, and `serving` returns the address that it
     reads, None if it does not know yet: this one is archived, or the one whose server was archived last, or else the
-    first of the `addresses` that answers."""
+    first of the `addresses` that answers. What is received is also in the `feed`."""
 
     def __init__(
         self,
@@ -72,8 +75,9 @@ class MysqlArchiver(Archiver):
         daemon: DaemonSettings,
         name: str,
         serving: Callable[[], SourceSettings | None],
+        feed: Feed,
     ) -> None:
-        self._serving = serving
+        self._serving, self._feed = serving, feed
         self._settings, self._addresses, self._name = settings, addresses, name
         self._node, self._native = daemon.node, daemon.native
         self._writes = False
@@ -100,7 +104,7 @@ class MysqlArchiver(Archiver):
             await archive.journal.claim(self._node)
             self._writes = True
             await archive.delete_unused()
-            recording = _Recording(archive, self._settings, address, connection, report, needed)
+            recording = _Recording(archive, self._settings, address, connection, self._feed, report, needed)
             try:
                 await recording.run(self._node, self._name, self._cut, self._stays(address))
             except PositionLost as lost:
@@ -180,10 +184,11 @@ class _Recording:
         settings: ArchiveSettings,
         address: SourceSettings,
         connection: SourceConnection,
+        feed: Feed,
         report: Report,
         needed: Needed,
     ) -> None:
-        self._needed = needed
+        self._needed, self._feed = needed, feed
         self._archive, self._settings, self._address, self._connection = archive, settings, address, connection
         self._report = report
         self._operations = list[dict[str, Any]]()
@@ -192,6 +197,7 @@ class _Recording:
         self._stored = 0
         """Offset in the present file up to which frames were given to _store()."""
         self._storing: asyncio.Task[None] | None = None
+        """Stores what was read last, after what was read before."""
         self._timer: asyncio.TimerHandle | None = None
         self._counted: BinlogFile | None = None
         """The file before which `_earlier` bytes are stored, and the archive's oldest transaction and the newest one
@@ -204,7 +210,8 @@ class _Recording:
         SourceError."""
         connection, address = self._connection, self._address
         server_id = await choose_server_id(connection, address, Reader(node, f"archive:{name}", derived=True))
-        begin = await self._begin(await take_inventory(connection), server_id, cut)
+        inventory = await take_inventory(connection)
+        begin = await self._begin(inventory, server_id, cut)
         self.file = begin.file
         self._operations, self._folder = begin.operations, begin.folder
         self._stored = begin.offset if begin.offset > 4 else 0
@@ -220,6 +227,7 @@ class _Recording:
             skip_to=0 if whole else begin.offset,
             native=self._archive.native,
             semi_sync=waits,
+            share=True,
         )
         log.info("archiving", position=f"{begin.file}:{begin.offset}", archive=self._archive.store.place)
         packets = await connection.dump(
@@ -236,9 +244,12 @@ class _Recording:
             works["alive"] = self._stay_alive()
         if waits:
             works["semi-sync"] = semi_sync.watch(address, recorder, self._note_semi_sync)
+        self._server = inventory.server_uuid
+        self._feed.begin(self._server, recorder.file, recorder.end)
         try:
             await tasks.first(works)
         finally:
+            self._feed.finish()
             await packets.close()
 
     async def _stay_alive(self) -> None:
@@ -258,9 +269,11 @@ class _Recording:
             while True:
                 data = await packets.read(data, recorder.need, limit)
                 at = recorder.feed(data)
+                self._feed.take(recorder)
                 while recorder.ended:
                     await self._end_file(recorder)
                     at = recorder.feed(data, at)
+                    self._feed.take(recorder)
                 data = data[at:]
                 if self._storing is not None and self._storing.done():
                     self._storing.result()
@@ -269,8 +282,13 @@ class _Recording:
                 if self._timer is None:
                     self._timer = loop.call_later(self._settings.flush_interval, packets.wake)
                 due = recorder.acknowledge or self._timer.when() <= loop.time()
+                if not self._feed.server:
+                    self._feed.begin(self._server, recorder.file, recorder.end)
                 if recorder.waiting >= _SEGMENT or (due and (self._storing is None or self._storing.done())):
                     await self._flush(recorder)
+        except PositionLost:
+            await self._settle()  # where the archive ends decides how it continues
+            raise
         finally:
             if self._timer is not None:
                 self._timer.cancel()
@@ -379,14 +397,23 @@ class _Recording:
             )
         frames, facts = recorder.take()
         work = self._store(recorder.file, self._stored, frames, facts, recorder.acknowledge)
+        self._begin_work(work)
+        self._stored, recorder.acknowledge = recorder.end, 0
+
+    def _begin_work(self, work: Coroutine[Any, Any, None]) -> None:
         self._storing = asyncio.create_task(work, name="archive")
         self._storing.add_done_callback(lambda _: self._packets.wake())  # what came meanwhile may be due
-        self._stored, recorder.acknowledge = recorder.end, 0
 
     async def _settle(self) -> None:
         storing, self._storing = self._storing, None
-        if storing is not None:
+        if storing is None:
+            return
+        # Destinations do not wait for a slow disk or object store.
+        timer = asyncio.get_running_loop().call_later(_SLOW, self._feed.finish)
+        try:
             await storing
+        finally:
+            timer.cancel()
 
     async def _store(self, file: str, start: int, frames: list[bytes], facts: Facts, acknowledge: int) -> None:
         segment = await self._archive.add_segment(self._folder, file, start, frames, facts)
@@ -399,14 +426,19 @@ class _Recording:
 
     async def _end_file(self, recorder: Recorder) -> None:
         await self._flush(recorder)
-        await self._settle()
+        self._begin_work(self._close_file(self._storing))
+        recorder.begin(recorder.ended)
+        self.file = recorder.file
+        self._stored = 0
+
+    async def _close_file(self, storing: asyncio.Task[None] | None) -> None:
+        """Closes the last file, once its rest is stored."""
+        if storing is not None:
+            await storing
         await self._archive.close_file()
         await self._prune()
         self._counted = None
         self._report_end()
-        recorder.begin(recorder.ended)
-        self.file = recorder.file
-        self._stored = 0
 
     def _note_semi_sync(self, why: str) -> None:
         if why != self._unacknowledged:

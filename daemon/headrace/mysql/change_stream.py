@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import structlog
+
+from headrace import runtime
 from headrace.errors import (
     ContinuesElsewhere,
     HeadraceError,
@@ -22,13 +25,19 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.opening import Dump
 from headrace.mysql.schema.states import reached
 from headrace.mysql.table_schemas import TableSchemas
-from headrace.mysql.wire.connection import address_of
+from headrace.mysql.wire.connection import Server, address_of
 from headrace.ports.source import ALONE, ChangeStream, LogPosition, Progress, Receiver
 from headrace.ports.tables import Watermark
 
+log = structlog.get_logger(__name__)
+
+_JOIN, _REJOIN = 1.0, 5.0
+"""Seconds between two attempts to join a dump that others read too, and after one that had left us behind."""
+
 
 class MysqlStream(ChangeStream):
-    """Implements ChangeStream for MySQL and MariaDB. `reopen` begins another dump at a position. `disconnected` is
+    """Implements ChangeStream for MySQL and MariaDB. `reopen` begins another dump at a position. `join` returns a dump
+    that others read too, if one continues at a position between two transactions of a server. `disconnected` is
     called if the source ends the dump because another replica has the same server id. `first_damage` returns whether
     this is the first time that an event at a position has a wrong checksum. `lost` is called if the source has lost the
     position, and returns whether reopen() may find it elsewhere."""
@@ -41,11 +50,14 @@ class MysqlStream(ChangeStream):
         options: DecoderOptions,
         *,
         reopen: Callable[[Position], Awaitable[Dump]],
+        join: Callable[[Position, Server], Dump | None] = lambda _position, _server: None,
         disconnected: Callable[[], None],
         first_damage: Callable[[str], bool] = lambda _: False,
         lost: Callable[[PositionLost], bool] = lambda _: False,
     ) -> None:
-        self._lost = lost
+        self._lost, self._join = lost, join
+        self._join_at = 0.0
+        """When join() is tried next, by the monotonic clock."""
         self._first_damage = first_damage
         self._dump, self._schemas, self._receiver, self._options = dump, schemas, receiver, options
         self._reopen, self._disconnected = reopen, disconnected
@@ -99,6 +111,8 @@ class MysqlStream(ChangeStream):
                 made.add_done_callback(lambda done: done.cancelled() or done.exception())  # the decoder handles it
                 await asyncio.wait([made])
             elif not self._more:
+                if await self._joins():
+                    decoder, came = self._decoder, 0
                 await self._receive()
             if self._schemas.history.version != version:
                 decoder.refresh()
@@ -134,6 +148,30 @@ class MysqlStream(ChangeStream):
                     raise
                 raise error from failure
             self._end = error  # changes before the error are published first
+
+    async def _joins(self) -> bool:
+        """Continues with a dump that others read too, if there is one."""
+        now, decoder = runtime.monotonic(), self._decoder
+        if now < self._join_at or self._dump.connection is None:
+            return False
+        self._join_at = now + _JOIN
+        server, transactions = self._dump.server, decoder.transactions
+        if self._at < len(self._data) or transactions.in_group or (server.gtid_mode and transactions.gtids is None):
+            return False
+        position = decoder.position()
+        if (dump := self._join(position, server)) is None:
+            return False
+        await self._dump.close()
+        self._begin(dump)
+        log.info("the archive's dump is read from here on", position=str(position))
+        return True
+
+    def _begin(self, dump: Dump) -> None:
+        """Begins with another dump."""
+        self._before = self.progress()
+        self._decoder.close()
+        self._dump, self._decoder, self._end = dump, self._make_decoder(dump), None
+        self._data, self._at, self._more = b"", 0, False
 
     def _stops(self) -> bool:
         return self._receiver.full() or not self._decoder.transactions.in_group
@@ -215,10 +253,8 @@ class MysqlStream(ChangeStream):
                 "another server than before answers at the source's address",
                 remedy="'headrace position show DESTINATION' compares it with the position",
             )
-        self._before = self.progress()
-        self._decoder.close()
-        self._dump, self._decoder, self._end = dump, self._make_decoder(dump), None
-        self._data, self._at, self._more = b"", 0, False
+        self._begin(dump)
+        self._join_at = runtime.monotonic() + _REJOIN
         return dump.server.settings.server_id
 
     async def close(self) -> None:

@@ -11,10 +11,12 @@ import structlog
 from headrace.errors import ArchiveError, PositionLost, ServerIdTaken, SourceChanged, SourceError, SourceUnreachable
 from headrace.model import Position
 from headrace.mysql.archive.archive import Archive
+from headrace.mysql.archive.feed import Feed
 from headrace.mysql.archive.finding import end_after
 from headrace.mysql.archiver import MysqlArchiver
 from headrace.mysql.change_stream import MysqlStream
 from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.fetching import fetch_missing
 from headrace.mysql.histories import different_histories
 from headrace.mysql.opening import STREAM_BUFFER, Dump, ReadySource, make_ready, make_ready_archived
@@ -29,6 +31,7 @@ from headrace.mysql.semi_sync import MysqlAcknowledger
 from headrace.mysql.snapshot.reader import MysqlTableReader
 from headrace.mysql.table_schemas import TableSchemas
 from headrace.mysql.wire.connection import Server, SourceConnection, address_of
+from headrace.native import find
 from headrace.ports.archive import Archiver
 from headrace.ports.measures import Measure
 from headrace.ports.source import (
@@ -63,6 +66,7 @@ class MysqlSource(Source):
     """See Source. `captures` returns whether the rows of a schema and table are captured. Unless `named`, for a short
     check, the server id is used as it is and we do not register under our name. `ahead` returns when a dump begins how
     many bytes are received ahead of the decoder; the callback receives the progress of a search for the first start.
+    All sources of a daemon that share an archive have the same `feed`.
 
     `settings` have the address that served last, or is tried first; the others are tried if it can't serve."""
 
@@ -75,7 +79,9 @@ class MysqlSource(Source):
         named: bool = True,
         ahead: Callable[[], int] = lambda: STREAM_BUFFER,
         on_progress: ProgressCallback = lambda *_: None,
+        feed: Feed | None = None,
     ) -> None:
+        self._feed = feed or Feed(find(daemon.native).module)
         self._destination, self._node, self._captures, self._named = settings, daemon.node, captures, named
         self._ahead, self._reported = ahead, on_progress
         self._options = DecoderOptions.of(settings, daemon)
@@ -161,7 +167,7 @@ class MysqlSource(Source):
         if archive is None:
             return None
         every = addresses(self._destination.source)
-        return MysqlArchiver(archive, every, self._daemon, self._destination.name, lambda: self._serving)
+        return MysqlArchiver(archive, every, self._daemon, self._destination.name, lambda: self._serving, self._feed)
 
     def measures(self, position: Position) -> Sequence[Measure]:
         found = [Measure("position_offset", "Offset of the confirmed position in its file.", position.offset)]
@@ -285,6 +291,7 @@ class MysqlSource(Source):
                 receiver,
                 self._options,
                 reopen=self._reopen,
+                join=self._join,
                 disconnected=self._disconnected,
                 first_damage=self._first_damage,
                 lost=self._lost,
@@ -351,6 +358,11 @@ class MysqlSource(Source):
             raise
         self._server_id = ready.server.settings.server_id
         return dump
+
+    def _join(self, position: Position, server: Server) -> Dump | None:
+        """Returns the archive's dump, if it has what follows a position between two transactions."""
+        packets = self._feed.join(position)
+        return Dump(packets, None, server, DumpStart(position, checksums=True)) if packets is not None else None
 
     async def _archived(self, address: SourceSettings, stored: Position | None, lost: PositionLost) -> ReadySource:
         """Returns the archive as the source of a position that the server has lost. Raises `lost`, with what the

@@ -186,10 +186,16 @@ class SourceAdapter(ABC):
 
     @abstractmethod
     def source(
-        self, settings: DestinationSettings, daemon: DaemonSettings, captures: Captures, ahead: Callable[[], int]
+        self,
+        settings: DestinationSettings,
+        daemon: DaemonSettings,
+        captures: Captures,
+        ahead: Callable[[], int],
+        shared: dict[str, Any],
     ) -> Source:
         """Returns a destination's source, without connecting. `ahead` is called when a stream begins, and returns how
-        many bytes it may receive ahead of its decoder."""
+        many bytes it may receive ahead of its decoder. `shared` is one dictionary for all sources of a daemon: what
+        they share is kept there."""
 
     @abstractmethod
     def inspection(self, settings: DestinationSettings, daemon: DaemonSettings, captures: Captures) -> Inspection:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from headrace import runtime, tasks
 from headrace.errors import ArchiveError, ContinuesElsewhere
@@ -148,7 +149,9 @@ class ArchivedPackets:
             if begin:
                 begin = False
                 async for frame in self._archive.frames(file):
-                    yield self._opening(name, offset, _event(frame.data, 4))
+                    form = frame.data[4 : 4 + _size_of(frame.data, 13)[0]]
+                    yield opening(name, offset, form, self._checksums)
+                    self._checksums = checksums_of(form)
                     break
             async for frame in self._archive.frames(file, offset):
                 yield await runtime.in_thread(self._packets, frame.start, frame.data, offset)
@@ -161,35 +164,9 @@ class ArchivedPackets:
             elif not await self._archive.refresh():
                 return
 
-    def _opening(self, file: str, offset: int, form: bytes) -> bytes:
-        """Returns what a server sends before the events of a file. `form` is the event that describes its format."""
-        opening = rotate_packet(file, offset, self._checksums)
-        self._checksums = format_of(form, _HEADER, len(form) - 4)[1] == 1
-        return opening + (packet(form[:13] + bytes(4) + form[17:]) if offset > 4 else b"")  # it is at no offset then
-
     def _packets(self, start: int, data: bytes, offset: int) -> bytes:
-        """Returns the events of a frame from `offset` of its file on. Raises ArchiveError if none begins there."""
-        if self._archive.native is not None and not self._filters:
-            with contextlib.suppress(ValueError):
-                made_at_once: bytes = self._archive.native.archive_packets(data, start, offset)
-                return made_at_once
-        at, size, made, begun = 4 if not start else 0, len(data), list[bytes](), start >= offset
-        while at < size:
-            length = _size_of(data, at + 9)[0] if at + _HEADER <= size else 0
-            end = at + length
-            if length < _HEADER or end > size:
-                raise ArchiveError(f"the archive's frame at {self.at[0]}:{start} does not consist of events")
-            if start + at >= offset:
-                if not begun and start + at > max(4, offset):
-                    raise ArchiveError(f"no event begins at {self.at[0]}:{offset}")
-                begun = True
-                if not self._filters or self._keeps(data, at, end, start):
-                    if length < _SMALL:
-                        made.append((length + 1).to_bytes(3, "little") + b"\0\0" + data[at:end])
-                    else:
-                        made.append(packet(data[at:end]))
-            at = end
-        return b"".join(made)
+        keeps = self._keeps if self._filters else None
+        return packets_of(self._archive.native, self.at[0], start, data, offset, keeps)
 
     def _keeps(self, data: bytes, at: int, end: int, start: int) -> bool:
         """Returns whether an event is given: those of unwanted transactions are not."""
@@ -205,6 +182,47 @@ class ArchivedPackets:
         return not self._dropping
 
 
-def _event(data: bytes, at: int) -> bytes:
-    """Returns the event that begins at `at`."""
-    return data[at : at + _size_of(data, at + 9)[0]]
+def opening(file: str, offset: int, form: bytes, checksums: bool) -> bytes:
+    """Returns what a server sends before the events of a file from `offset` on. `form` is the event that describes its
+    format. `checksums`: whether the decoder expects a CRC32 at the end of an event before that."""
+    made_up = packet(form[:13] + bytes(4) + form[17:]) if offset > 4 else b""  # it is at no offset then
+    return rotate_packet(file, offset, checksums) + made_up
+
+
+def checksums_of(form: bytes) -> bool:
+    """Returns whether the events after a FORMAT_DESCRIPTION event end in a CRC32."""
+    return format_of(form, _HEADER, len(form) - 4)[1] == 1
+
+
+def packets_of(
+    native: Any,
+    file: str,
+    start: int,
+    data: bytes,
+    offset: int,
+    keeps: Callable[[bytes, int, int, int], bool] | None = None,
+) -> bytes:
+    """Returns the packets of a part of a file, which is at `start` and consists of whole events, from `offset` of the
+    file on. `native` is native code, or None. Leaves out events for which `keeps` returns False; it gets the part, the
+    event's begin and end there, and `start`. Raises ArchiveError if no event begins at the offset."""
+    if native is not None and keeps is None:
+        with contextlib.suppress(ValueError):
+            made_at_once: bytes = native.archive_packets(data, start, offset)
+            return made_at_once
+    at, size, made, begun = 4 if not start else 0, len(data), list[bytes](), start >= offset
+    while at < size:
+        length = _size_of(data, at + 9)[0] if at + _HEADER <= size else 0
+        end = at + length
+        if length < _HEADER or end > size:
+            raise ArchiveError(f"the archive's frame at {file}:{start} does not consist of events")
+        if start + at >= offset:
+            if not begun and start + at > max(4, offset):
+                raise ArchiveError(f"no event begins at {file}:{offset}")
+            begun = True
+            if keeps is None or keeps(data, at, end, start):
+                if length < _SMALL:
+                    made.append((length + 1).to_bytes(3, "little") + b"\0\0" + data[at:end])
+                else:
+                    made.append(packet(data[at:end]))
+        at = end
+    return b"".join(made)

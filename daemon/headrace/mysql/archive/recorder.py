@@ -95,7 +95,8 @@ class Recorder:
     nothing more is read until begin(). `source` names the server in errors. What comes before the offset `skip_to` of
     the first file is read and dropped. `native` is native code, which reads most events, or None.
     `semi_sync`: we have asked for a semi-synchronous dump; then `acknowledge` is the end of the last event that has
-    requested it, 0 for none. Without `keep` take() gives no bytes."""
+    requested it, 0 for none. Without `keep` take() gives no bytes. `share`: what was read is in `shared` too, until the
+    caller clears that."""
 
     def __init__(
         self,
@@ -108,8 +109,12 @@ class Recorder:
         native: Any = None,
         semi_sync: bool = False,
         keep: bool = True,
+        share: bool = False,
     ) -> None:
-        self.acknowledge, self._keep = 0, keep
+        self.acknowledge, self._keep, self._share = 0, keep, share
+        self.shared: list[bytes] = []
+        self.form = b""
+        """The last FORMAT_DESCRIPTION event."""
         self._extra: int | None = None if semi_sync else 0
         """Bytes before each event; None until the first one shows it."""
         self._source, self._checksums, self._skip_to, self._native = source, checksums, skip_to, native
@@ -208,6 +213,8 @@ class Recorder:
         when, kind, length, log_pos, flags = _HEADER.unpack_from(data, begin)
         body = begin + _HEADER.size
         stop = end - 4 if self._checksums or kind == ev.FORMAT_DESCRIPTION else end
+        if kind == ev.FORMAT_DESCRIPTION:
+            self.form = data[begin:end]
         if kind in ev.HEARTBEATS or (not log_pos and (kind in ev.MADE_UP or flags & ev.ARTIFICIAL_FLAG)):
             self._made_up(kind, data, body, stop)
             return
@@ -237,6 +244,8 @@ class Recorder:
     def _add(self, piece: bytes) -> None:
         if self._keep:
             self._pieces.append(piece)
+        if self._share:
+            self.shared.append(piece)
         self.end += len(piece)
         self.waiting += len(piece)
         self._framed += len(piece)

@@ -16,8 +16,10 @@ class Packets(Protocol):
     """A running dump; see PacketStream."""
 
     bytes_received: int
-    last_receive: float
     waiting_since: float
+
+    @property
+    def last_receive(self) -> float: ...
 
     @property
     def peer(self) -> str: ...

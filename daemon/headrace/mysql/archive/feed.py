@@ -1,0 +1,200 @@
+"""What an archiver receives, for the destinations of its source: one dump serves all that have caught up with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from headrace import runtime
+from headrace.errors import ContinuesElsewhere
+from headrace.model import Position
+from headrace.mysql.archive.packets import checksums_of, opening, packets_of
+from headrace.mysql.archive.recorder import Recorder
+
+_KEPT = 16 << 20
+"""Bytes for destinations that are slower: one that falls further behind reads the source itself."""
+_READ = 1 << 20
+"""Bytes after which a read ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Whole events of a file from offset `start` on. `form` is the event that describes the file's format."""
+
+    file: str
+    start: int
+    data: bytes
+    form: bytes
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.data)
+
+
+class Feed:
+    """The newest events that the archiver of an archive has received. `native` is native code, or None."""
+
+    def __init__(self, native: Any = None) -> None:
+        self.native = native
+        self.server = ""
+        """The identity of the server whose binlog is received; "" while none is."""
+        self.form = b""
+        """The event that describes the format of the newest file; empty until the server has sent it."""
+        self.last_receive = 0.0
+        """When the server sent something last, by the monotonic clock."""
+        self._parts: deque[_Part] = deque()
+        self._size = 0
+        self._first = 0
+        """The number of the oldest part."""
+        self._end = "", 0
+        self._waiting: set[FedPackets] = set()
+
+    def begin(self, server: str, file: str, offset: int) -> None:
+        """Begins with a dump from there."""
+        self.finish()
+        self.server, self._end = server, (file, offset)
+
+    def take(self, recorder: Recorder) -> None:
+        """Adds what the archiver's recorder has read since the last time: something has come from the server."""
+        self.form, self.last_receive = recorder.form, runtime.monotonic()
+        if not recorder.shared or not recorder.whole:
+            return
+        file, end, data = recorder.file, recorder.end, b"".join(recorder.shared)
+        recorder.shared.clear()
+        self._parts.append(_Part(file, end - len(data), data, self.form))
+        self._end = file, end
+        self._size += len(data)
+        while self._size > _KEPT and len(self._parts) > 1:
+            self._size -= len(self._parts.popleft().data)
+            self._first += 1
+        self._wake()
+
+    def finish(self) -> None:
+        """Ends it: who reads it continues at the source itself."""
+        self.server, self.form = "", b""
+        self._first += len(self._parts) + 1
+        self._parts.clear()
+        self._size = 0
+        self._wake()
+
+    def join(self, position: Position) -> FedPackets | None:
+        """Returns a dump that continues at a position between two transactions; None if what follows is not here."""
+        if not self.form or position.server_uuid != self.server or position.open_xa:
+            return None
+        number = self._first + len(self._parts)
+        if (position.file, position.offset) == self._end:
+            return FedPackets(self, number, position.file, position.offset)
+        for part in reversed(self._parts):
+            number -= 1
+            if part.file == position.file and part.start <= position.offset <= part.end:
+                number += position.offset == part.end
+                return FedPackets(self, number, position.file, position.offset)
+        return None
+
+    def part(self, number: int) -> _Part | None:
+        """Returns a part; None if it is not here yet. Raises ContinuesElsewhere if it will not be."""
+        at = number - self._first
+        if at < 0:
+            why = "it reads faster" if self.server else "it has ended"
+            raise ContinuesElsewhere(f"the archive's dump does not go on for us: {why}")
+        return self._parts[at] if at < len(self._parts) else None
+
+    def wait(self, reader: FedPackets) -> None:
+        """Has a reader woken at the next change."""
+        self._waiting.add(reader)
+
+    def leave(self, reader: FedPackets) -> None:
+        """Ends that."""
+        self._waiting.discard(reader)
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, set()
+        for reader in waiting:
+            reader.notify()
+
+
+class FedPackets:
+    """A dump that comes from a feed, from a part of it on; used as a PacketStream. It ends with ContinuesElsewhere."""
+
+    def __init__(self, feed: Feed, number: int, file: str, offset: int) -> None:
+        self._feed, self._number, self._file, self._offset = feed, number, file, offset
+        self._checksums = True
+        part = feed.part(number)
+        form = part.form if part is not None and part.file == file else feed.form
+        self._opening = self._open(file, offset, form)
+        self._waiter: asyncio.Future[None] | None = None
+        self._woken = False
+        self.bytes_received = 0
+        self.waiting_since = 0.0
+
+    def _open(self, file: str, offset: int, form: bytes) -> bytes:
+        made = opening(file, offset, form, self._checksums)
+        self._checksums = checksums_of(form)
+        return made
+
+    @property
+    def peer(self) -> str:
+        """Returns what is read."""
+        return "the archive's dump"
+
+    @property
+    def last_receive(self) -> float:
+        """See PacketStream."""
+        return self._feed.last_receive
+
+    def rest(self) -> None:
+        """See PacketStream: what comes meanwhile is kept for others too."""
+
+    def wake(self) -> None:
+        """See PacketStream."""
+        self._woken = True
+        self.notify()
+
+    def notify(self) -> None:
+        """Wakes the waiting read()."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def read(self, rest: bytes, need: int, deadline: float) -> bytes:
+        """See PacketStream. Raises ContinuesElsewhere."""
+        chunks, size, wanted = [rest, self._opening], len(self._opening), max(need - len(rest), 1)
+        self._opening = b""
+        while True:
+            part = self._feed.part(self._number) if size < max(wanted, _READ) else None
+            if part is not None:
+                chunks.append(self._packets(part))
+                size += len(chunks[-1])
+            elif size >= wanted or self._woken:
+                break
+            else:
+                await self._wait(deadline)
+        self.waiting_since, self._woken = 0.0, False
+        self.bytes_received += size
+        return b"".join(chunks)
+
+    def _packets(self, part: _Part) -> bytes:
+        opened = b""
+        if part.file != self._file:
+            opened, self._file, self._offset = self._open(part.file, part.start, part.form), part.file, part.start
+        self._number += 1
+        return opened + packets_of(self._feed.native, part.file, part.start, part.data, self._offset)
+
+    async def _wait(self, deadline: float) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        self._feed.wait(self)
+        self.waiting_since = self.waiting_since or runtime.monotonic()
+        try:
+            async with asyncio.timeout(deadline):
+                await self._waiter
+        except TimeoutError:
+            if runtime.monotonic() - self.last_receive >= deadline:
+                raise ContinuesElsewhere(f"the archive's dump has had nothing for {deadline:.0f} s") from None
+        finally:
+            self._waiter = None
+
+    async def close(self) -> None:
+        """Ends it."""
+        self.waiting_since = 0.0
+        self._feed.leave(self)
