@@ -23,6 +23,7 @@ from headrace.parking.redelivery import Redelivery
 from headrace.ports.parking import ParkingState
 from headrace.ports.sink import MessageRefused, Sink
 from headrace.settings.adapters import ParkingSettings
+from headrace.tasks import set_within
 from tests.brokers import FakeSink
 from tests.parked import RefusingSink, batch, new_parking, unit, until
 
@@ -231,6 +232,33 @@ async def test_waits_begin_with_the_delay_however_often_a_message_was_sent_befor
         clock = entry.due_us
     assert waits == [20_000, 40_000, 50_000]
     monkeypatch.undo()
+
+
+class SlowSink(RefusingSink):
+    """Takes a while for each message."""
+
+    async def resend(self, batch: MessageBatch) -> None:
+        await asyncio.sleep(0.1)
+        await super().resend(batch)
+
+
+@pytest.mark.parametrize("rig", [100], indirect=True)
+async def test_after_a_slow_pass_the_next_one_begins_soon_if_it_brought_something(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = list[float | None]()
+
+    async def waiting(event: asyncio.Event, seconds: float | None) -> bool:
+        waits.append(seconds)
+        return await set_within(event, seconds)
+
+    monkeypatch.setattr("headrace.parking.redelivery.set_within", waiting)
+    sink = SlowSink()
+    sink.refuses = {b"body 2"}
+    await rig.start(sink, batch(unit("7"), unit("8")))
+    await until(lambda: any(wait is not None and wait > 0.01 for wait in waits))
+    assert waits[0] == 0.01, "one message was delivered"
+    assert max(wait or 0.0 for wait in waits) == 0.05, "later ones are tried again at least every max_delay"
 
 
 async def test_an_end_waits_for_what_is_under_way_and_begins_nothing_more(rig: Rig) -> None:

@@ -45,7 +45,7 @@ class Redelivery:
         self._settings, self._parking, self._store = settings, parking, parking.store
         self._sink, self._guard, self._log = sink, guard, log
         self._changes = -1
-        self._ending = False
+        self._ending = self._delivered = False
         self.idle = True
         """Whether the sink has no unanswered message of ours. False if run() was cancelled in between."""
 
@@ -58,9 +58,9 @@ class Redelivery:
         """Runs until end(), or until it is cancelled. Raises Fenced, and what ended the sink: with a quiet source,
         nothing else would notice. Other errors are retried."""
         while True:
-            took = 0.0
+            pause = _POLL
             if not self._ending and self._parking.waiting() and self._sink() is not None:
-                began = runtime.monotonic()
+                began, self._delivered = runtime.monotonic(), False
                 try:
                     changes = await self._store.changes()
                     if self._changes not in (-1, changes):  # an operator discarded some, or requested to send others
@@ -76,11 +76,13 @@ class Redelivery:
                 failure = sink.failure if (sink := self._sink()) is not None else None
                 if failure is not None and not isinstance(failure, LeaseLapsed):  # the publisher handles that
                     raise failure
-                took = runtime.monotonic() - began
+                if not self._delivered:  # a pass over many messages costs, and brought nothing
+                    took = runtime.monotonic() - began
+                    pause = max(_POLL, min(4 * took, self._settings.max_delay))
             self._parking.changed.clear()
             if self._ending:
                 return
-            await set_within(self._parking.changed, max(_POLL, 4 * took) if self._parking.waiting() else None)
+            await set_within(self._parking.changed, pause if self._parking.waiting() else None)
 
     async def _pass(self) -> None:
         """Sends all that is due and does not wait for an undelivered message. An error at one address delays none of
@@ -151,6 +153,7 @@ class Redelivery:
         if delivered:
             await self._store.remove(self._guard(), [entry.number for entry in delivered])
             self._parking.delivered(delivered)
+            self._delivered = True
             self._log.info("messages that were parked are delivered", messages=len(delivered))
         if refused:
             await self._store.update(self._guard(), refused)
