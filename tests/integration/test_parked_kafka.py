@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import MessageSizeTooLargeError
 
 from tests import once
 from tests.support import DaemonProcess, destination_toml
@@ -30,7 +35,7 @@ def site(mysql: Any, schema: str, kafka: Any, topic: str, delivery: str) -> str:
     )
 
 
-async def raise_limit(kafka: Any, topic: str, size: int) -> None:
+async def set_limit(kafka: Any, topic: str, size: int) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
     await admin.start()
     try:
@@ -38,6 +43,20 @@ async def raise_limit(kafka: Any, topic: str, size: int) -> None:
         await admin.alter_configs([wanted])
     finally:
         await admin.close()
+
+
+async def lower_limit(kafka: Any, topic: str) -> None:
+    """Until the broker refuses what is larger: it takes a new setting a moment later."""
+    await set_limit(kafka, topic, LIMIT)
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers)
+    await producer.start()
+    try:
+        with contextlib.suppress(MessageSizeTooLargeError):
+            async with asyncio.timeout(30):
+                while True:
+                    await producer.send_and_wait(topic, key=os.urandom(LIMIT))  # without a value; see read()
+    finally:
+        await producer.stop()
 
 
 async def read(kafka: Any, topic: str) -> list[tuple[str, str, int]]:
@@ -90,7 +109,7 @@ async def test_rows_that_are_too_large_wait_through_kills_and_come_in_order_once
 
     execute("UPDATE t SET body = 'newest' WHERE id = 1", "DELETE FROM t WHERE id = 2")
     waiting(process, mysql, 3)
-    await raise_limit(kafka, topic, 10 * LIMIT)
+    await set_limit(kafka, topic, 10 * LIMIT)
     waiting(process, mysql, 0)
     rows = await read(kafka, topic)
     assert [kind for kind, key, _ in rows if key == "2"] == ["INSERT", "UPDATE", "DELETE"]
@@ -100,7 +119,7 @@ async def test_rows_that_are_too_large_wait_through_kills_and_come_in_order_once
     assert sizes[2:] == [len("small again"), len("newest")]
     process.wait_state("shop", "STREAMING")
 
-    await raise_limit(kafka, topic, LIMIT)
+    await lower_limit(kafka, topic)
     execute(f"UPDATE t SET body = {body} WHERE id = 1", "UPDATE t SET body = 'behind it' WHERE id = 1")
     waiting(process, mysql, 2)
     assert process.command("parked", "discard", "shop", "--all", "--yes")[0] == 0
