@@ -191,6 +191,8 @@ class Reading:
         except PositionLost:
             raise
         except HeadraceError as second:
+            if elsewhere:  # that one says what is wrong
+                raise
             raise error from second
         self._opened_at = runtime.monotonic()
         self._log.info("the dump is begun again", position=str(self.stream.position()), ended=str(error))

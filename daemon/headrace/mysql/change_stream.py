@@ -155,10 +155,13 @@ class MysqlStream(ChangeStream):
         if now < self._join_at or self._dump.connection is None:
             return False
         self._join_at = now + _JOIN
-        server, transactions = self._dump.server, decoder.transactions
-        if self._at < len(self._data) or transactions.in_group or (server.gtid_mode and transactions.gtids is None):
+        if self._at < len(self._data) or decoder.transactions.in_group:
             return False
-        position = decoder.position()
+        server, position = self._dump.server, decoder.position()
+        if server.gtid_mode and not position.gtid_set:
+            return False
+        if not reached((position.file, position.offset), self._dump.end):
+            return False
         if (dump := self._join(position, server)) is None:
             return False
         await self._dump.close()

@@ -44,6 +44,9 @@ class Dump:
     """None for one that comes from an archive."""
     server: Server
     start: DumpStart
+    end: tuple[str, int] = "", 0
+    """With GTIDs: where the server's binlog ended before the dump began. Before that place the server leaves out what
+    was read, wherever it is; so a dump that leaves out nothing must not continue there."""
 
     async def close(self) -> None:
         """Ends it."""
@@ -67,6 +70,8 @@ class ReadySource:
     entries: tuple[dict[str, Any], ...] = ()
     """Entries of the schema history that belong to that move."""
     archived: ArchivedDump | None = None
+    end: tuple[str, int] = "", 0
+    """See Dump."""
 
     async def close(self) -> None:
         """Ends it."""
@@ -93,7 +98,7 @@ class ReadySource:
         packets = await connection.dump(
             settings.server_id, file=file, offset=offset, gtids=gtids, buffer=buffer, annotations=annotations
         )
-        return Dump(packets, connection, self.server, self.start)
+        return Dump(packets, connection, self.server, self.start, self.end)
 
 
 async def make_ready(
@@ -140,7 +145,8 @@ async def make_ready(
         # offset is published. Else the set would have only what follows, and a resume by it would begin too early.
         skip_before = start.offset if server.gtid_mode and not start.gtid_set and start.offset > 4 else 0
         dump_start = DumpStart(start, connection.writes_checksums, skip_before)
-        return ReadySource(connection, server, dump_start, reader, agreed.gap, agreed.entries)
+        end = (await connection.binlog_end())[:2] if server.gtid_mode else ("", 0)
+        return ReadySource(connection, server, dump_start, reader, agreed.gap, agreed.entries, end=end)
     except BaseException:
         await connection.close()
         raise
