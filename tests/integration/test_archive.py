@@ -110,6 +110,7 @@ def test_the_archive_has_the_servers_files_byte_for_byte(place: LostPlace, folde
     place.leave()
 
 
+@ONE
 def test_one_dump_serves_the_archive_and_all_destinations_of_the_source(
     place: LostPlace, daemon: Callable[..., DaemonProcess], tmp_path: Path, folder: Path
 ) -> None:
@@ -175,6 +176,36 @@ def test_transactions_that_a_dump_by_gtids_leaves_out_do_not_come_with_the_archi
     place.insert(7)
     eventually(lambda: 7 in place.ids())
     assert place.ids() == [*range(1, 7), 4, 7]
+    place.leave()
+
+
+@ONE
+@pytest.mark.parametrize("damaged", [False, pytest.param(True, id="damaged")])
+def test_a_destination_far_behind_reads_the_archive_and_spares_the_source(
+    place: LostPlace, folder: Path, damaged: bool
+) -> None:
+    place.run(f"ALTER TABLE {place.schema}.t MODIFY v LONGTEXT")
+    place.follow()
+    place.insert(1)
+    place.wait_ids(1)
+    pause(place)
+    for number in range(2, 26):
+        place.run(f"INSERT INTO {place.schema}.t VALUES ({number}, REPEAT('{number:032}', 30000))")
+    wait_archived(place)
+    if damaged:
+        for path in sorted(folder.rglob("*.zst"), key=lambda path: path.stat().st_mtime)[-3:]:
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 1
+            path.write_bytes(data)
+    assert place.command("resume", "shop").returncode == 0
+    place.wait_ids(*range(1, 26))
+    assert place.ids() == list(range(1, 26))
+    place.insert(26)
+    place.wait_ids(*range(1, 27))
+    log = place.daemon.log.read_text()
+    assert "the archive is read, to spare the source" in log
+    assert ("the archive can't be read" in log) == damaged
+    assert "the archive's dump is read from here on" in log or damaged
     place.leave()
 
 

@@ -10,6 +10,7 @@ import structlog
 
 from headrace import runtime
 from headrace.errors import (
+    ArchiveError,
     ContinuesElsewhere,
     HeadraceError,
     PositionLost,
@@ -37,10 +38,11 @@ _JOIN, _REJOIN = 1.0, 5.0
 
 class MysqlStream(ChangeStream):
     """Implements ChangeStream for MySQL and MariaDB. `reopen` begins another dump at a position. `join` returns a dump
-    that others read too, if one continues at a position between two transactions of a server. `disconnected` is
-    called if the source ends the dump because another replica has the same server id. `first_damage` returns whether
-    this is the first time that an event at a position has a wrong checksum. `lost` is called if the source has lost the
-    position, and returns whether reopen() may find it elsewhere."""
+    that others read too, if one continues at a position between two transactions of a server. `spare_failed` is called
+    if the archive can't be read and the source has what follows. `disconnected` is called if the source ends the dump
+    because another replica has the same server id. `first_damage` returns whether this is the first time that an event
+    at a position has a wrong checksum. `lost` is called if the source has lost the position, and returns whether
+    reopen() may find it elsewhere."""
 
     def __init__(
         self,
@@ -51,11 +53,12 @@ class MysqlStream(ChangeStream):
         *,
         reopen: Callable[[Position], Awaitable[Dump]],
         join: Callable[[Position, Server], Dump | None] = lambda _position, _server: None,
+        spare_failed: Callable[[ArchiveError], None] = lambda _: None,
         disconnected: Callable[[], None],
         first_damage: Callable[[str], bool] = lambda _: False,
         lost: Callable[[PositionLost], bool] = lambda _: False,
     ) -> None:
-        self._lost, self._join = lost, join
+        self._lost, self._join, self._spare_failed = lost, join, spare_failed
         self._join_at = 0.0
         """When join() is tried next, by the monotonic clock."""
         self._first_damage = first_damage
@@ -138,6 +141,9 @@ class MysqlStream(ChangeStream):
                 self._disconnected()
             if isinstance(error, WrongChecksum) and self._first_damage(decoder.cursor.position):
                 error = SourceEnded(f"{failure.args[0]}; it is read once more, from the source again")
+            if isinstance(error, ArchiveError) and self._dump.spares:
+                self._spare_failed(error)
+                error = ContinuesElsewhere(f"{failure.args[0]}; the source has it")
             if isinstance(error, PositionLost) and self._lost(error):
                 error = ContinuesElsewhere(f"{failure.args[0]}; the archive may have it")
             reported = (

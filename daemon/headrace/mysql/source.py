@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -12,7 +13,8 @@ from headrace.errors import ArchiveError, PositionLost, ServerIdTaken, SourceCha
 from headrace.model import Position
 from headrace.mysql.archive.archive import Archive
 from headrace.mysql.archive.feed import Feed
-from headrace.mysql.archive.finding import end_after
+from headrace.mysql.archive.finding import end_after, same_as_source
+from headrace.mysql.archive.packets import ArchivedPackets
 from headrace.mysql.archiver import MysqlArchiver
 from headrace.mysql.change_stream import MysqlStream
 from headrace.mysql.decoder_options import DecoderOptions
@@ -54,6 +56,8 @@ from headrace.settings.snapshot import SnapshotSourceSettings
 log = structlog.get_logger(__name__)
 
 _Opening = TypeVar("_Opening")
+_FAR = 16 << 20
+"""Bytes of binlog for which the archive is read instead of the source."""
 
 
 def addresses(settings: SourceSettings) -> list[SourceSettings]:
@@ -97,6 +101,8 @@ class MysqlSource(Source):
         self._archive = Archive.of(settings.archive, daemon.native) if settings.archive is not None else None
         self._lost_by: PositionLost | None = None
         """The error with which the source has ended our dump."""
+        self._archive_fails = False
+        """Whether it could not be read in the present run."""
         self._archive_read: tuple[object, ...] = ()
         """The position at which the archive was last read, and what the archive had of the line then."""
         self._serving: SourceSettings | None = None
@@ -247,7 +253,7 @@ class MysqlSource(Source):
         entries: Sequence[dict[str, Any]],
         forget_tables: bool,
     ) -> OpenSource:
-        self._lost_by = None  # of a run that has ended since
+        self._lost_by, self._archive_fails = None, False  # of a run that has ended since
         ready: ReadySource | None = None
         try:
             ready = await make_ready(
@@ -276,7 +282,7 @@ class MysqlSource(Source):
                 ours.append(doubt_entry(start.last_pos, str(start), "[source] snapshot is schema_only_recovery"))
             known = [*entries, *ours]
             schemas = await TableSchemas.read(self._destination.name, server, self._captures, start, known)
-            dump = await ready.dump(annotations=self._options.dml_queries, buffer=self._ahead())
+            dump = await self._dump(ready)
         except BaseException:
             await ready.close()
             raise
@@ -292,6 +298,7 @@ class MysqlSource(Source):
                 self._options,
                 reopen=self._reopen,
                 join=self._join,
+                spare_failed=self._spare_failed,
                 disconnected=self._disconnected,
                 first_damage=self._first_damage,
                 lost=self._lost,
@@ -352,12 +359,30 @@ class MysqlSource(Source):
         except PositionLost as error:
             ready = await self._archived(address, position, error)
         try:
-            dump = await ready.dump(annotations=self._options.dml_queries, buffer=self._ahead())
+            dump = await self._dump(ready)
         except BaseException:
             await ready.close()
             raise
         self._server_id = ready.server.settings.server_id
         return dump
+
+    async def _dump(self, ready: ReadySource) -> Dump:
+        """Begins the dump: that of the archive if much of it is there, so that the source is not read again."""
+        settings, position = self._destination.archive, ready.start.position
+        in_folder = settings is not None and settings.path is not None and not self._archive_fails
+        if self._archive is not None and in_folder and ready.archived is None and not ready.start.skip_before:
+            with contextlib.suppress(ArchiveError):
+                if (place := await same_as_source(self._archive, position, _FAR)) is not None:
+                    packets = ArchivedPackets(self._archive, place, checksums=True)
+                    await ready.close()
+                    log.info("the archive is read, to spare the source", position=str(position))
+                    return Dump(packets, None, ready.server, DumpStart(position, checksums=True), spares=True)
+        return await ready.dump(annotations=self._options.dml_queries, buffer=self._ahead())
+
+    def _spare_failed(self, error: ArchiveError) -> None:
+        """The archive can't be read, and the source is read instead until the next start."""
+        self._archive_fails = True
+        log.warning("the archive can't be read", error=error.operator_text(self._destination.name))
 
     def _join(self, position: Position, server: Server) -> Dump | None:
         """Returns the archive's dump, if it has what follows a position between two transactions."""

@@ -203,6 +203,15 @@ class Archive:
             self._lists.popitem(last=False)
         return known
 
+    async def executed(self, line: Line) -> GtidSet:
+        """Returns what its server had executed where a line ends; empty without GTIDs of MySQL."""
+        gtids = GtidSet()
+        if line.gtid_mode and line.files:
+            gtids = GtidSet(line.files[-1].gtids)
+            for segment in await self.segments(line.files[-1]):
+                gtids = gtids.plus(GtidSet(segment.gtids))
+        return gtids
+
     async def follows(self, one: BinlogFile, two: BinlogFile, *, whole: bool) -> bool:
         """Returns whether the second file continues the first, which is `whole` if its last event closes it. GTIDs
         prove it, or that it does not; without them the names and times must fit."""

@@ -54,6 +54,34 @@ async def find_place(
     return lacks
 
 
+async def same_as_source(archive: Archive, position: Position, at_least: int) -> Place | None:
+    """Returns where reading continues at a position that the source has too, if the archive has `at_least` bytes after
+    it, and nothing that the source would leave out; else None. Raises ArchiveError."""
+    await archive.refresh()
+    line = archive.lines[-1] if archive.lines else None
+    number = line.index_of(position.file) if line is not None else None
+    if line is None or number is None or line.server != position.server_uuid or position.open_xa:
+        return None
+    file, following = line.files[number], line.files[number + 1 :]
+    if file.size - position.offset + sum(one.size for one in following) < at_least:
+        return None
+    if not await _same_history(archive, line, position):
+        return None
+    if not line.gtid_mode:
+        return Place(line.number, file.name, position.offset)
+    # The source leaves out what was read, wherever it is in its files: without anything of it after the next segment,
+    # only that one must be read by GTIDs.
+    done, before = GtidSet(position.gtid_set), GtidSet(file.gtids)
+    for segment in await archive.segments(file):
+        before = before.plus(GtidSet(segment.gtids))
+        if segment.end > position.offset:
+            break
+    if not done or (await archive.executed(line)).minus(before).common(done):
+        return None
+    until = (following[0].name, 4) if segment.end == file.size and following else (file.name, segment.end)
+    return Place(line.number, file.name, position.offset, without=done, until=until)
+
+
 async def end_after(archive: Archive, position: Position) -> Position | None:
     """Returns the end of the line that grows, as a position of its server, if the line has everything from a position
     on; None if it has not. Raises ArchiveError."""

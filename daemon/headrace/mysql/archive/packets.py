@@ -100,12 +100,7 @@ class ArchivedPackets:
 
     async def executed(self) -> str:
         """Returns what of it the server had executed where the line ends, as a GTID set; "" if it has no GTIDs."""
-        line = self._archive.line(self._place.line)
-        if not line.gtid_mode or not line.files:
-            return ""
-        gtids = GtidSet(line.files[-1].gtids)
-        for segment in await self._archive.segments(line.files[-1]):
-            gtids = gtids.plus(GtidSet(segment.gtids))
+        gtids = await self._archive.executed(self._archive.line(self._place.line))
         return str(gtids if self._place.only is None else gtids.common(self._place.only))
 
     def rest(self) -> None:
