@@ -59,8 +59,8 @@ class MysqlStream(ChangeStream):
         lost: Callable[[PositionLost], bool] = lambda _: False,
     ) -> None:
         self._lost, self._join, self._spare_failed = lost, join, spare_failed
-        self._join_at = 0.0
-        """When join() is tried next, by the monotonic clock."""
+        self._joined, self._join_at = False, 0.0
+        """Whether the dump is one that others read too, and when joining one is tried next, by the monotonic clock."""
         self._first_damage = first_damage
         self._dump, self._schemas, self._receiver, self._options = dump, schemas, receiver, options
         self._reopen, self._disconnected = reopen, disconnected
@@ -172,6 +172,7 @@ class MysqlStream(ChangeStream):
             return False
         await self._dump.close()
         self._begin(dump)
+        self._joined = True
         log.info("the archive's dump is read from here on", position=str(position))
         return True
 
@@ -263,7 +264,8 @@ class MysqlStream(ChangeStream):
                 remedy="'headrace position show DESTINATION' compares it with the position",
             )
         self._begin(dump)
-        self._join_at = runtime.monotonic() + _REJOIN
+        if self._joined:
+            self._joined, self._join_at = False, runtime.monotonic() + _REJOIN
         return dump.server.settings.server_id
 
     async def close(self) -> None:
