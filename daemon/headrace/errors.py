@@ -266,6 +266,10 @@ class ArchiveError(HeadraceError):
     reason = "archive"
 
 
+class ArchiveNotKept(ArchiveError):
+    """The archive can't be written, and the destination must not stream without it."""
+
+
 class SpoolError(HeadraceError):
     """The folder for large events and undecided rows can't be written to."""
 

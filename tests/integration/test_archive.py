@@ -210,6 +210,33 @@ def test_a_destination_far_behind_reads_the_archive_and_spares_the_source(
     place.leave()
 
 
+@ONE
+def test_a_destination_stops_while_its_archive_cant_be_written_if_it_is_to(
+    server: tuple[Any, str], daemon: Callable[..., DaemonProcess], tmp_path: Path, folder: Path
+) -> None:
+    archive = f'[archive]\npath = "{folder}"\nflush_interval = "20ms"\non_failure = "stop"'
+    out, more = tmp_path / "out.jsonl", f"[heartbeat]\nenabled = false\n{archive}"
+    place = LostPlace(*server, "stops", daemon, out, more=more)
+    place.follow()
+    place.insert(1)
+    place.wait_ids(1)
+    wait_archived(place)
+    folder.rename(tmp_path / "away")
+    folder.write_text("no folder")
+    place.insert(2)  # with this the archive fails
+    place.daemon.wait("shop", lambda one: "archive" in one["troubles"])
+    place.insert(3)
+    place.daemon.wait("shop", lambda one: (one["state"], one["reason"]) == ("FAILED", "archive"))
+    assert "[archive] on_failure is stop" in place.daemon.health()[1]["destinations"]["shop"]["message"]
+    place.insert(4)
+    assert 4 not in place.ids()
+    folder.unlink()
+    (tmp_path / "away").rename(folder)
+    place.wait_ids(1, 2, 3, 4)
+    place.daemon.wait_state("shop", "STREAMING")
+    place.leave()
+
+
 def test_a_paused_destination_goes_on_without_a_gap_after_its_binlogs_were_purged(place: LostPlace) -> None:
     place.follow()
     place.insert(1)

@@ -92,6 +92,9 @@ class MysqlArchiver(Archiver):
             except ArchiveTaken:  # by a command, which is done soon; in an object store also by another daemon
                 log.info("another writer has the archive for a moment", archive=self._settings.place)
                 await asyncio.sleep(_AGAIN)
+            except ArchiveError as error:
+                self._feed.failure = error.operator_text(self._name)
+                raise
 
     async def _run(self, report: Report, needed: Needed) -> None:
         archive = Archive.of(self._settings, self._native)
@@ -245,6 +248,8 @@ class _Recording:
         if waits:
             works["semi-sync"] = semi_sync.watch(address, recorder, self._note_semi_sync)
         self._server = inventory.server_uuid
+        if (begin.file, begin.offset) == inventory.end:  # nothing is to be written that shows whether it can be
+            self._feed.failure = ""
         self._feed.begin(self._server, recorder.file, recorder.end)
         try:
             await tasks.first(works)
@@ -419,6 +424,7 @@ class _Recording:
         segment = await self._archive.add_segment(self._folder, file, start, frames, facts)
         operations, self._operations = self._operations, []
         await self._archive.journal.append(*operations, segment_operation(segment))
+        self._feed.failure = ""
         if acknowledge:
             self._packets.acknowledge(file, acknowledge)
         self._report_end()

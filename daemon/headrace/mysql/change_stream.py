@@ -11,6 +11,7 @@ import structlog
 from headrace import runtime
 from headrace.errors import (
     ArchiveError,
+    ArchiveNotKept,
     ContinuesElsewhere,
     HeadraceError,
     PositionLost,
@@ -39,10 +40,10 @@ _JOIN, _REJOIN = 1.0, 5.0
 class MysqlStream(ChangeStream):
     """Implements ChangeStream for MySQL and MariaDB. `reopen` begins another dump at a position. `join` returns a dump
     that others read too, if one continues at a position between two transactions of a server. `spare_failed` is called
-    if the archive can't be read and the source has what follows. `disconnected` is called if the source ends the dump
-    because another replica has the same server id. `first_damage` returns whether this is the first time that an event
-    at a position has a wrong checksum. `lost` is called if the source has lost the position, and returns whether
-    reopen() may find it elsewhere."""
+    if the archive can't be read and the source has what follows. `check` raises if nothing may be read. `disconnected`
+    is called if the source ends the dump because another replica has the same server id. `first_damage` returns whether
+    this is the first time that an event at a position has a wrong checksum. `lost` is called if the source has lost the
+    position, and returns whether reopen() may find it elsewhere."""
 
     def __init__(
         self,
@@ -54,11 +55,12 @@ class MysqlStream(ChangeStream):
         reopen: Callable[[Position], Awaitable[Dump]],
         join: Callable[[Position, Server], Dump | None] = lambda _position, _server: None,
         spare_failed: Callable[[ArchiveError], None] = lambda _: None,
+        check: Callable[[], None] = lambda: None,
         disconnected: Callable[[], None],
         first_damage: Callable[[str], bool] = lambda _: False,
         lost: Callable[[PositionLost], bool] = lambda _: False,
     ) -> None:
-        self._lost, self._join, self._spare_failed = lost, join, spare_failed
+        self._lost, self._join, self._spare_failed, self._check = lost, join, spare_failed, check
         self._joined, self._join_at = False, 0.0
         """Whether the dump is one that others read too, and when joining one is tried next, by the monotonic clock."""
         self._first_damage = first_damage
@@ -141,7 +143,7 @@ class MysqlStream(ChangeStream):
                 self._disconnected()
             if isinstance(error, WrongChecksum) and self._first_damage(decoder.cursor.position):
                 error = SourceEnded(f"{failure.args[0]}; it is read once more, from the source again")
-            if isinstance(error, ArchiveError) and self._dump.spares:
+            if isinstance(error, ArchiveError) and not isinstance(error, ArchiveNotKept) and self._dump.spares:
                 self._spare_failed(error)
                 error = ContinuesElsewhere(f"{failure.args[0]}; the source has it")
             if isinstance(error, PositionLost) and self._lost(error):
@@ -190,6 +192,7 @@ class MysqlStream(ChangeStream):
         packets, rest = self._dump.packets, self._data[self._at :]
         self._data, self._at = rest, 0
         self._data = await packets.read(rest, self._decoder.splitter.need, 2 * self._dump.server.settings.heartbeat + 1)
+        self._check()
         self._bytes, self._received = self._bytes + len(self._data) - len(rest), packets.last_receive
 
     def rest(self) -> None:

@@ -9,7 +9,15 @@ from typing import Any, TypeVar
 
 import structlog
 
-from headrace.errors import ArchiveError, PositionLost, ServerIdTaken, SourceChanged, SourceError, SourceUnreachable
+from headrace.errors import (
+    ArchiveError,
+    ArchiveNotKept,
+    PositionLost,
+    ServerIdTaken,
+    SourceChanged,
+    SourceError,
+    SourceUnreachable,
+)
 from headrace.model import Position
 from headrace.mysql.archive.archive import Archive
 from headrace.mysql.archive.feed import Feed
@@ -118,6 +126,7 @@ class MysqlSource(Source):
         entries: Sequence[dict[str, Any]] = (),
         forget_tables: bool = False,
     ) -> OpenSource:
+        self._require_archive()
         here = self.settings.host, self.settings.port
         candidates = addresses(self._destination.source)
         candidates.sort(key=lambda one: (one.host, one.port) != here)
@@ -137,6 +146,13 @@ class MysqlSource(Source):
             raise
         self._away.clear()
         return opened
+
+    def _require_archive(self) -> None:
+        """Raises ArchiveNotKept if the archive can't be written, and the configuration says that nothing is streamed
+        then."""
+        settings = self._destination.archive
+        if self._feed.failure and settings is not None and settings.on_failure == "stop":
+            raise ArchiveNotKept(f"the archive is not kept, and [archive] on_failure is stop: {self._feed.failure}")
 
     @property
     def address(self) -> str:
@@ -299,6 +315,7 @@ class MysqlSource(Source):
                 reopen=self._reopen,
                 join=self._join,
                 spare_failed=self._spare_failed,
+                check=self._require_archive,
                 disconnected=self._disconnected,
                 first_damage=self._first_damage,
                 lost=self._lost,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
@@ -99,6 +99,11 @@ class ArchiveSettings(Section):
         default=0,
         description="The daemon deletes the oldest files while the archive takes more bytes, even if they are younger "
         "than `keep`; 0: any number.",
+    )
+    on_failure: Literal["continue", "stop"] = Field(
+        default="continue",
+        description="While the archive can't be written: `continue` streams on, with a warning; `stop` lets the "
+        "destination fail, and go on once the archive can be written again.",
     )
     fetch_command: Annotated[tuple[Argument, ...], BeforeValidator(_listed)] = Field(
         default=(),

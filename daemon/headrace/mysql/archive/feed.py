@@ -42,6 +42,8 @@ class Feed:
         """The identity of the server whose binlog is received; "" while none is."""
         self.form = b""
         """The event that describes the format of the newest file; empty until the server has sent it."""
+        self.failure = ""
+        """Why the archive can't be written; "" if it can."""
         self.last_receive = 0.0
         """When the server sent something last, by the monotonic clock."""
         self._parts: deque[_Part] = deque()
