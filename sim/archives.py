@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.mysql import source
 from headrace.mysql.archive.archive import Archive
 from headrace.mysql.archive.commands import MysqlArchiveCommands
 from headrace.mysql.archive.sealing import Seal
@@ -17,6 +18,12 @@ from sim.mysql.binlog import MAGIC, BinlogFile
 if TYPE_CHECKING:
     from sim.daemon import SimDaemon
     from sim.world import World
+
+
+def prepare(world: World) -> None:
+    """Has destinations read their archive instead of the source soon: a simulated binlog is small."""
+    if world.plan.archive:
+        source._FAR = 20_000
 
 
 def folder(world: World, daemon: SimDaemon) -> Path:

@@ -320,7 +320,8 @@ class Checker:
         world, events = self._world, self.truth.events
         sink = world.plan.destinations[topic.name]["sink"]
         window = min(sink.get("max_in_flight_bytes", math.inf), _BYTES * sink.get("max_in_flight", math.inf))
-        if world.plan.delay * world.plan.rate * _ROWS * _BYTES > window:
+        confirm = world.rabbit.broker.confirm_time if world.plan.sink(topic.name) == "rabbitmq" else 0.0
+        if (world.plan.delay + confirm) * world.plan.rate * _ROWS * _BYTES > window:
             return
         if not world.calm or world.loop.time() - world.began < _CALM_AFTER or not topic.begins:
             return

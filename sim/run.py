@@ -88,6 +88,7 @@ def run(plan: Plan, show: Callable[[str], None] | None = None, *, brief: bool = 
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="headrace-sim-", dir=memory) as folder:
         world = World(plan, Path(folder), show)
+        archives.prepare(world)
         disks = [daemon.machine.disk for daemon in world.daemons.values() if daemon.machine is not None]
         try:
             with below_sqlite(*disks):

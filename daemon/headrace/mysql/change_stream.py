@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import structlog
-
 from headrace import runtime
 from headrace.errors import (
     ArchiveError,
@@ -27,21 +25,23 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.opening import Dump
 from headrace.mysql.schema.states import reached
 from headrace.mysql.table_schemas import TableSchemas
-from headrace.mysql.wire.connection import Server, address_of
+from headrace.mysql.wire.connection import address_of
 from headrace.ports.source import ALONE, ChangeStream, LogPosition, Progress, Receiver
 from headrace.ports.tables import Watermark
-
-log = structlog.get_logger(__name__)
 
 _JOIN, _REJOIN = 1.0, 5.0
 """Seconds between two attempts to join a dump that others read too, and after one that had left us behind."""
 
 
+async def _none(_position: Position, _dump: Dump) -> None:
+    return None
+
+
 class MysqlStream(ChangeStream):
     """Implements ChangeStream for MySQL and MariaDB. `reopen` begins another dump at a position. `join` returns a dump
-    that others read too, if one continues at a position between two transactions of a server. `spare_failed` is called
-    if the archive can't be read and the source has what follows. `check` raises if nothing may be read. `disconnected`
-    is called if the source ends the dump because another replica has the same server id. `first_damage` returns whether
+    that spares the source, if one continues at a position between two transactions of ours. `spare_failed` is called if
+    the archive can't be read and the source has what follows. `check` raises if nothing may be read. `disconnected` is
+    called if the source ends the dump because another replica has the same server id. `first_damage` returns whether
     this is the first time that an event at a position has a wrong checksum. `lost` is called if the source has lost the
     position, and returns whether reopen() may find it elsewhere."""
 
@@ -53,7 +53,7 @@ class MysqlStream(ChangeStream):
         options: DecoderOptions,
         *,
         reopen: Callable[[Position], Awaitable[Dump]],
-        join: Callable[[Position, Server], Dump | None] = lambda _position, _server: None,
+        join: Callable[[Position, Dump], Awaitable[Dump | None]] = _none,
         spare_failed: Callable[[ArchiveError], None] = lambda _: None,
         check: Callable[[], None] = lambda: None,
         disconnected: Callable[[], None],
@@ -62,7 +62,7 @@ class MysqlStream(ChangeStream):
     ) -> None:
         self._lost, self._join, self._spare_failed, self._check = lost, join, spare_failed, check
         self._joined, self._join_at = False, 0.0
-        """Whether the dump is one that others read too, and when joining one is tried next, by the monotonic clock."""
+        """Whether the dump is the archiver's, and when another one is looked for next, by the monotonic clock."""
         self._first_damage = first_damage
         self._dump, self._schemas, self._receiver, self._options = dump, schemas, receiver, options
         self._reopen, self._disconnected = reopen, disconnected
@@ -158,24 +158,19 @@ class MysqlStream(ChangeStream):
             self._end = error  # changes before the error are published first
 
     async def _joins(self) -> bool:
-        """Continues with a dump that others read too, if there is one."""
+        """Continues with a dump that spares the source, if there is one."""
         now, decoder = runtime.monotonic(), self._decoder
         if now < self._join_at or self._dump.connection is None:
             return False
         self._join_at = now + _JOIN
         if self._at < len(self._data) or decoder.transactions.in_group:
             return False
-        server, position = self._dump.server, decoder.position()
-        if server.gtid_mode and not position.gtid_set:
-            return False
-        if not reached((position.file, position.offset), self._dump.end):
-            return False
-        if (dump := self._join(position, server)) is None:
+        position = decoder.position()
+        if (dump := await self._join(position, self._dump)) is None:
             return False
         await self._dump.close()
         self._begin(dump)
-        self._joined = True
-        log.info("the archive's dump is read from here on", position=str(position))
+        self._joined = not dump.spares
         return True
 
     def _begin(self, dump: Dump) -> None:

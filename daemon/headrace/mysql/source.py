@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from headrace import runtime
 from headrace.errors import (
     ArchiveError,
     ArchiveNotKept,
@@ -36,6 +37,7 @@ from headrace.mysql.position.inventory import VARIABLES, retention, take_invento
 from headrace.mysql.position.move import parse_where, relocate_by_policy
 from headrace.mysql.replicas import Reader, is_derived
 from headrace.mysql.schema.entries import back_entry, doubt_entry
+from headrace.mysql.schema.states import reached
 from headrace.mysql.second_connection import MysqlSecondConnection
 from headrace.mysql.semi_sync import MysqlAcknowledger
 from headrace.mysql.snapshot.reader import MysqlTableReader
@@ -66,6 +68,8 @@ log = structlog.get_logger(__name__)
 _Opening = TypeVar("_Opening")
 _FAR = 16 << 20
 """Bytes of binlog for which the archive is read instead of the source."""
+_SPARE_AGAIN = 10.0
+"""Seconds between two checks whether a stream is that far behind."""
 
 
 def addresses(settings: SourceSettings) -> list[SourceSettings]:
@@ -109,8 +113,9 @@ class MysqlSource(Source):
         self._archive = Archive.of(settings.archive, daemon.native) if settings.archive is not None else None
         self._lost_by: PositionLost | None = None
         """The error with which the source has ended our dump."""
-        self._archive_fails = False
-        """Whether it could not be read in the present run."""
+        self._archive_fails, self._spare_at = False, 0.0
+        """Whether the archive could not be read in the present run; and when it is next checked whether a stream far
+        behind may read it, by the monotonic clock."""
         self._archive_read: tuple[object, ...] = ()
         """The position at which the archive was last read, and what the archive had of the line then."""
         self._serving: SourceSettings | None = None
@@ -385,26 +390,45 @@ class MysqlSource(Source):
 
     async def _dump(self, ready: ReadySource) -> Dump:
         """Begins the dump: that of the archive if much of it is there, so that the source is not read again."""
-        settings, position = self._destination.archive, ready.start.position
-        in_folder = settings is not None and settings.path is not None and not self._archive_fails
-        if self._archive is not None and in_folder and ready.archived is None and not ready.start.skip_before:
-            with contextlib.suppress(ArchiveError):
-                if (place := await same_as_source(self._archive, position, _FAR)) is not None:
-                    packets = ArchivedPackets(self._archive, place, checksums=True)
-                    await ready.close()
-                    log.info("the archive is read, to spare the source", position=str(position))
-                    return Dump(packets, None, ready.server, DumpStart(position, checksums=True), spares=True)
+        start, dump = ready.start, None
+        if ready.archived is None and not start.skip_before:
+            dump = await self._spared(start.position, ready.server, _FAR)
+        if dump is not None:
+            await ready.close()
+            return dump
         return await ready.dump(annotations=self._options.dml_queries, buffer=self._ahead())
+
+    async def _spared(self, position: Position, server: Server, at_least: int) -> Dump | None:
+        """Returns the dump of the archive's folder, if that has `at_least` bytes after a position."""
+        settings = self._destination.archive
+        if self._archive is None or settings is None or settings.path is None or self._archive_fails:
+            return None
+        with contextlib.suppress(ArchiveError):
+            if (place := await same_as_source(self._archive, position, at_least)) is not None:
+                packets = ArchivedPackets(self._archive, place, checksums=True)
+                log.info("the archive is read, to spare the source", position=str(position))
+                return Dump(packets, None, server, DumpStart(position, checksums=True), spares=True)
+        return None
+
+    async def _join(self, position: Position, dump: Dump) -> Dump | None:
+        """Returns a dump that continues ours at a position between two transactions, so that the source is read once:
+        what the archiver receives, or the archive's folder for a stream that is far behind."""
+        if dump.server.gtid_mode and not position.gtid_set:
+            return None
+        packets = self._feed.join(position) if reached((position.file, position.offset), dump.end) else None
+        if packets is not None:
+            log.info("the archive's dump is read from here on", position=str(position))
+            return Dump(packets, None, dump.server, DumpStart(position, checksums=True))
+        now = runtime.monotonic()
+        if self._feed.server != position.server_uuid or now < self._spare_at:
+            return None
+        self._spare_at = now + _SPARE_AGAIN
+        return await self._spared(position, dump.server, 4 * _FAR)
 
     def _spare_failed(self, error: ArchiveError) -> None:
         """The archive can't be read, and the source is read instead until the next start."""
         self._archive_fails = True
         log.warning("the archive can't be read", error=error.operator_text(self._destination.name))
-
-    def _join(self, position: Position, server: Server) -> Dump | None:
-        """Returns the archive's dump, if it has what follows a position between two transactions."""
-        packets = self._feed.join(position)
-        return Dump(packets, None, server, DumpStart(position, checksums=True)) if packets is not None else None
 
     async def _archived(self, address: SourceSettings, stored: Position | None, lost: PositionLost) -> ReadySource:
         """Returns the archive as the source of a position that the server has lost. Raises `lost`, with what the
