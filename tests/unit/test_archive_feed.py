@@ -12,6 +12,7 @@ from headrace.model import OpenXa, Position
 from headrace.mysql.archive import feed as feeds
 from headrace.mysql.archive.feed import FedPackets, Feed
 from headrace.mysql.archive.recorder import Recorder
+from headrace.mysql.events.cursor import WRAP
 from headrace.tasks import cancel
 from tests.unit.test_archive_files import MAGIC, file_of, made, offsets, way, ways
 
@@ -28,7 +29,7 @@ class Fed:
         self.recorder = Recorder(
             "b.000001", 4, checksums=checksums, source="the source", native=ways["present"], share=True
         )
-        self.feed.begin("u", "b.000001", 4)
+        self.feed.begin("u", "b.000001", 4, silence=0.1)
         self._data = b""
 
     def receive(self, data: bytes) -> None:
@@ -112,25 +113,63 @@ async def test_a_reader_that_is_woken_returns_with_nothing() -> None:
 async def test_who_is_slower_or_reads_a_dump_that_has_ended_continues_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(feeds, "_KEPT", 500)
+    monkeypatch.setattr(feeds, "_KEPT", 2000)
     fed = Fed()
-    fed.receive(bytes(fed.logs[0].packets))
-    slow = fed.join(1, 4)
-    last = fed.join(1, fed.recorder.end)
-    fed.receive(bytes(fed.logs[1].packets))
+    first, second = (bytes(log.packets) for log in fed.logs)
+    fed.receive(first[:1000])
+    slow = fed.join(1, fed.recorder.end)
+    for at in range(1000, len(first), 1000):
+        fed.receive(first[at : at + 1000])
+    last, received = fed.join(1, fed.recorder.end), list[bytes]()
+    for at in range(0, len(second), 1000):
+        fed.receive(second[at : at + 1000])
+        received.append(await last.read(b"", 1, 5.0))
     with pytest.raises(ContinuesElsewhere, match="it reads faster"):
         await slow.read(b"", 1, 5.0)
     assert fed.feed.join(Position("u", "b.000001", offsets(fed.files[0])[2])) is None
-    assert file_of(await read(last, len(fed.files[1]))) == fed.files[1]
+    assert file_of(b"".join(received)) == fed.files[1]
     waiting = asyncio.create_task(last.read(b"", 1, 5.0))
     await asyncio.sleep(0)
     fed.feed.finish()
     with pytest.raises(ContinuesElsewhere, match="it has ended"):
         await waiting
     assert fed.feed.join(Position("u", "b.000002", fed.recorder.end)) is None
-    fed.feed.begin("u", "b.000002", fed.recorder.end)
+    fed.feed.begin("u", "b.000002", fed.recorder.end, silence=0.1)
     with pytest.raises(ContinuesElsewhere):
         await last.read(b"", 1, 5.0)
+
+
+async def test_an_event_larger_than_what_is_kept_is_read_from_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed = Fed()
+    fed.receive(bytes(made(1).packets))
+    reader = fed.join(1, fed.recorder.end)
+    await reader.read(b"", 1, 5.0)
+    monkeypatch.setattr(feeds, "_KEPT", 50_000)
+    whole = bytes(made(20, large=100_000).packets)
+    fed.receive(whole[len(bytes(made(1).packets)) :])
+    with pytest.raises(ContinuesElsewhere):
+        await reader.read(b"", 1, 5.0)
+    last = fed.join(1, fed.recorder.end)
+    fed.receive(bytes(fed.logs[1].packets))
+    assert file_of(await read(last, len(fed.files[1]))) == MAGIC + fed.files[1][4:]
+
+
+async def test_what_does_not_follow_is_given_to_nobody() -> None:
+    fed = Fed()
+    fed.receive(bytes(fed.logs[0].packets))
+    reader = fed.join(1, fed.recorder.end)
+    second = Recorder("b.000001", 4, checksums=True, source="another archiver", native=ways["present"], share=True)
+    second.feed(bytes(fed.logs[0].packets))
+    fed.feed.take(second)
+    with pytest.raises(ContinuesElsewhere):
+        await reader.read(b"", 1, 5.0)
+
+
+async def test_a_position_beyond_four_gigabytes_is_read_from_the_source() -> None:
+    fed = Fed()
+    fed.receive(bytes(fed.logs[0].packets))
+    fed.feed._end = "b.000001", WRAP
+    assert fed.feed.join(Position("u", "b.000001", WRAP)) is None
 
 
 async def test_silence_ends_a_reader_only_if_the_server_sends_nothing_at_all() -> None:

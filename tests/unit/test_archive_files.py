@@ -17,13 +17,14 @@ from headrace.errors import ArchiveError, ContinuesElsewhere, HeadraceError
 from headrace.model import POS_SHIFT, OpenXa, Position, RowsChange
 from headrace.mysql.archive import recorder as recorders
 from headrace.mysql.archive.archive import Archive
-from headrace.mysql.archive.finding import find_place
+from headrace.mysql.archive.finding import find_place, same_as_source
 from headrace.mysql.archive.index import segment_operation
 from headrace.mysql.archive.packets import ArchivedPackets, Place
 from headrace.mysql.archive.recorder import Recorder
 from headrace.mysql.archive.sealing import Seal
 from headrace.mysql.archive.store import FolderStore
 from headrace.mysql.decode import read_archive
+from headrace.mysql.events.cursor import WRAP
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.wire.binlog_file import packets, rotate_packet
@@ -295,6 +296,40 @@ async def test_a_position_is_found_if_the_files_are_those_that_were_read(tmp_pat
     assert "ends at the position" in await lacks(offset=len(file))
     assert "has another binlog under the name b.000001" in await lacks(commit_time_us=FIRST_US + 5)
     assert "has another binlog under the name b.000001" in await lacks(last_transaction=f"b.000001:{begins[3] + 1}")
+
+
+async def test_the_archive_spares_the_source_only_where_both_give_the_same(tmp_path: Path) -> None:
+    streams = [bytes(made(20, name=f"b.{number:06d}").packets) for number in (1, 2)]
+    archive = await archived(tmp_path, *streams)
+    first, second = (file_of(one) for one in streams)
+    number, begin, end = archive.lines[0].number, offsets(first)[1], ("b.000002", len(second))
+    there = Position("u", "b.000001", begin, gtid_set=f"{SID}:1-3")
+
+    async def place(
+        position: Position, *, line: int = number, at_least: int = 1, after: tuple[str, int] | None = None
+    ) -> Place | None:
+        return await same_as_source(archive, position, line, at_least, after)
+
+    holes = replace(there, gtid_set=f"{SID}:1-20")  # the source would leave out what follows
+    found = await place(replace(there, gtid_set=f"{SID}:100"))
+    assert found is not None
+    assert (found.file, found.offset, found.until) == ("b.000001", begin, ("b.000002", 4))
+    assert await place(holes) is not None, "they are in the first segment, which is read by GTIDs"
+    data = await dumped(archive, found)
+    assert file_of(data) == MAGIC + first[begin:] + second[4:]
+    rest = len(first) - begin + len(second)
+    assert await place(there, at_least=rest) is not None
+    for none in (
+        place(there, at_least=rest + 1),
+        place(there, after=end),
+        place(there, line=number + 1),
+        place(replace(there, server_uuid="another")),
+        place(replace(there, offset=WRAP)),
+        place(replace(there, gtid_set="")),
+        place(replace(there, open_xa=(OpenXa("x", "b.000001", 4),))),
+        place(replace(there, file="b.000003")),
+    ):
+        assert await none is None
 
 
 async def test_what_another_server_has_purged_is_found_by_gtids(tmp_path: Path) -> None:

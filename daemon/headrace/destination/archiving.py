@@ -6,7 +6,7 @@ import asyncio
 
 from headrace.destination.acknowledging import note_waiting
 from headrace.destination.dependencies import Context
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, SourceError
 from headrace.ports.archive import ArchiveProgress, Archiver, ArchiveUse
 from headrace.tasks import again
 
@@ -40,6 +40,8 @@ async def keep_archive(context: Context, archiver: Archiver, use: ArchiveUse) ->
                 await asyncio.sleep(_POLL)
             await archiver.run(report, use.needed)
         except HeadraceError as error:
+            if not isinstance(error, SourceError):
+                archiver.note_failure(error.operator_text(context.name))
             text = f"the binlog is not archived: {error.operator_text(context.name)}"
             if status.trouble(_TROUBLE, text):
                 log.warning("the archive is not kept", error=error.operator_text(context.name))

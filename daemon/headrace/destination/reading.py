@@ -11,7 +11,7 @@ from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.dependencies import Context
 from headrace.destination.outage import Unconfirmed
 from headrace.destination.publisher import Publisher
-from headrace.errors import ContinuesElsewhere, HeadraceError, PositionLost, SourceEnded
+from headrace.errors import ContinuesElsewhere, HeadraceError, PositionLost, SourceChanged, SourceEnded
 from headrace.model import MessageBatch
 from headrace.pipeline.message_builder import MessageBuilder
 from headrace.ports.source import ChangeStream, OpenSource, Progress, Receiver
@@ -191,7 +191,7 @@ class Reading:
         except PositionLost:
             raise
         except HeadraceError as second:
-            if elsewhere:  # that one says what is wrong
+            if elsewhere and not isinstance(second, SourceChanged):  # that one says what is wrong
                 raise
             raise error from second
         self._opened_at = runtime.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -85,6 +86,9 @@ class MysqlArchiver(Archiver):
         self._cut = ""
         """A file that ends within an event at the source, so that the next one is read instead of its rest."""
 
+    def note_failure(self, why: str) -> None:
+        self._feed.fail(why)
+
     async def run(self, report: Report, needed: Needed) -> None:
         while True:
             try:
@@ -92,9 +96,6 @@ class MysqlArchiver(Archiver):
             except ArchiveTaken:  # by a command, which is done soon; in an object store also by another daemon
                 log.info("another writer has the archive for a moment", archive=self._settings.place)
                 await asyncio.sleep(_AGAIN)
-            except ArchiveError as error:
-                self._feed.failure = error.operator_text(self._name)
-                raise
 
     async def _run(self, report: Report, needed: Needed) -> None:
         archive = Archive.of(self._settings, self._native)
@@ -131,12 +132,15 @@ class MysqlArchiver(Archiver):
                 report(None)
 
     async def _require_same_source(self, archive: Archive) -> None:
-        _, connection = await self._connect("")
-        async with connection:
-            ours = identity(connection.variables, connection.is_mariadb)
-        if ours not in {line.server for line in archive.lines}:
+        known, ours = {line.server for line in archive.lines}, set[str]()
+        for address in self._addresses:
+            with contextlib.suppress(SourceUnreachable):
+                async with await SourceConnection.open(address_of(address)) as connection:
+                    ours.add(identity(await connection.load_variables(), connection.is_mariadb))
+        if ours and not ours & known:
             raise ArchiveError(
-                f"{archive.journal.index.writer} archives another source in {archive.store.place}; ours is {ours}",
+                f"{archive.journal.index.writer} archives another source in {archive.store.place}; ours is "
+                f"{', '.join(sorted(ours))}",
                 remedy="give each source an archive of its own",
             )
 
@@ -201,6 +205,8 @@ class _Recording:
         """Offset in the present file up to which frames were given to _store()."""
         self._storing: asyncio.Task[None] | None = None
         """Stores what was read last, after what was read before."""
+        self._rest: asyncio.Task[None] | None = None
+        """Stores the rest of the file that is being closed."""
         self._timer: asyncio.TimerHandle | None = None
         self._counted: BinlogFile | None = None
         """The file before which `_earlier` bytes are stored, and the archive's oldest transaction and the newest one
@@ -248,14 +254,19 @@ class _Recording:
         if waits:
             works["semi-sync"] = semi_sync.watch(address, recorder, self._note_semi_sync)
         self._server = inventory.server_uuid
+        self._begin_feed(recorder)
+        if not begin.operations:  # a line is continued
+            self._feed.prove(self._archive.lines[-1].number)
         if (begin.file, begin.offset) == inventory.end:  # nothing is to be written that shows whether it can be
-            self._feed.failure = ""
-        self._feed.begin(self._server, recorder.file, recorder.end)
+            self._feed.fail("")
         try:
             await tasks.first(works)
         finally:
             self._feed.finish()
             await packets.close()
+
+    def _begin_feed(self, recorder: Recorder) -> None:
+        self._feed.begin(self._server, recorder.file, recorder.end, 2 * self._address.heartbeat + 1)
 
     async def _stay_alive(self) -> None:
         """Shows other daemons that the archive is kept."""
@@ -288,7 +299,7 @@ class _Recording:
                     self._timer = loop.call_later(self._settings.flush_interval, packets.wake)
                 due = recorder.acknowledge or self._timer.when() <= loop.time()
                 if not self._feed.server:
-                    self._feed.begin(self._server, recorder.file, recorder.end)
+                    self._begin_feed(recorder)
                 if recorder.waiting >= _SEGMENT or (due and (self._storing is None or self._storing.done())):
                     await self._flush(recorder)
         except PositionLost:
@@ -297,7 +308,7 @@ class _Recording:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
-            await tasks.cancel(self._storing)
+            await tasks.cancel(self._storing, self._rest)
 
     async def _begin(self, inventory: Inventory, server_id: int, cut: str) -> _Begin:
         """Returns where to continue: where the archive ends, if the server still has that; else a new line begins, with
@@ -424,7 +435,8 @@ class _Recording:
         segment = await self._archive.add_segment(self._folder, file, start, frames, facts)
         operations, self._operations = self._operations, []
         await self._archive.journal.append(*operations, segment_operation(segment))
-        self._feed.failure = ""
+        self._feed.prove(self._archive.lines[-1].number)
+        self._feed.fail("")
         if acknowledge:
             self._packets.acknowledge(file, acknowledge)
         self._report_end()
@@ -432,7 +444,8 @@ class _Recording:
 
     async def _end_file(self, recorder: Recorder) -> None:
         await self._flush(recorder)
-        self._begin_work(self._close_file(self._storing))
+        self._rest = self._storing
+        self._begin_work(self._close_file(self._rest))
         recorder.begin(recorder.ended)
         self.file = recorder.file
         self._stored = 0

@@ -40,10 +40,10 @@ async def _none(_position: Position, _dump: Dump) -> None:
 class MysqlStream(ChangeStream):
     """Implements ChangeStream for MySQL and MariaDB. `reopen` begins another dump at a position. `join` returns a dump
     that spares the source, if one continues at a position between two transactions of ours. `spare_failed` is called if
-    the archive can't be read and the source has what follows. `check` raises if nothing may be read. `disconnected` is
-    called if the source ends the dump because another replica has the same server id. `first_damage` returns whether
-    this is the first time that an event at a position has a wrong checksum. `lost` is called if the source has lost the
-    position, and returns whether reopen() may find it elsewhere."""
+    the archive can't be read and the source has what follows. `check` raises if the dump must not be read on.
+    `disconnected` is called if the source ends the dump because another replica has the same server id. `first_damage`
+    returns whether this is the first time that an event at a position has a wrong checksum. `lost` is called if the
+    source has lost the position, and returns whether reopen() may find it elsewhere."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class MysqlStream(ChangeStream):
         reopen: Callable[[Position], Awaitable[Dump]],
         join: Callable[[Position, Dump], Awaitable[Dump | None]] = _none,
         spare_failed: Callable[[ArchiveError], None] = lambda _: None,
-        check: Callable[[], None] = lambda: None,
+        check: Callable[[Dump], None] = lambda _: None,
         disconnected: Callable[[], None],
         first_damage: Callable[[str], bool] = lambda _: False,
         lost: Callable[[PositionLost], bool] = lambda _: False,
     ) -> None:
         self._lost, self._join, self._spare_failed, self._check = lost, join, spare_failed, check
-        self._joined, self._join_at = False, 0.0
+        self._joined, self._join_at = False, runtime.monotonic() + _JOIN
         """Whether the dump is the archiver's, and when another one is looked for next, by the monotonic clock."""
         self._first_damage = first_damage
         self._dump, self._schemas, self._receiver, self._options = dump, schemas, receiver, options
@@ -143,7 +143,7 @@ class MysqlStream(ChangeStream):
                 self._disconnected()
             if isinstance(error, WrongChecksum) and self._first_damage(decoder.cursor.position):
                 error = SourceEnded(f"{failure.args[0]}; it is read once more, from the source again")
-            if isinstance(error, ArchiveError) and not isinstance(error, ArchiveNotKept) and self._dump.spares:
+            if isinstance(error, ArchiveError) and not isinstance(error, ArchiveNotKept) and self._dump.line:
                 self._spare_failed(error)
                 error = ContinuesElsewhere(f"{failure.args[0]}; the source has it")
             if isinstance(error, PositionLost) and self._lost(error):
@@ -170,7 +170,7 @@ class MysqlStream(ChangeStream):
             return False
         await self._dump.close()
         self._begin(dump)
-        self._joined = not dump.spares
+        self._joined = not dump.line
         return True
 
     def _begin(self, dump: Dump) -> None:
@@ -187,7 +187,7 @@ class MysqlStream(ChangeStream):
         packets, rest = self._dump.packets, self._data[self._at :]
         self._data, self._at = rest, 0
         self._data = await packets.read(rest, self._decoder.splitter.need, 2 * self._dump.server.settings.heartbeat + 1)
-        self._check()
+        self._check(self._dump)
         self._bytes, self._received = self._bytes + len(self._data) - len(rest), packets.last_receive
 
     def rest(self) -> None:

@@ -47,8 +47,8 @@ class Dump:
     end: tuple[str, int] = "", 0
     """With GTIDs: where the server's binlog ended before the dump began. Before that place the server leaves out what
     was read, wherever it is; so a dump that leaves out nothing must not continue there."""
-    spares: bool = False
-    """Whether it comes from the archive although the source has it too."""
+    line: int = 0
+    """The number of the archive's line that it comes from although the source has it too; else 0."""
 
     async def close(self) -> None:
         """Ends it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ from headrace import runtime
 from headrace.errors import (
     ArchiveError,
     ArchiveNotKept,
+    ContinuesElsewhere,
     PositionLost,
     ServerIdTaken,
     SourceChanged,
@@ -68,6 +69,8 @@ log = structlog.get_logger(__name__)
 _Opening = TypeVar("_Opening")
 _FAR = 16 << 20
 """Bytes of binlog for which the archive is read instead of the source."""
+_ARCHIVE_ANSWERS = 5.0
+"""Seconds for which the archive's folder may keep us from reading the source."""
 _SPARE_AGAIN = 10.0
 """Seconds between two checks whether a stream is that far behind."""
 
@@ -113,6 +116,8 @@ class MysqlSource(Source):
         self._archive = Archive.of(settings.archive, daemon.native) if settings.archive is not None else None
         self._lost_by: PositionLost | None = None
         """The error with which the source has ended our dump."""
+        self._spare: ArchivedPackets | None = None
+        """The last dump of the archive's folder: another one begins only once the archive has grown."""
         self._archive_fails, self._spare_at = False, 0.0
         """Whether the archive could not be read in the present run; and when it is next checked whether a stream far
         behind may read it, by the monotonic clock."""
@@ -320,7 +325,7 @@ class MysqlSource(Source):
                 reopen=self._reopen,
                 join=self._join,
                 spare_failed=self._spare_failed,
-                check=self._require_archive,
+                check=self._check_dump,
                 disconnected=self._disconnected,
                 first_damage=self._first_damage,
                 lost=self._lost,
@@ -399,31 +404,50 @@ class MysqlSource(Source):
         return await ready.dump(annotations=self._options.dml_queries, buffer=self._ahead())
 
     async def _spared(self, position: Position, server: Server, at_least: int) -> Dump | None:
-        """Returns the dump of the archive's folder, if that has `at_least` bytes after a position."""
-        settings = self._destination.archive
+        """Returns the dump of the archive's folder, if that has `at_least` bytes after a position. Only while the
+        archiver runs: it has proved that the source has the same."""
+        settings, line, ended = self._destination.archive, self._feed.line, self._spare
         if self._archive is None or settings is None or settings.path is None or self._archive_fails:
             return None
-        with contextlib.suppress(ArchiveError):
-            if (place := await same_as_source(self._archive, position, at_least)) is not None:
-                packets = ArchivedPackets(self._archive, place, checksums=True)
-                log.info("the archive is read, to spare the source", position=str(position))
-                return Dump(packets, None, server, DumpStart(position, checksums=True), spares=True)
-        return None
+        if not line or self._feed.server != position.server_uuid or self._destination.wants_marks:
+            return None
+        try:
+            async with asyncio.timeout(_ARCHIVE_ANSWERS):
+                after = ended.at if ended is not None else None
+                place = await same_as_source(self._archive, position, line, at_least, after)
+                if place is None:
+                    return None
+                self._spare = ArchivedPackets(self._archive, place, checksums=True)
+        except TimeoutError:
+            self._spare_failed(ArchiveError(f"no answer from {self._archive.store.place}"))
+            return None
+        except ArchiveError as error:
+            self._spare_failed(error)
+            return None
+        log.info("the archive is read, to spare the source", position=str(position))
+        return Dump(self._spare, None, server, DumpStart(position, checksums=True), line=line)
 
     async def _join(self, position: Position, dump: Dump) -> Dump | None:
         """Returns a dump that continues ours at a position between two transactions, so that the source is read once:
-        what the archiver receives, or the archive's folder for a stream that is far behind."""
-        if dump.server.gtid_mode and not position.gtid_set:
+        what the archiver receives, or the archive's folder for a stream that is far behind. None if marks of
+        transactions are published: another dump can't continue within one."""
+        if (dump.server.gtid_mode and not position.gtid_set) or self._destination.wants_marks:
             return None
         packets = self._feed.join(position) if reached((position.file, position.offset), dump.end) else None
         if packets is not None:
             log.info("the archive's dump is read from here on", position=str(position))
             return Dump(packets, None, dump.server, DumpStart(position, checksums=True))
         now = runtime.monotonic()
-        if self._feed.server != position.server_uuid or now < self._spare_at:
+        if now < self._spare_at:
             return None
         self._spare_at = now + _SPARE_AGAIN
         return await self._spared(position, dump.server, 4 * _FAR)
+
+    def _check_dump(self, dump: Dump) -> None:
+        """Raises ContinuesElsewhere once nothing proves any more that the source has what the archive has."""
+        self._require_archive()
+        if dump.line and self._feed.line != dump.line:
+            raise ContinuesElsewhere("the archiver does not continue the archive's line")
 
     def _spare_failed(self, error: ArchiveError) -> None:
         """The archive can't be read, and the source is read instead until the next start."""

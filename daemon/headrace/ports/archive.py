@@ -41,6 +41,11 @@ class Archiver(ABC):
         """Adds to the archive what the source writes, until it is cancelled; what was reported is durable. Deletes what
         is older than configured, unless it is needed. Raises ArchiveError and SourceError."""
 
+    @abstractmethod
+    def note_failure(self, why: str) -> None:
+        """Records why the archive can't be written, for destinations that must not stream meanwhile. It counts until
+        something is written, or for as long as this daemon goes on trying."""
+
 
 @dataclass(frozen=True, slots=True)
 class ArchiveUse:

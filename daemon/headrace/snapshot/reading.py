@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -75,8 +76,9 @@ class SnapshotReading:
             return next((one for one in self._merge.snapshots if one.id == snapshot.id), snapshot)
         finally:
             self._merge.stop()
-            for reader in readers:
-                await reader.close()
+            async with contextlib.AsyncExitStack() as closing:  # each of them, also if this is cancelled
+                for reader in readers:
+                    closing.push_async_callback(reader.close)
 
     async def _find_tables(self, snapshot: Snapshot, reader: TableReader) -> None:
         listed = await reader.tables()

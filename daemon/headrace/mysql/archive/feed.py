@@ -12,9 +12,12 @@ from headrace.errors import ContinuesElsewhere
 from headrace.model import Position
 from headrace.mysql.archive.packets import checksums_of, opening, packets_of
 from headrace.mysql.archive.recorder import Recorder
+from headrace.mysql.events.cursor import WRAP
 
 _KEPT = 16 << 20
 """Bytes for destinations that are slower: one that falls further behind reads the source itself."""
+_FAILED = 150.0
+"""Seconds for which a failure counts: as long as this daemon keeps the archive, it tries more often."""
 _READ = 1 << 20
 """Bytes after which a read ends."""
 
@@ -42,10 +45,13 @@ class Feed:
         """The identity of the server whose binlog is received; "" while none is."""
         self.form = b""
         """The event that describes the format of the newest file; empty until the server has sent it."""
-        self.failure = ""
-        """Why the archive can't be written; "" if it can."""
+        self.line = 0
+        """The number of the archive's line that is known to be what the server has; 0 if none is."""
         self.last_receive = 0.0
         """When the server sent something last, by the monotonic clock."""
+        self.silence = 0.0
+        """Seconds without anything after which the archiver takes its connection for dead."""
+        self._failure, self._failed_at = "", 0.0
         self._parts: deque[_Part] = deque()
         self._size = 0
         self._first = 0
@@ -53,21 +59,40 @@ class Feed:
         self._end = "", 0
         self._waiting: set[FedPackets] = set()
 
-    def begin(self, server: str, file: str, offset: int) -> None:
-        """Begins with a dump from there."""
+    @property
+    def failure(self) -> str:
+        """Returns why the archive can't be written, as far as this daemon tries to; "" if it can."""
+        return self._failure if runtime.monotonic() - self._failed_at < _FAILED else ""
+
+    def fail(self, why: str) -> None:
+        """Sets that; "" once something is written."""
+        self._failure, self._failed_at = why, runtime.monotonic()
+
+    def begin(self, server: str, file: str, offset: int, silence: float) -> None:
+        """Begins with a dump from there, which is dead after `silence` seconds without anything."""
         self.finish()
-        self.server, self._end = server, (file, offset)
+        self.server, self._end, self.silence = server, (file, offset), silence
+
+    def prove(self, line: int) -> None:
+        """Notes that a line of the archive is what the server has."""
+        if self.server:
+            self.line = line
 
     def take(self, recorder: Recorder) -> None:
         """Adds what the archiver's recorder has read since the last time: something has come from the server."""
         self.form, self.last_receive = recorder.form, runtime.monotonic()
         if not recorder.shared or not recorder.whole:
             return
-        file, end, data = recorder.file, recorder.end, b"".join(recorder.shared)
+        file, end, size = recorder.file, recorder.end, sum(map(len, recorder.shared))
+        start = end - size
+        continues = (file, start) == self._end or (start == 4 and file != self._end[0])
+        if size > _KEPT or not continues:  # a large event would be in memory once more for each reader
+            self._restart(file, end)
+        else:
+            self._parts.append(_Part(file, start, b"".join(recorder.shared), self.form))
+            self._end = file, end
+            self._size += size
         recorder.shared.clear()
-        self._parts.append(_Part(file, end - len(data), data, self.form))
-        self._end = file, end
-        self._size += len(data)
         while self._size > _KEPT and len(self._parts) > 1:
             self._size -= len(self._parts.popleft().data)
             self._first += 1
@@ -75,7 +100,12 @@ class Feed:
 
     def finish(self) -> None:
         """Ends it: who reads it continues at the source itself."""
-        self.server, self.form = "", b""
+        self.server, self.form, self.line = "", b"", 0
+        self._restart("", 0)
+
+    def _restart(self, file: str, offset: int) -> None:
+        """Has everybody leave who reads it. Others may join from there on."""
+        self._end = file, offset
         self._first += len(self._parts) + 1
         self._parts.clear()
         self._size = 0
@@ -83,8 +113,8 @@ class Feed:
 
     def join(self, position: Position) -> FedPackets | None:
         """Returns a dump that continues at a position between two transactions; None if what follows is not here."""
-        if not self.form or position.server_uuid != self.server or position.open_xa:
-            return None
+        if not self.form or position.server_uuid != self.server or position.open_xa or position.offset >= WRAP:
+            return None  # a decoder that begins beyond 4 GB begins with the file
         number = self._first + len(self._parts)
         if (position.file, position.offset) == self._end:
             return FedPackets(self, number, position.file, position.offset)
@@ -99,7 +129,7 @@ class Feed:
         """Returns a part; None if it is not here yet. Raises ContinuesElsewhere if it will not be."""
         at = number - self._first
         if at < 0:
-            why = "it reads faster" if self.server else "it has ended"
+            why = "it reads faster, or larger events" if self.server else "it has ended"
             raise ContinuesElsewhere(f"the archive's dump does not go on for us: {why}")
         return self._parts[at] if at < len(self._parts) else None
 
@@ -184,6 +214,7 @@ class FedPackets:
         return opened + packets_of(self._feed.native, part.file, part.start, part.data, self._offset)
 
     async def _wait(self, deadline: float) -> None:
+        deadline = max(deadline, self._feed.silence)
         self._waiter = asyncio.get_running_loop().create_future()
         self._feed.wait(self)
         self.waiting_since = self.waiting_since or runtime.monotonic()

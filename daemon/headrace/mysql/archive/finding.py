@@ -11,6 +11,7 @@ from headrace.mysql.archive.archive import Archive
 from headrace.mysql.archive.index import BinlogFile, Line
 from headrace.mysql.archive.packets import Place
 from headrace.mysql.events import event_types as ev
+from headrace.mysql.events.cursor import WRAP
 from headrace.mysql.events.dump_start import dump_position
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.gtid_event import group_of
@@ -54,17 +55,32 @@ async def find_place(
     return lacks
 
 
-async def same_as_source(archive: Archive, position: Position, at_least: int) -> Place | None:
-    """Returns where reading continues at a position that the source has too, if the archive has `at_least` bytes after
-    it, and nothing that the source would leave out; else None. Raises ArchiveError."""
+async def same_as_source(
+    archive: Archive, position: Position, line: int, at_least: int, after: tuple[str, int] | None
+) -> Place | None:
+    """Returns where reading continues at a position that the source has too, if a line of the archive has `at_least`
+    bytes after it, and after the place `after`, and nothing that the source would leave out; else None. Raises
+    ArchiveError."""
     await archive.refresh()
-    line = archive.lines[-1] if archive.lines else None
-    number = line.index_of(position.file) if line is not None else None
-    if line is None or number is None or line.server != position.server_uuid or position.open_xa:
+    of = next((one for one in archive.lines if one.number == line), None)
+    if of is None or of.server != position.server_uuid or position.open_xa or position.offset >= WRAP:
+        return None  # a decoder that begins beyond 4 GB begins with the file
+    number = of.index_of(position.file)
+    if number is None or _bytes_after(of, number, position.offset) < at_least:
         return None
+    ended = of.index_of(after[0]) if after is not None else None
+    if after is not None and ended is not None and _bytes_after(of, ended, after[1]) < at_least:
+        return None
+    return await _unless_left_out(archive, of, number, position)
+
+
+def _bytes_after(line: Line, number: int, offset: int) -> int:
+    """Returns how much a line has after an offset of one of its files."""
+    return sum(one.size for one in line.files[number:]) - offset
+
+
+async def _unless_left_out(archive: Archive, line: Line, number: int, position: Position) -> Place | None:
     file, following = line.files[number], line.files[number + 1 :]
-    if file.size - position.offset + sum(one.size for one in following) < at_least:
-        return None
     if not await _same_history(archive, line, position):
         return None
     if not line.gtid_mode:

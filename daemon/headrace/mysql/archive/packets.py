@@ -111,11 +111,15 @@ class ArchivedPackets:
         self._woken = True
 
     async def read(self, rest: bytes, need: int, deadline: float) -> bytes:
-        """See PacketStream. Raises ContinuesElsewhere and ArchiveError."""
+        """See PacketStream. Raises ContinuesElsewhere and ArchiveError, also if nothing comes until the deadline."""
         chunks, size = [rest], len(rest)
         while size < max(need, len(rest) + 1) and not self._woken:
             self._next = self._next or asyncio.create_task(self._following(), name="archive")
-            piece = await asyncio.shield(self._next)
+            try:
+                async with asyncio.timeout(deadline or None):
+                    piece = await asyncio.shield(self._next)
+            except TimeoutError:
+                raise ArchiveError(f"nothing came from the archive at {self.peer} for {deadline:.0f} s") from None
             if piece is None:
                 file, offset = self.at
                 raise ContinuesElsewhere(f"the archive at {self.peer} ends at {file}:{offset}")

@@ -89,7 +89,11 @@ async def connect(*, tls_required: bool, answer_bytes: int, **options: Any) -> a
     for each answer, as received; beyond that it raises AnswerTooLarge. Raises LoginRefused, and the errors of
     connect()."""
     connection = _GuardedConnection(tls_required=tls_required, answer_bytes=answer_bytes, **options)
-    await connection._connect()
+    try:
+        await connection._connect()
+    except BaseException:  # aiomysql leaves its socket open if it is cancelled during the login
+        connection.close()
+        raise
     return connection
 
 
