@@ -30,14 +30,16 @@ def simulation(*words: str, **environment: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, cwd=ROOT, env={**env, **environment}, capture_output=True, text=True, timeout=500)
 
 
-@pytest.mark.parametrize("fault", ["kill zookeeper", "power loss"])
-def test_a_seed_gives_the_same_trace_whatever_the_hashes_and_addresses_are(fault: str) -> None:
+@pytest.mark.parametrize("what", ["kill zookeeper", "power loss", 1544], ids=str)
+def test_a_seed_gives_the_same_trace_whatever_the_hashes_and_addresses_are(what: str | int) -> None:
+    """The last one had another trace with each order in which readers of an archive's dump were woken."""
     made = (plans.make(seed, 20) for seed in count(1))
-    seed = str(next(plan.seed for plan in made if any(one.kind == fault for one in plan.faults)))
+    found_in = (plan.seed for plan in made if any(one.kind == what for one in plan.faults))
+    seed, seconds = (str(what), "60") if isinstance(what, int) else (str(next(found_in)), "20")
     digests = set[str]()
     for number in range(2):
         environment = {"PYTHONHASHSEED": str(number), "MOVES_ADDRESSES": "x" * number * 3000}
-        done = simulation("--seed", seed, "--seconds", "20", **environment)
+        done = simulation("--seed", seed, "--seconds", seconds, **environment)
         found = re.search(r"trace (\w+)", done.stdout)
         assert found is not None, done.stdout + done.stderr
         digests.add(found[1])
@@ -51,7 +53,7 @@ def test_seeds_find_nothing() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [100, 581, 1026, 1132])
+@pytest.mark.parametrize("seed", [100, 348, 581, 1026, 1096, 1132])
 def test_a_seed_that_has_found_something_does_not_find_it_again(seed: int) -> None:
     done = simulation("--seed", str(seed), "--no-shrink")
     assert done.returncode == 0, done.stdout

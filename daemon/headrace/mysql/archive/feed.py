@@ -57,7 +57,8 @@ class Feed:
         self._first = 0
         """The number of the oldest part."""
         self._end = "", 0
-        self._waiting: set[FedPackets] = set()
+        self._waiting: dict[FedPackets, None] = {}
+        """In the order in which they are woken."""
 
     @property
     def failure(self) -> str:
@@ -135,14 +136,14 @@ class Feed:
 
     def wait(self, reader: FedPackets) -> None:
         """Has a reader woken at the next change."""
-        self._waiting.add(reader)
+        self._waiting[reader] = None
 
     def leave(self, reader: FedPackets) -> None:
         """Ends that."""
-        self._waiting.discard(reader)
+        self._waiting.pop(reader, None)
 
     def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, set()
+        waiting, self._waiting = self._waiting, {}
         for reader in waiting:
             reader.notify()
 
