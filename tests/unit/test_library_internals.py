@@ -267,3 +267,22 @@ async def test_a_client_that_is_cancelled_at_its_start_leaves_no_connection() ->
         await cancel(starting)
         await consumer.stop()
         await until(lambda: not any(broker.connections for broker in cluster.brokers.values()))
+
+
+async def test_a_cancellation_while_a_client_is_closed_is_not_dropped() -> None:
+    async def asking() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.05)  # it is being ended when we are cancelled
+
+    producer: Any = aiokafka_internals.Producer(bootstrap_servers="127.0.0.1:1")
+    producer.client._sync_task = asyncio.create_task(asking())
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(producer.client.close())
+    await asyncio.sleep(0.01)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert producer.client._sync_task is None
+    producer._closed = True

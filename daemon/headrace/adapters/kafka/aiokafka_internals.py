@@ -235,6 +235,7 @@ _create_conn = _with(conn.create_conn, AIOKafkaConnection=Connection)
 class _Client(AIOKafkaClient):  # type: ignore[misc]
     """A client that opens our own connections: aiokafka's client takes no class for them."""
 
+    _sync_task: Any
     _connected = _with(AIOKafkaClient._get_conn, create_conn=_create_conn)
     _ended = False
 
@@ -263,8 +264,13 @@ class _Client(AIOKafkaClient):  # type: ignore[misc]
         return found
 
     async def close(self) -> None:
+        """Ends the task that asks for metadata before aiokafka does, which drops a cancellation of us meanwhile."""
         self._ended = True
-        await super().close()
+        asking, self._sync_task = self._sync_task, None
+        try:
+            await cancel(asking)
+        finally:
+            await super().close()
 
 
 class Producer(aiokafka.AIOKafkaProducer):  # type: ignore[misc]
