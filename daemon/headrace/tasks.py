@@ -95,6 +95,13 @@ def result_of(task: asyncio.Task[_T]) -> _T:
     return task.result()
 
 
+def raise_if_cancelled() -> None:
+    """Raises CancelledError if the present task was cancelled, and a library has dropped that: a loop would go on."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 async def again(work: Callable[[], Awaitable[object]]) -> NoReturn:
     """Awaits work again and again, with waits of 1 s that double up to 60 s; after half a minute of work they begin at
     1 s again. Raises what the work raises."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -115,6 +116,32 @@ async def test_after_a_lapse_another_sink_takes_the_place_and_is_watched_until_i
     await cancel(running)
     await made.close()
     assert (covers, sinks[1].closed, sinks[1].aborted) == (set(), True, False)
+
+
+async def test_a_run_that_ends_during_an_abort_ends_though_the_sink_drops_its_cancellation(
+    sinks: list[Sink], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aborting = asyncio.Event()
+
+    async def abort(self: Sink) -> None:
+        aborting.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+
+    monkeypatch.setattr(Sink, "abort", abort)
+    now = 100.0
+    lease = Lease(5.0, monotonic=lambda: now, wall=lambda: now)
+    lease.prove(now)
+    made = publisher(lease)
+    await made.start()
+    running = asyncio.create_task(made.run(lambda _: None))
+    await asyncio.sleep(0)
+    now += 6
+    await asyncio.wait_for(aborting.wait(), 5)
+    now += 1
+    lease.prove(now)
+    await cancel(running, limit=5)
+    assert running.cancelled()
 
 
 async def test_messages_are_sent_again_only_through_a_sink_that_has_started_and_is_not_ended(

@@ -20,7 +20,7 @@ from headrace.pipeline.byte_queue import ByteQueue
 from headrace.pipeline.gathering import Target, joined, target_of, together
 from headrace.ports.sink import Sink
 from headrace.ports.state import StateStore
-from headrace.tasks import alongside, ended, result_of
+from headrace.tasks import alongside, ended, raise_if_cancelled, result_of
 
 _PROOF_LIMIT = 10.0
 """Maximum time in seconds to wait for the first proof of a lock that was just taken."""
@@ -139,6 +139,7 @@ class Publisher:
         while True:
             await self._until_lapse(on_confirmed)
             await self.abort()
+            raise_if_cancelled()
             await self._resume()
 
     async def _until_lapse(self, on_confirmed: Callable[[MessageBatch], None]) -> None:
