@@ -71,6 +71,7 @@ class Ready:
     def __init__(self, dump: MysqlDump, gap: Gap | None, entries: tuple[dict[str, Any], ...]) -> None:
         self._dump, self.gap, self.entries = dump, gap, entries
         self.connection, self.server, self.start = dump.connection, dump.server, dump.start
+        self.archived, self.end = None, ("", 0)
 
     async def dump(self, *, annotations: bool, buffer: int) -> MysqlDump:
         return self._dump

@@ -205,8 +205,8 @@ def test_a_destination_far_behind_reads_the_archive_and_spares_the_source(
     log = place.daemon.log.read_text()
     assert "the archive is read, to spare the source" in log
     assert ("the archive can't be read" in log) == damaged
-    ended = log.index("the dump is begun again")
-    eventually(lambda: damaged or "the archive's dump is read from here on" in place.daemon.log.read_text()[ended:])
+    begun = log.index("the archive is read, to spare the source")
+    eventually(lambda: damaged or "the archive's dump is read from here on" in place.daemon.log.read_text()[begun:])
     place.leave()
 
 

@@ -251,8 +251,12 @@ class MysqlStream(ChangeStream):
 
     async def reopen(self) -> int:
         await self._dump.close()
-        position = self.position()
-        dump = await self._reopen(position)
+        position, dump = self.position(), None
+        if self._dump.line and not self._decoder.transactions.in_group:  # at the end of the archive's folder
+            dump = await self._join(position, self._dump)
+        joins = dump is not None and not dump.line
+        if dump is None:
+            dump = await self._reopen(position)
         if dump.start.position.server_uuid != position.server_uuid:
             # The destination must start again, because table schemas, heartbeats and other state belong to the former
             # server.
@@ -263,7 +267,8 @@ class MysqlStream(ChangeStream):
             )
         self._begin(dump)
         if self._joined:
-            self._joined, self._join_at = False, runtime.monotonic() + _REJOIN
+            self._join_at = runtime.monotonic() + _REJOIN
+        self._joined = joins
         return dump.server.settings.server_id
 
     async def close(self) -> None:

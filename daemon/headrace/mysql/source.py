@@ -397,15 +397,15 @@ class MysqlSource(Source):
         """Begins the dump: that of the archive if much of it is there, so that the source is not read again."""
         start, dump = ready.start, None
         if ready.archived is None and not start.skip_before:
-            dump = await self._spared(start.position, ready.server, _FAR)
+            dump = await self._spared(start.position, ready.server, ready.end, _FAR)
         if dump is not None:
             await ready.close()
             return dump
         return await ready.dump(annotations=self._options.dml_queries, buffer=self._ahead())
 
-    async def _spared(self, position: Position, server: Server, at_least: int) -> Dump | None:
+    async def _spared(self, position: Position, server: Server, end: tuple[str, int], at_least: int) -> Dump | None:
         """Returns the dump of the archive's folder, if that has `at_least` bytes after a position. Only while the
-        archiver runs: it has proved that the source has the same."""
+        archiver runs: it has proved that the source has the same. `end` is that of Dump."""
         settings, line, ended = self._destination.archive, self._feed.line, self._spare
         if self._archive is None or settings is None or settings.path is None or self._archive_fails:
             return None
@@ -425,7 +425,7 @@ class MysqlSource(Source):
             self._spare_failed(error)
             return None
         log.info("the archive is read, to spare the source", position=str(position))
-        return Dump(self._spare, None, server, DumpStart(position, checksums=True), line=line)
+        return Dump(self._spare, None, server, DumpStart(position, checksums=True), end, line)
 
     async def _join(self, position: Position, dump: Dump) -> Dump | None:
         """Returns a dump that continues ours at a position between two transactions, so that the source is read once:
@@ -441,7 +441,7 @@ class MysqlSource(Source):
         if now < self._spare_at:
             return None
         self._spare_at = now + _SPARE_AGAIN
-        return await self._spared(position, dump.server, 4 * _FAR)
+        return await self._spared(position, dump.server, dump.end, 4 * _FAR)
 
     def _check_dump(self, dump: Dump) -> None:
         """Raises ContinuesElsewhere once nothing proves any more that the source has what the archive has."""
