@@ -148,7 +148,7 @@ def test_the_wheel_for_arm64_makes_the_same_messages_under_an_emulator(wheels: d
     site = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--only-binary", ":all:", "--target", site]
     pip += ["--python-version", "3.11", "--platform", "manylinux_2_17_aarch64", "--platform", "manylinux_2_28_aarch64"]
-    pip += ["--platform", "manylinux2014_aarch64"]
+    pip += ["--platform", "manylinux_2_24_aarch64", "--platform", "manylinux2014_aarch64"]
     subprocess.run([*pip, "--require-hashes", "-r", "requirements.lock"], cwd=ROOT, check=True, timeout=600)
     subprocess.run([*pip, wheels["aarch64"]], check=True, timeout=60)
     python = [emulator / "usr/bin/qemu-aarch64-static", "-L", root, root / "usr/bin/python3.11"]
