@@ -24,7 +24,9 @@ pytestmark = pytest.mark.long
 
 
 def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=1200)
+    # Of its own: native code of another version would be left in ours, and be taken for this one's.
+    env = {**os.environ, "CARGO_TARGET_DIR": str(cwd.parent / "cargo-target")}
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=1200)
 
 
 def commit(clone: Path) -> None:
