@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from headrace.destination.run import Lasting
 from headrace.destination.status import DestinationStatus
 from headrace.lease import Lease
 from headrace.model import MessageBatch, Position
-from headrace.mysql.change_stream import MysqlStream
+from headrace.mysql.change_stream import Dumps, MysqlStream
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.opening import Dump as MysqlDump
@@ -233,6 +233,16 @@ def no_reader() -> Any:
     raise AssertionError("no table is to be read")
 
 
+class Again(Dumps):
+    """Further dumps, which a function gives."""
+
+    def __init__(self, give: Callable[[Position], Awaitable[MysqlDump]]) -> None:
+        self._give = give
+
+    async def reopen(self, position: Position) -> MysqlDump:
+        return await self._give(position)
+
+
 class Run:
     """A run with all that it needs; `reopened` are the dumps that it gets for further ones, or errors."""
 
@@ -254,8 +264,8 @@ class Run:
         options = DecoderOptions.of(self.config, self.daemon)
 
         def stream(receiver: Receiver) -> MysqlStream:
-            again = lambda position: self.reopen(position)  # noqa: E731  (a test may put another one in its place)
-            return MysqlStream(dump, self.schemas, receiver, options, reopen=again, disconnected=lambda: None)
+            # A test may put another reopen() in its place.
+            return MysqlStream(dump, self.schemas, receiver, options, Again(lambda position: self.reopen(position)))
 
         source = OpenSource(dump.start.position, None, "h:3306", "9.7.4", 1, tuple, stream, dump.close, no_reader)
         daemon = self.daemon if in_native_code else self.daemon.model_copy(update={"native": "off"})

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import NotUnderstood, PositionLost, ServerIdTaken, SourceChanged, SourceEnded, WrongChecksum
 from headrace.model import Position, RowsChange
-from headrace.mysql.change_stream import MysqlStream
+from headrace.mysql.change_stream import Dumps, MysqlStream
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.opening import Dump as MysqlDump
 from headrace.ports.source import Receiver
@@ -20,23 +20,15 @@ from tests.streams import START, Dump, Step, error_packet, no_schemas, opened, s
 SOURCE = settings().source
 
 
-class Site:
+class Site(Dumps):
     """A stream over a dump by hand; `further` are the dumps behind it."""
 
     def __init__(self, *steps: Step, full: int = 1 << 30) -> None:
-        self.changes, self.disconnected, self.begun = list[RowsChange](), 0, 0
+        self.changes, self.thrown_out, self.begun = list[RowsChange](), 0, 0
         self.dump, self.further, self.asked = Dump(*steps), list[MysqlDump](), list[Position]()
         first = opened(self.dump, START, SOURCE)
         receiver = Receiver(rows=self.changes.append, begin=self._begin, full=lambda: len(self.changes) >= full)
-        self.stream = MysqlStream(
-            first,
-            no_schemas(first.server),
-            receiver,
-            DecoderOptions(),
-            reopen=self._reopen,
-            disconnected=self._throw_out,
-            first_damage=self._first_damage,
-        )
+        self.stream = MysqlStream(first, no_schemas(first.server), receiver, DecoderOptions(), self)
         self.damaged: list[str] = []
 
     async def read(self, offset: int) -> None:
@@ -52,14 +44,14 @@ class Site:
     def _begin(self) -> None:
         self.begun += 1
 
-    def _first_damage(self, place: str) -> bool:
+    def first_damage(self, place: str) -> bool:
         self.damaged.append(place)
         return place not in self.damaged[:-1]
 
-    def _throw_out(self) -> None:
-        self.disconnected += 1
+    def disconnected(self) -> None:
+        self.thrown_out += 1
 
-    async def _reopen(self, position: Position) -> MysqlDump:
+    async def reopen(self, position: Position) -> MysqlDump:
         self.asked.append(position)
         return self.further.pop(0)
 
@@ -192,7 +184,7 @@ async def test_that_somebody_took_our_server_id_is_remembered_when_it_is_met() -
     site = Site(error_packet(1236, text))
     with pytest.raises(ServerIdTaken):
         await site.exhaust()
-    assert site.disconnected == 1
+    assert site.thrown_out == 1
 
 
 async def test_silence_is_reported_only_while_a_read_waits() -> None:

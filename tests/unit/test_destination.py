@@ -409,7 +409,7 @@ async def test_the_address_that_served_last_is_tried_first_and_a_dump_is_begun_a
             await site.actor.run(site.stop)
     assert site.asked == [["h", "b", "c"], ["c", "h", "b"]]
     assert site.status.source.address == "c:3306"
-    await site.actor._source._reopen(STORED)
+    await site.actor._source.reopen(STORED)
     assert site.asked[-1] == ["again c fail"]
 
 

@@ -38,7 +38,7 @@ from tests.examples import examples
 from tests.made_binlog import Binlog, captured, payload
 from tests.native_differential import WHOLE, Reading, events_of, outcome
 from tests.random_tables import Column, Table
-from tests.streams import START, Dump, no_schemas, opened
+from tests.streams import START, Again, Dump, no_schemas, opened
 from tests.streams import settings as destination
 
 MODULE: Any = find().module
@@ -189,7 +189,7 @@ async def test_the_loop_is_free_while_a_thread_makes_a_large_row(watched: bool) 
     into = Receiver(rows=emitted.append, native=builder.native)
     first = opened(Dump(bytes(log.packets)), START, config.source)
     unasked: Any = None
-    stream = MysqlStream(first, no_schemas(first.server), into, DecoderOptions(), reopen=unasked, disconnected=unasked)
+    stream = MysqlStream(first, no_schemas(first.server), into, DecoderOptions(), Again(unasked))
     with (
         mock.patch.object(native_parts, "_in_thread", held),
         mock.patch.object(EventSplitter, "feed", autospec=True, side_effect=EventSplitter.feed) as feed,
@@ -225,7 +225,7 @@ async def test_a_row_that_native_code_refuses_in_its_thread_is_pythons_and_no_er
     into = Receiver(rows=emitted.append, native=builder.native)
     first = opened(Dump(bytes(log.packets)), START, config.source)
     unasked: Any = None
-    stream = MysqlStream(first, no_schemas(first.server), into, DecoderOptions(), reopen=unasked, disconnected=unasked)
+    stream = MysqlStream(first, no_schemas(first.server), into, DecoderOptions(), Again(unasked))
     while stream.progress().offset < log.at:
         await stream.read()
     gc.collect()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from abc import ABC, abstractmethod
 from typing import Any
 
 from headrace import runtime
@@ -33,39 +33,46 @@ _JOIN, _REJOIN = 1.0, 5.0
 """Seconds between two attempts to join a dump that others read too, and after one that had left us behind."""
 
 
-async def _none(_position: Position, _dump: Dump) -> None:
-    return None
+class Dumps(ABC):
+    """Where a stream gets further dumps from, and who learns how one has ended. What is not abstract is right for a
+    source without an archive."""
+
+    @abstractmethod
+    async def reopen(self, position: Position) -> Dump:
+        """Begins another dump at a position. Raises SourceError and ArchiveError."""
+
+    async def join(self, position: Position, dump: Dump) -> Dump | None:
+        """Returns a dump that spares the source, if one continues at a position between two transactions of `dump`."""
+        return None
+
+    def ensure_usable(self, dump: Dump) -> None:  # noqa: B027 - a dump of the source always is
+        """Raises ContinuesElsewhere or ArchiveNotKept if what a dump brings must not be used any more."""
+
+    def disconnected(self) -> None:  # noqa: B027
+        """Notes that the source has ended the dump because another replica has the same server id."""
+
+    def first_damage(self, place: str) -> bool:
+        """Returns whether this is the first time that the event at a place has a wrong checksum."""
+        return False
+
+    def lost(self, error: PositionLost) -> bool:
+        """Notes that the source has lost the position; returns whether reopen() may find it elsewhere."""
+        return False
+
+    def spare_failed(self, error: ArchiveError) -> None:  # noqa: B027
+        """Notes that the archive, which was read to spare the source, can't be read."""
 
 
 class MysqlStream(ChangeStream):
-    """Implements ChangeStream for MySQL and MariaDB. `reopen` begins another dump at a position. `join` returns a dump
-    that spares the source, if one continues at a position between two transactions of ours. `spare_failed` is called if
-    the archive can't be read and the source has what follows. `check` raises if the dump must not be read on.
-    `disconnected` is called if the source ends the dump because another replica has the same server id. `first_damage`
-    returns whether this is the first time that an event at a position has a wrong checksum. `lost` is called if the
-    source has lost the position, and returns whether reopen() may find it elsewhere."""
+    """Implements ChangeStream for MySQL and MariaDB."""
 
     def __init__(
-        self,
-        dump: Dump,
-        schemas: TableSchemas,
-        receiver: Receiver,
-        options: DecoderOptions,
-        *,
-        reopen: Callable[[Position], Awaitable[Dump]],
-        join: Callable[[Position, Dump], Awaitable[Dump | None]] = _none,
-        spare_failed: Callable[[ArchiveError], None] = lambda _: None,
-        check: Callable[[Dump], None] = lambda _: None,
-        disconnected: Callable[[], None],
-        first_damage: Callable[[str], bool] = lambda _: False,
-        lost: Callable[[PositionLost], bool] = lambda _: False,
+        self, dump: Dump, schemas: TableSchemas, receiver: Receiver, options: DecoderOptions, dumps: Dumps
     ) -> None:
-        self._lost, self._join, self._spare_failed, self._check = lost, join, spare_failed, check
+        self._dumps = dumps
         self._joined, self._join_at = False, runtime.monotonic() + _JOIN
         """Whether the dump is the archiver's, and when another one is looked for next, by the monotonic clock."""
-        self._first_damage = first_damage
         self._dump, self._schemas, self._receiver, self._options = dump, schemas, receiver, options
-        self._reopen, self._disconnected = reopen, disconnected
         self._decoder = self._make_decoder(dump)
         self._data, self._at, self._more = b"", 0, False
         """The received data, the offset up to which it is decoded, and whether more of it can be decoded without
@@ -140,13 +147,13 @@ class MysqlStream(ChangeStream):
         except HeadraceError as failure:
             error: HeadraceError = failure
             if isinstance(error, ServerIdTaken):
-                self._disconnected()
-            if isinstance(error, WrongChecksum) and self._first_damage(decoder.cursor.position):
+                self._dumps.disconnected()
+            if isinstance(error, WrongChecksum) and self._dumps.first_damage(decoder.cursor.position):
                 error = SourceEnded(f"{failure.args[0]}; it is read once more, from the source again")
             if isinstance(error, ArchiveError) and not isinstance(error, ArchiveNotKept) and self._dump.line:
-                self._spare_failed(error)
+                self._dumps.spare_failed(error)
                 error = ContinuesElsewhere(f"{failure.args[0]}; the source has it")
-            if isinstance(error, PositionLost) and self._lost(error):
+            if isinstance(error, PositionLost) and self._dumps.lost(error):
                 error = ContinuesElsewhere(f"{failure.args[0]}; the archive may have it")
             reported = (
                 self._receiver.mark is not None and decoder.transactions.in_group
@@ -166,7 +173,7 @@ class MysqlStream(ChangeStream):
         if self._at < len(self._data) or decoder.transactions.in_group:
             return False
         position = decoder.position()
-        if (dump := await self._join(position, self._dump)) is None:
+        if (dump := await self._dumps.join(position, self._dump)) is None:
             return False
         await self._dump.close()
         self._begin(dump)
@@ -187,7 +194,7 @@ class MysqlStream(ChangeStream):
         packets, rest = self._dump.packets, self._data[self._at :]
         self._data, self._at = rest, 0
         self._data = await packets.read(rest, self._decoder.splitter.need, 2 * self._dump.server.settings.heartbeat + 1)
-        self._check(self._dump)
+        self._dumps.ensure_usable(self._dump)
         self._bytes, self._received = self._bytes + len(self._data) - len(rest), packets.last_receive
 
     def rest(self) -> None:
@@ -253,10 +260,10 @@ class MysqlStream(ChangeStream):
         await self._dump.close()
         position, dump = self.position(), None
         if self._dump.line and not self._decoder.transactions.in_group:  # at the end of the archive's folder
-            dump = await self._join(position, self._dump)
+            dump = await self._dumps.join(position, self._dump)
         joins = dump is not None and not dump.line
         if dump is None:
-            dump = await self._reopen(position)
+            dump = await self._dumps.reopen(position)
         if dump.start.position.server_uuid != position.server_uuid:
             # The destination must start again, because table schemas, heartbeats and other state belong to the former
             # server.

@@ -45,8 +45,8 @@ class Dump:
     server: Server
     start: DumpStart
     end: tuple[str, int] = "", 0
-    """With GTIDs: where the server's binlog ended before the dump began. Before that place the server leaves out what
-    was read, wherever it is; so a dump that leaves out nothing must not continue there."""
+    """With GTIDs: the end of the server's binlog when the dump began. Up to there the server leaves out transactions
+    that were read already. A dump that leaves out nothing must not take over before it."""
     line: int = 0
     """The number of the archive's line that it comes from although the source has it too; else 0."""
 
@@ -139,7 +139,8 @@ async def make_ready(
             if lost is not None and archive is not None:
                 await connection.close()
                 return await make_ready_archived(settings, start, archive, lost)
-            agreed = ServerMatch(start)
+            end = (await connection.binlog_end())[:2] if server.gtid_mode else ("", 0)
+            agreed = ServerMatch(start, end=end)
         else:
             agreed = await compare_server(connection, settings, stored)
         start = agreed.position
@@ -147,8 +148,7 @@ async def make_ready(
         # offset is published. Else the set would have only what follows, and a resume by it would begin too early.
         skip_before = start.offset if server.gtid_mode and not start.gtid_set and start.offset > 4 else 0
         dump_start = DumpStart(start, connection.writes_checksums, skip_before)
-        end = (await connection.binlog_end())[:2] if server.gtid_mode else ("", 0)
-        return ReadySource(connection, server, dump_start, reader, agreed.gap, agreed.entries, end=end)
+        return ReadySource(connection, server, dump_start, reader, agreed.gap, agreed.entries, end=agreed.end)
     except BaseException:
         await connection.close()
         raise

@@ -26,7 +26,7 @@ from headrace.mysql.archive.feed import Feed
 from headrace.mysql.archive.finding import end_after, same_as_source
 from headrace.mysql.archive.packets import ArchivedPackets
 from headrace.mysql.archiver import MysqlArchiver
-from headrace.mysql.change_stream import MysqlStream
+from headrace.mysql.change_stream import Dumps, MysqlStream
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.fetching import fetch_missing
@@ -81,7 +81,7 @@ def addresses(settings: SourceSettings) -> list[SourceSettings]:
     return [settings, *others]
 
 
-class MysqlSource(Source):
+class MysqlSource(Source, Dumps):
     """See Source. `captures` returns whether the rows of a schema and table are captured. Unless `named`, for a short
     check, the server id is used as it is and we do not register under our name. `ahead` returns when a dump begins how
     many bytes are received ahead of the decoder; the callback receives the progress of a search for the first start.
@@ -152,7 +152,7 @@ class MysqlSource(Source):
         try:
             opened = await open_any(candidates, open_one)
         except ServerIdTaken:
-            self._disconnected()
+            self.disconnected()
             raise
         self._away.clear()
         return opened
@@ -161,8 +161,8 @@ class MysqlSource(Source):
         """Raises ArchiveNotKept if the archive can't be written, and the configuration says that nothing is streamed
         then."""
         settings = self._destination.archive
-        if self._feed.failure and settings is not None and settings.on_failure == "stop":
-            raise ArchiveNotKept(f"the archive is not kept, and [archive] on_failure is stop: {self._feed.failure}")
+        if settings is not None and settings.on_failure == "stop" and (why := self._feed.failure):
+            raise ArchiveNotKept(f"the archive can't be written, and [archive] on_failure is stop: {why}")
 
     @property
     def address(self) -> str:
@@ -317,19 +317,7 @@ class MysqlSource(Source):
         self._options.undecodable.counts.clear()
 
         def stream(receiver: Receiver) -> MysqlStream:
-            return MysqlStream(
-                dump,
-                schemas,
-                receiver,
-                self._options,
-                reopen=self._reopen,
-                join=self._join,
-                spare_failed=self._spare_failed,
-                check=self._check_dump,
-                disconnected=self._disconnected,
-                first_damage=self._first_damage,
-                lost=self._lost,
-            )
+            return MysqlStream(dump, schemas, receiver, self._options, self)
 
         return OpenSource(
             start,
@@ -368,13 +356,13 @@ class MysqlSource(Source):
             self.settings = address
             return Server(address, variables.get("version", ""), connection.is_mariadb, connection.has_gtids, 0)
 
-    def _lost(self, error: PositionLost) -> bool:
+    def lost(self, error: PositionLost) -> bool:
         if self._archive is None:
             return False
         self._lost_by = error
         return True
 
-    async def _reopen(self, position: Position) -> Dump:
+    async def reopen(self, position: Position) -> Dump:
         """Continues without a restart: what was read stays read, and the table schemas are known as of there. So only
         at the same address, and never past a divergence."""
         address = self.settings.model_copy(update={"on_diverged": "fail"})
@@ -419,15 +407,15 @@ class MysqlSource(Source):
                     return None
                 self._spare = ArchivedPackets(self._archive, place, checksums=True)
         except TimeoutError:
-            self._spare_failed(ArchiveError(f"no answer from {self._archive.store.place}"))
+            self.spare_failed(ArchiveError(f"no answer from {self._archive.store.place}"))
             return None
         except ArchiveError as error:
-            self._spare_failed(error)
+            self.spare_failed(error)
             return None
-        log.info("the archive is read, to spare the source", position=str(position))
+        log.info("the archive is read instead of the source", position=str(position))
         return Dump(self._spare, None, server, DumpStart(position, checksums=True), end, line)
 
-    async def _join(self, position: Position, dump: Dump) -> Dump | None:
+    async def join(self, position: Position, dump: Dump) -> Dump | None:
         """Returns a dump that continues ours at a position between two transactions, so that the source is read once:
         what the archiver receives, or the archive's folder for a stream that is far behind. None if marks of
         transactions are published: another dump can't continue within one."""
@@ -435,7 +423,7 @@ class MysqlSource(Source):
             return None
         packets = self._feed.join(position) if reached((position.file, position.offset), dump.end) else None
         if packets is not None:
-            log.info("the archive's dump is read from here on", position=str(position))
+            log.info("the archiver's dump is read instead of our own", position=str(position))
             return Dump(packets, None, dump.server, DumpStart(position, checksums=True))
         now = runtime.monotonic()
         if now < self._spare_at:
@@ -443,13 +431,13 @@ class MysqlSource(Source):
         self._spare_at = now + _SPARE_AGAIN
         return await self._spared(position, dump.server, dump.end, 4 * _FAR)
 
-    def _check_dump(self, dump: Dump) -> None:
+    def ensure_usable(self, dump: Dump) -> None:
         """Raises ContinuesElsewhere once nothing proves any more that the source has what the archive has."""
         self._require_archive()
         if dump.line and self._feed.line != dump.line:
-            raise ContinuesElsewhere("the archiver does not continue the archive's line")
+            raise ContinuesElsewhere("the archiver has stopped, or has begun another line")
 
-    def _spare_failed(self, error: ArchiveError) -> None:
+    def spare_failed(self, error: ArchiveError) -> None:
         """The archive can't be read, and the source is read instead until the next start."""
         self._archive_fails = True
         log.warning("the archive can't be read", error=error.operator_text(self._destination.name))
@@ -477,11 +465,11 @@ class MysqlSource(Source):
             raise PositionLost(text, kind=lost.kind, position=lost.position, remedy=lost.remedy)
         return ready
 
-    def _first_damage(self, place: str) -> bool:
+    def first_damage(self, place: str) -> bool:
         before, self._damaged = self._damaged, place
         return before != place
 
-    def _disconnected(self) -> None:
+    def disconnected(self) -> None:
         self._taken = self._server_id
 
     def _reader(self) -> Reader | None:

@@ -66,7 +66,7 @@ class Feed:
         return self._failure if runtime.monotonic() - self._failed_at < _FAILED else ""
 
     def fail(self, why: str) -> None:
-        """Sets that; "" once something is written."""
+        """Records why the archive can't be written; "" once something is written."""
         self._failure, self._failed_at = why, runtime.monotonic()
 
     def begin(self, server: str, file: str, offset: int, silence: float) -> None:
@@ -100,12 +100,12 @@ class Feed:
         self._wake()
 
     def finish(self) -> None:
-        """Ends it: who reads it continues at the source itself."""
+        """Ends it: its readers continue at the source itself."""
         self.server, self.form, self.line = "", b"", 0
         self._restart("", 0)
 
     def _restart(self, file: str, offset: int) -> None:
-        """Has everybody leave who reads it. Others may join from there on."""
+        """Ends all readers. Others may join at this place and after it."""
         self._end = file, offset
         self._first += len(self._parts) + 1
         self._parts.clear()
@@ -130,8 +130,10 @@ class Feed:
         """Returns a part; None if it is not here yet. Raises ContinuesElsewhere if it will not be."""
         at = number - self._first
         if at < 0:
-            why = "it reads faster, or larger events" if self.server else "it has ended"
-            raise ContinuesElsewhere(f"the archive's dump does not go on for us: {why}")
+            why = "the archiver has stopped"
+            if self.server:
+                why = "this destination is slower, or an event is too large"
+            raise ContinuesElsewhere(f"the archiver's dump can't be read any more: {why}")
         return self._parts[at] if at < len(self._parts) else None
 
     def wait(self, reader: FedPackets) -> None:
@@ -149,7 +151,7 @@ class Feed:
 
 
 class FedPackets:
-    """A dump that comes from a feed, from a part of it on; used as a PacketStream. It ends with ContinuesElsewhere."""
+    """The dump of a feed, from one of its parts on; used as a PacketStream. It ends with ContinuesElsewhere."""
 
     def __init__(self, feed: Feed, number: int, file: str, offset: int) -> None:
         self._feed, self._number, self._file, self._offset = feed, number, file, offset
@@ -170,7 +172,7 @@ class FedPackets:
     @property
     def peer(self) -> str:
         """Returns what is read."""
-        return "the archive's dump"
+        return "the archiver's dump"
 
     @property
     def last_receive(self) -> float:
@@ -224,7 +226,7 @@ class FedPackets:
                 await self._waiter
         except TimeoutError:
             if runtime.monotonic() - self.last_receive >= deadline:
-                raise ContinuesElsewhere(f"the archive's dump has had nothing for {deadline:.0f} s") from None
+                raise ContinuesElsewhere(f"nothing came from the archiver's dump for {deadline:.0f} s") from None
         finally:
             self._waiter = None
 

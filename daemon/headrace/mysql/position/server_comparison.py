@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -55,6 +55,8 @@ class ServerMatch:
     gap: Gap | None = None
     entries: tuple[dict[str, Any], ...] = ()
     """Entries of the schema history that belong to the move."""
+    end: tuple[str, int] = field(default=("", 0), compare=False)
+    """With GTIDs: the end of the server's binlog. It moves on, so it is no part of the result that is compared."""
 
 
 async def compare_server(connection: SourceConnection, settings: SourceSettings, stored: Position) -> ServerMatch:
@@ -62,6 +64,11 @@ async def compare_server(connection: SourceConnection, settings: SourceSettings,
 
     Raises SourceChanged if the server lacks what was published, and PositionLost if it no longer has what was not."""
     inventory = await take_inventory(connection)
+    match = await _compare(settings, inventory, stored)
+    return replace(match, end=inventory.end) if inventory.gtid_mode else match
+
+
+async def _compare(settings: SourceSettings, inventory: Inventory, stored: Position) -> ServerMatch:
     same = stored.server_uuid == inventory.server_uuid
     rewritten = await _rewritten(settings, inventory, stored) if same else ""
     if rewritten:
