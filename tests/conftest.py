@@ -43,8 +43,7 @@ Elasticsearch, and so do those of the RabbitMQ consumer; RabbitMQ, RocketMQ and 
 
 
 class Scheduling(LoadFileScheduling):
-    """Gives each worker a file at a time, or several that belong together, in the order of collection: after the unit
-    tests the heavy ones, so that no worker is left alone with much at the end."""
+    """Gives each worker a file at a time, or several that belong together, in the order of collection."""
 
     def _split_scope(self, nodeid: str) -> str:
         return next((name for start, name in TOGETHER.items() if nodeid.startswith(start)), nodeid.partition("::")[0])
@@ -64,7 +63,9 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.args == ["tests"]:
         collected.note(items)
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/unit/"))  # they need no server, so they begin
+    # Unit tests need no server, so they begin. Those of integration/ end, as they are many and short: at the end no
+    # process is left alone with much.
+    items.sort(key=lambda item: (not item.nodeid.startswith("tests/unit/"), "tests/integration/" in item.nodeid))
 
 
 def pytest_collection_finish() -> None:
