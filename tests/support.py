@@ -165,7 +165,14 @@ def read_messages(path: Path) -> list[dict[str, Any]]:
         return []
     text = path.read_bytes()
     lines = text[: text.rfind(b"\n") + 1].split(b"\n")[:-1]
-    return [json.loads(line) for line in lines if not is_cut(line)]
+    messages = []
+    for line in lines:
+        try:
+            messages.append(json.loads(line))
+        except ValueError:
+            if not is_cut(line):
+                raise
+    return messages
 
 
 def is_cut(line: bytes) -> bool:

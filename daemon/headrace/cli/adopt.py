@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
+from headrace import runtime
 from headrace.canal_wire.cursor import cursor_node, destination_node
 from headrace.cli.common import CommandRefused, add_command, coordinated, destination, held, require_answer
 from headrace.cli.export_to import add_names, connector_of
@@ -71,14 +72,13 @@ async def _canal(settings: Settings, given: argparse.Namespace) -> int:
     async with foreign_nodes(given.zookeeper) as nodes:
 
         async def from_node() -> ForeignCursor:
-            try:
-                async with asyncio.timeout(given.wait):
-                    while await nodes.get(f"{destination_node(canals)}/running") is not None:  # noqa: ASYNC110
-                        await asyncio.sleep(_POLL)
-            except TimeoutError:
-                raise CommandRefused(
-                    f"Canal still runs {canals} after {given.wait:g} s", remedy="stop it, and try again"
-                ) from None
+            deadline = runtime.monotonic() + given.wait
+            while await nodes.get(f"{destination_node(canals)}/running") is not None:
+                if runtime.monotonic() > deadline:  # a late answer alone does not mean that Canal runs
+                    raise CommandRefused(
+                        f"Canal still runs {canals} after {given.wait:g} s", remedy="stop it, and try again"
+                    )
+                await asyncio.sleep(min(_POLL, given.wait))
             node = cursor_node(canals)
             try:
                 return parsed_cursor(await nodes.get(node) or b"")
