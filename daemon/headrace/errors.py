@@ -266,6 +266,10 @@ class ArchiveError(HeadraceError):
     reason = "archive"
 
 
+class ArchiveDamaged(ArchiveError):
+    """Something in the archive is not what was stored there."""
+
+
 class ArchiveNotKept(ArchiveError):
     """The archive can't be written, and the destination must not stream without it."""
 

@@ -198,6 +198,30 @@ def test_a_server_that_was_reset_begins_another_line(place: LostPlace, folder: P
     place.leave()
 
 
+@ONE
+def test_an_archive_whose_end_cant_be_read_for_a_while_is_continued(place: LostPlace, folder: Path) -> None:
+    place.follow()
+    place.insert(1)
+    place.wait_ids(1)
+    wait_archived(place)
+    place.leave()
+    segments = {path: path.read_bytes() for path in folder.rglob("*.zst")}
+    for path in segments:
+        path.unlink()
+        path.mkdir()  # reading it is an error of the operating system
+    place.daemon.start()
+    status = place.daemon.wait("shop", lambda one: "archive" in one["troubles"])
+    assert "the archive can't read" in status["troubles"]["archive"]
+    for path, data in segments.items():
+        path.rmdir()
+        path.write_bytes(data)
+    place.insert(2)
+    wait_archived(place)
+    assert len({one["line"] for one in listed(place)}) == 1
+    assert [int(row) for row, _ in decoded(place)] == [1, 2]
+    place.leave()
+
+
 def test_a_writer_that_is_killed_again_and_again_leaves_the_archive_whole(place: LostPlace, folder: Path) -> None:
     check_kills(place, folder, 4)
 

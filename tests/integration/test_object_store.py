@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -105,6 +106,29 @@ def test_a_purged_binlog_is_read_from_the_object_store_also_after_an_outage(
         assert place.daemon.wait_state("shop", "STREAMING")["gap"] is None
         verified = place.command("archive", "verify", "shop")
         assert verified.returncode == 0, verified.stdout + verified.stderr
+        place.leave()
+
+
+def test_requests_that_are_slow_or_sent_again_because_their_answer_was_lost_leave_the_archive_whole(
+    server: Any, daemon: Callable[..., DaemonProcess], tmp_path: Path, seaweedfs: Any, kept: Kept
+) -> None:
+    chance = random.Random(7)
+    with Proxy(seaweedfs.host, seaweedfs.port) as proxy:
+        more = "[heartbeat]\nenabled = false\n" + kept.toml(endpoint=f"http://{proxy.host}:{proxy.port}")
+        place = LostPlace(server, GTIDS, "lost_answers", daemon, tmp_path / "out.jsonl", more=more)
+        place.follow()
+        for number in range(1, 41):
+            proxy.delay(chance.choice([0, 0, 0.02, 0.2]))
+            proxy.cut(chance.choice([0, 1, 100]), reset=chance.random() < 0.5)
+            place.insert(number)
+            if number % 8 == 0:
+                place.next_file()
+            eventually(lambda: proxy.has_cut, LIMIT)
+        proxy.thaw()
+        place.next_file()
+        archived(place.daemon, end_of(place))
+        place.wait_ids(*range(1, 41))
+        kept.equals(place)
         place.leave()
 
 

@@ -173,7 +173,8 @@ def test_a_commit_waits_until_the_sink_has_it(sink_place: LostPlace) -> None:
     place.run("CREATE DATABASE other", "CREATE TABLE other.t (id INT)", "INSERT INTO other.t VALUES (1)")
     assert int(status(place)["rpl_semi_sync_source_no_tx"]) == 0
     assert place.command("pause", "shop").returncode == 0
-    place.daemon.wait_state("shop", "PAUSED")
+    paused = place.daemon.wait_state("shop", "PAUSED")
+    assert "a transaction: the destination is paused" in paused["troubles"]["semi_sync"]
     published = list[int]()
 
     def insert() -> None:
@@ -187,6 +188,7 @@ def test_a_commit_waits_until_the_sink_has_it(sink_place: LostPlace) -> None:
     assert place.command("resume", "shop").returncode == 0
     waiting.join(20)
     assert not waiting.is_alive()
+    assert "semi_sync" not in place.daemon.health()[1]["destinations"]["shop"]["troubles"]
     assert published == [1, 2, 3, 4, 5, 6], "a commit returned before the sink had it"
     off = "rpl_semi_sync_source_enabled" if place.kind == GTIDS else "rpl_semi_sync_master_enabled"
     place.run(f"SET GLOBAL {off} = 0")

@@ -12,6 +12,7 @@ import structlog
 
 from headrace import runtime, tasks
 from headrace.errors import (
+    ArchiveDamaged,
     ArchiveError,
     HeadraceError,
     LostKind,
@@ -27,6 +28,7 @@ from headrace.mysql.archive.index import IMPORTED, BinlogFile, Line, segment_ope
 from headrace.mysql.archive.journal import COMMAND, ArchiveTaken
 from headrace.mysql.archive.recorder import Facts, Recorder
 from headrace.mysql.archive.retention import superfluous
+from headrace.mysql.archive.store import ObjectMissing
 from headrace.mysql.events.cursor import WRAP
 from headrace.mysql.opening import STREAM_BUFFER
 from headrace.mysql.position.heads import FileHeads
@@ -380,7 +382,7 @@ class _Recording:
         try:
             async for frame in self._archive.frames(file, offset):
                 ours += frame.data[max(0, offset - frame.start) :]
-        except ArchiveError as error:  # it is archived again
+        except (ArchiveDamaged, ObjectMissing) as error:  # it is archived again
             log.warning("the end of the archive is damaged", error=str(error))
             return False
         recorder = Recorder(

@@ -12,7 +12,7 @@ import orjson
 import zstandard
 
 from headrace import runtime
-from headrace.errors import ArchiveError
+from headrace.errors import ArchiveDamaged, ArchiveError
 from headrace.mysql.archive.index import BinlogFile, Line, Segment, segment_operation
 from headrace.mysql.archive.journal import Journal, decoded, encoded
 from headrace.mysql.archive.object_store import UrlStore
@@ -269,9 +269,9 @@ class Archive:
         try:
             raw = zstandard.ZstdDecompressor().decompress(plain, max_output_size=size)
         except zstandard.ZstdError as error:
-            raise ArchiveError(f"{name} of the archive is damaged at offset {at} of its file: {error}") from None
+            raise ArchiveDamaged(f"{name} of the archive is damaged at offset {at} of its file: {error}") from None
         if len(raw) != size:
-            raise ArchiveError(f"{name} of the archive is damaged: a frame has {len(raw)} bytes instead of {size}")
+            raise ArchiveDamaged(f"{name} of the archive is damaged: a frame has {len(raw)} bytes instead of {size}")
         return raw
 
     async def verify_segment(self, segment: Segment) -> str:

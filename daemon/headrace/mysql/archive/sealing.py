@@ -6,7 +6,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from headrace import runtime
-from headrace.errors import ArchiveError
+from headrace.errors import ArchiveDamaged, ArchiveError
 
 _SEALED = b"\x89HRS1"
 """The begin of sealed data. Neither JSON nor a zstd frame begins with these bytes."""
@@ -38,7 +38,7 @@ class Seal:
         try:
             return self._cipher.decrypt(nonce, body, name.encode())
         except InvalidTag:
-            raise ArchiveError(
+            raise ArchiveDamaged(
                 f"{name} of the archive can't be decrypted: it is damaged, or was encrypted with another key",
                 remedy="check [archive] key; 'headrace archive verify DESTINATION' lists what is damaged",
             ) from None
