@@ -1,29 +1,116 @@
-"""Archives of the source's binlog: a lock ends with its process; at the end each archive must be whole, and equal."""
+"""Archives of the source's binlog: their store has faults, a lock ends with its process; at the end each archive must
+be whole, and equal."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from headrace import runtime
+from headrace.errors import ArchiveError
 from headrace.mysql import source
+from headrace.mysql.archive import archive as archive_module
 from headrace.mysql.archive.archive import Archive
 from headrace.mysql.archive.commands import MysqlArchiveCommands
 from headrace.mysql.archive.sealing import Seal
 from headrace.mysql.archive.store import FolderStore
 from headrace.mysql.schema.states import reached
 from headrace.settings.archive import ArchiveSettings
+from sim.loop import LANE
 from sim.mysql.binlog import MAGIC, BinlogFile
 
 if TYPE_CHECKING:
     from sim.daemon import SimDaemon
+    from sim.plan import Fault
     from sim.world import World
 
 
+@dataclass(slots=True)
+class Troubles:
+    """What the stores of all archives do wrong."""
+
+    errors: float = 0.0
+    """The part of all calls that fail and do nothing."""
+    lost: float = 0.0
+    """The part of all creations that are done, and fail."""
+    full: bool = False
+    """Whether nothing can be created."""
+    delay: float = 0.0
+    """Maximum seconds of a call. What the caller does not wait for any more is done nevertheless."""
+
+    def begin(self, name: str, fault: Fault) -> Callable[[], None] | None:
+        """Begins a fault; returns what ends it, None if there is one of the kind already."""
+        if getattr(self, name):
+            return None
+        setattr(self, name, fault.number)
+        return partial(setattr, self, name, 0.0)
+
+
+class FaultyStore(FolderStore):
+    """A folder whose calls are late, fail, or are done although they fail, as those of an object store."""
+
+    def __init__(self, folder: Path, world: World) -> None:
+        super().__init__(folder)
+        self._world, self._random = world, world.rng("archive store").random
+
+    async def create(self, name: str, data: bytes) -> None:
+        await self._call(self._create, name, data, creates=True)
+
+    async def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
+        return bytes(await self._call(self._read, name, start, size))
+
+    async def names(self, folder: str) -> list[str]:
+        return list(await self._call(self._names, folder))
+
+    async def delete(self, name: str) -> None:
+        await self._call(self._delete, name)
+
+    async def _call(self, call: Callable[..., Any], *given: Any, creates: bool = False) -> Any:
+        troubles, loop = self._world.archive_troubles, self._world.loop
+        if troubles == Troubles():
+            return await runtime.in_thread(call, *given)
+        done, random = loop.create_future(), self._random
+
+        def run() -> None:
+            made: Any = None
+            error: ArchiveError | None = ArchiveError(f"{call.__name__} of the archive failed")
+            if random() >= troubles.errors and not (creates and troubles.full):
+                try:
+                    made = call(*given)
+                except ArchiveError as raised:
+                    error = raised
+                else:
+                    if not creates or random() >= troubles.lost:
+                        error = None
+            if done.done():
+                return
+            if error is None:
+                done.set_result(made)
+            else:
+                done.set_exception(error)
+
+        loop.call_later(random() * (troubles.delay or 0.002), run, context=LANE.get().process.context())
+        return await done
+
+
 def prepare(world: World) -> None:
-    """Has destinations read their archive instead of the source soon: a simulated binlog is small."""
+    """Has destinations read their archive instead of the source soon: a simulated binlog is small. The stores get what
+    faults they have."""
     if world.plan.archive:
         source._FAR = 20_000
+        archive_module.FolderStore = partial(FaultyStore, world=world)  # type: ignore[attr-defined, assignment]
+
+
+KINDS: dict[str, Callable[[World, Fault], Callable[[], None] | None]] = {
+    "archive errors": lambda world, fault: world.archive_troubles.begin("errors", fault),
+    "lost archive answers": lambda world, fault: world.archive_troubles.begin("lost", fault),
+    "full archive": lambda world, fault: world.archive_troubles.begin("full", fault),
+    "slow archive": lambda world, fault: world.archive_troubles.begin("delay", fault),
+}
 
 
 def folder(world: World, daemon: SimDaemon) -> Path:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.mysql.replicas import replica_name
-from sim import lost, parked, rabbit
+from sim import archives, lost, parked, rabbit
 from sim.kafka.wire import Api
 from sim.plan import DAEMONS, HOSTS, ZOOKEEPERS, Fault
 
@@ -368,6 +368,7 @@ _KINDS: dict[str, Callable[[World, Fault], Undo]] = {
     "power loss": _power_loss,
     "disk errors": _disk_errors,
     "full disk": _full_disk,
+    **archives.KINDS,
     **rabbit.KINDS,
     **parked.KINDS,
     **lost.KINDS,

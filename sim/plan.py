@@ -190,11 +190,21 @@ def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = Fa
         plan.faults += _without_locks(plan, random.Random(f"without locks {seed}"), end)
     if not orderly and not lost and not plan.parks:
         plan.faults += _arrange(plan, random.Random(f"arranged {seed}"), end)
-    plan.faults.sort(key=lambda fault: fault.at)
     keeps = random.Random(f"archive {seed}")
     if (not lost and keeps.random() < 0.2) or (lost == "purge" and keeps.random() < 0.5):
         plan.archive = keeps.choice(("own", "own", "shared"))
+        plan.faults += _of_archives(keeps, end)
+    plan.faults.sort(key=lambda fault: fault.at)
     return plan
+
+
+def _of_archives(rng: random.Random, end: float) -> list[Fault]:
+    found = list[Fault]()
+    for _ in range(rng.choice((0, 1, 3))):
+        at, kind = rng.random() * end * 0.95, rng.choice(ARCHIVE)
+        number = rng.choice((0.3, 3.0, 30.0) if kind == "slow archive" else (0.1, 0.5, 1.0))
+        found.append(Fault(kind, at, min(rng.choice((0.5, 5.0, 20.0)), end - at), "", "", number))
+    return found
 
 
 def _rabbitmq(rng: random.Random, queue: str) -> dict[str, Any]:
@@ -421,6 +431,8 @@ COMMANDS = ("pause", "resync", "pause snapshot", "move back", "restart", "hand o
 """Commands of the operator to one destination."""
 DISK = ("power loss", "disk errors", "full disk")
 """Faults of a daemon that has its state on its disk."""
+ARCHIVE = ("archive errors", "lost archive answers", "full archive", "slow archive")
+"""Faults of the stores of archives."""
 SEVERAL = ("kill zookeeper", "cut off zookeeper", "drain", "hand over")
 """Faults of daemons that share a lock service."""
 _LEASES = ("freeze", "isolate", "cut off zookeeper")
