@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks import fleet, report, stages
+from benchmarks import commits, fleet, peers, report, stages
 from benchmarks.compare import check_out, compare
 from benchmarks.daemon import ROOT
 from benchmarks.level import level
@@ -56,7 +56,8 @@ def main() -> int:
 def measure_daemon(options: argparse.Namespace) -> dict[str, Table | Lines]:
     """Returns the requested measurements of the daemon as a process, all on the same servers."""
     runs, scale, made = options.runs, options.scale, dict[str, Table | Lines]()
-    if not (options.race or options.compare or options.latency or options.idle or options.many or options.first_start):
+    asked = (options.race, options.compare, options.peers, options.latency, options.idle, options.many)
+    if not (any(asked) or options.first_start or options.commits):
         return made
     seconds = _SECONDS if scale == 1 else 5.0
     other = check_out(options.compare) if options.compare else None  # or it fails before the servers are started
@@ -69,6 +70,10 @@ def measure_daemon(options: argparse.Namespace) -> dict[str, Table | Lines]:
                     made["stages"] = split
             if other is not None:
                 made["ratios"], made["both commits"] = compare(chosen, other, options.compare, runs)
+        if options.peers:
+            made["peers"] = peers.measure(both, runs, scale, options.only)
+        if options.commits:
+            made["commits"] = commits.measure(both, runs, scale)
         if options.latency:
             made["latency"] = fleet.latency(both, runs, seconds)
         if options.idle:

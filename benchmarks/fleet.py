@@ -8,13 +8,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from tempfile import TemporaryDirectory
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from benchmarks.daemon import Sample, running
-from benchmarks.race import EXACTLY_ONCE, KAFKA, Servers, Way, destination, reported, topic
+from benchmarks.daemon import Sample, running, used
+from benchmarks.race import EXACTLY_ONCE, KAFKA, NULL, Servers, Way, destination, reported, topic
 from benchmarks.report import Table
 from benchmarks.workloads import SCHEMA, Filler, Workload
 from headrace.model import POS_SHIFT
@@ -123,37 +124,61 @@ def idle(servers: Servers, runs: int, seconds: float) -> Table:
 
 
 def many(servers: Servers, workload: Workload, runs: int, seconds: float) -> Table:
-    """Measures destinations that all have W1 to read, in one process: rows per second of all, CPU and memory, until the
-    first is at its end or for some seconds."""
+    """Measures destinations that all have W1 to read, in one process: rows per second of all, CPU of the daemon and of
+    the source, and memory, until the first is at its end or for some seconds. For comparison the same destinations with
+    an archive, which they read instead of the source."""
     table = Table(f"{MANY} destinations in catch-up, at most {seconds:.0f} s")
-    for number in range(runs):
-        reported(number, runs, table.title)
-        table.add("one process", _many(servers, workload, seconds))
+    with TemporaryDirectory(dir=servers.cache.root) as folder:
+        _archive(servers, workload, folder)
+        for number in range(runs):
+            for name, archive in (("one process", None), ("one process, with an archive", {"path": folder})):
+                reported(number, runs, name)
+                table.add(name, _many(servers, workload, seconds, archive))
     return table
 
 
-def _many(servers: Servers, workload: Workload, seconds: float) -> dict[str, float]:
-    with ExitStack() as topics, running(_catch_up(servers, workload, topics)) as daemon:
+def _archive(servers: Servers, workload: Workload, folder: str) -> None:
+    """Archives all of a workload."""
+    made = destination(servers, "archived", rf"{SCHEMA}\.none", "latest", NULL) | {"archive": {"path": folder}}
+    with running({"archived": made}) as daemon:
+
+        def done(_: Sample) -> bool:
+            found = daemon.destinations().get("archived", {}).get("archive") or {}
+            return (found.get("file") or "") >= workload.next_file
+
+        daemon.until(done, _POLL)
+
+
+def _many(
+    servers: Servers, workload: Workload, seconds: float, archive: Mapping[str, object] | None
+) -> dict[str, float]:
+    with ExitStack() as topics, running(_catch_up(servers, workload, topics, archive)) as daemon:
         first = daemon.until(lambda now: now.least > 0, _POLL)
+        source, _ = used(servers.mysql.pid)
 
         def over(now: Sample, end: float = first.clock + seconds) -> bool:
             return now.clock > end or now.least >= workload.rows
 
         last = daemon.until(over, _POLL)
+        source_used = used(servers.mysql.pid)[0] - source
     rows = last.rows - first.rows
     if not rows:
         raise SystemExit("bench: all rows were published before anything could be measured: use a smaller --scale")
     return {
         "rows_per_second": rows / (last.clock - first.clock),
         "cpu_us": (last.cpu - first.cpu) * 1e6 / rows,
+        "source_us": source_used * 1e6 / rows,
         "memory_mb": daemon.peak_mb,
     }
 
 
-def _catch_up(servers: Servers, workload: Workload, topics: ExitStack) -> dict[str, dict[str, dict[str, object]]]:
+def _catch_up(
+    servers: Servers, workload: Workload, topics: ExitStack, archive: Mapping[str, object] | None
+) -> dict[str, dict[str, dict[str, object]]]:
     names = [topics.enter_context(topic(servers)) for _ in range(MANY)]
     tables, start = rf"{SCHEMA}\.{workload.table}", f"{workload.file}:4"
-    return {name: destination(servers, name, tables, start, KAFKA) for name in names}
+    more = {} if archive is None else {"archive": dict(archive)}
+    return {name: destination(servers, name, tables, start, KAFKA) | more for name in names}
 
 
 def first_start(servers: Servers, runs: int, size: int) -> Table:

@@ -22,6 +22,8 @@ def parse(words: list[str]) -> argparse.Namespace:
         add("--idle", action="store_true", help="destinations that have nothing to do"),
         add("--many", action="store_true", help="destinations that all catch up"),
         add("--first-start", action="store_true", help="at an old position, 1 GB before the end"),
+        add("--peers", action="store_true", help="other programs over W1 and W2L; built by go, cargo and Java"),
+        add("--commits", action="store_true", help="how long a commit takes that waits for headrace"),
         add("--brokers", action="store_true", help="ready messages into RabbitMQ and RocketMQ"),
         add("--large", action="store_true", help="transactions that no memory holds; minutes, and 15 GB of disk"),
         add("--snapshot", action="store_true", help="the reading of tables, and what it costs the stream"),
@@ -32,7 +34,12 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--runs", type=int, help="runs of each measurement, or pairs (default 3, of pairs 5)")
     add("--scale", type=int, default=1, metavar="N", help="an Nth of the rows")
     add("--quick", action="store_true", help="a 20th of the rows, one run: does it work at all")
-    add("--only", default="", metavar="TEXT", help="of race, pairs and --level, the lines whose names have it: 'W2L'")
+    add(
+        "--only",
+        default="",
+        metavar="TEXT",
+        help="of race, peers, pairs, --level: lines whose names have it: 'W2L'",
+    )
     add("--rows", type=int, default=SNAPSHOT_ROWS, help="rows of the table that --snapshot reads (default %(default)s)")
     add("--rounds", type=int, default=ROUNDS, help="of each of --level (default %(default)s)")
     add("--json", type=Path, default=Path(".cache/bench.json"), help="where the figures go (default %(default)s)")

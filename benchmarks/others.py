@@ -13,7 +13,7 @@ from devstack.servers.mysql import MysqlServer
 
 DEBEZIUM = "3.6.1.Final"
 COORDINATES = tuple(f"io.debezium:debezium-{part}:{DEBEZIUM}" for part in ("api", "embedded", "connector-mysql"))
-_SOURCE = Path(__file__).with_name("debezium") / "SnapshotCount.java"
+_SOURCE = Path(__file__).with_name("debezium") / "EngineCount.java"
 _HEAP = "1g"
 TUNED = {
     "snapshot.fetch.size": "10240",
@@ -52,7 +52,7 @@ def debezium_properties(server: MysqlServer, table: str, more: dict[str, str]) -
         "name": "bench",
         "connector.class": "io.debezium.connector.mysql.MySqlConnector",
         "topic.prefix": "bench",
-        "offset.storage": "SnapshotCount$Forgotten",
+        "offset.storage": "EngineCount$Forgotten",
         "schema.history.internal": "io.debezium.relational.history.MemorySchemaHistory",
         "database.hostname": str(login["host"]),
         "database.port": str(login["port"]),

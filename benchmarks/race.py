@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -125,7 +125,8 @@ W1_WAYS = (
 W2L_WAYS = (KAFKA, PYTHON, ARCHIVE, DEBEZIUM, SCHEMAS, EXACTLY_ONCE, NULL, ENTRIES, CLIENT, CLIENT_PYTHON)
 
 
-FILLS: dict[str, tuple[Callable[[Filler, int], Workload], int, Sequence[Way]]] = {
+Fills = Mapping[str, tuple[Callable[[Filler, int], Workload], int, Sequence[Way]]]
+FILLS: Fills = {
     "W1": (Filler.w1, W1_ROWS, W1_WAYS),
     "W2L": (Filler.w2l, W2L_ROWS, W2L_WAYS),
     "W1Z": (Filler.w1_compressed, W1_ROWS, [NULL]),
@@ -158,11 +159,13 @@ def _named(workload: str, way: Way) -> str:
     return f"{workload.upper()}, {way.name}"
 
 
-def entries(servers: Servers, scale: int, only: str = "") -> list[Entry]:
-    """Returns what is run: all whose names contain `only`. Writes their workloads, a `scale`th of each."""
+def entries(servers: Servers, scale: int, only: str = "", fills: Fills | None = None) -> list[Entry]:
+    """Returns what is run: all of `fills`, or of FILLS, whose names contain `only`. Writes their workloads, a `scale`th
+    of each."""
+    fills = FILLS if fills is None else fills
     print("bench: writing the binlogs", flush=True)
     made = list[Entry]()
-    for name, (fill, rows, ways) in FILLS.items():
+    for name, (fill, rows, ways) in fills.items():
         if chosen := [way for way in ways if only.lower() in _named(name, way).lower()]:
             own = servers.apart()
             filler = Filler(own.mysql)
@@ -170,7 +173,7 @@ def entries(servers: Servers, scale: int, only: str = "") -> list[Entry]:
             filler.close()
             made += [Entry(workload, way, own) for way in chosen]
     if not made:
-        names = [_named(name, way) for name, (_, _, ways) in FILLS.items() for way in ways]
+        names = [_named(name, way) for name, (_, _, ways) in fills.items() for way in ways]
         raise SystemExit(f"bench: nothing is named '{only}': {'; '.join(names)}")
     return made
 

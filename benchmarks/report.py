@@ -21,6 +21,7 @@ _COLUMNS = {
     "rows_per_second": ("rows/s", "{:,.0f}"),
     "times": ("times mysql-replication", "{:.1f}"),
     "cpu_us": ("us of CPU a row", "{:.1f}"),
+    "source_us": ("us of the source's CPU", "{:.2f}"),
     "cpu_times": ("times its CPU", "{:.1f}"),
     "memory_mb": ("peak memory, MB", "{:,.0f}"),
     "first_mb": ("memory after a tenth, MB", "{:,.0f}"),
@@ -40,7 +41,7 @@ _COLUMNS = {
     "memory_ratio": ("memory, new to old", "{:.3f}"),
 }
 """By the figure's name: the column's head, and how a figure is printed."""
-_ALONE = {"times", "cpu_us", "cpu_times", "memory_mb"}
+_ALONE = {"times", "cpu_us", "source_us", "cpu_times", "memory_mb"}
 """Figures that are shown without minimum and maximum, so that a line fits on a page; the JSON file has each run."""
 _RATE = {"rows_per_second": " rows/s", "times": " times mysql-replication"}
 _FIRST: tuple[tuple[str, str, dict[str, str], str], ...] = (

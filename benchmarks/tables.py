@@ -70,7 +70,7 @@ def debezium(job: dict[str, Any]) -> dict[str, float]:
         properties = Path(folder) / "engine.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in job["properties"].items()))
         done = subprocess.run(
-            [*job["command"], str(properties), str(job["rows"])],
+            [*job["command"], str(properties), str(job["rows"]), job.get("begin", "")],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

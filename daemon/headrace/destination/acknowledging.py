@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from headrace.destination.dependencies import Context
 from headrace.errors import HeadraceError
 from headrace.ports.source import Acknowledger, Confirmed
 from headrace.tasks import again
 
 _TROUBLE = "semi_sync"
+_CONFIRMED = "the sink has confirmed a transaction"
 
 
 def note_waiting(context: Context, why: str, until: str) -> None:
@@ -21,11 +25,23 @@ def note_waiting(context: Context, why: str, until: str) -> None:
         context.log.warning("the source does not wait for us", why=why)
 
 
+@contextmanager
+def noted_pause(context: Context) -> Iterator[None]:
+    """Reports in its body that nothing is acknowledged because the destination is paused, if the sink should be."""
+    if context.settings.source.semi_sync == "sink":
+        note_waiting(context, "the destination is paused", _CONFIRMED)
+    try:
+        yield
+    finally:
+        if context.settings.source.semi_sync == "sink":
+            context.status.clear(_TROUBLE)
+
+
 async def acknowledge(context: Context, acknowledger: Acknowledger, confirmed: Confirmed) -> None:
     """Runs an acknowledger, and again after it fails, until cancelled."""
 
     def report(why: str) -> None:
-        note_waiting(context, why, "the sink has confirmed a transaction")
+        note_waiting(context, why, _CONFIRMED)
 
     async def run() -> None:
         try:

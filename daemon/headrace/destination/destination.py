@@ -12,6 +12,7 @@ import structlog
 
 from headrace import __version__
 from headrace.destination.absence import Absence, try_load
+from headrace.destination.acknowledging import noted_pause
 from headrace.destination.archiving import keep_archive
 from headrace.destination.assembly import Hangs, assemble
 from headrace.destination.binlogs import check_binlogs
@@ -192,7 +193,8 @@ class Destination:
                 if paused := await self._paused():
                     self.status.enter(State.PAUSED, "operator", f"paused by {paused}; headrace resume {self.name}")
                     lost = self._lock.lease.ended()  # nothing else checks it: there is no publisher
-                    await first({"halt": halt.wait(), "requests": self.requests.some(), "lost": lost})
+                    with noted_pause(self._context):
+                        await first({"halt": halt.wait(), "requests": self.requests.some(), "lost": lost})
                 else:
                     if self.status.reason == "operator":  # resumed: a start that fails must not look like a pause
                         self.status.enter(State.STARTING)
