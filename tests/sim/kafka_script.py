@@ -272,6 +272,7 @@ async def _deleting(kafka: Raw, name: str, notes: Notes) -> None:
     await until(lambda: kafka.metadata(name), lambda found: found[0] != 0)
     notes.append(("then", await kafka.metadata(name)))
     notes.append(("sent to it", await kafka.produce(name, batch(b"x"))))
+    await until(lambda: kafka.offset(name, -1), lambda found: found[0] != 0)  # the log goes a moment after the metadata
     notes.append(("offset of it", await kafka.offset(name, -1)))
     await kafka.create(name)
     await kafka.leads(name)

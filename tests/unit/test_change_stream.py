@@ -10,6 +10,7 @@ import pytest
 
 from headrace.errors import NotUnderstood, PositionLost, ServerIdTaken, SourceChanged, SourceEnded, WrongChecksum
 from headrace.model import Position, RowsChange
+from headrace.mysql import change_stream
 from headrace.mysql.change_stream import Dumps, MysqlStream
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.opening import Dump as MysqlDump
@@ -166,6 +167,32 @@ async def test_a_dump_that_ended_is_followed_by_another_and_counts_go_on() -> No
     assert (before.transactions, after.transactions) == (2, 3)
     assert after.events > before.events
     assert after.bytes == len(data)
+
+
+async def test_a_dump_that_spares_the_source_is_joined_also_if_all_that_comes_ends_within_a_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(change_stream, "_JOIN", 0.0)
+    log, begins = Binlog().begin_file(), dict[int, int]()
+    for number in range(1, 101):
+        begins[log.at] = len(log.packets)
+        log.transaction(number, 1_700_000_000_000_000, [(number, "a")])
+    data, last = bytes(log.packets), list(begins.values())[-1]
+    site = Site(data[: last + 30])
+    joined = list[int]()
+
+    async def join(position: Position, _: MysqlDump) -> MysqlDump | None:
+        if len(site.changes) < 3 or joined:
+            return None
+        joined.append(position.offset)
+        return again(data[begins[position.offset] :], offset=position.offset)
+
+    site.spares, site.join = True, join  # type: ignore[method-assign]
+    while len(site.changes) < 100:
+        await site.stream.read()
+    assert joined
+    assert list(begins).index(joined[0]) < 50, "late"
+    assert [change.rows[0][0] for change in site.changes] == list(range(1, 101))
 
 
 async def test_another_server_is_not_gone_on_with() -> None:

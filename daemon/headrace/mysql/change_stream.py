@@ -37,6 +37,9 @@ class Dumps(ABC):
     """Where a stream gets further dumps from, and who learns how one has ended. What is not abstract is right for a
     source without an archive."""
 
+    spares = False
+    """Whether join() may return a dump."""
+
     @abstractmethod
     async def reopen(self, position: Position) -> Dump:
         """Begins another dump at a position. Raises SourceError and ArchiveError."""
@@ -122,10 +125,11 @@ class MysqlStream(ChangeStream):
                 made = asyncio.wrap_future(decoder.splitter.thread)
                 made.add_done_callback(lambda done: done.cancelled() or done.exception())  # the decoder handles it
                 await asyncio.wait([made])
-            elif not self._more:
+            elif not self._more or (self._is_join_due() and not decoder.transactions.in_group):
                 if await self._joins():
                     decoder, came = self._decoder, 0
-                await self._receive()
+                if not self._more:
+                    await self._receive()
             if self._schemas.history.version != version:
                 decoder.refresh()
             if self._receiver.alone is not None and decoder.splitter.work_size >= ALONE:
@@ -134,7 +138,8 @@ class MysqlStream(ChangeStream):
                 await asyncio.sleep(0)
             receiver = self._receiver
             receiver.begin()
-            eager = decoder.splitter.eager = receiver.between()
+            # What is received rarely ends between two transactions, and only there another dump can continue.
+            eager = decoder.splitter.eager = receiver.between() or self._is_join_due()
             self._feeding = True
             try:
                 self._at, self._more = decoder.feed(self._data, self._at, self._stops if eager else receiver.full)
@@ -164,14 +169,17 @@ class MysqlStream(ChangeStream):
                 raise error from failure
             self._end = error  # changes before the error are published first
 
+    def _is_join_due(self) -> bool:
+        """Returns whether it is time to look for a dump that spares the source."""
+        return self._dumps.spares and self._dump.connection is not None and runtime.monotonic() >= self._join_at
+
     async def _joins(self) -> bool:
-        """Continues with a dump that spares the source, if there is one."""
-        now, decoder = runtime.monotonic(), self._decoder
-        if now < self._join_at or self._dump.connection is None:
+        """Continues with a dump that spares the source, if there is one. What was received and not decoded yet comes
+        again with that."""
+        decoder = self._decoder
+        if not self._is_join_due() or decoder.transactions.in_group:
             return False
-        self._join_at = now + _JOIN
-        if self._at < len(self._data) or decoder.transactions.in_group:
-            return False
+        self._join_at = runtime.monotonic() + _JOIN
         position = decoder.position()
         if (dump := await self._dumps.join(position, self._dump)) is None:
             return False

@@ -114,6 +114,7 @@ class MysqlSource(Source, Dumps):
         """An address, and the heads of the binlogs there, each read once."""
         self._daemon = daemon
         self._archive = Archive.of(settings.archive, daemon.native) if settings.archive is not None else None
+        self.spares = self._archive is not None
         self._lost_by: PositionLost | None = None
         """The error with which the source has ended our dump."""
         self._spare: ArchivedPackets | None = None
@@ -426,7 +427,7 @@ class MysqlSource(Source, Dumps):
             log.info("the archiver's dump is read instead of our own", position=str(position))
             return Dump(packets, None, dump.server, DumpStart(position, checksums=True))
         now = runtime.monotonic()
-        if now < self._spare_at:
+        if now < self._spare_at or not self._feed.line:
             return None
         self._spare_at = now + _SPARE_AGAIN
         return await self._spared(position, dump.server, dump.end, 4 * _FAR)
