@@ -63,6 +63,10 @@ async def test_a_line_that_is_not_proved_is_not_read_for_the_source_may_have_bee
     site = Site(tmp_path, monkeypatch)
     site.feed.begin("u", "b.000001", len(FILE), silence=1.0)  # and nothing is stored yet
     assert await site.join() is None
+    site.feed.prove(1)
+    dump = await site.join()
+    assert dump is not None, "proved since"
+    await dump.close()
 
 
 async def test_with_marks_of_transactions_the_source_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
