@@ -102,13 +102,15 @@ class Network:
 
     async def _connect(self, factory: Callable[[], Any], host: str, port: int, **more: Any) -> tuple[Any, Any]:
         ours = LANE.get().process
-        done, waiting = self.loop.create_future(), ours.context()
+        done, waiting, accepted = self.loop.create_future(), ours.context(), list[End]()
 
         def refuse(number: int) -> None:
             if not done.done():
                 done.set_exception(OSError(number, f"connect to {host}:{port} failed"))
 
         def arrive() -> None:  # at the operating system, whatever its process does
+            if done.done():
+                return  # given up: the client's system answers with a reset
             process, serve = self._listeners.get((host, port), (None, None))
             if process is None or serve is None or not process.alive:
                 self.send(host, ours.name, lambda: refuse(errno.ECONNREFUSED), waiting)
@@ -119,6 +121,7 @@ class Network:
             here.join(there)
             there.join(here)
             self.connections.append((here, there))
+            accepted.append(here)
             self.send(host, ours.name, lambda: answered(here, serve), waiting)
 
         def answered(here: End, serve: Callable[[End], None]) -> None:
@@ -137,6 +140,8 @@ class Network:
         except BaseException:
             if done.done() and not done.cancelled() and done.exception() is None:
                 done.result().lose(_reset())
+            elif accepted:  # the answer is still under way
+                accepted[0].abort()
             raise
         protocol = factory()
         end.begin(protocol)
