@@ -56,8 +56,8 @@ def main() -> int:
 def measure_daemon(options: argparse.Namespace) -> dict[str, Table | Lines]:
     """Returns the requested measurements of the daemon as a process, all on the same servers."""
     runs, scale, made = options.runs, options.scale, dict[str, Table | Lines]()
-    asked = (options.race, options.compare, options.peers, options.latency, options.idle, options.many)
-    if not (any(asked) or options.first_start or options.commits):
+    known = ("race", "compare", "peers", "commits", "latency", "idle", "many", "first_start")
+    if not any(getattr(options, name) for name in known):
         return made
     seconds = _SECONDS if scale == 1 else 5.0
     other = check_out(options.compare) if options.compare else None  # or it fails before the servers are started

@@ -6,7 +6,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pymysql
@@ -55,10 +54,13 @@ def _commits(source: MysqlServer, count: int) -> dict[str, float]:
     return {"p50_ms": cuts[49], "p99_ms": cuts[98]}
 
 
-def _new_source(servers: Servers) -> MysqlServer:
-    source = servers.new_mysql()
-    source.sql(f"CREATE DATABASE {SCHEMA}; CREATE TABLE {SCHEMA}.commits (id INT AUTO_INCREMENT PRIMARY KEY, v TEXT)")
-    return source
+def _with_table(servers: Servers) -> Servers:
+    """Returns the servers with a MySQL server of their own that has the table."""
+    own = servers.apart()
+    own.mysql.sql(
+        f"CREATE DATABASE {SCHEMA}; CREATE TABLE {SCHEMA}.commits (id INT AUTO_INCREMENT PRIMARY KEY, v TEXT)"
+    )
+    return own
 
 
 def _status(source: MysqlServer, what: str) -> int:
@@ -76,12 +78,12 @@ def _until_replicated(source: MysqlServer) -> None:
 
 @contextmanager
 def _alone(servers: Servers) -> Iterator[MysqlServer]:
-    yield _new_source(servers)
+    yield _with_table(servers).mysql
 
 
 @contextmanager
 def _mysqls_own(servers: Servers) -> Iterator[MysqlServer]:
-    source, replica = _new_source(servers), servers.new_mysql()
+    source, replica = _with_table(servers).mysql, servers.new_mysql()
     source.sql(_ON)
     replica.sql(
         "INSTALL PLUGIN rpl_semi_sync_replica SONAME 'semisync_replica.so';"
@@ -95,19 +97,18 @@ def _mysqls_own(servers: Servers) -> Iterator[MysqlServer]:
 
 @contextmanager
 def _headrace(servers: Servers, acknowledges: str) -> Iterator[MysqlServer]:
-    source = _new_source(servers)
-    source.sql(_ON)
+    own = _with_table(servers)
+    own.mysql.sql(_ON)
     with ExitStack() as stack:
-        name = stack.enter_context(topic(servers))
+        name = stack.enter_context(topic(own))
         way = KAFKA if acknowledges == "sink" else NULL
-        made = destination(servers, name, rf"{SCHEMA}\.commits", "latest", way)
-        made["source"] |= {**source.connection(), "semi_sync": acknowledges}
+        made = destination(own, name, rf"{SCHEMA}\.commits", "latest", way)
+        made["source"]["semi_sync"] = acknowledges
         if acknowledges == "archive":
-            folder = stack.enter_context(TemporaryDirectory(dir=servers.cache.root))
-            made["archive"] = {"path": str(Path(folder) / "archive")}
+            made["archive"] = {"path": stack.enter_context(TemporaryDirectory(dir=own.cache.root))}
         stack.enter_context(running({name: made}))
-        _until_replicated(source)
-        yield source
+        _until_replicated(own.mysql)
+        yield own.mysql
 
 
 _CASES: dict[str, Callable[[Servers], AbstractContextManager[MysqlServer]]] = {

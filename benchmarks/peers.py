@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import others, tables, yardstick
-from benchmarks.race import KAFKA, NULL, PYTHON, Entry, Servers, entries, reported, run, topic
+from benchmarks.race import KAFKA, NULL, PYTHON, Servers, entries, reported, run, topic
 from benchmarks.report import Table
 from benchmarks.workloads import W1_ROWS, W2L_ROWS, Filler, Workload
 from devstack.cache import Cache
@@ -43,8 +43,9 @@ def measure(servers: Servers, runs: int, scale: int, only: str) -> Table:
     """Runs headrace, mysql-replication and the peers in turn. A peer that can't be built is named below the table."""
     fills = {"W1": (Filler.w1, W1_ROWS, _WAYS), "W2L": (Filler.w2l, W2L_ROWS, _WAYS)}
     chosen, table, missing = entries(servers, scale, only, fills), Table("workload"), dict[str, str]()
+    workloads = {entry.workload.name: entry for entry in chosen}
     for number in range(runs):
-        for workload, of in {entry.workload.name: entry for entry in chosen}.items():
+        for workload, of in workloads.items():
             for entry in (one for one in chosen if one.workload.name == workload):
                 reported(number, runs, entry.name)
                 table.add(entry.name, run(entry))
@@ -52,26 +53,20 @@ def measure(servers: Servers, runs: int, scale: int, only: str) -> Table:
             table.add(of.yardstick, yardstick.measure(of.servers.source, of.workload))
             for peer in _PEERS:
                 if peer.name not in missing:
-                    _add(table, peer, of, missing)
-    for entry in chosen:
-        for name, figures in table.rows.items():
-            if name.startswith(f"{entry.workload.name.upper()}, "):
-                base = entry.yardstick
-                figures["times"] = [one / table.median(base, "rows_per_second") for one in figures["rows_per_second"]]
+                    name = f"{workload.upper()}, {peer.name}"
+                    reported(number, runs, name)
+                    try:
+                        table.add(name, peer.run(of.servers, of.workload))
+                    except Unavailable as error:
+                        missing[peer.name] = str(error)
+    for name, figures in table.rows.items():
+        base = table.median(workloads[name.partition(",")[0].lower()].yardstick, "rows_per_second")
+        figures["times"] = [one / base for one in figures["rows_per_second"]]
     table.notes += [f"{name}: {why}" for name, why in missing.items()]
     return table
 
 
-def _add(table: Table, peer: Peer, entry: Entry, missing: dict[str, str]) -> None:
-    name = f"{entry.workload.name.upper()}, {peer.name}"
-    print(f"bench: {name}", flush=True)
-    try:
-        table.add(name, peer.run(entry.servers, entry.workload))
-    except Unavailable as error:
-        missing[peer.name] = str(error)
-
-
-def _program(cache: Cache, name: str, tool: str, build: Callable[[Path, Path], Sequence[str]]) -> Path:
+def _program(cache: Cache, name: str, tool: str, build: Callable[[Path], Sequence[str]]) -> Path:
     """Returns a program of this folder, built if it is not there yet. `build` returns the command that builds the
     sources into a folder, as `program`."""
     sources = sorted(path for path in (_SOURCES / name).rglob("*") if path.is_file())
@@ -85,7 +80,7 @@ def _program(cache: Cache, name: str, tool: str, build: Callable[[Path, Path], S
         work.mkdir()
         own = {"GOPATH": str(work / "go"), "GOCACHE": str(work / "cache"), "GOFLAGS": "-modcacherw -buildvcs=false"}
         done = subprocess.run(
-            [found, *build(fresh, work)],
+            [found, *build(fresh)],
             cwd=_SOURCES / name,
             env={**os.environ, **own, "CARGO_TARGET_DIR": str(work)},
             stdin=subprocess.DEVNULL,
@@ -112,12 +107,12 @@ def _run(program: Path, servers: Servers, workload: Workload, **more: Any) -> di
 
 
 def _go_mysql(servers: Servers, workload: Workload) -> dict[str, float]:
-    program = _program(servers.cache, "go-mysql", "go", lambda into, _: ["build", "-o", str(into / "program"), "."])
+    program = _program(servers.cache, "go-mysql", "go", lambda into: ["build", "-o", str(into / "program"), "."])
     return _run(program, servers, workload)
 
 
 def _rust_mysql(servers: Servers, workload: Workload) -> dict[str, float]:
-    program = _program(servers.cache, "rust-mysql", "cargo", lambda *_: ["build", "-q", "--release", "--locked"])
+    program = _program(servers.cache, "rust-mysql", "cargo", lambda _: ["build", "-q", "--release", "--locked"])
     with topic(servers) as name:
         return _run(program, servers, workload, kafka=servers.kafka.bootstrap_servers, topic=name)
 
@@ -126,18 +121,9 @@ def _debezium(servers: Servers, workload: Workload) -> dict[str, float]:
     properties = others.debezium_properties(servers.mysql, workload.table, _STREAMING)
     before = servers.mysql.sql(f"SHOW BINLOG EVENTS IN '{workload.file}' LIMIT 2")[1][5]
     offset = {"file": workload.file, "pos": 4, "gtids": before.replace("\\n", "")}
-    figures = tables.debezium(
-        {
-            "command": others.debezium(servers.cache),
-            "properties": properties,
-            "rows": workload.rows,
-            "begin": json.dumps(offset),
-        }
-    )
-    return {
-        "rows_per_second": figures["rows_per_second"],
-        "cpu_us": 1e6 / figures["rows_per_cpu_second"],
-    }
+    job = {"command": others.debezium(servers.cache), "properties": properties, "rows": workload.rows}
+    figures = tables.debezium({**job, "begin": json.dumps(offset)})
+    return {"rows_per_second": figures["rows_per_second"], "cpu_us": 1e6 / figures["rows_per_cpu_second"]}
 
 
 _PEERS = (

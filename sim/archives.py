@@ -30,24 +30,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Troubles:
+class StoreFaults:
     """What the stores of all archives do wrong."""
 
     errors: float = 0.0
     """The part of all calls that fail and do nothing."""
     lost: float = 0.0
     """The part of all creations that are done, and fail."""
-    full: bool = False
-    """Whether nothing can be created."""
+    full: float = 0.0
+    """Above 0, nothing can be created."""
     delay: float = 0.0
     """Maximum seconds of a call. What the caller does not wait for any more is done nevertheless."""
-
-    def begin(self, name: str, fault: Fault) -> Callable[[], None] | None:
-        """Begins a fault; returns what ends it, None if there is one of the kind already."""
-        if getattr(self, name):
-            return None
-        setattr(self, name, fault.number)
-        return partial(setattr, self, name, 0.0)
 
 
 class FaultyStore(FolderStore):
@@ -70,30 +63,27 @@ class FaultyStore(FolderStore):
         await self._call(self._delete, name)
 
     async def _call(self, call: Callable[..., Any], *given: Any, creates: bool = False) -> Any:
-        troubles, loop = self._world.archive_troubles, self._world.loop
-        if troubles == Troubles():
+        faults, loop = self._world.store_faults, self._world.loop
+        if faults == StoreFaults():
             return await runtime.in_thread(call, *given)
         done, random = loop.create_future(), self._random
+        failure = ArchiveError(f"{call.__name__} of the archive failed")
 
         def run() -> None:
-            made: Any = None
-            error: ArchiveError | None = ArchiveError(f"{call.__name__} of the archive failed")
-            if random() >= troubles.errors and not (creates and troubles.full):
-                try:
-                    made = call(*given)
-                except ArchiveError as raised:
-                    error = raised
-                else:
-                    if not creates or random() >= troubles.lost:
-                        error = None
-            if done.done():
-                return
-            if error is None:
-                done.set_result(made)
+            try:
+                if random() < faults.errors or (creates and faults.full):
+                    raise failure
+                made = call(*given)
+                if creates and random() < faults.lost:
+                    raise failure
+            except ArchiveError as error:
+                if not done.done():
+                    done.set_exception(error)
             else:
-                done.set_exception(error)
+                if not done.done():
+                    done.set_result(made)
 
-        loop.call_later(random() * (troubles.delay or 0.002), run, context=LANE.get().process.context())
+        loop.call_later(random() * (faults.delay or 0.002), run, context=LANE.get().process.context())
         return await done
 
 
@@ -105,11 +95,20 @@ def prepare(world: World) -> None:
         archive_module.FolderStore = partial(FaultyStore, world=world)  # type: ignore[attr-defined, assignment]
 
 
+def _begin(name: str, world: World, fault: Fault) -> Callable[[], None] | None:
+    """Begins a fault of the stores; returns what ends it, None if there is one of the kind already."""
+    faults = world.store_faults
+    if getattr(faults, name):
+        return None
+    setattr(faults, name, fault.number)
+    return partial(setattr, faults, name, 0.0)
+
+
 KINDS: dict[str, Callable[[World, Fault], Callable[[], None] | None]] = {
-    "archive errors": lambda world, fault: world.archive_troubles.begin("errors", fault),
-    "lost archive answers": lambda world, fault: world.archive_troubles.begin("lost", fault),
-    "full archive": lambda world, fault: world.archive_troubles.begin("full", fault),
-    "slow archive": lambda world, fault: world.archive_troubles.begin("delay", fault),
+    "archive errors": partial(_begin, "errors"),
+    "lost archive answers": partial(_begin, "lost"),
+    "full archive": partial(_begin, "full"),
+    "slow archive": partial(_begin, "delay"),
 }
 
 

@@ -70,7 +70,7 @@ class World:
         """The processes of the servers. The present one is `mysql`."""
         self.listen_source()
         self.daemons = {name: SimDaemon(self, name, folder / name) for name in plan.daemons}
-        self.archive_troubles: archives.Troubles = archives.Troubles()
+        self.store_faults: archives.StoreFaults = archives.StoreFaults()
         self.clients = Clients(self, plan.rate)
         self.checker = Checker(self)
         self.operator, self.monitor = Operator(self), Monitor(self)

@@ -63,8 +63,8 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.args == ["tests"]:
         collected.note(items)
-    # Unit tests need no server, so they begin. Those of integration/ end, as they are many and short: at the end no
-    # process is left alone with much.
+    # Unit tests come first, because they need no server. The files of integration/ come last: they are many and short,
+    # so all processes end at about the same time.
     items.sort(key=lambda item: (not item.nodeid.startswith("tests/unit/"), "tests/integration/" in item.nodeid))
 
 

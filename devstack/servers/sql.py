@@ -39,7 +39,7 @@ def own_tmpdir(directory: Path) -> str:
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copies a data directory, sharing blocks if the file system can; most of it are zeros, which are not written."""
+    """Copies a data directory, sharing blocks if the file system can. Zeros, which are most of it, are not written."""
     done = subprocess.run(
         ["cp", "-a", "--reflink=auto", "--sparse=always", str(source), str(target)], capture_output=True
     )

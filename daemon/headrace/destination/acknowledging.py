@@ -27,14 +27,16 @@ def note_waiting(context: Context, why: str, until: str) -> None:
 
 @contextmanager
 def noted_pause(context: Context) -> Iterator[None]:
-    """Reports in its body that nothing is acknowledged because the destination is paused, if the sink should be."""
-    if context.settings.source.semi_sync == "sink":
-        note_waiting(context, "the destination is paused", _CONFIRMED)
+    """Reports, while its body runs, that a paused destination acknowledges nothing, if it acknowledges what its sink
+    has confirmed."""
+    if context.settings.source.semi_sync != "sink":
+        yield
+        return
+    note_waiting(context, "the destination is paused", _CONFIRMED)
     try:
         yield
     finally:
-        if context.settings.source.semi_sync == "sink":
-            context.status.clear(_TROUBLE)
+        context.status.clear(_TROUBLE)
 
 
 async def acknowledge(context: Context, acknowledger: Acknowledger, confirmed: Confirmed) -> None:

@@ -12,7 +12,7 @@ from zlib import crc32
 import orjson
 
 from headrace import runtime
-from headrace.errors import ArchiveError
+from headrace.errors import ArchiveDamaged, ArchiveError
 from headrace.mysql.archive.index import Index
 from headrace.mysql.archive.sealing import Seal
 from headrace.mysql.archive.store import ObjectExists, ObjectMissing, ObjectStore
@@ -53,7 +53,7 @@ def decoded(data: bytes, name: str, seal: Seal) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise ValueError("it is no object")
     except ValueError as error:
-        raise ArchiveError(
+        raise ArchiveDamaged(
             f"{name} of the archive is damaged: {error}",
             remedy="put a copy of this file in its place; 'headrace archive verify DESTINATION' lists what is damaged",
         ) from None
