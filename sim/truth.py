@@ -24,6 +24,7 @@ class Event:
     commit_us: int
     """On the server that first committed it."""
     file: str
+    """Empty if the present server's binlogs begin after it, as a replica's may."""
     offset: int
     gtid: bool = True
     """Whether the transaction has one; else `transaction` is a number that no server knows."""
@@ -72,7 +73,8 @@ class Truth:
             there = has.get((event.uuid, event.transaction, event.commit_us))
             event.lost = there is None
             if there is not None:
-                event.file, event.offset = there.file, there.offset
+                logged = not server.engine.purged.has(event.uuid, event.transaction)
+                event.file, event.offset = (there.file, there.offset) if logged else ("", 0)
                 self._names[event.headrace_id, there.commit_us // 1000] = event.id
         self._known = len(server.history)
 
