@@ -1,5 +1,5 @@
-"""Archives of the source's binlog: their store has faults, a lock ends with its process; at the end each archive must
-be whole, and equal."""
+"""Archives of the source's binlog: their store has faults, a lock ends with its process; what was stored survives a
+loss of power; at the end each archive must be whole, and equal."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ class FaultyStore(FolderStore):
 
     async def create(self, name: str, data: bytes) -> None:
         await self._call(self._create, name, data, creates=True)
+        self._world.archived[self._folder / name] = len(data)
 
     async def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
         return bytes(await self._call(self._read, name, start, size))
@@ -60,6 +61,7 @@ class FaultyStore(FolderStore):
         return list(await self._call(self._names, folder))
 
     async def delete(self, name: str) -> None:
+        self._world.archived.pop(self._folder / name, None)
         await self._call(self._delete, name)
 
     async def _call(self, call: Callable[..., Any], *given: Any, creates: bool = False) -> Any:
@@ -122,6 +124,15 @@ def release(world: World, daemon: SimDaemon) -> None:
     lock = folder(world, daemon) / "lock"
     if lock.exists() and lock.read_text().startswith(f"{daemon.name} "):
         lock.unlink()
+
+
+def judge_power_loss(world: World, daemon: SimDaemon) -> None:
+    """Judges that what a daemon had stored for sure is still there."""
+    mine = [(path, size) for path, size in world.archived.items() if path.is_relative_to(daemon.folder)]
+    for path, size in mine:
+        if not path.exists() or path.stat().st_size != size:
+            world.checker.violation(f"{path.relative_to(daemon.folder.parent)} was stored, and is lost with the power")
+        world.archived.pop(path)
 
 
 def complete(world: World, end: tuple[str, int] | None = None) -> bool:

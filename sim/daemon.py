@@ -127,6 +127,7 @@ class SimDaemon:
         self.runtime = SimRuntime(loop, self._world.rng("daemon"), process, self._ended)
         if self.machine is not None:
             process.base.run(MACHINE.set, self.machine)
+            self.runtime.disk = self.machine.disk
         self.task = loop.create_task(self._run(), name=f"{self.name} {self.starts}", context=process.context())
 
     async def _run(self) -> None:
@@ -171,6 +172,7 @@ class SimDaemon:
         assert self.machine is not None
         self._world.trace("power is lost", host=self.name)
         self.machine.disk.lose_power()
+        archives.judge_power_loss(self._world, self)
         self._ended(-9)
 
     def _ended(self, status: int) -> None:

@@ -2,7 +2,8 @@
 
 SQLite writes from C, so this is below it: a VFS, registered as SQLite's default one, that passes every call on to the
 ordinary VFS and notes writes and syncs of the files in a disk's folder. The bytes are SQLite's own. Other files are
-noted when `headrace.runtime` syncs them. That a file exists, or not, is durable at once."""
+noted when `headrace.runtime` syncs them. That a file exists, or not, is durable at once, but in an archive: there it
+is when its folder is synced. What was deleted does not come back."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ import ctypes
 import errno
 import os
 import random
+import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import CFUNCTYPE, addressof, c_char_p, c_int, c_int64, c_void_p, cast, string_at
@@ -75,6 +78,8 @@ class Disk:
         self._handles = list[_Handle]()
         self._synced = dict[int, int]()
         """By inode: the size of a file that Python writes, when it was last synced."""
+        self._names = dict[int, list[str]]()
+        """By inode: what a folder that Python has synced contained then."""
         self.failing = 0.0
         """The part of reads, writes and syncs that fail."""
         self.full = False
@@ -101,11 +106,18 @@ class Disk:
 
     def fails(self, handle: _Handle, *, writes: bool = True) -> bool:
         """Returns whether a call fails. The power may be lost at it."""
-        if handle.alive and writes and self.calls_left:
+        if handle.alive and writes:
+            self._call()
+        return not handle.alive or (self.failing > 0 and self._rng.random() < self.failing)
+
+    def _call(self) -> bool:
+        """Counts a write or sync; returns whether the power is lost at it."""
+        if self.calls_left:
             self.calls_left -= 1
             if not self.calls_left:
                 self.on_loss()
-        return not handle.alive or (self.failing > 0 and self._rng.random() < self.failing)
+                return True
+        return False
 
     def part(self, file: File, offset: int, size: int) -> int:
         """Returns how many bytes of a write there is space for."""
@@ -122,11 +134,14 @@ class Disk:
         return _OK
 
     def sync_plain(self, descriptor: int) -> None:
-        """Syncs a file that Python writes and only appends to. Raises OSError."""
-        if self.failing > 0 and self._rng.random() < self.failing:
+        """Syncs a file that Python writes and only appends to, or a folder. Raises OSError."""
+        if self._call() or (self.failing > 0 and self._rng.random() < self.failing):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         info = os.fstat(descriptor)
-        self._synced[info.st_ino] = info.st_size
+        if stat.S_ISDIR(info.st_mode):
+            self._names[info.st_ino] = os.listdir(descriptor)
+        else:
+            self._synced[info.st_ino] = info.st_size
 
     @contextmanager
     def well(self) -> Iterator[None]:
@@ -155,10 +170,26 @@ class Disk:
         self.calls_left = 0
 
     def _tear(self) -> None:
-        """Leaves a part of what was appended to a file since its last sync."""
+        """Leaves a part of what was appended to a file since its last sync, and some of the files of an archive whose
+        folder was not synced since."""
         for path in sorted(Path(self._folder).rglob("*.jsonl")):
-            info = path.stat()
-            os.truncate(path, self._rng.randint(min(self._synced.get(info.st_ino, 0), info.st_size), info.st_size))
+            self._truncate(path)
+        for folder, folders, files in os.walk(Path(self._folder, "archive")):
+            folders.sort()
+            synced = self._names.get(Path(folder).stat().st_ino, ())
+            for path in [Path(folder, name) for name in sorted({*folders, *files} - {"lock"})]:
+                if path.name not in synced and self._rng.random() < 0.5:
+                    if path.is_dir():
+                        shutil.rmtree(path)
+                        folders.remove(path.name)
+                    else:
+                        path.unlink()
+                elif path.is_file():
+                    self._truncate(path)
+
+    def _truncate(self, path: Path) -> None:
+        info = path.stat()
+        os.truncate(path, self._rng.randint(min(self._synced.get(info.st_ino, 0), info.st_size), info.st_size))
 
     def _replace(self, content: Callable[[str, File], bytes]) -> None:
         """Gives the next process new files, which the handles of the former one don't lead to."""

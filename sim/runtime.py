@@ -10,6 +10,7 @@ from concurrent.futures import Executor
 from typing import Any, TypeVar, cast
 
 from headrace.runtime import CURRENT, Runtime
+from sim.disk import Disk
 from sim.loop import Process, SimLoop, Worker
 
 _T = TypeVar("_T")
@@ -31,6 +32,8 @@ class SimRuntime(Runtime):
         """Seconds by which the wall clock is wrong, and by which it goes wrong each second."""
         self._drift_since = 0.0
         self._used = 0.0
+        self.disk: Disk | None = None
+        """Where what is synced survives a loss of power; None: nowhere it is lost."""
         self._hanging = self.hung = False
         self.monotonic = loop.time
         self.wall_ns = self._wall_ns
@@ -98,4 +101,6 @@ class SimRuntime(Runtime):
         self._ended(status)
 
     def sync(self, descriptor: int, *, metadata: bool = True) -> None:
-        """Does nothing: a daemon of the world syncs no file but SQLite's, which are seen below SQLite."""
+        """Syncs a file of an archive, or a folder; SQLite's files are seen below SQLite."""
+        if self.disk is not None:
+            self.disk.sync_plain(descriptor)

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -40,7 +41,6 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("release") / "headrace"
     assert run("git", "clone", "-q", ROOT, folder, cwd=ROOT).returncode == 0
     (folder / ".cache").symlink_to(ROOT / ".cache")
-    (folder / ".git/info/exclude").write_text(".cache\n")  # .gitignore means folders
     done = run("scripts/release", "prepare", VERSION, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
@@ -75,6 +75,9 @@ def test_the_files_of_a_release_are_complete_and_what_they_install_starts(clone:
     (wheel,) = folder.glob("*-manylinux*_x86_64.whl")
     assert {f"headrace-{VERSION}.tar.gz", f"headrace-{VERSION}-context.tar.gz", f"CHANGES-{VERSION}.md"} <= names
     assert list(folder.glob("*.deb"))
+    with tarfile.open(folder / f"headrace-{VERSION}.tar.gz") as sdist:
+        packed = {name.partition("/")[2] for name in sdist.getnames()}
+    assert packed - {"PKG-INFO"} <= set(run("git", "ls-files", cwd=clone).stdout.splitlines())
     sums = dict(reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines())
     assert sums == {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()

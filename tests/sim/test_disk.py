@@ -16,9 +16,10 @@ import pytest
 from headrace.adapters.jsonl.sink import JsonlSink
 from headrace.adapters.sqlite.parking import SqliteParkingStore
 from headrace.adapters.sqlite.state import SqliteStore, StoreDamagedError, inspect
-from headrace.errors import HeadraceError, StateStoreError
+from headrace.errors import ArchiveError, HeadraceError, StateStoreError
 from headrace.lease import Guard, Lease
 from headrace.model import Unit
+from headrace.mysql.archive.store import FolderStore
 from headrace.ports.parking import ParkedContent, ParkedEntry, ParkedMessage, ParkingState
 from headrace.ports.state import StateChange
 from headrace.runtime import CURRENT, Runtime
@@ -209,3 +210,19 @@ async def test_a_power_loss_leaves_the_lines_that_were_confirmed(disk: Disk, tmp
         disk.lose_power()
         await sink.close()
     assert confirmed > 1000
+
+
+async def test_a_power_loss_leaves_the_objects_of_an_archive_that_were_stored(disk: Disk, tmp_path: Path) -> None:
+    CURRENT.set(OnDisk(disk))
+    store, rng, stored = FolderStore(tmp_path / "archive"), random.Random(5), dict[str, bytes]()
+    for number in range(300):
+        name, data = f"{number // 30}/{number}", rng.randbytes(rng.randrange(2000))
+        disk.calls_left, disk.failing = rng.randrange(6), rng.choice((0.0, 0.0, 0.2))
+        with suppress(ArchiveError):
+            await store.create(name, data)
+            stored[name] = data
+        disk.failing = 0.0
+        if not rng.randrange(4):
+            disk.lose_power()
+        assert all([await store.read(name) == data for name, data in stored.items()])
+    assert 50 < len(stored) < 290
