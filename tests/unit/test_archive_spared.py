@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from headrace.errors import ContinuesElsewhere
 from headrace.model import Position
 from headrace.mysql import source as module
+from headrace.mysql.archive.archive import Archive
 from headrace.mysql.archive.feed import Feed
 from headrace.mysql.archive.store import FolderStore
 from headrace.mysql.events.dump_start import DumpStart
@@ -54,6 +56,29 @@ async def test_it_is_read_while_the_archiver_proves_that_the_source_has_the_same
     with pytest.raises(ContinuesElsewhere):
         site.source.ensure_usable(dump)
     await dump.close()
+
+
+async def test_destinations_that_read_the_same_part_decompress_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpacked, parts = Archive._unpacked, list[int]()
+    monkeypatch.setattr(Archive, "_unpacked", lambda self, *given: parts.append(given[1]) or unpacked(self, *given))
+    await archived(tmp_path, bytes(made().packets))
+    parts.clear()
+    site = Site(tmp_path, monkeypatch)
+    other = MysqlSource(site.source._destination, daemon_settings(), lambda *_: True, feed=site.feed)
+    dumps = [await site.join(), await other.join(POSITION, site.own)]
+    for dump in dumps:
+        assert dump is not None
+        with suppress(ContinuesElsewhere):
+            while True:
+                await dump.packets.read(b"", 1, 5.0)
+    assert parts
+    assert len(parts) == len(set(parts))
+    for dump in dumps:
+        assert dump is not None
+        await dump.close()
+    assert not site.feed.frames._kept
 
 
 async def test_a_line_that_is_not_proved_is_not_read_for_the_source_may_have_been_restored(

@@ -113,7 +113,8 @@ class MysqlSource(Source, Dumps):
         self._heads: tuple[str, FileHeads] | None = None
         """An address, and the heads of the binlogs there, each read once."""
         self._daemon = daemon
-        self._archive = Archive.of(settings.archive, daemon.native) if settings.archive is not None else None
+        archive = settings.archive
+        self._archive = Archive.of(archive, daemon.native, self._feed.frames) if archive is not None else None
         self.spares = self._archive is not None
         self._lost_by: PositionLost | None = None
         """The error with which the source has ended our dump."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import orjson
@@ -26,6 +28,8 @@ from headrace.settings.archive import ArchiveSettings
 
 _KEPT = 4
 """Number of files whose lists of segments are kept in memory."""
+_SHARED = 16
+"""Number of frames, mostly of 1 MB, that are kept for other destinations."""
 _REPLACED = 600.0
 """Seconds that a segment is kept after it was put together with others: who reads it, or copies the folder, may go
 on."""
@@ -39,6 +43,27 @@ class Frame:
     data: bytes
 
 
+class Frames:
+    """The last decompressed parts of an archive's files: destinations that catch up together read the same ones."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+        self._one = asyncio.Lock()
+
+    async def get(self, key: tuple[str, int], read: Callable[[], Awaitable[bytes]]) -> bytes:
+        """Returns the part with a key: its segment's SHA-256 and its offset. `read` reads it if it is not kept."""
+        async with self._one:
+            data = self._kept.pop(key, None) or await read()
+            self._kept[key] = data
+            while len(self._kept) > _SHARED:
+                self._kept.popitem(last=False)
+        return data
+
+    def clear(self) -> None:
+        """Frees the memory, when a destination does not read the archive any more; others read what they miss."""
+        self._kept.clear()
+
+
 def _store(settings: ArchiveSettings) -> ObjectStore:
     if settings.url is None:
         return FolderStore(settings.folder)
@@ -46,19 +71,24 @@ def _store(settings: ArchiveSettings) -> ObjectStore:
 
 
 class Archive:
-    """The archive in a store. Every method raises ArchiveError. `native` is native code, or None."""
+    """The archive in a store. Every method raises ArchiveError. `native` is native code, or None; `frames` are shared
+    with other destinations."""
 
-    def __init__(self, store: ObjectStore, seal: Seal, level: int = 1, native: Any = None) -> None:
-        self.store, self._seal, self._level, self.native = store, seal, level, native
+    def __init__(
+        self, store: ObjectStore, seal: Seal, level: int = 1, native: Any = None, frames: Frames | None = None
+    ) -> None:
+        self.store, self._seal, self._level, self.native, self.shared = store, seal, level, native, frames
         self.journal = Journal(store, seal)
         self._lists: OrderedDict[str, list[Segment]] = OrderedDict()
         self._replaced: deque[tuple[float, str]] = deque()
         """Objects that were put together with others, and when, on the monotonic clock."""
 
     @classmethod
-    def of(cls, settings: ArchiveSettings, native: Choice = "auto") -> Archive:
-        """Returns the archive of a configuration, not loaded; `native` is that of [daemon]."""
-        return cls(_store(settings), Seal(settings.key_bytes), settings.level, find(native).module)
+    def of(cls, settings: ArchiveSettings, native: Choice = "auto", frames: Frames | None = None) -> Archive:
+        """Returns the archive of a configuration, not loaded; `native` is that of [daemon]. Only a folder's frames are
+        shared: an object store is read faster by several at once."""
+        shared = frames if settings.url is None else None
+        return cls(_store(settings), Seal(settings.key_bytes), settings.level, find(native).module, shared)
 
     @property
     def lines(self) -> Sequence[Line]:
@@ -260,9 +290,13 @@ class Archive:
             at, place = segment.start, 0
             for size, stored in segment.frames:
                 if at + size > offset:
-                    data = await self.store.read(segment.object, place, stored)
-                    yield Frame(at, await runtime.in_thread(self._unpacked, segment.object, at, size, data))
+                    read = partial(self._read_frame, segment.object, at, size, place, stored)
+                    shared = self.shared
+                    yield Frame(at, await (read() if shared is None else shared.get((segment.sha256, at), read)))
                 at, place = at + size, place + stored
+
+    async def _read_frame(self, name: str, at: int, size: int, place: int, stored: int) -> bytes:
+        return await runtime.in_thread(self._unpacked, name, at, size, await self.store.read(name, place, stored))
 
     def _unpacked(self, name: str, at: int, size: int, data: bytes) -> bytes:
         plain = self._seal.open(data, f"{name}@{at}")

@@ -10,6 +10,7 @@ from typing import Any
 from headrace import runtime
 from headrace.errors import ContinuesElsewhere
 from headrace.model import Position
+from headrace.mysql.archive.archive import Frames
 from headrace.mysql.archive.packets import checksums_of, opening, packets_of
 from headrace.mysql.archive.recorder import Recorder
 from headrace.mysql.events.cursor import WRAP
@@ -41,6 +42,8 @@ class Feed:
 
     def __init__(self, native: Any = None) -> None:
         self.native = native
+        self.frames = Frames()
+        """What destinations that are far behind read from the archive instead."""
         self.server = ""
         """The identity of the server whose binlog is received; "" while none is."""
         self.form = b""

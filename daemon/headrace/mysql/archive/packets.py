@@ -135,6 +135,8 @@ class ArchivedPackets:
         """Ends it."""
         await tasks.cancel(self._next)
         await self._pieces.aclose()
+        if self._archive.shared is not None:
+            self._archive.shared.clear()
 
     async def _following(self) -> bytes | None:
         return await anext(self._pieces, None)
