@@ -156,6 +156,7 @@ async def test_letters_are_retried_under_a_running_consumer(pipeline: Pipeline, 
 
     pipeline.start()
     await pipeline.send([good(0, 1), good(1, 2), refused(10, 1), refused(11, 2), refused(12, 3)])
+    pipeline.wait_for(lambda: versions() == {"1": (0, "v0"), "2": (1, "v1")})
     await pipeline.dead_letters(3)
     # The document of key 2 has a newer change by the time when letters come back.
     await pipeline.send([good(20, 2)])
