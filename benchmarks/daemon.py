@@ -126,8 +126,8 @@ def used(pid: int) -> tuple[float, int]:
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     memory = next((int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")), 0) * 1024
     for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            with suppress(OSError):  # it may just have ended
+        with suppress(OSError):  # a thread, or a child, may just have ended
+            for child in (task / "children").read_text().split():
                 more_cpu, more_memory = used(int(child))
                 cpu, memory = cpu + more_cpu, memory + more_memory
     return cpu, memory
