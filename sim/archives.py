@@ -127,7 +127,7 @@ def release(world: World, daemon: SimDaemon) -> None:
 
 
 def judge_power_loss(world: World, daemon: SimDaemon) -> None:
-    """Judges that what a daemon had stored for sure is still there."""
+    """Judges that every object is still there whose creation was confirmed to a daemon."""
     mine = [(path, size) for path, size in world.archived.items() if path.is_relative_to(daemon.folder)]
     for path, size in mine:
         if not path.exists() or path.stat().st_size != size:

@@ -2,8 +2,8 @@
 
 SQLite writes from C, so this is below it: a VFS, registered as SQLite's default one, that passes every call on to the
 ordinary VFS and notes writes and syncs of the files in a disk's folder. The bytes are SQLite's own. Other files are
-noted when `headrace.runtime` syncs them. That a file exists, or not, is durable at once, but in an archive: there it
-is when its folder is synced. What was deleted does not come back."""
+noted when `headrace.runtime` syncs them. A new file is durable at once, except in an archive: there it is durable once
+its folder is synced. A deleted file does not come back."""
 
 from __future__ import annotations
 

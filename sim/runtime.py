@@ -33,7 +33,7 @@ class SimRuntime(Runtime):
         self._drift_since = 0.0
         self._used = 0.0
         self.disk: Disk | None = None
-        """Where what is synced survives a loss of power; None: nowhere it is lost."""
+        """It loses with the power what was not synced; None: nothing is lost."""
         self._hanging = self.hung = False
         self.monotonic = loop.time
         self.wall_ns = self._wall_ns

@@ -72,7 +72,7 @@ class World:
         self.daemons = {name: SimDaemon(self, name, folder / name) for name in plan.daemons}
         self.store_faults: archives.StoreFaults = archives.StoreFaults()
         self.archived = dict[Path, int]()
-        """The objects of archives that were stored for sure, with their sizes."""
+        """The objects whose creation an archive's store has confirmed, with their sizes."""
         self.clients = Clients(self, plan.rate)
         self.checker = Checker(self)
         self.operator, self.monitor = Operator(self), Monitor(self)

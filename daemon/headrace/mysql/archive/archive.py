@@ -60,7 +60,7 @@ class Frames:
         return data
 
     def clear(self) -> None:
-        """Frees the memory, when a destination does not read the archive any more; others read what they miss."""
+        """Frees the memory once a destination stops reading the archive. Others read again what they still need."""
         self._kept.clear()
 
 
@@ -291,8 +291,8 @@ class Archive:
             for size, stored in segment.frames:
                 if at + size > offset:
                     read = partial(self._read_frame, segment.object, at, size, place, stored)
-                    shared = self.shared
-                    yield Frame(at, await (read() if shared is None else shared.get((segment.sha256, at), read)))
+                    key = segment.sha256, at
+                    yield Frame(at, await read() if self.shared is None else await self.shared.get(key, read))
                 at, place = at + size, place + stored
 
     async def _read_frame(self, name: str, at: int, size: int, place: int, stored: int) -> bytes:

@@ -43,7 +43,7 @@ class Feed:
     def __init__(self, native: Any = None) -> None:
         self.native = native
         self.frames = Frames()
-        """What destinations that are far behind read from the archive instead."""
+        """Shared by destinations that are far behind, and read the archive instead."""
         self.server = ""
         """The identity of the server whose binlog is received; "" while none is."""
         self.form = b""
