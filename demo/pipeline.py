@@ -229,16 +229,7 @@ class Pipeline:
 
     def health(self) -> dict[str, Any]:
         """The destination's part of /health; empty while nobody answers."""
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            with opener.open(self.health_url, timeout=5) as answer:
-                body = json.load(answer)
-        except urllib.error.HTTPError as error:
-            with error:
-                body = json.load(error)
-        except OSError:
-            return {}
-        found: dict[str, Any] = body.get("destinations", {}).get(DESTINATION, {})
+        found: dict[str, Any] = _page(self.health_url).get("destinations", {}).get(DESTINATION, {})
         return found
 
     def start_daemon(self, seconds: float = 60.0) -> float:
@@ -250,6 +241,17 @@ class Pipeline:
             return self.health().get("state") == "STREAMING"
 
         return wait_for(streams, seconds, lambda: f"the daemon streams: {self.health()}\n{self.daemon.tail()}")
+
+    def wait_consumer(self, seconds: float = 180.0) -> float:
+        """Waits until the consumer has done its first batch; how long that took. On a new machine it loads its jars
+        first."""
+        url = f"http://127.0.0.1:{self.spark_http_port}/health"
+
+        def reads() -> bool:
+            self.consumer.require_running()
+            return int(_page(url).get("messages", 0)) > 0
+
+        return wait_for(reads, seconds, lambda: f"the consumer reads: {_page(url)}\n{self.consumer.tail()}")
 
     def compare(self) -> Comparison:
         """The join of the tables and the index as they are now."""
@@ -265,3 +267,17 @@ class Pipeline:
             self.daemon.require_running()
             self.consumer.require_running()
             time.sleep(POLL_SECONDS)
+
+
+def _page(url: str) -> dict[str, Any]:
+    """What a page of JSON says, whatever its status; empty while nobody answers."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=5) as answer:
+            body: dict[str, Any] = json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            body = json.load(error)
+    except OSError:
+        return {}
+    return body

@@ -80,7 +80,9 @@ class Ready:
 class DestinationSite:
     """A destination whose source opens as `answers` say, one after the other: an error, or the bytes of a dump."""
 
-    def __init__(self, store: Any, monkeypatch: pytest.MonkeyPatch, **source: Any) -> None:
+    def __init__(
+        self, store: Any, monkeypatch: pytest.MonkeyPatch, *, checkpoint_interval: float = 0.02, **source: Any
+    ) -> None:
         self.config: DestinationSettings = settings(source=source, heartbeat={"enabled": False, "interval": 0.01})
         monkeypatch.setattr(module, "_SIGNS_MARGIN", 0.1)
         self.store, self.status, self.sink = store, DestinationStatus("shop"), HeldSink()
@@ -95,7 +97,8 @@ class DestinationSite:
         self.lock: Any = FreeLock()
         parts = parts_of(self.config, store=store, lock=self.lock)
         parts = replace(parts, new_sink=lambda *_: self.sink, probe_sink=lambda: self.sink)
-        self.actor = Destination(self.config, daemon_settings(drain_timeout=0.3), parts, self.status)
+        self.daemon = daemon_settings(drain_timeout=0.3, checkpoint_interval=checkpoint_interval)
+        self.actor = Destination(self.config, self.daemon, parts, self.status)
         self.stop = asyncio.Event()
         monkeypatch.setattr("headrace.mysql.source.open_any", self._open_any)
         monkeypatch.setattr("headrace.mysql.source.make_ready", self._make_ready)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -19,6 +20,7 @@ from headrace_documents.indexes.settings import IndexSettings
 from headrace_documents.indexes.types import TypeRules, field_type
 from headrace_documents.messages import read
 from headrace_documents.settings import ElasticsearchSettings
+from headrace_spark.rebuild.aliases import move
 from tests.canal_messages import change, row
 
 pytestmark = pytest.mark.server
@@ -183,6 +185,41 @@ def test_a_closed_index_puts_no_document_aside(desk: Desk) -> None:
     desk.cluster.call("POST", (desk.index, "_close"))
     with pytest.raises(BulkError, match="index_closed_exception"):
         writer.write([Action(desk.index, "2", 1, {}, 0)])
+
+
+def test_while_the_name_of_an_index_is_moved_no_document_is_put_aside(desk: Desk) -> None:
+    """A request that has named the index before, and comes to it after it was deleted."""
+    end, wrote, rejected = threading.Event(), threading.Semaphore(0), list[Rejected]()
+
+    def write(number: int) -> None:
+        with Cluster(desk.settings()) as cluster:
+            writer = BulkWriter(desk.settings(retries=3, retry_wait=0.01), cluster)
+            for version in count(1):
+                actions = [Action(desk.index, f"{number}-{n}", version, {"v": version}, 0) for n in range(200)]
+                rejected.extend(writer.write(actions))
+                wrote.release()
+                if end.is_set():
+                    return
+
+    desk.put("1")
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+    try:
+        for one in threads:
+            one.start()
+        for number in range(2, 8):
+            for _ in range(6):
+                assert wrote.acquire(timeout=30)
+            if number % 2:  # the name is that of an index again
+                desk.cluster.delete_index(f"{desk.index}-{number - 1:06d}")
+            else:
+                into = f"{desk.index}-{number:06d}"
+                desk.cluster.create_index(into, {"settings": {"index.gc_deletes": "1h"}})
+                move(desk.cluster, {desk.index: into})
+    finally:
+        end.set()
+        for one in threads:
+            one.join()
+    assert rejected == []
 
 
 def test_a_cluster_that_takes_no_more_shards_says_so(desk: Desk) -> None:

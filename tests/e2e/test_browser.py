@@ -34,7 +34,8 @@ def filled(pipeline: Pipeline) -> Pipeline:
     pipeline.start_daemon()
     catalog.create(pipeline.source)
     catalog.fill(pipeline.source, random.Random(2))
-    require_identical(pipeline, pipeline.wait_identical(120))
+    pipeline.wait_consumer()
+    require_identical(pipeline, pipeline.wait_identical())
     return pipeline
 
 

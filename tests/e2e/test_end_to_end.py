@@ -47,7 +47,8 @@ def test_every_row_is_a_document_after_a_kill_and_a_message_that_is_not_ours(pip
     rows = catalog.fill(pipeline.source, chance)
     # Between our messages: the query has to pass it to reach what follows.
     asyncio.run(send(pipeline.kafka.bootstrap_servers, pipeline.topic, ALIEN))
-    loaded = pipeline.wait_identical(120)
+    pipeline.wait_consumer()
+    loaded = pipeline.wait_identical()
     require_identical(pipeline, loaded)
     assert loaded.rows == rows
     assert_ranked(pipeline)

@@ -135,7 +135,7 @@ async def test_an_unreachable_broker_is_named_and_reported_once_a_minute_and_pub
     status = process.wait("shop", lambda status: status["state"] == "STREAMING" and status["lag_seconds"] < 1)
     assert status["reason"] == ""
     (end,) = lines(process, "the sink confirms again")
-    assert seconds - 3 < end["seconds"] < seconds + 20
+    assert seconds - 3 < end["seconds"] < time.monotonic() - away + 1
     assert process.terminate() == 0
     cluster.kill()
 
@@ -157,6 +157,7 @@ async def test_an_outage_that_ends_runs_has_one_state_reason_and_cause_for_both_
         return made.replace(f'topic = "{schema}"', f'topic = "{schema}-{delivery}"')
 
     process = daemon(**{kind: text(kind) for kind in kinds}).start()
+    late = ("can't be reached", "does not show its partitions yet", "does not say whether there is a topic")
     trickle = Trickle(mysql, schema)
     trickle.start()
     shown: dict[str, set[tuple[str, str]]] = {kind: set() for kind in kinds}
@@ -189,7 +190,7 @@ async def test_an_outage_that_ends_runs_has_one_state_reason_and_cause_for_both_
             assert "can't be reached" in one["error"], one
             assert "Timeout" not in one["error"], one
         elif not frozen:  # the broker runs: it has just started, and answers late
-            assert "can't be reached" in one["error"] or "does not show its partitions yet" in one["error"], one
+            assert any(said in one["error"] for said in late), one
     assert "Exception in callback" not in process.log.read_text()
     assert process.terminate() == 0
     cluster.kill()

@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 
 from headrace.cluster.cluster import Cluster
 from headrace.destination.handle import DestinationHandle
+from headrace.destination.lag import Lag
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError, LostKind
 from headrace.http import hosts as hosts_module
@@ -116,8 +117,9 @@ async def test_the_facts_of_a_destination(url: str, statuses: dict[str, Destinat
     shop = statuses["shop"]
     shop.stored.position = Position("uuid", "mysql-bin.000007", 1234, last_pos=(1 << 62) + 1)
     shop.published.rows, shop.holding.epoch = 42, 3
-    shop.lag.confirmed(time.time_ns() // 1000 - 7_000_000)
-    shop.lag.read(time.time_ns() // 1000 - 8_000_000)
+    shop.lag = Lag(lambda: 1_000_007.25)
+    shop.lag.confirmed(1_000_000_000_000)
+    shop.lag.read(999_999_000_000)
     shop.note_error(HeadraceError("source: 连接断开"))
     shop.last_error_at_us = 1_700_000_000_000_001
     shop.published.oldest_at = time.monotonic() - 5
@@ -126,8 +128,7 @@ async def test_the_facts_of_a_destination(url: str, statuses: dict[str, Destinat
     assert body["position"]["file"] == "mysql-bin.000007"  # type: ignore[index]
     assert body["position"]["last_pos"] == str((1 << 62) + 1)  # type: ignore[index]
     assert (body["rows"], body["epoch"]) == (42, 3)
-    assert 7 <= body["lag_seconds"] < 60  # type: ignore[operator]
-    assert body["reading_lag_seconds"] == body["lag_seconds"]
+    assert (body["lag_seconds"], body["reading_lag_seconds"]) == (7.25, 7.25)
     assert body["last_error"] == "source: 连接断开 -> see docs/troubleshooting.md#error"
     assert body["last_error_at"] == "2023-11-14T22:13:20.000001Z"
     assert 5 <= float(str(body["oldest_unconfirmed_seconds"])) < 60

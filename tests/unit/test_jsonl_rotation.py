@@ -228,15 +228,22 @@ async def test_what_is_no_file_can_t_be_rotated(tmp_path: Path) -> None:
 
 def test_no_row_is_lost_or_torn_by_kills_in_the_middle_of_rotations(tmp_path: Path) -> None:
     path, confirmed, random = tmp_path / "out.jsonl", tmp_path / "confirmed", Random(5)
+
+    def done() -> int:
+        return int(confirmed.read_text()) + 1 if confirmed.exists() else 0
+
     for _ in range(12):
         words = [sys.executable, "-m", "tests.jsonl", str(path), str(confirmed)]
         with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             while process.stdout.readline() != b"started\n":  # before it, warnings about half a line
                 assert process.poll() is None
-            time.sleep(random.uniform(0.01, 0.25))
+            wanted = done() + random.randrange(85, 250)
+            while done() < wanted:
+                assert process.poll() is None
+            time.sleep(random.uniform(0, 0.01))
             process.kill()
-    count = int(confirmed.read_text()) + 1
+    count = done()
 
     async def fix() -> None:
         sink = await sink_of(path, rotate_bytes=30_000)

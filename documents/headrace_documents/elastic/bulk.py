@@ -27,6 +27,8 @@ log = structlog.get_logger(__name__)
 MAX_WAIT = 10.0
 # Errors about the state of an index or a missing right, not the document: a dead letter would help nobody.
 _OPERATOR = frozenset({"cluster_block_exception", "index_closed_exception", "security_exception"})
+# The index was deleted since it was prepared: its name is being moved to another one, or an operator has removed it.
+_GONE = "index_not_found_exception"
 # Error texts, with status 400 for any document, of a shard that has as many documents as Lucene allows.
 _FULL = ("documents per shard", "number of documents in the index cannot exceed")
 # Errors that only the content of a document causes, also if Elasticsearch answers with 500. All other errors of the
@@ -239,7 +241,11 @@ class BulkWriter:
                 text = f"{status} {reason_of({'error': error})}"
                 if status in (401, 403) or error.get("type") in _OPERATOR or any(sign in text for sign in _FULL):
                     raise BulkError(f"Elasticsearch refuses to write: {text}")
-                if status in RETRY and not (status == 500 and error.get("type") in _CONTENT):
+                if error.get("type") == _GONE:
+                    self.indexes.forget(line.target)
+                    again.append(line)
+                    why = text
+                elif status in RETRY and not (status == 500 and error.get("type") in _CONTENT):
                     again.append(line)
                     why = text
                 else:

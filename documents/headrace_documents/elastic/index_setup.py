@@ -113,6 +113,10 @@ class IndexSetup:
         self._refused[index, owner] = why, time.monotonic()
         return why
 
+    def forget(self, index: str) -> None:
+        """Prepares the index once more before the next write to it: it was deleted."""
+        self._owners.pop(index, None)
+
     def _require_taken(self, index: str, error: ApiError) -> None:
         """Raises IndexRefused if Elasticsearch refuses the configuration, and BulkError if another task has given a
         field its mapping at the same moment."""
