@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import subprocess
 import sys
@@ -58,6 +59,8 @@ def parse(words: list[str]) -> argparse.Namespace:
 def main() -> int:
     """Runs the command; returns 1 if a seed failed."""
     fixed_hashes()
+    # What the client libraries log is what the simulated servers do to them; without a handler it is printed.
+    logging.getLogger().addHandler(logging.NullHandler())
     options = parse(sys.argv[1:])
     if options.mutants is not None:
         return _hunt(options)

@@ -50,6 +50,7 @@ def test_seeds_find_nothing() -> None:
     done = simulation("--seeds", "1..10", "--seconds", "30", "--workers", "1")
     assert done.returncode == 0, done.stdout
     assert "10 seeds, 0 failed" in done.stdout
+    assert done.stderr == ""
 
 
 @pytest.mark.long
