@@ -92,9 +92,9 @@ class UrlStore(ObjectStore):
 
     async def check(self) -> None:
         name = f"{_PROBE}/{runtime.new_id()}"
+        with contextlib.suppress(ObjectExists):  # by our own request, whose answer was lost
+            await self.create(name, b"1")
         try:
-            with contextlib.suppress(ObjectExists):  # by our own request, whose answer was lost
-                await self.create(name, b"1")
             await self.create(name, b"2")
         except ObjectExists:
             await self.names(_PROBE)
