@@ -15,6 +15,8 @@ from devstack.progress import say
 
 POLL_SECONDS = 0.05
 BIND_ERRORS = ("ddress already in use", "BindException", "eaddrinuse", "Do you already have another")
+_ENDED = (0, -signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
+"""Return codes after our signals."""
 
 
 class Server(ABC):
@@ -125,12 +127,21 @@ class Server(ABC):
     def stop(self) -> None:
         """Sends TERM, waits, then sends KILL."""
         if self._process is not None:
+            self._show_crash(self._process)
             self._process.stop(self.stop_seconds)
 
     def kill(self) -> None:
         """Simulates a crash: SIGKILL."""
         if self._process is not None:
+            self._show_crash(self._process)
             self._process.kill()
+
+    def _show_crash(self, process: GuardedProcess) -> None:
+        """Shows the end of the log of a server that has ended by itself: it is removed with the server."""
+        if not process.running() and process.returncode not in _ENDED:
+            say(f"{self.name} has ended by itself, with {process.returncode}; the end of its log:")
+            for line in self.log_since_start().splitlines()[-40:]:
+                say(f"{self.name}: {line}")
 
     def freeze(self) -> None:
         """Sends SIGSTOP: connections stay open and nothing answers."""

@@ -14,7 +14,9 @@ from devstack.cache import KEEP, RunDir
 from devstack.cli import main
 from devstack.errors import Unavailable
 from devstack.ports import free_port, is_free, parse_ports
+from devstack.server import Server
 from devstack.servers import elasticsearch, jvm, kafka, opensearch, rocketmq, zookeeper
+from tests.support import eventually
 
 DEB822 = """
 Types: deb
@@ -149,6 +151,32 @@ def test_a_stopped_stack_starts_nothing(tmp_path: Path) -> None:
     assert not directory.exists()
     with pytest.raises(BadRequest, match="stopped"):
         stack.start("mysql")
+
+
+class Crashing(Server):
+    def prepare(self) -> None:
+        self.datadir.mkdir()
+
+    def command(self) -> list[str]:
+        return ["sh", "-c", "echo the reason; exit 3"]
+
+    def is_ready(self) -> bool:
+        return True
+
+    def endpoint(self) -> dict[str, object]:
+        return {}
+
+
+def test_the_log_of_a_server_that_has_ended_by_itself_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Crashing("crashing", tmp_path / "crashing", None)
+    server.spawn()
+    eventually(lambda: not server.running)
+    server.kill()
+    printed = capsys.readouterr().err
+    assert "crashing has ended by itself, with 3" in printed
+    assert "crashing: the reason" in printed
 
 
 def test_a_file_of_maven_s_that_is_not_the_one_in_the_lock_is_refused(
