@@ -121,7 +121,7 @@ class HeldPublisher(Publisher):
 class HeldSink:
     """Takes everything; confirms at once, or from `flow()` on when it is held."""
 
-    keeps_position, version, failure, store = False, 0, None, None
+    keeps_position, version, failure, store, rests_until = False, 0, None, None, 0.0
 
     def __init__(self, *, held: bool = False) -> None:
         self.aborted = False

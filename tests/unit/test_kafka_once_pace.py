@@ -65,7 +65,7 @@ async def published(commit_takes: float, count: int, size: int = 1) -> tuple[Slo
 
 def test_a_backlog_before_slow_brokers_is_not_committed_in_crumbs() -> None:
     transactor, took = virtual_time.run(published(2.0, 1000))
-    # 10 s go into sending; were every interval of 60 ms committed by itself, commits would take 200 s.
+    # 10 s go into sending; were every interval of 15 ms committed by itself, commits would take 1,000 s.
     assert took < 35
     assert len(transactor.commits) <= 12
 
@@ -99,4 +99,22 @@ def test_after_a_slow_commit_quick_ones_are_frequent_again() -> None:
         await sink.close()
         return waits
 
-    assert virtual_time.run(run()) == [1.01, 0.07]
+    assert virtual_time.run(run()) == [1.01, 0.02]
+
+
+def test_after_a_pause_a_change_is_committed_at_once_and_the_next_ones_each_interval() -> None:
+    async def run() -> list[float]:
+        settings = KafkaSinkSettings.model_validate({"type": "kafka", "bootstrap_servers": "x:1"})
+        sink = ExactlyOnceKafkaSink(settings, SlowTransactor(0.001))  # type: ignore[arg-type]
+        sink._sizes._topics._limits["shop"] = 1 << 20
+        await sink.start()
+        loop, waits = asyncio.get_running_loop(), list[float]()
+        await asyncio.sleep(1)
+        for number in (1, 2, 3):
+            began = loop.time()
+            await (await sink.publish(one_row(number)))
+            waits.append(round(loop.time() - began, 3))
+        await sink.close()
+        return waits
+
+    assert virtual_time.run(run()) == [0.011, 0.015, 0.015]

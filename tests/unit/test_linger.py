@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from headrace import runtime
 from headrace.destination import reading as module
 from headrace.mysql.events import splitter
 from tests.made_binlog import Binlog
-from tests.streams import begin, settings, three, until
+from tests.streams import HeldSink, begin, settings, three, until
 
 LINGER = 0.321
 
@@ -47,6 +48,22 @@ async def test_reading_rests_after_a_few_changes(store: Any, sleeps: Sleeps) -> 
     run.stop.set()
     await task
     assert sleeps.seconds == [LINGER, LINGER]
+
+
+async def test_it_rests_until_the_sink_confirms_again(
+    store: Any, sleeps: Sleeps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_RESTS", 4 * LINGER)
+    log, _, packets = three()
+    data, sink = bytes(log.packets), HeldSink()
+    sink.rests_until = runtime.monotonic() + 3600
+    config = settings(queue={"linger": LINGER})
+    run = await begin(store, data[: packets[1]], data[packets[1] :], config=config, sink=sink)
+    task = run.task()
+    await until(lambda: run.status.published.messages == 6)
+    run.stop.set()
+    await task
+    assert sleeps.seconds == [LINGER, 4 * LINGER] * 2
 
 
 async def test_it_rests_longer_after_nothing_that_is_published(store: Any, sleeps: Sleeps) -> None:

@@ -33,6 +33,8 @@ _LITTLE = 16 * 1024
 _UNASKED = 4
 """How many times longer reading rests after it read nothing that is published: mostly heartbeats, also of all other
 destinations of the server."""
+_RESTS = 0.1
+"""Maximum seconds that reading rests because the sink confirms nothing yet."""
 _TURN = 0.005
 """Seconds that rows of a snapshot may take at a time."""
 _SHARE = 0.2
@@ -103,6 +105,8 @@ class Reading:
             if self._pause and not merge.busy:
                 self.stream.rest()
                 await asyncio.sleep(self._pause)  # what arrives meanwhile is read, published and confirmed together
+                if (more := self._publisher.sink.rests_until - runtime.monotonic()) > 0:
+                    await asyncio.sleep(min(more, _RESTS))
             if merge.busy:
                 streamed = runtime.cpu() - began if began and self._reported.events != events else None
                 await self._give_snapshot(streamed)

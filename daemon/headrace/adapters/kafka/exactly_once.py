@@ -29,21 +29,25 @@ _IDLE_INTERVAL = 1.0
 _OFTEN = 0.1
 """Commit interval in seconds that is short enough while brokers are busy: below it commits take a third of the time at
 most, above it two thirds."""
-_MUCH = 1 << 20
-"""Bytes in a transaction that only a destination that catches up has: rows wait in the queue then anyway, so fewer
-commits delay nothing,"""
-_LATER = 3
-"""and this many intervals go into one transaction."""
-_GATHER_MOST = 1.0
-"""Maximum seconds of collecting because commits take long; transaction_interval may be longer."""
+_BACKLOG = 4
+"""How many intervals come after a commit of several reads: what comes faster than it is committed comes from a
+backlog."""
+_EACH_MIB = 0.0125
+"""Seconds between two commits for each MiB/s that comes: only a destination that catches up has many, and its rows wait
+in the queue anyway."""
+_LONG = 0.2
+"""Maximum seconds between two commits because much comes; transaction_interval may be longer."""
+_SLOW_MOST = 1.0
+"""Maximum seconds between two commits because commits take long; transaction_interval may be longer."""
 
 
 class ExactlyOnceKafkaSink(Sink):
-    """Publishes all batches, also those that only move the position. A Kafka transaction ends after
-    transaction_interval or transaction_bytes, at the next batch with a position: within a long MySQL transaction this
-    may be in the middle of it. If commits take long, it collects longer: twice the time of the last commit up to a
-    tenth of a second, and half of it beyond that. Otherwise most of the time would be spent on small commits, and the
-    backlog would grow. If much arrives, it collects for three intervals.
+    """Publishes all batches, also those that only move the position. A Kafka transaction ends at the first batch with a
+    position that comes transaction_interval after the begin of the last commit, or that makes transaction_bytes: within
+    a long MySQL transaction this may be in the middle of it. Reading rests as long, so that one read is one commit.
+    If more comes, or commits take long, it collects for longer after each: of a backlog four intervals or more, and
+    after a slow commit twice its time up to a tenth of a second, and half of it beyond that. Otherwise most of the time
+    would be spent on small commits, and the backlog would grow.
 
     start() fences every other producer of the destination. Then the state must be read, and an epoch begun, through the
     KafkaStore with the same Transactor, before anything is published."""
@@ -64,7 +68,7 @@ class ExactlyOnceKafkaSink(Sink):
         self._sizes = Sizes(settings, Topics(settings, routing.partitions), routing, parking)
         # The brokers end a transaction that takes longer than its timeout, so it is committed long before that.
         self._longest = settings.transaction_timeout / 4
-        self._interval = self._gather = min(settings.transaction_interval, self._longest)
+        self._interval = min(settings.transaction_interval, self._longest)
         self._bytes = settings.transaction_bytes
         self._turn = asyncio.Lock()
         """Held by the user of the transactor: publish(), or the clock."""
@@ -74,9 +78,12 @@ class ExactlyOnceKafkaSink(Sink):
         self._entries: list[dict[str, Any]] = []
         self._complete = True
         """Whether the last batch had a position: a batch without one is part of what follows."""
-        self._size = 0
-        self._since = self._committed_at = 0.0
-        """On the monotonic clock: when the first message since the last commit came, 0 for none; and that commit."""
+        self._size = self._positions = 0
+        """Bytes, and batches with a position, since the last commit."""
+        self._since = self._began_at = self._committed_at = 0.0
+        """On the monotonic clock: when the first message since the last commit came, 0 for none; and when that commit
+        began and ended."""
+        self.rests_until = 0.0
         self._hurried = self._flushed = False
         self._changed = asyncio.Event()
         self._clock: asyncio.Task[None] | None = None
@@ -89,7 +96,8 @@ class ExactlyOnceKafkaSink(Sink):
     async def start(self) -> None:
         """Starts the producer; from now on an older producer of this destination can't write any more."""
         await self._transactor.start()
-        self._committed_at = runtime.monotonic()
+        self._began_at = self._committed_at = now = runtime.monotonic()
+        self.rests_until = now + self._interval
         self._clock = asyncio.create_task(self._run_clock(), name=f"{self._transactor.transactional_id}: commits")
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
@@ -109,6 +117,7 @@ class ExactlyOnceKafkaSink(Sink):
             self._complete = batch.position is not None
             if batch.position is not None:
                 self._position = batch.position
+                self._positions += 1
             self._entries += batch.schema_entries
             if self._size >= self._bytes or runtime.monotonic() >= self._due:
                 await self._commit()
@@ -177,7 +186,7 @@ class ExactlyOnceKafkaSink(Sink):
         if self._hurried or self._flushed:
             return 0.0
         idle = self._committed_at + _IDLE_INTERVAL
-        return min(self._since + self._gather, idle) if self._since else idle
+        return min(max(self._since, self.rests_until), idle) if self._since else idle
 
     async def _run_clock(self) -> None:
         """Commits what no further batch commits."""
@@ -203,16 +212,21 @@ class ExactlyOnceKafkaSink(Sink):
             parked = self._parking.unstored()
             await self._transactor.send_records(self._parked.topic, self._parked.added(parked))
         began = runtime.monotonic()
+        mib_per_second = self._size / (1 << 20) / max(began - self._began_at, self._interval)
+        interval = min(max(self._interval, min(_EACH_MIB * mib_per_second, _LONG)), self._longest)
+        several, self._began_at, self.rests_until = self._positions > 1, began, began + interval
         await self._transactor.commit(StateChange(position, tuple(self._entries)))
         if parked and self._parking is not None:
             self._parking.stored(parked)
         waiting, self._waiting = self._waiting, []
-        interval = min(self._interval * (_LATER if self._size >= _MUCH else 1), self._longest)
-        self._entries, self._size, self._since, self._flushed = [], 0, 0.0, False
-        self._committed_at = runtime.monotonic()
-        took = self._committed_at - began
-        slow = min(max(min(2 * took, _OFTEN), took / 2), _GATHER_MOST, self._longest)
-        self._gather = max(interval, slow)
+        self._entries, self._size, self._positions, self._since, self._flushed = [], 0, 0, 0.0, False
+        self._committed_at = now = runtime.monotonic()
+        took, pause = now - began, min(_BACKLOG * self._interval, self._longest)
+        if 2 * took > pause:
+            slow = min(max(min(2 * took, _OFTEN), took / 2), _SLOW_MOST, self._longest)
+            self.rests_until = max(self.rests_until, now + slow)
+        if several:
+            self.rests_until = max(self.rests_until, now + pause)
         for done in waiting:
             settle(done)
 
