@@ -29,7 +29,8 @@ _BLOCKED = 5.0
 _REST = 0.2
 """When nothing has come from the source for this many seconds, it has no more."""
 _LITTLE = 16 * 1024
-"""Bytes of one read from the source that are little: a stream with a backlog gives more."""
+"""Bytes of one read from the source that are little, and as many more for each `linger` that it rested before: a stream
+with a backlog gives more."""
 _UNASKED = 4
 """How many times longer reading rests after it read nothing that is published: mostly heartbeats, also of all other
 destinations of the server."""
@@ -69,8 +70,8 @@ class Reading:
         """Seconds that rows of a snapshot may take until it is the stream's turn again; below 0 they wait."""
         self._reported = Progress("", 0, 0)
         """The progress of the stream that the status has."""
-        self._pause = 0.0
-        """Seconds that reading rests, because it got little."""
+        self._pause = self._rested = 0.0
+        """Seconds that reading rests, because it got little; and that it has rested before the present read."""
 
     def start(self, source: OpenSource, receiver: Receiver) -> None:
         """Takes the stream of a source. `receiver` gets its changes."""
@@ -102,11 +103,14 @@ class Reading:
                 await self._begin_again(error)
                 continue
             await self._take()
+            self._rested = 0.0
             if self._pause and not merge.busy:
                 self.stream.rest()
                 await asyncio.sleep(self._pause)  # what arrives meanwhile is read, published and confirmed together
-                if (more := self._publisher.sink.rests_until - runtime.monotonic()) > 0:
-                    await asyncio.sleep(min(more, _RESTS))
+                more = min(self._publisher.sink.rests_until - runtime.monotonic(), _RESTS)
+                self._rested = self._pause + max(0.0, more)
+                if more > 0:
+                    await asyncio.sleep(more)
             if merge.busy:
                 streamed = runtime.cpu() - began if began and self._reported.events != events else None
                 await self._give_snapshot(streamed)
@@ -154,8 +158,8 @@ class Reading:
         batches = self._builder.take(self._merge.stamped(source.position()), received)
         last, self._reported = batches[-1], now
         self._pause = 0.0
-        if 0 < now.bytes - before.bytes < _LITTLE:
-            linger = self._settings.queue.linger
+        linger = self._settings.queue.linger
+        if 0 < now.bytes - before.bytes < _LITTLE * max(1.0, self._rested / linger if linger else 1.0):
             self._pause = linger if any(batch.values for batch in batches) else _UNASKED * linger
         last.transactions = now.transactions - before.transactions
         last.schema_entries = source.take_entries()

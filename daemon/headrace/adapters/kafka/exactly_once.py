@@ -83,6 +83,8 @@ class ExactlyOnceKafkaSink(Sink):
         self._since = self._began_at = self._committed_at = 0.0
         """On the monotonic clock: when the first message since the last commit came, 0 for none; and when that commit
         began and ended."""
+        self._took = 0.0
+        """Seconds that the last commit took."""
         self.rests_until = 0.0
         self._hurried = self._flushed = False
         self._changed = asyncio.Event()
@@ -214,14 +216,15 @@ class ExactlyOnceKafkaSink(Sink):
         began = runtime.monotonic()
         mib_per_second = self._size / (1 << 20) / max(began - self._began_at, self._interval)
         interval = min(max(self._interval, min(_EACH_MIB * mib_per_second, _LONG)), self._longest)
-        several, self._began_at, self.rests_until = self._positions > 1, began, began + interval
+        several, self._began_at, self.rests_until = self._positions > 1, began, began + max(interval, self._took)
         await self._transactor.commit(StateChange(position, tuple(self._entries)))
         if parked and self._parking is not None:
             self._parking.stored(parked)
         waiting, self._waiting = self._waiting, []
         self._entries, self._size, self._positions, self._since, self._flushed = [], 0, 0, 0.0, False
         self._committed_at = now = runtime.monotonic()
-        took, pause = now - began, min(_BACKLOG * self._interval, self._longest)
+        self._took, self.rests_until = now - began, began + interval
+        took, pause = self._took, min(_BACKLOG * self._interval, self._longest)
         if 2 * took > pause:
             slow = min(max(min(2 * took, _OFTEN), took / 2), _SLOW_MOST, self._longest)
             self.rests_until = max(self.rests_until, now + slow)
