@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from headrace.adapters.kafka.exactly_once import ExactlyOnceKafkaSink
 from headrace.adapters.kafka.settings import KafkaSinkSettings
@@ -48,9 +49,9 @@ def one_row(number: int, size: int = 1) -> MessageBatch:
     return MessageBatch(values=[b"x"], headers=[[]], topic="shop", partition=0, rows=1, size=size, position=at)
 
 
-async def published(commit_takes: float, count: int, size: int = 1) -> tuple[SlowTransactor, float]:
+async def published(commit_takes: float, count: int, size: int = 1, **more: float) -> tuple[SlowTransactor, float]:
     """A backlog of one-row transactions, and how long it took until all of them were confirmed."""
-    settings = KafkaSinkSettings.model_validate({"type": "kafka", "bootstrap_servers": "x:1"})
+    settings = KafkaSinkSettings.model_validate({"type": "kafka", "bootstrap_servers": "x:1", **more})
     transactor = SlowTransactor(commit_takes)
     sink = ExactlyOnceKafkaSink(settings, transactor)  # type: ignore[arg-type]
     sink._sizes._topics._limits["shop"] = 1 << 20
@@ -117,4 +118,29 @@ def test_after_a_pause_a_change_is_committed_at_once_and_the_next_ones_each_inte
         await sink.close()
         return waits
 
-    assert virtual_time.run(run()) == [0.011, 0.015, 0.015]
+    assert virtual_time.run(run()) == [0.011, 0.018, 0.018]
+
+
+def test_a_backlog_is_committed_once_in_a_longer_interval() -> None:
+    transactor, _ = virtual_time.run(published(0.01, 200, transaction_interval=0.2))
+    assert 9 <= len(transactor.commits) <= 12
+
+
+def test_what_publishes_nothing_is_no_backlog() -> None:
+    async def run() -> list[float]:
+        settings = KafkaSinkSettings.model_validate({"type": "kafka", "bootstrap_servers": "x:1"})
+        sink = ExactlyOnceKafkaSink(settings, SlowTransactor(0.005))  # type: ignore[arg-type]
+        sink._sizes._topics._limits["shop"] = 1 << 20
+        await sink.start()
+        loop, waits = asyncio.get_running_loop(), list[float]()
+        await asyncio.sleep(1)
+        for number in range(0, 30, 10):
+            for other in range(1, 9):
+                await sink.publish(replace(one_row(number + other), values=[], headers=[], rows=0, size=0))
+            began = loop.time()
+            await (await sink.publish(one_row(number + 9)))
+            waits.append(round(loop.time() - began, 3))
+        await sink.close()
+        return waits
+
+    assert max(virtual_time.run(run())) < 0.03

@@ -91,3 +91,22 @@ async def test_a_stream_that_has_much_is_not_held_up(
     run.stop.set()
     await task
     assert sleeps.seconds == []
+
+
+async def test_what_has_come_while_it_rested_is_little_only_up_to_a_limit(
+    store: Any, sleeps: Sleeps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an endless backlog would be read once in each rest."""
+    log, _, packets = three()
+    data, sink = bytes(log.packets), HeldSink()
+    monkeypatch.setattr(module, "_RESTS", 4 * LINGER)
+    monkeypatch.setattr(module, "_LITTLE", (len(data) - packets[0]) // 4 - 1)
+    sink.rests_until = runtime.monotonic() + 3600
+    run = await begin(
+        store, data[: packets[0]], data[packets[0] :], config=settings(queue={"linger": LINGER}), sink=sink
+    )
+    task = run.task()
+    await until(lambda: run.status.published.messages == 6)
+    run.stop.set()
+    await task
+    assert sleeps.seconds == [4 * LINGER] * 2, "after the first read, of nothing that is published"

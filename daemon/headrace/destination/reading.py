@@ -29,8 +29,8 @@ _BLOCKED = 5.0
 _REST = 0.2
 """When nothing has come from the source for this many seconds, it has no more."""
 _LITTLE = 16 * 1024
-"""Bytes of one read from the source that are little, and as many more for each `linger` that it rested before: a stream
-with a backlog gives more."""
+"""Bytes of one read from the source that are little, and as many more for each 5 ms that it rested for the sink, up to
+64 KiB: a stream with a backlog gives more, and one read of an endless one gives 256 KiB."""
 _UNASKED = 4
 """How many times longer reading rests after it read nothing that is published: mostly heartbeats, also of all other
 destinations of the server."""
@@ -70,8 +70,10 @@ class Reading:
         """Seconds that rows of a snapshot may take until it is the stream's turn again; below 0 they wait."""
         self._reported = Progress("", 0, 0)
         """The progress of the stream that the status has."""
-        self._pause = self._rested = 0.0
-        """Seconds that reading rests, because it got little; and that it has rested before the present read."""
+        self._little, self._pause = False, 0.0
+        """Whether the last read got little, and the seconds that reading rests then."""
+        self._rested = 0.0
+        """Seconds that it has rested for the sink before the present read."""
 
     def start(self, source: OpenSource, receiver: Receiver) -> None:
         """Takes the stream of a source. `receiver` gets its changes."""
@@ -104,12 +106,13 @@ class Reading:
                 continue
             await self._take()
             self._rested = 0.0
-            if self._pause and not merge.busy:
-                self.stream.rest()
-                await asyncio.sleep(self._pause)  # what arrives meanwhile is read, published and confirmed together
+            if self._little and not merge.busy:
+                if self._pause:
+                    self.stream.rest()
+                    await asyncio.sleep(self._pause)  # what arrives meanwhile is read, published and confirmed together
                 more = min(self._publisher.sink.rests_until - runtime.monotonic(), _RESTS)
-                self._rested = self._pause + max(0.0, more)
                 if more > 0:
+                    self._rested = self._pause + more
                     await asyncio.sleep(more)
             if merge.busy:
                 streamed = runtime.cpu() - began if began and self._reported.events != events else None
@@ -157,9 +160,10 @@ class Reading:
         received = max(now.received, at)
         batches = self._builder.take(self._merge.stamped(source.position()), received)
         last, self._reported = batches[-1], now
-        self._pause = 0.0
-        linger = self._settings.queue.linger
-        if 0 < now.bytes - before.bytes < _LITTLE * max(1.0, self._rested / linger if linger else 1.0):
+        little = _LITTLE * min(max(1.0, self._rested / 0.005), 4.0)
+        self._little, self._pause = 0 < now.bytes - before.bytes < little, 0.0
+        if self._little:
+            linger = self._settings.queue.linger
             self._pause = linger if any(batch.values for batch in batches) else _UNASKED * linger
         last.transactions = now.transactions - before.transactions
         last.schema_entries = source.take_entries()

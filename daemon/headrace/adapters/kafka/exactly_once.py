@@ -29,9 +29,11 @@ _IDLE_INTERVAL = 1.0
 _OFTEN = 0.1
 """Commit interval in seconds that is short enough while brokers are busy: below it commits take a third of the time at
 most, above it two thirds."""
-_BACKLOG = 4
-"""How many intervals come after a commit of several reads: what comes faster than it is committed comes from a
-backlog."""
+_BACKLOG = 0.06
+"""Seconds after a commit of several reads, if transaction_interval is shorter: what comes faster than it is committed
+comes from a backlog."""
+_CLOCK = 0.003
+"""Seconds by which the clock is later than publish(): a read that has waited for the commit goes into it."""
 _EACH_MIB = 0.0125
 """Seconds between two commits for each MiB/s that comes: only a destination that catches up has many, and its rows wait
 in the queue anyway."""
@@ -45,9 +47,9 @@ class ExactlyOnceKafkaSink(Sink):
     """Publishes all batches, also those that only move the position. A Kafka transaction ends at the first batch with a
     position that comes transaction_interval after the begin of the last commit, or that makes transaction_bytes: within
     a long MySQL transaction this may be in the middle of it. Reading rests as long, so that one read is one commit.
-    If more comes, or commits take long, it collects for longer after each: of a backlog four intervals or more, and
-    after a slow commit twice its time up to a tenth of a second, and half of it beyond that. Otherwise most of the time
-    would be spent on small commits, and the backlog would grow.
+    If more comes, or commits take long, it collects for longer after each: 60 ms or more of a backlog, and after a slow
+    commit twice its time up to a tenth of a second, and half of it beyond that. Otherwise most of the time would be
+    spent on small commits, and the backlog would grow.
 
     start() fences every other producer of the destination. Then the state must be read, and an epoch begun, through the
     KafkaStore with the same Transactor, before anything is published."""
@@ -78,8 +80,8 @@ class ExactlyOnceKafkaSink(Sink):
         self._entries: list[dict[str, Any]] = []
         self._complete = True
         """Whether the last batch had a position: a batch without one is part of what follows."""
-        self._size = self._positions = 0
-        """Bytes, and batches with a position, since the last commit."""
+        self._size = self._reads = 0
+        """Bytes, and reads that publish something, since the last commit."""
         self._since = self._began_at = self._committed_at = 0.0
         """On the monotonic clock: when the first message since the last commit came, 0 for none; and when that commit
         began and ended."""
@@ -119,7 +121,7 @@ class ExactlyOnceKafkaSink(Sink):
             self._complete = batch.position is not None
             if batch.position is not None:
                 self._position = batch.position
-                self._positions += 1
+                self._reads += bool(batch.values)
             self._entries += batch.schema_entries
             if self._size >= self._bytes or runtime.monotonic() >= self._due:
                 await self._commit()
@@ -196,7 +198,8 @@ class ExactlyOnceKafkaSink(Sink):
             self._changed.clear()
             ready = self._waiting and self._complete
             with contextlib.suppress(TimeoutError):
-                async with runtime.timeout_at(self._due if ready else None):
+                due = self._due
+                async with runtime.timeout_at((due and due + _CLOCK) if ready else None):
                     await self._changed.wait()
             if not self._waiting:
                 continue
@@ -216,20 +219,19 @@ class ExactlyOnceKafkaSink(Sink):
         began = runtime.monotonic()
         mib_per_second = self._size / (1 << 20) / max(began - self._began_at, self._interval)
         interval = min(max(self._interval, min(_EACH_MIB * mib_per_second, _LONG)), self._longest)
-        several, self._began_at, self.rests_until = self._positions > 1, began, began + max(interval, self._took)
+        pause = min(max(_BACKLOG, self._interval), self._longest)
+        after = pause if self._reads > 1 else 0.0
+        self._began_at, self.rests_until = began, began + max(interval, self._took + after)
         await self._transactor.commit(StateChange(position, tuple(self._entries)))
         if parked and self._parking is not None:
             self._parking.stored(parked)
         waiting, self._waiting = self._waiting, []
-        self._entries, self._size, self._positions, self._since, self._flushed = [], 0, 0, 0.0, False
+        self._entries, self._size, self._reads, self._since, self._flushed = [], 0, 0, 0.0, False
         self._committed_at = now = runtime.monotonic()
-        self._took, self.rests_until = now - began, began + interval
-        took, pause = self._took, min(_BACKLOG * self._interval, self._longest)
+        self._took = took = now - began
         if 2 * took > pause:
-            slow = min(max(min(2 * took, _OFTEN), took / 2), _SLOW_MOST, self._longest)
-            self.rests_until = max(self.rests_until, now + slow)
-        if several:
-            self.rests_until = max(self.rests_until, now + pause)
+            after = max(after, min(max(min(2 * took, _OFTEN), took / 2), _SLOW_MOST, self._longest))
+        self.rests_until = max(began + interval, now + after)
         for done in waiting:
             settle(done)
 
