@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -21,6 +22,8 @@ from headrace_documents.indexes.types import TypeRules, field_type
 from headrace_documents.messages import read
 from headrace_documents.settings import ElasticsearchSettings
 from headrace_spark.rebuild.aliases import move
+from headrace_spark.sink.writer import PatientWriter
+from headrace_spark.status.counting import Counts
 from tests.canal_messages import change, row
 
 pytestmark = pytest.mark.server
@@ -193,7 +196,7 @@ def test_while_the_name_of_an_index_is_moved_no_document_is_put_aside(desk: Desk
 
     def write(number: int) -> None:
         with Cluster(desk.settings()) as cluster:
-            writer = BulkWriter(desk.settings(retries=3, retry_wait=0.01), cluster)
+            writer = PatientWriter(desk.settings(), cluster, Counts(), sleep=lambda _: time.sleep(0.01))
             for version in count(1):
                 actions = [Action(desk.index, f"{number}-{n}", version, {"v": version}, 0) for n in range(200)]
                 rejected.extend(writer.write(actions))

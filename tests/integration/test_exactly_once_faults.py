@@ -89,11 +89,12 @@ async def test_nothing_leaves_an_aborted_sink(kafka: Cluster, connected: bool) -
             else:  # the client is about to connect anew
                 kafka.proxy.blackhole()
                 kafka.proxy.close_all()
-            await first.publish(b"2", at=200)
+            publishing = asyncio.create_task(first.publish(b"2", at=200))  # it may commit at once
             first.sink.hurry()
             await asyncio.sleep(0.3)
             async with asyncio.timeout(3):
                 await first.sink.abort()
+                await asyncio.gather(publishing, return_exceptions=True)
             assert not {task for task in asyncio.all_tasks() if "aiokafka" in str(task.get_coro())}
             connections = kafka.proxy.connections
             kafka.proxy.thaw()

@@ -15,7 +15,7 @@ import structlog
 
 from headrace_documents.documents import Action
 from headrace_documents.elastic.cluster import Cluster
-from headrace_documents.elastic.index_setup import RETRY, IndexSetup
+from headrace_documents.elastic.index_setup import GONE, RETRY, IndexSetup
 from headrace_documents.elastic.mappings import check_declared
 from headrace_documents.errors import ApiError, BulkError, TransportError, UnreachableError, ask, reason_of
 from headrace_documents.indexes.settings import IndexSettings
@@ -27,8 +27,6 @@ log = structlog.get_logger(__name__)
 MAX_WAIT = 10.0
 # Errors about the state of an index or a missing right, not the document: a dead letter would help nobody.
 _OPERATOR = frozenset({"cluster_block_exception", "index_closed_exception", "security_exception"})
-# The index was deleted since it was prepared: its name is being moved to another one, or an operator has removed it.
-_GONE = "index_not_found_exception"
 # Error texts, with status 400 for any document, of a shard that has as many documents as Lucene allows.
 _FULL = ("documents per shard", "number of documents in the index cannot exceed")
 # Errors that only the content of a document causes, also if Elasticsearch answers with 500. All other errors of the
@@ -241,7 +239,7 @@ class BulkWriter:
                 text = f"{status} {reason_of({'error': error})}"
                 if status in (401, 403) or error.get("type") in _OPERATOR or any(sign in text for sign in _FULL):
                     raise BulkError(f"Elasticsearch refuses to write: {text}")
-                if error.get("type") == _GONE:
+                if error.get("type") == GONE:
                     self.indexes.forget(line.target)
                     again.append(line)
                     why = text

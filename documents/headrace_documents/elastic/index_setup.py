@@ -26,6 +26,9 @@ log = structlog.get_logger(__name__)
 _POLL = 2.0
 """Seconds until an index that could not be used is checked again."""
 # With these the request as a whole may succeed later; any other needs a change by somebody.
+GONE = "index_not_found_exception"
+"""The error for an index that was deleted since it was prepared: its name is being moved to another one, or an operator
+has removed it."""
 RETRY = frozenset({408, 429, 500, 502, 503, 504})
 _DURATION = re.compile(r"(\d+)(nanos|micros|ms|s|m|h|d)")
 _SECONDS = {"nanos": 1e-9, "micros": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -98,7 +101,7 @@ class IndexSetup:
                 why = str(error)
             except ApiError as error:
                 why = f"index {index} can't be prepared: {error}"
-                if error.status in RETRY or error.status == 401 or "cluster_block" in why:
+                if error.status in RETRY or error.status == 401 or "cluster_block" in why or error.type == GONE:
                     raise BulkError(why) from None
                 self._require_taken(index, error)
             except TransportError as error:
