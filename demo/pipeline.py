@@ -242,16 +242,15 @@ class Pipeline:
 
         return wait_for(streams, seconds, lambda: f"the daemon streams: {self.health()}\n{self.daemon.tail()}")
 
-    def wait_consumer(self, seconds: float = 180.0) -> float:
-        """Waits until the consumer has done its first batch; how long that took. On a new machine it loads its jars
-        first."""
+    def wait_consumer(self, seconds: float = 180.0) -> None:
+        """Waits until the consumer has done its first batch. On a new machine it downloads its jars before that."""
         url = f"http://127.0.0.1:{self.spark_http_port}/health"
 
         def reads() -> bool:
             self.consumer.require_running()
             return int(_page(url).get("messages", 0)) > 0
 
-        return wait_for(reads, seconds, lambda: f"the consumer reads: {_page(url)}\n{self.consumer.tail()}")
+        wait_for(reads, seconds, lambda: f"the consumer reads: {_page(url)}\n{self.consumer.tail()}")
 
     def compare(self) -> Comparison:
         """The join of the tables and the index as they are now."""

@@ -111,13 +111,18 @@ class Server(ABC):
 
     def _fail(self, what: str) -> None:
         log = self.log_since_start()
-        self.kill()
+        if self._process is not None:
+            self._process.kill()
         if any(text in log for text in BIND_ERRORS):
             raise PortTaken(f"{self.name} can't listen on {self.address}: the port is in use.")
-        tail = log.splitlines()[-20:]
+        raise StartFailed(f"{self.name} {what}; the last {self._show_log(20)} lines of its log are above.")
+
+    def _show_log(self, most: int) -> int:
+        """Shows the last lines since the start; returns how many."""
+        tail = self.log_since_start().splitlines()[-most:]
         for line in tail:
             say(f"{self.name}: {line}")
-        raise StartFailed(f"{self.name} {what}; the last {len(tail)} lines of its log are above.")
+        return len(tail)
 
     def start(self) -> None:
         """Starts the server (again) on the same port with the same data, and returns when it is ready."""
@@ -140,8 +145,7 @@ class Server(ABC):
         """Shows the end of the log of a server that has ended by itself: it is removed with the server."""
         if not process.running() and process.returncode not in _ENDED:
             say(f"{self.name} has ended by itself, with {process.returncode}; the end of its log:")
-            for line in self.log_since_start().splitlines()[-40:]:
-                say(f"{self.name}: {line}")
+            self._show_log(40)
 
     def freeze(self) -> None:
         """Sends SIGSTOP: connections stay open and nothing answers."""

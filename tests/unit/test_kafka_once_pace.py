@@ -49,13 +49,18 @@ def one_row(number: int, size: int = 1) -> MessageBatch:
     return MessageBatch(values=[b"x"], headers=[[]], topic="shop", partition=0, rows=1, size=size, position=at)
 
 
-async def published(commit_takes: float, count: int, size: int = 1, **more: float) -> tuple[SlowTransactor, float]:
-    """A backlog of one-row transactions, and how long it took until all of them were confirmed."""
+async def started(transactor: SlowTransactor, **more: float) -> ExactlyOnceKafkaSink:
     settings = KafkaSinkSettings.model_validate({"type": "kafka", "bootstrap_servers": "x:1", **more})
-    transactor = SlowTransactor(commit_takes)
     sink = ExactlyOnceKafkaSink(settings, transactor)  # type: ignore[arg-type]
     sink._sizes._topics._limits["shop"] = 1 << 20
     await sink.start()
+    return sink
+
+
+async def published(commit_takes: float, count: int, size: int = 1, **more: float) -> tuple[SlowTransactor, float]:
+    """A backlog of one-row transactions, and how long it took until all of them were confirmed."""
+    transactor = SlowTransactor(commit_takes)
+    sink = await started(transactor, **more)
     loop = asyncio.get_running_loop()
     began = loop.time()
     await asyncio.gather(*[await sink.publish(one_row(number, size)) for number in range(count)])
@@ -85,11 +90,8 @@ def test_one_who_catches_up_commits_a_third_as_often() -> None:
 
 def test_after_a_slow_commit_quick_ones_are_frequent_again() -> None:
     async def run() -> list[float]:
-        settings = KafkaSinkSettings.model_validate({"type": "kafka", "bootstrap_servers": "x:1"})
         transactor = SlowTransactor(20.0)
-        sink = ExactlyOnceKafkaSink(settings, transactor)  # type: ignore[arg-type]
-        sink._sizes._topics._limits["shop"] = 1 << 20
-        await sink.start()
+        sink = await started(transactor)
         await (await sink.publish(one_row(1)))
         transactor.commit_takes = 0.01
         loop, waits = asyncio.get_running_loop(), list[float]()
@@ -105,10 +107,7 @@ def test_after_a_slow_commit_quick_ones_are_frequent_again() -> None:
 
 def test_after_a_pause_a_change_is_committed_at_once_and_the_next_ones_each_interval() -> None:
     async def run() -> list[float]:
-        settings = KafkaSinkSettings.model_validate({"type": "kafka", "bootstrap_servers": "x:1"})
-        sink = ExactlyOnceKafkaSink(settings, SlowTransactor(0.001))  # type: ignore[arg-type]
-        sink._sizes._topics._limits["shop"] = 1 << 20
-        await sink.start()
+        sink = await started(SlowTransactor(0.001))
         loop, waits = asyncio.get_running_loop(), list[float]()
         await asyncio.sleep(1)
         for number in (1, 2, 3):
@@ -128,10 +127,7 @@ def test_a_backlog_is_committed_once_in_a_longer_interval() -> None:
 
 def test_what_publishes_nothing_is_no_backlog() -> None:
     async def run() -> list[float]:
-        settings = KafkaSinkSettings.model_validate({"type": "kafka", "bootstrap_servers": "x:1"})
-        sink = ExactlyOnceKafkaSink(settings, SlowTransactor(0.005))  # type: ignore[arg-type]
-        sink._sizes._topics._limits["shop"] = 1 << 20
-        await sink.start()
+        sink = await started(SlowTransactor(0.005))
         loop, waits = asyncio.get_running_loop(), list[float]()
         await asyncio.sleep(1)
         for number in range(0, 30, 10):

@@ -29,8 +29,10 @@ _BLOCKED = 5.0
 _REST = 0.2
 """When nothing has come from the source for this many seconds, it has no more."""
 _LITTLE = 16 * 1024
-"""Bytes of one read from the source that are little, and as many more for each 5 ms that it rested for the sink, up to
-64 KiB: a stream with a backlog gives more, and one read of an endless one gives 256 KiB."""
+"""Bytes of one read from the source that are little: a stream with a backlog gives more."""
+_LITTLE_EACH, _LITTLE_MOST = 0.005, 4.0
+"""After a rest for the sink, that many bytes for each 5 ms of it are little, at most four times as many: one read of an
+endless backlog gives more."""
 _UNASKED = 4
 """How many times longer reading rests after it read nothing that is published: mostly heartbeats, also of all other
 destinations of the server."""
@@ -160,7 +162,7 @@ class Reading:
         received = max(now.received, at)
         batches = self._builder.take(self._merge.stamped(source.position()), received)
         last, self._reported = batches[-1], now
-        little = _LITTLE * min(max(1.0, self._rested / 0.005), 4.0)
+        little = _LITTLE * min(max(1.0, self._rested / _LITTLE_EACH), _LITTLE_MOST)
         self._little, self._pause = 0 < now.bytes - before.bytes < little, 0.0
         if self._little:
             linger = self._settings.queue.linger

@@ -101,7 +101,7 @@ class Sink(ABC):
     store: StateStore | None = None
     """The store of the position, with `keeps_position`; usable once start() has returned."""
     rests_until: float = 0.0
-    """Until when it confirms nothing, on the monotonic clock: what is read before that only waits."""
+    """The time on the monotonic clock before which it confirms nothing. What is read earlier only waits."""
     failure: HeadraceError | None = None
     """The error that ended the sink, if it has one. Nothing can be published any more, and the run must end."""
 

@@ -117,7 +117,7 @@ class IndexSetup:
         return why
 
     def forget(self, index: str) -> None:
-        """Prepares the index once more before the next write to it: it was deleted."""
+        """Forgets that the index is prepared, because it was deleted: the next write prepares it again."""
         self._owners.pop(index, None)
 
     def _require_taken(self, index: str, error: ApiError) -> None:

@@ -30,10 +30,10 @@ _OFTEN = 0.1
 """Commit interval in seconds that is short enough while brokers are busy: below it commits take a third of the time at
 most, above it two thirds."""
 _BACKLOG = 0.06
-"""Seconds after a commit of several reads, if transaction_interval is shorter: what comes faster than it is committed
-comes from a backlog."""
+"""Seconds from the end of a commit of several reads to the next commit, if transaction_interval is shorter. Several
+reads between two commits mean a backlog."""
 _CLOCK = 0.003
-"""Seconds by which the clock is later than publish(): a read that has waited for the commit goes into it."""
+"""Seconds by which the clock commits later than publish(), so that what is read at that moment is committed too."""
 _EACH_MIB = 0.0125
 """Seconds between two commits for each MiB/s that comes: only a destination that catches up has many, and its rows wait
 in the queue anyway."""
@@ -197,8 +197,8 @@ class ExactlyOnceKafkaSink(Sink):
         while True:
             self._changed.clear()
             ready = self._waiting and self._complete
+            due = self._due
             with contextlib.suppress(TimeoutError):
-                due = self._due
                 async with runtime.timeout_at((due and due + _CLOCK) if ready else None):
                     await self._changed.wait()
             if not self._waiting:
@@ -228,9 +228,9 @@ class ExactlyOnceKafkaSink(Sink):
         waiting, self._waiting = self._waiting, []
         self._entries, self._size, self._reads, self._since, self._flushed = [], 0, 0, 0.0, False
         self._committed_at = now = runtime.monotonic()
-        self._took = took = now - began
-        if 2 * took > pause:
-            after = max(after, min(max(min(2 * took, _OFTEN), took / 2), _SLOW_MOST, self._longest))
+        self._took = now - began
+        if 2 * self._took > pause:
+            after = max(after, min(max(min(2 * self._took, _OFTEN), self._took / 2), _SLOW_MOST, self._longest))
         self.rests_until = max(began + interval, now + after)
         for done in waiting:
             settle(done)
