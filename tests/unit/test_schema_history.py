@@ -423,6 +423,29 @@ def test_what_holds_from_a_place_on_holds_once_the_stream_passes_it() -> None:
     assert {entry["pos"] for entry in story.history.take_entries(story.pos) if entry.get("columns")} == {8}
 
 
+def test_thousands_of_tables_that_wait_are_not_checked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    story, compared = Story(), list[states.FilePosition]()
+
+    def counted(file_position: states.FilePosition, wanted: states.FilePosition) -> bool:
+        compared.append(wanted)
+        return states.reached(file_position, wanted)
+
+    monkeypatch.setattr("headrace.mysql.schema.history.reached", counted)
+    table = read("CREATE TABLE t (a int)")
+    story.history.adopt(Reading({("shop", f"t{i}"): (table, None) for i in range(1000)}, since=("bin.000001", 500)))
+    story.history.adopt(Reading({("shop", "soon"): (table, None)}, since=("bin.000001", 450)))
+    for offset in range(400, 450):
+        assert not story.history.pass_by(("bin.000001", offset), 7)
+    assert len(compared) < 100
+    assert story.history.pass_by(("bin.000001", 450), 7)
+    assert (story.names("soon"), story.names("t0"), story.history.waits) == (["a"], None, True)
+    compared.clear()
+    assert not story.history.pass_by(("bin.000001", 499), 7)
+    assert len(compared) == 1
+    assert story.history.pass_by(("bin.000002", 4), 8)
+    assert (story.names("t999"), story.history.waits) == (["a"], False)
+
+
 def test_a_later_reading_takes_nothing_from_what_an_earlier_one_says_of_the_place_before() -> None:
     story = Story()
     story.history.adopt(late_reading(115))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from headrace.model import DdlKind, TableChange, TableSchema
@@ -14,7 +15,7 @@ from headrace.mysql.schema.apply import Applied
 from headrace.mysql.schema.ddl.actions import AlterTable, StatementInfo, TableName
 from headrace.mysql.schema.ddl.classify import classify
 from headrace.mysql.schema.ddl.definition import Difference, TableDefinition, difference, in_words
-from headrace.mysql.schema.states import UNREAD, FilePosition, States, reached, table_schema
+from headrace.mysql.schema.states import UNREAD, FilePosition, States, order_of, reached, table_schema
 from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.sql.tokens import NotParsed
 
@@ -92,6 +93,8 @@ class SchemaHistory:
         another."""
         self._pending_schemas: dict[str, tuple[str, FilePosition]] = {}
         self._pending_listed: FilePosition | None = None
+        self._due: FilePosition | None = None
+        """The first position at which something that waits becomes valid; None if it must be determined."""
         self._likely: dict[TableName, TableDefinition] = {}
         self._pos = 0
         self._file_position: FilePosition = ("", 0)
@@ -164,6 +167,7 @@ class SchemaHistory:
         """Takes a reading for what is not known; entries that are valid only from a later position wait until apply()
         or pass_by() reaches it."""
         states, since = self._states, reading.since
+        self._due = None
         states.at(self._pos, "reading")
         for name, (definition, ddl) in reading.tables.items():
             key, valid_from = states.key(name), ddl or since
@@ -308,8 +312,16 @@ class SchemaHistory:
         return tuple(applied.changes)
 
     def _take_pending(self, file_position: FilePosition) -> bool:
-        if not file_position[0]:
+        if not file_position[0] or not self.waits:
             return False
+        if self._due is None:  # with thousands of tables a check of each one at each call would be expensive
+            tables_due = (later[0][1] for later in self._pending.values())
+            schemas_due = (valid_from for _, valid_from in self._pending_schemas.values())
+            listed_due = () if self._pending_listed is None else (self._pending_listed,)
+            self._due = min(chain(tables_due, schemas_due, listed_due), key=order_of)
+        if not reached(file_position, self._due):
+            return False
+        self._due = None
         tables = [key for key, later in self._pending.items() if reached(file_position, later[0][1])]
         for key in tables:
             later = self._pending.pop(key)

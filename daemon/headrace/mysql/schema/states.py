@@ -40,7 +40,12 @@ _SLICE = 200
 
 def reached(file_position: FilePosition, wanted: FilePosition) -> bool:
     """Returns whether `file_position` is `wanted` or after it, in the binlog of one server."""
-    return (file_number(file_position[0]), file_position[1]) >= (file_number(wanted[0]), wanted[1])
+    return order_of(file_position) >= order_of(wanted)
+
+
+def order_of(file_position: FilePosition) -> tuple[int, int]:
+    """Returns what positions of one server are compared by."""
+    return file_number(file_position[0]), file_position[1]
 
 
 def _same_schema(before: State, after: State) -> bool:

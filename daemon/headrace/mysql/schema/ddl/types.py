@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from headrace.model import Column
 from headrace.mysql.schema.ddl.actions import ColumnDef, ColumnType
@@ -27,6 +28,8 @@ _PLAIN |= {"TINYTEXT": "tinytext", "MEDIUMTEXT": "mediumtext", "LONGTEXT": "long
 _MARIADB = {"UUID": "uuid", "INET4": "inet4", "INET6": "inet6"}
 _SIZED = {"BIT": 1, "TIME": 0, "TIMESTAMP": 0, "DATETIME": 0, "VECTOR": 2048}
 """Types with one number, and its default."""
+_TYPES = 500
+"""Parsed types that are kept: the tables of a source have few different ones."""
 _STRINGS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"})
 """The types that have a character set."""
 TEXT_BYTES = {"tiny": 255, "": 65535, "medium": 16777215, "long": 4294967295}
@@ -392,8 +395,12 @@ def quoted(label: str) -> str:
 
 def parse_type(text: str, dialect: Dialect) -> ColumnType:
     """Parses information_schema's COLUMN_TYPE. Raises NotParsed."""
-    plain = Dialect(dialect.mariadb, dialect.version)
-    c = Cursor(tokenize(text, plain), plain, "")
+    return _parsed(text, Dialect(dialect.mariadb, dialect.version))
+
+
+@lru_cache(maxsize=_TYPES)
+def _parsed(text: str, dialect: Dialect) -> ColumnType:
+    c = Cursor(tokenize(text, dialect), dialect, "")
     made = data_type(c)
     if not c.done:
         raise c.problem("a type that is not known")
