@@ -174,6 +174,7 @@ def outcome(
         mock.patch.object(message_builder, "_NATIVE_UNIT_OVERHEAD", message_builder._UNIT_OVERHEAD),
     ):
         builder = make_builder(config, new_format(config), "server", 5, native)
+    reported: list[Any] = []
     frames = Encoder("e", 1, 4096, mandatory=True, persistent=True)
     history = SchemaHistory(lambda *_: True, mariadb=way.mariadb, version="9.7.4", lower_case_table_names=0)
     options = DecoderOptions.of(config, DaemonSettings())
@@ -185,12 +186,12 @@ def outcome(
             statement=builder.emit_schema,
             mark=builder.emit_mark if config.wants_marks else None,
             native=builder.native,
+            heartbeat=lambda beat: reported.append(("heartbeat", beat)),
         ),
         captures=builder.captures,
         history=history,
         options=options,
     )
-    reported: list[Any] = []
     decoder.splitter.eager = way.eager
 
     def enough() -> bool:

@@ -13,6 +13,7 @@ from headrace.mysql.values import column_types as ct
 from headrace.mysql.values.charsets import _COLLATIONS, _PYTHON, _SINGLE
 from headrace.mysql.values.values import decimal_size
 from tests.made_binlog import Binlog, captured, payload
+from tests.own_tables import own_event
 
 COLLATIONS = {name: int(text.split()[0].split("-")[0]) for name, text in _COLLATIONS.items() if name != "binary"}
 _NATIVE_CHARSETS = ["utf8mb4", "utf8mb3", "latin1", "ascii", *sorted(_SINGLE)]
@@ -452,6 +453,8 @@ def transaction(
     rows; of a `large` one each event may be published in parts."""
     micros = 1_700_000_000_000_000 + gno * rng.choice((0, 1, 1000)) + rng.randrange(3)
     small = small and rng.random() < 0.97
+    own = rng.choice((0.0, 0.0, 0.0, 0.0, 0.3, 1.0))
+    """How often an event is about one of headrace's tables."""
     what = rng.random() * (0.8 if small else 1)
     if what < 0.8 or binlog.mariadb:
         binlog.gtid(gno, micros)
@@ -461,6 +464,9 @@ def transaction(
     def rest() -> None:
         binlog.query("BEGIN")
         for _ in range(1 if small else rng.choice((1, 1, 1, 2, 4))):
+            if rng.random() < own:
+                own_event(rng, binlog)
+                continue
             one = rng.choice(tables)
             if rng.random() < 0.1:  # the server has opened it again
                 one.id = rng.randrange(100, 1 << 40)

@@ -236,7 +236,7 @@ class Column:
         return self.mysql_type.split("(", 1)[0].split(" ", 1)[0]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class TableSchema:
     """The schema of one table at one position of the binlog. `keys` are the numbers of the columns of the primary key,
     or of a unique key that replaces it."""
@@ -247,6 +247,8 @@ class TableSchema:
     keys: tuple[int, ...]
     promoted: bool = False
     """Whether `keys` are known to be those of a unique key."""
+    derived: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What others have made of it, each under a key of its own; see headrace.ports.format.per_schema."""
 
     @property
     def name(self) -> str:

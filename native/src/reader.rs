@@ -45,14 +45,15 @@ type Group = (i64, i64, u64, u64, u32, u32, u64, String, Option<(String, u64)>, 
 /// start, end, time, in_group, inside, captured_rows, start of the group, events_done, last_pos
 type PlaceAfter = (i64, u64, u32, bool, bool, bool, u64, u64, i64);
 /// roomed, last_pos before the group, commit time, that of the last group, server, session, where the last group
-/// begins (None: as before), BEGIN, published
-type GroupAfter = (i64, i64, u64, u64, u32, u32, Option<u64>, Option<Begun>, bool);
+/// begins (None: as before), BEGIN, published, own events
+type GroupAfter = (i64, i64, u64, u64, u32, u32, Option<u64>, Option<Begun>, bool, u64);
 /// The GTID, and its source and number.
 type GtidAfter = (String, Option<(String, u64)>);
 /// at, why (0: the data is used up, 1: Python, 2: enough), the minimum size of the next packet
 type Where = (usize, u8, usize);
-/// events, transactions, transactions that were executed, whether learned() returns any
-type Counts = (u64, u64, Vec<(String, u64, u64)>, bool);
+/// events, transactions, transactions that were executed and whether they are only headrace's own, whether learned()
+/// returns any
+type Counts = (u64, u64, Vec<(String, u64, u64, bool)>, bool);
 
 #[pymethods]
 impl Reader {
@@ -72,6 +73,12 @@ impl Reader {
     /// Leaves the rows of the table id to Python.
     fn leave(&mut self, id: &[u8], body: &[u8], at: u32, until: u64) {
         self.reader.leave(id, body, at, until);
+    }
+
+    /// Passes over the rows of the table id, which is headrace's own, except for events that contain `sought`.
+    #[pyo3(signature = (id, body, sought, at, until))]
+    fn own(&mut self, id: &[u8], body: &[u8], sought: Option<&[u8]>, at: u32, until: u64) {
+        self.reader.own(id, body, sought, at, until);
     }
 
     /// Forgets the table id, and the TABLE_MAP that had it.
@@ -139,7 +146,8 @@ impl Reader {
             Stop::Enough => (2, 0),
         };
         let executed = self.reader.executed.iter();
-        let executed = executed.map(|&(at, first, last)| (self.reader.source(at).to_owned(), first, last)).collect();
+        let executed =
+            executed.map(|&(at, first, last, own)| (self.reader.source(at).to_owned(), first, last, own)).collect();
         let gtid = self.gtid_after(&state);
         let place = (
             state.start,
@@ -162,6 +170,7 @@ impl Reader {
             state.last_start,
             state.begun.map(|of| (of.offset, of.length, of.time, of.server_id, of.thread)),
             state.marked,
+            state.own_events,
         );
         let counts = (self.reader.events, self.reader.transactions, executed, !self.reader.learned.is_empty());
         Ok(((at, why, need), place, group, gtid, counts))

@@ -17,6 +17,7 @@ from headrace.errors import NotUnderstood
 from headrace.model import Column, RowsChange, TableSchema
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.native_reader import NativeReader
 from headrace.mysql.table_maps import TableMaps
 from headrace.mysql.values import column_types as ct
@@ -27,7 +28,7 @@ from headrace.settings.daemon import DaemonSettings
 from tests import native_differential
 from tests.canal_entries import RECORDED
 from tests.examples import examples
-from tests.made_binlog import Binlog, captured, decoder, feed, payload
+from tests.made_binlog import SID, Binlog, captured, decoder, feed, payload
 from tests.native_ways import (
     MODULE,
     WHOLE,
@@ -37,6 +38,7 @@ from tests.native_ways import (
     settings_of,
     table,
 )
+from tests.own_tables import BEAT, image, own_rows, own_table
 from tests.random_tables import Column as Column_
 from tests.random_tables import table as a_table
 
@@ -107,6 +109,25 @@ def test_an_error_names_the_event_that_native_code_left() -> None:
     outcomes = [native_differential.outcome(bytes(data), plain(), module, WHOLE) for module in (None, MODULE)]
     assert outcomes[0] == outcomes[1]
     assert any("CRC32" in str(one) for one in outcomes[1])
+
+
+@needs_native
+def test_heartbeats_of_other_destinations_are_passed_over_by_native_code_and_those_of_ours_are_seen() -> None:
+    binlog = Binlog().begin_file()
+    for gno in range(1, 301):
+        binlog.gtid(gno, gno)
+        binlog.query("BEGIN")
+        own_table(binlog)
+        own_rows(binlog, image(BEAT if gno == 150 else replace(BEAT, destination=f"other{gno % 50}")))
+        binlog.event(16, gno.to_bytes(8, "little"))
+    data = bytes(binlog.packets)
+    python = native_differential.outcome(data, plain(), None, WHOLE)
+    with mock.patch.object(Transactions, "commit", autospec=True, side_effect=Transactions.commit) as committed:
+        native_code = native_differential.outcome(data, plain(), MODULE, WHOLE)
+    assert python == native_code
+    assert native_code.count(("heartbeat", BEAT)) == 1
+    assert f"'own_gtids': '{SID}:1-300'" in str(native_code)
+    assert committed.call_count < 10, "Python has read the first one and ours"
 
 
 @needs_native

@@ -16,39 +16,14 @@ from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.gtid import GtidSet
 from headrace.ports.source import Heartbeat
 from tests.made_binlog import SID, Binlog, close_all, decoder, feed
+from tests.own_tables import BEAT, MINIMAL, image, own_rows, own_table
 from tests.unit.test_compressed import captured, payload
-
-BEAT = Heartbeat("shop", 3, "node", 17, 1_700_000_000_000_000)
-MINIMAL = b"\x01\x01\xe0" + b"\x02\x01\x2d"
-"""Metadata as binlog_row_metadata = MINIMAL writes it: signs and the character set."""
 
 
 @pytest.fixture(autouse=True)
 def _closed() -> Iterator[None]:
     yield
     close_all()
-
-
-def own_table(log: Binlog, name: bytes = b"heartbeat", *, metadata: bytes = MINIMAL, nulls: bytes = b"\0") -> None:
-    body = struct.pack("<IHH", 9, 0, 1) + b"\x08headrace\0" + bytes([len(name)]) + name + b"\0"
-    body += b"\x05\x0f\x08\x0f\x08\x08" + b"\x04" + struct.pack("<HH", 760, 760) + nulls + metadata
-    log.event(19, body)
-
-
-def image(heartbeat: Heartbeat) -> bytes:
-    texts = [struct.pack("<H", len(text.encode())) + text.encode() for text in (heartbeat.destination, heartbeat.node)]
-    return (
-        b"\xe0"
-        + texts[0]
-        + struct.pack("<Q", heartbeat.epoch)
-        + texts[1]
-        + struct.pack("<QQ", heartbeat.sequence, heartbeat.written_us)
-    )
-
-
-def own_rows(log: Binlog, *images: bytes, kind: int = 30, columns: bytes = b"\x1f", count: int = 5) -> None:
-    head = struct.pack("<IHHH", 9, 0, 1, 2) + bytes([count]) + columns * (2 if kind == 31 else 1)
-    log.event(kind, head + b"".join(images))
 
 
 def beating(log: Binlog, gno: int, *, kind: int = 31, **table: Any) -> None:

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import struct
+import weakref
 from collections.abc import Iterator
 from unittest import mock
 
 import pytest
 
+from headrace.cli.wiring import new_format
 from headrace.model import RowsChange, TableSchema
 from headrace.mysql import table_maps
+from headrace.mysql.decoder import Decoder
+from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.schema import comparison
 from headrace.mysql.schema.comparison import SchemaComparison
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.schema.states import ALWAYS
 from headrace.mysql.values import column_types as ct
+from headrace.pipeline.message_builder import make_builder
+from headrace.pipeline.table_projection import TableProjection
 from headrace.ports.format import per_schema
+from headrace.ports.source import Receiver
+from headrace.settings.daemon import DaemonSettings
 from tests.made_binlog import Binlog, close_all, decoder, feed
 from tests.native_differential import events_of
+from tests.native_ways import WHOLE, read_whole, settings_of
 from tests.random_tables import Column, Table
 
 
@@ -122,16 +132,47 @@ def test_a_table_whose_schema_was_read_needs_no_comparison_up_to_where_the_binlo
     assert not compared.agreed(name, ("b.000002", 501))
 
 
-def test_what_is_made_of_a_table_schema_is_kept_for_two_schemas_of_a_table() -> None:
-    made: list[str] = []
-    of = per_schema(lambda schema: made.append(schema.table) or schema.table)
-    schemas = [TableSchema("shop", f"t{i % 3}", (), ()) for i in range(300)]
-    for schema in schemas:
-        assert of(schema) == schema.table
-        assert of(schema) == schema.table
-    assert len(made) == 300
-    kept = next(cell.cell_contents for cell in of.__closure__ or () if isinstance(cell.cell_contents, dict))
-    assert len(kept) <= 6
+class Made:
+    """Refers to its schema, as projections do."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self.schema = schema
+
+
+def test_what_is_made_of_a_table_schema_is_made_once_and_lasts_as_long_as_the_schema() -> None:
+    of, other = per_schema(Made), per_schema(lambda schema: schema.table if schema.keys else None)
+    schema = TableSchema("shop", "t", (), ())
+    made = weakref.ref(of(schema))
+    assert of(schema) is made() is not of(TableSchema("shop", "t", (), ()))
+    assert (other(schema), len(schema.derived)) == (None, 2)
+    del schema
+    gc.collect()
+    assert made() is None
+
+
+@pytest.mark.parametrize("message", [{}, {"format": "canal-protobuf"}, {"format": "debezium"}, {"format": "maxwell"}])
+def test_of_tables_with_new_names_that_are_dropped_again_nothing_is_left(message: dict[str, str]) -> None:
+    config, log = settings_of(message), Binlog().begin_file()
+    builder = make_builder(config, new_format(config), "server", 5)
+    log.query("CREATE DATABASE shop CHARACTER SET utf8mb4")
+    for number in range(50):
+        log.query(f"CREATE TABLE own{number} (id INT PRIMARY KEY)")
+        write(log, number + 1, table_of(f"own{number}", 100 + number))
+        log.query(f"DROP TABLE own{number}")
+    history = SchemaHistory(lambda *_: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
+    gc.collect()
+    before = _projections()
+    into = Receiver(rows=builder.emit, large=builder.emit_large, statement=builder.emit_schema)
+    options = DecoderOptions.of(config, DaemonSettings())
+    reader = Decoder(WHOLE.start, into, captures=builder.captures, history=history, options=options)
+    read_whole(reader, bytes(log.packets))
+    assert sum(batch.rows for batch in builder.take(reader.position(), 0.0)) == 50
+    gc.collect()
+    assert _projections() - before < 3
+
+
+def _projections() -> int:
+    return sum(isinstance(one, TableProjection) for one in gc.get_objects())
 
 
 def test_tables_with_the_same_columns_share_their_decoder() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from headrace.errors import NotUnderstood
 from headrace.model import TableSchema
+from headrace.mysql import heartbeat
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events import splitter
 from headrace.mysql.events.cursor import EventCursor
@@ -45,6 +46,7 @@ class NativeReader:
         self._rows, self._cursor, self._transactions, self._statements = rows, cursor, transactions, statements
         passed = {Does.PASS} if options.dml_queries else {Does.PASS, Does.TEXT, Does.ANNOTATION}
         numbers = bytes(one.number for one in TABLE if one.stream in passed and not one.made_up)
+        self._destination = options.destination
         self._reader = rows.new_reader(numbers, splitter.SLICE_SECONDS)
         self._known: list[Table] = []
         """The TABLE_MAPs that native code has, by their numbers there."""
@@ -60,7 +62,11 @@ class NativeReader:
         at = len(self._known)
         self._known.append(table)
         row_schema = table.row_schema
-        if table.own or (row_schema is not None and self._is_watched(row_schema.schema)):
+        heartbeats = table.reported is not None and table.reported.schema.table == heartbeat.TABLE
+        if table.own and (table.reported is None or (heartbeats and self._destination)):
+            # Python reads the heartbeats of this destination.
+            self._reader.own(number, body, self._destination if heartbeats else None, at, until)
+        elif table.own or (row_schema is not None and self._is_watched(row_schema.schema)):
             self._reader.leave(number, body, at, until)
         elif row_schema is None:
             self._reader.know(number, body, None, at, until)

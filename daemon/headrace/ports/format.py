@@ -129,29 +129,16 @@ class FormatAdapter(ABC):
         raise LookupError("messages in this format can't be read back")
 
 
-_TABLES = 16_000
-"""For how many tables results are kept."""
-
-
 def per_schema(make: Callable[[TableSchema], _Made]) -> Callable[[TableSchema], _Made]:
-    """Caches what `make` returns for a table schema. An entry is found by identity, which is fast; it refers to its
-    schema, so that the id can't be reused. The last two schemas of a table are kept, one for the stream and one for a
-    snapshot, so that a table that is dropped and created again and again takes no more memory."""
-    known: dict[int, tuple[TableSchema, _Made]] = {}
-    last: dict[tuple[str, str], list[int]] = {}
+    """Caches what `make` returns for a table schema, as long as that exists: tables that are dropped and created again
+    and again, under whatever names, take no more memory."""
+    key = object()
 
     def of(schema: TableSchema) -> _Made:
-        entry = known.get(id(schema))
-        if entry is None:
-            if len(last) > _TABLES:
-                known.clear()
-                last.clear()
-            made = make(schema)
-            of_table = last.setdefault((schema.schema, schema.table), [])
-            if len(of_table) > 1:
-                known.pop(of_table.pop(0), None)
-            of_table.append(id(schema))
-            entry = known[id(schema)] = (schema, made)
-        return entry[1]
+        derived = schema.derived
+        if key not in derived:
+            derived[key] = make(schema)
+        made: _Made = derived[key]
+        return made
 
     return of

@@ -109,6 +109,8 @@ enum Rows {
     Dropped,
     /// Python reads them.
     Python,
+    /// They are headrace's own. Python reads those events that contain these bytes; without them, none.
+    Own(Option<Vec<u8>>),
     Made(Arc<Published>),
 }
 
@@ -145,8 +147,8 @@ pub struct Reader {
     /// Events and transactions that were read since these were last set to 0.
     pub events: u64,
     pub transactions: u64,
-    /// Transactions that were executed: source, first and last number.
-    pub executed: Vec<(usize, u64, u64)>,
+    /// Transactions that were executed: source, first and last number, and whether they are only headrace's own.
+    pub executed: Vec<(usize, u64, u64, bool)>,
 }
 
 /// The content of an event's header.
@@ -286,6 +288,11 @@ impl Reader {
     /// Leaves the rows of the table id to Python.
     pub fn leave(&mut self, id: &[u8], body: &[u8], at: u32, until: u64) {
         self.insert(id, body, Rows::Python, at, until);
+    }
+
+    /// Passes over the rows of the table id, which is headrace's own, except for events that contain `sought`.
+    pub fn own(&mut self, id: &[u8], body: &[u8], sought: Option<&[u8]>, at: u32, until: u64) {
+        self.insert(id, body, Rows::Own(sought.map(<[u8]>::to_vec)), at, until);
     }
 
     fn insert(&mut self, id: &[u8], body: &[u8], rows: Rows, at: u32, until: u64) {
@@ -473,10 +480,6 @@ impl Reader {
         output: &mut Output,
         opener: &mut dyn Opener,
     ) -> Fit<bool> {
-        // Python tracks transactions that are only headrace's own.
-        if state.own_events > 0 {
-            return Ok(false);
-        }
         if state.marked {
             let xid = if body.len() == 8 { number(body) } else { 0 };
             let mark = state.mark(frame, header.event(state), Some(xid));
@@ -488,17 +491,20 @@ impl Reader {
             (state.marked, state.last_pos) = (false, pos);
         }
         if let Some(key) = state.key.take() {
+            let own = state.own_events > 0 && state.own_events == state.events_done;
             match self.executed.last_mut() {
-                Some((source, _, last)) if *source == key.source && last.checked_add(1) == Some(key.number) => {
+                Some((source, _, last, same))
+                    if (*source, *same) == (key.source, own) && last.checked_add(1) == Some(key.number) =>
+                {
                     *last = key.number
                 }
-                _ => self.executed.push((key.source, key.number, key.number)),
+                _ => self.executed.push((key.source, key.number, key.number, own)),
             }
         }
         (state.inside, state.in_group) = (false, false);
         state.last_commit_us = state.commit_us;
         state.last_start = Some(state.begin);
-        state.events_done = 0;
+        (state.events_done, state.own_events) = (0, 0);
         self.transactions += 1;
         Ok(true)
     }
@@ -523,6 +529,14 @@ impl Reader {
             None | Some(Rows::Python) => return Ok(false),
             Some(Rows::Dropped) => {
                 state.events_done += 1;
+                return Ok(true);
+            }
+            Some(Rows::Own(sought)) => {
+                let compressed = header.kind >= 166;
+                if compressed || sought.as_ref().is_some_and(|sought| contains(body, sought)) {
+                    return Ok(false);
+                }
+                (state.own_events, state.events_done) = (state.own_events + 1, state.events_done + 1);
                 return Ok(true);
             }
             Some(Rows::Made(table)) => Arc::clone(table),
@@ -608,6 +622,10 @@ impl Reader {
         self.inflated = inflated;
         Ok(true)
     }
+}
+
+fn contains(data: &[u8], sought: &[u8]) -> bool {
+    sought.is_empty() || data.windows(sought.len()).any(|part| part == sought)
 }
 
 /// Returns where the first row image begins, in an event whose images have all columns.

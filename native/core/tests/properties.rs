@@ -195,6 +195,8 @@ fn run(data: &[u8], format: Format, spread: bool, checksums: bool) -> (usize, St
     reader.know(&[7, 0, 0, 0, 0, 0], BODY, Some(table), 0, u64::MAX);
     reader.know(&[8, 0, 0, 0, 0, 0], BODY, None, 1, 0);
     reader.leave(&[9, 0, 0, 0, 0, 0], BODY, 2, 0);
+    reader.own(&[10, 0, 0, 0, 0, 0], BODY, Some(b"x"), 3, 0);
+    reader.own(&[11, 0, 0, 0, 0, 0], BODY, None, 4, 0);
     let frame =
         Frame { file: b"b.000001", checksums, inner: false, eager: false, most_bytes: 1 << 20, most_messages: 5000 };
     let mut state = State { end: 4, start: -1, roomed: -1, ..State::default() };
@@ -252,8 +254,8 @@ fn events() -> impl Strategy<Value = Vec<(u8, Vec<u8>)>> {
         (any::<u8>(), any_bytes()),
         (Just(33u8), prop::collection::vec(any::<u8>(), 40..60)),
         Just((2u8, b"\x01\0\0\0\0\0\0\0\x04\0\0\0\0shop\0BEGIN".to_vec())),
-        (7..10u8).prop_map(|id| (19u8, [&[id, 0, 0, 0, 0, 0], BODY].concat())),
-        (30..33u8, 7..10u8, any_bytes())
+        (7..12u8).prop_map(|id| (19u8, [&[id, 0, 0, 0, 0, 0], BODY].concat())),
+        (30..33u8, 7..12u8, any_bytes())
             .prop_map(|(kind, table, row)| (kind, rows(table, if kind == 31 { 2 } else { 1 }, &row))),
         Just((16u8, vec![0; 8])),
     ];

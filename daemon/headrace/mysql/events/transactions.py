@@ -447,13 +447,14 @@ class Transactions:
     def taken_back(
         self,
         place: tuple[int, int, int, bool, bool, bool, int, int, int],
-        group: tuple[int, int, int, int, int, int, int | None, tuple[int, int, int, int, int] | None, bool],
+        group: tuple[int, int, int, int, int, int, int | None, tuple[int, int, int, int, int] | None, bool, int],
         gtid: tuple[str, Key | None],
-        executed: Sequence[tuple[str, int, int]],
+        executed: Sequence[tuple[str, int, int, bool]],
         count: int,
     ) -> None:
         """Takes the state back after native code has stopped. `executed` has the GTIDs of the transactions that ended
-        meanwhile, as (source, first, last); `count` is the number of groups that ended."""
+        meanwhile, as (source, first, last, whether they are only headrace's own); `count` is the number of groups that
+        ended."""
         cursor = self._cursor
         (
             cursor.start,
@@ -467,7 +468,7 @@ class Transactions:
             self.last_pos,
         ) = place
         self._roomed, self._tx_last_pos, self.commit_time_us, self._last_commit_us = group[:4]
-        self.server_id, self.thread_id, last_start, begun, self._marked = group[4:]
+        self.server_id, self.thread_id, last_start, begun, self._marked, self.own_events = group[4:]
         self._begun = None
         if begun is not None and self._mark is not None:
             offset, length, when, server_id, thread = begun
@@ -478,8 +479,11 @@ class Transactions:
         if executed:
             if self.gtids is None:
                 self.gtids = GtidSet()
-            for source, first, last in executed:
+            for source, first, last, own in executed:
                 self.gtids.add_range(source, first, last)
+                if own:
+                    self._own_gtids.add_range(source, first, last)
+                    self._own_gtids.forget_oldest(_OWN_INTERVALS)
         self.count += count
 
     # -- what is passed over --------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 from headrace.model import TableSchema
 from headrace.mysql.schema.ddl.actions import TableName
@@ -98,7 +99,8 @@ class States:
         self._since: list[dict[str, Any]] = []
         """Entries after that moment."""
         self._pos, self._at = 0, ""
-        self._made: dict[TableName, TableSchema] = {}
+        self._made = WeakValueDictionary[TableName, TableSchema]()
+        """Those that somebody uses: with tens of thousands of tables, few at a time."""
 
     def fork(self) -> States:
         """Returns an independent copy of the states."""
@@ -127,7 +129,7 @@ class States:
         return None if key in self._gone or self.complete(key[0]) else NEVER
 
     def schema_of(self, name: TableName) -> TableSchema | None:
-        """Returns the model's form of a known table schema, the same object while it is valid."""
+        """Returns the model's form of a known table schema, the same object while it is valid and in use."""
         key = self.key(name)
         made = self._made.get(key)
         if made is None:
