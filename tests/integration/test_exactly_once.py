@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from devstack import Stack
-from headrace.adapters.kafka import exactly_once
 from headrace.adapters.kafka.state import KafkaStore
 from headrace.errors import Fenced, LeaseLapsed, SinkError, SinkRejected
 from headrace.lease import Lease, Term
@@ -19,6 +18,8 @@ from tests.once import Cluster, Run, batch, cluster, consumed, make_topic, new_n
 pytestmark = pytest.mark.server
 
 WHILE = 20
+SELDOM: dict[str, Any] = {"transaction_interval": 15.0, "transaction_timeout": 60.0}
+"""Nothing is committed by itself for so long that a slow machine has done what a test does before."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ async def confirmed(*futures: asyncio.Future[None]) -> None:
 
 async def test_messages_and_their_position_come_together(kafka: Cluster) -> None:
     name = new_name()
-    async with run(kafka.settings(transaction_interval=15.0), name) as first:
+    async with run(kafka.settings(**SELDOM), name) as first:
         confirmations = [await first.publish(b"1", b"2", at=100), await first.publish(b"3", at=200)]
         first.sink.flush()
         await confirmed(*confirmations)
@@ -48,7 +49,7 @@ async def test_messages_and_their_position_come_together(kafka: Cluster) -> None
 
 
 async def test_what_a_dead_daemon_left_in_a_transaction_is_sent_once(kafka: Cluster) -> None:
-    name, slow = new_name(), kafka.settings(transaction_interval=15.0)
+    name, slow = new_name(), kafka.settings(**SELDOM)
     async with run(kafka.settings(), name) as first:
         await confirmed(await first.publish(b"1", at=100))
         await first.sink.close()
@@ -64,7 +65,7 @@ async def test_what_a_dead_daemon_left_in_a_transaction_is_sent_once(kafka: Clus
 
 
 async def test_a_zombie_can_neither_commit_nor_fence_back(kafka: Cluster) -> None:
-    name, slow = new_name(), kafka.settings(transaction_interval=15.0)
+    name, slow = new_name(), kafka.settings(**SELDOM)
     async with run(slow, name) as zombie:
         waiting = await zombie.publish(b"zombie", at=100)
         await written(kafka.direct, name, b"zombie")
@@ -107,7 +108,7 @@ async def test_nobody_is_fenced_without_a_proof_of_the_lock(kafka: Cluster) -> N
 
 async def test_nothing_is_committed_once_the_lease_has_lapsed(kafka: Cluster) -> None:
     name, lease = new_name(), Lease()
-    async with run(kafka.settings(transaction_interval=15.0), name, lease=lease) as first:
+    async with run(kafka.settings(**SELDOM), name, lease=lease) as first:
         waiting = await first.publish(b"1", at=100)
         await written(kafka.direct, name, b"1")
         lease.lose("the session is over")
@@ -188,11 +189,11 @@ async def test_positions_alone_are_committed_about_once_a_second(kafka: Cluster)
 
 async def test_a_closed_sink_has_committed_what_was_complete(kafka: Cluster) -> None:
     name = new_name()
-    async with run(kafka.settings(transaction_interval=15.0), name) as first:
+    async with run(kafka.settings(**SELDOM), name) as first:
         waiting = await first.publish(b"1", at=100)
         await first.sink.close()
         assert waiting.done()
-    async with run(kafka.settings(transaction_interval=15.0), name) as second:
+    async with run(kafka.settings(**SELDOM), name) as second:
         assert second.stored.position == position(100)
         await second.sink.publish(batch(name, (b"half",), None))
         await second.sink.close()
@@ -200,12 +201,9 @@ async def test_a_closed_sink_has_committed_what_was_complete(kafka: Cluster) -> 
     assert await consumed(kafka.direct, name) == [b"1"]
 
 
-async def test_a_flush_commits_what_is_complete_and_nothing_after_that(
-    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(exactly_once, "_IDLE_INTERVAL", 60.0)
+async def test_a_flush_commits_what_is_complete_and_nothing_after_that(kafka: Cluster) -> None:
     name = new_name()
-    async with run(kafka.settings(transaction_interval=30.0, transaction_timeout=120.0), name) as first:
+    async with run(kafka.settings(**SELDOM), name) as first:
         waiting = await first.publish(b"1", at=100)
         first.sink.flush()
         async with asyncio.timeout(15):

@@ -113,6 +113,7 @@ async def test_a_daemon_that_was_frozen_for_too_long_begins_again(kafka: Cluster
     name = new_name()
     await make_topic(kafka.direct, name)
     async with run(kafka.settings(transaction_timeout=1.5, transaction_interval=10.0), name) as first:
+        first.sink.rests_until += 60  # nothing is committed before it freezes, however slow the machine is
         waiting = await first.publish(b"1", at=100)
         if not notices:  # as if the clock had stood still meanwhile
             first.transactor._deadline += 60

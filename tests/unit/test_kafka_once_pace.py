@@ -125,6 +125,22 @@ def test_a_backlog_is_committed_once_in_a_longer_interval() -> None:
     assert 9 <= len(transactor.commits) <= 12
 
 
+def test_an_interval_of_seconds_is_kept() -> None:
+    async def run() -> list[float]:
+        sink = await started(SlowTransactor(0.001), transaction_interval=3.0)
+        loop, ends = asyncio.get_running_loop(), list[float]()
+        began = loop.time()
+        await asyncio.sleep(1.5)
+        for number in (1, 2):
+            await (await sink.publish(one_row(number)))
+            ends.append(round(loop.time() - began, 1))
+        await (await sink.publish(replace(one_row(3), values=[], headers=[], rows=0, size=0)))
+        await sink.close()
+        return [*ends, round(loop.time() - began, 1)]
+
+    assert virtual_time.run(run()) == [3.0, 6.0, 9.0]
+
+
 def test_what_publishes_nothing_is_no_backlog() -> None:
     async def run() -> list[float]:
         sink = await started(SlowTransactor(0.005))

@@ -189,8 +189,7 @@ class ExactlyOnceKafkaSink(Sink):
         """Returns when a commit is due, if what came by then is complete."""
         if self._hurried or self._flushed:
             return 0.0
-        idle = self._committed_at + _IDLE_INTERVAL
-        return min(max(self._since, self.rests_until), idle) if self._since else idle
+        return max(self._since or self._committed_at + _IDLE_INTERVAL, self.rests_until)
 
     async def _run_clock(self) -> None:
         """Commits what no further batch commits."""
