@@ -32,7 +32,8 @@ def test_kills_leave_files_that_make_the_table(
     writer = Writer(mysql, schema, 11)
     writer.start()
     try:
-        for _ in range(6):
+        for number in range(6):
+            eventually(lambda: len(rotated(path)) > 4 * number)  # noqa: B023
             time.sleep(moments.uniform(0.1, 0.6))  # the random moment that this test is about
             process.kill()
             process.start()
