@@ -236,7 +236,7 @@ class Column:
         return self.mysql_type.split("(", 1)[0].split(" ", 1)[0]
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True)
 class TableSchema:
     """The schema of one table at one position of the binlog. `keys` are the numbers of the columns of the primary key,
     or of a unique key that replaces it."""

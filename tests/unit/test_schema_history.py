@@ -446,6 +446,19 @@ def test_thousands_of_tables_that_wait_are_not_checked_one_by_one(monkeypatch: p
     assert (story.names("t999"), story.history.waits) == (["a"], False)
 
 
+def test_the_model_of_a_table_is_one_object_and_those_of_few_thousands_are_kept(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(states, "_MADE", 10)
+    table = story.history.table("shop", "t")
+    story.report("CREATE TABLE other (a int)", "DROP TABLE other")
+    assert story.history.table("shop", "t") is table
+    story.report(*(f"CREATE TABLE t{number} (a int)" for number in range(30)))
+    assert [story.names(f"t{number}") for number in range(30)] == [["a"]] * 30
+    assert len(story.history._states._made) <= 10
+    assert story.history.table("shop", "t") == table
+
+
 def test_a_later_reading_takes_nothing_from_what_an_earlier_one_says_of_the_place_before() -> None:
     story = Story()
     story.history.adopt(late_reading(115))

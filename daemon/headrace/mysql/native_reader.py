@@ -62,10 +62,10 @@ class NativeReader:
         at = len(self._known)
         self._known.append(table)
         row_schema = table.row_schema
-        heartbeats = table.reported is not None and table.reported.schema.table == heartbeat.TABLE
-        if table.own and (table.reported is None or (heartbeats and self._destination)):
-            # Python reads the heartbeats of this destination.
-            self._reader.own(number, body, self._destination if heartbeats else None, at, until)
+        if table.own and table.reported is None:
+            self._reader.own(number, body, None, at, until)
+        elif table.reported is not None and table.reported.schema.table == heartbeat.TABLE and self._destination:
+            self._reader.own(number, body, self._destination, at, until)  # Python reads those of this destination
         elif table.own or (row_schema is not None and self._is_watched(row_schema.schema)):
             self._reader.leave(number, body, at, until)
         elif row_schema is None:

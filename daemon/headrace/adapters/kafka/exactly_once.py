@@ -189,7 +189,7 @@ class ExactlyOnceKafkaSink(Sink):
         """Returns when a commit is due, if what came by then is complete."""
         if self._hurried or self._flushed:
             return 0.0
-        return max(self._since or self._committed_at + _IDLE_INTERVAL, self.rests_until)
+        return max(self._since, self.rests_until) if self._since else self._committed_at + _IDLE_INTERVAL
 
     async def _run_clock(self) -> None:
         """Commits what no further batch commits."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
-from weakref import WeakValueDictionary
 
 from headrace.model import TableSchema
 from headrace.mysql.schema.ddl.actions import TableName
@@ -35,6 +35,8 @@ _GONE = 10_000
 and become unknown."""
 _COMPACT_FROM = 1_000
 """The history is compacted when this many more entries are stored than twice those that were valid last time."""
+_MADE = 8_000
+"""Tables whose model is kept, with what is derived from it."""
 _SLICE = 200
 """Tables whose entries are made without a pause, because other destinations share the loop."""
 
@@ -99,8 +101,7 @@ class States:
         self._since: list[dict[str, Any]] = []
         """Entries after that moment."""
         self._pos, self._at = 0, ""
-        self._made = WeakValueDictionary[TableName, TableSchema]()
-        """Those that somebody uses: with tens of thousands of tables, few at a time."""
+        self._made: dict[TableName, TableSchema] = {}
 
     def fork(self) -> States:
         """Returns an independent copy of the states."""
@@ -129,13 +130,16 @@ class States:
         return None if key in self._gone or self.complete(key[0]) else NEVER
 
     def schema_of(self, name: TableName) -> TableSchema | None:
-        """Returns the model's form of a known table schema, the same object while it is valid and in use."""
+        """Returns the model's form of a known table schema, the same object while it is valid and one of the last
+        thousands."""
         key = self.key(name)
         made = self._made.get(key)
         if made is None:
             state = self._tables.get(key)
             if not isinstance(state, TableDefinition):
                 return None
+            if len(self._made) >= _MADE:
+                self._made = dict(islice(self._made.items(), _MADE // 2, None))
             made = self._made[key] = table_schema(key, state)
         return made
 
