@@ -121,7 +121,7 @@ async def dumped(archive: Archive, place: Place) -> bytes:
     stream, data = ArchivedPackets(archive, place, checksums=True), b""
     try:
         while True:
-            data = await stream.read(data, len(data) + 1, 30.0)
+            data = await stream.read(data, len(data) + 1, 11.0)  # as with the default heartbeat
     except ContinuesElsewhere:
         return data
     finally:

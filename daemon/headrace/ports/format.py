@@ -130,8 +130,8 @@ class FormatAdapter(ABC):
 
 
 def per_schema(make: Callable[[TableSchema], _Made]) -> Callable[[TableSchema], _Made]:
-    """Caches what `make` returns for a table schema, as long as that exists: tables that are dropped and created again
-    and again, under whatever names, take no more memory."""
+    """Caches what `make` returns for a table schema, as long as the schema object exists. So tables that are created
+    and dropped again and again, also under new names, take no more memory."""
     key = object()
 
     def of(schema: TableSchema) -> _Made:

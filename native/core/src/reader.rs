@@ -109,7 +109,8 @@ enum Rows {
     Dropped,
     /// Python reads them.
     Python,
-    /// They are headrace's own. Python reads those events that contain these bytes; without them, none.
+    /// They are headrace's own, and are counted. Python reads the events that contain these bytes, and compressed
+    /// ones.
     Own(Option<Vec<u8>>),
     Made(Arc<Published>),
 }
@@ -625,6 +626,7 @@ impl Reader {
 }
 
 fn contains(data: &[u8], sought: &[u8]) -> bool {
+    // windows() panics for 0 bytes.
     sought.is_empty() || data.windows(sought.len()).any(|part| part == sought)
 }
 

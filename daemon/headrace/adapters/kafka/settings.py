@@ -46,9 +46,10 @@ class KafkaSinkSettings(SinkSettings, TlsSection):
     )
     transaction_interval: Seconds = Field(
         default=0.015,
-        description="exactly_once: the least time from a commit to that of the next change; a quarter of "
-        "transaction_timeout at most, and less than [source] stall_after. It is longer for a backlog (60 ms, and up to "
-        "0.2 s with many bytes), and while commits take long (up to 1 s).",
+        description="exactly_once: the least time from a commit to that of the next change. A quarter of "
+        "transaction_timeout is used if that is less. The time is longer for a backlog (60 ms, and up to 0.2 s with "
+        "many bytes), and while commits take long (up to 1 s). Choose less than [source] stall_after, after which "
+        "the waiting changes count as stalled.",
     )
     transaction_bytes: Size = Field(
         default=16 * MIB, description="exactly_once: a Kafka transaction is committed before that with so many bytes."

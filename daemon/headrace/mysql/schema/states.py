@@ -130,8 +130,8 @@ class States:
         return None if key in self._gone or self.complete(key[0]) else NEVER
 
     def schema_of(self, name: TableName) -> TableSchema | None:
-        """Returns the model's form of a known table schema, the same object while it is valid and one of the last
-        thousands."""
+        """Returns the model's form of a known table schema. It is the same object while the schema is valid, unless
+        thousands of others were requested since."""
         key = self.key(name)
         made = self._made.get(key)
         if made is None:
