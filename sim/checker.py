@@ -188,7 +188,7 @@ class Checker:
             if not topic.begins or not topic.version or gap:
                 self._on_moved(topic, position)
             else:
-                before, topic.reached = topic.reached, self.truth.index(position, topic.life)
+                before, topic.reached = topic.reached, self.truth.index(position, topic.life, topic.name)
                 if not self.unsafe:
                     self._judge_stored(topic, before, topic.reached)
             topic.version, topic.reads = version, bool(position.snapshots)

@@ -54,6 +54,9 @@ class Truth:
         """Where the events begin of each life: with each reset binlogs and GTIDs begin again."""
         self._names = dict[tuple[str, int], str]()
         """The ids of events, by headrace-id and the milliseconds of a commit, on any server."""
+        self._found = dict[tuple[str, int], tuple[Position, Gtids, int]]()
+        """Of each asker and begin of a life the last position, its GTIDs, and the number of an event up to which all
+        are before every later position too."""
 
     def read(self, server: Server) -> list[Event]:
         """Reads what a server has committed since; returns the new events."""
@@ -68,6 +71,7 @@ class Truth:
 
     def changed(self, server: Server) -> None:
         """Compares with a server that may lack transactions now, or is another; call read() before it changes."""
+        self._found.clear()
         has = {(one.uuid, one.number, one.original_us): one for one in server.history}
         for event in self.events[self.life :]:
             there = has.get((event.uuid, event.transaction, event.commit_us))
@@ -91,15 +95,20 @@ class Truth:
         """Returns where the events of the present life begin."""
         return self.lives[-1]
 
-    def index(self, position: Position, life: int = -1) -> int:
-        """Returns the number of the first event after a position of the present life, or a former one by number."""
+    def index(self, position: Position, life: int = -1, asker: str = "") -> int:
+        """Returns the number of the first event after a position of the present life, or a former one by number. The
+        search begins where the `asker`'s last one has ended, if the position follows that one's."""
         begin, *later = self.lives[life:]
         end, done = later[0] if later else len(self.events), Gtids(position.gtid_set)
-        for number in range(begin, end):
-            event = self.events[number]
-            if not event.lost and not _before(event, position, done):
-                return number
-        return end
+        last, passed, number = self._found.get((asker, begin), (position, done, begin))
+        if not _follows(position, done, last, passed):
+            number = begin
+        while number < end and (self.events[number].lost or _passed(self.events[number], position, done)):
+            number += 1
+        self._found[asker, begin] = position, done, number
+        while number < end and (self.events[number].lost or _before(self.events[number], position, done)):
+            number += 1
+        return number
 
     def since(self, index: int, absent: dict[str, None]) -> list[Committed]:
         """Returns the events from a number on. Those that are `absent` count as lost too."""
@@ -116,11 +125,23 @@ class Truth:
         return {event.id: None for event in self.events if event.lost}
 
 
-def _before(event: Event, position: Position, done: Gtids) -> bool:
+def _follows(position: Position, done: Gtids, last: Position, passed: Gtids) -> bool:
+    """Returns whether what is passed by the last position is so by this one too."""
+    if position.gtid_set and last.gtid_set:
+        return passed.within(done)
+    both = not position.gtid_set and not last.gtid_set
+    return both and (last.file, last.offset) <= (position.file, position.offset)
+
+
+def _passed(event: Event, position: Position, done: Gtids) -> bool:
+    """Returns whether the transaction of an event is before a position."""
     if position.gtid_set:
-        if done.has(event.uuid, event.transaction):
-            return True
-    elif (event.file, event.offset) < (position.file, position.offset):
+        return done.has(event.uuid, event.transaction)
+    return (event.file, event.offset) < (position.file, position.offset)
+
+
+def _before(event: Event, position: Position, done: Gtids) -> bool:
+    if _passed(event, position, done):
         return True
     here = (event.file, event.offset) == (position.file, position.offset)
     return here and event.number <= position.events_done
