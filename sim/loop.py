@@ -149,8 +149,8 @@ class SimLoop(_Base):  # type: ignore[misc]
         self._now = start
         self.steps = 0
         """Callbacks that have run."""
-        self._still = 0
-        """Callbacks that have run since time advanced."""
+        self._most = _MOST_STEPS
+        """How many may have run until time advances."""
         self._runnable = list[Lane]()
         self._timers = list[tuple[float, int, Handle]]()
         self._cancelled = 0
@@ -161,7 +161,6 @@ class SimLoop(_Base):  # type: ignore[misc]
         """What is no process of its own: the network, faults, the checker."""
         self._lane = Lane(self.world)
         self.on_error: Callable[[dict[str, Any]], None] = _raise
-        self.before_step: Callable[[Lane], None] | None = None
         self.connect: Callable[..., Coroutine[Any, Any, Any]] | None = None
         """Serves create_connection()."""
         self.listen: Callable[[Process, str, int], Any] | None = None
@@ -178,7 +177,11 @@ class SimLoop(_Base):  # type: ignore[misc]
         else:
             lane = context.get(LANE, self._lane)
         handle = Handle(self, lane, 0.0, callback, args, context)
-        self._push(handle)
+        handle.done = True
+        handles = lane.handles
+        handles.append(handle)
+        if len(handles) == 1:
+            self._wake(lane)
         return handle
 
     call_soon_threadsafe = call_soon
@@ -195,13 +198,11 @@ class SimLoop(_Base):  # type: ignore[misc]
         heapq.heappush(self._timers, (when, next(self._serial), handle))
         return handle
 
-    def _push(self, handle: Handle) -> None:
-        lane, handle.done = handle.lane, True
-        lane.handles.append(handle)
-        if len(lane.handles) == 1:
-            process = lane.process
-            if process.alive:
-                (process.held if process.frozen else self._runnable).append(lane)
+    def _wake(self, lane: Lane) -> None:
+        """Takes a lane that has something to do into those that run."""
+        process = lane.process
+        if process.alive:
+            (process.held if process.frozen else self._runnable).append(lane)
 
     def hold(self, process: Process) -> None:
         """Takes a process's lanes out of those that run."""
@@ -228,41 +229,40 @@ class SimLoop(_Base):  # type: ignore[misc]
         """Runs until stop(). Raises Stuck, Spinning, and what a step raises that is no task's error."""
         asyncio._set_running_loop(self)
         self._stopping = False
+        pick = self._random
         try:
             while not self._stopping:
-                if not self._runnable:
+                runnable = self._runnable  # another list after a freeze or an end
+                count = len(runnable)
+                if count > 1:
+                    index = int(pick() * count)
+                elif count:
+                    index = 0
+                else:
                     self._advance()
                     continue
-                self._step()
+                lane = runnable[index]
+                handle = lane.handles.popleft()
+                if not lane.handles:
+                    last = runnable.pop()
+                    if last is not lane:
+                        runnable[index] = last
+                callback = handle.callback
+                if callback is None:
+                    continue
+                self.steps += 1
+                if self.steps > self._most:
+                    raise Spinning(f"{_MOST_STEPS} steps at {self._now}; now {lane.process.name} runs {callback}")
+                self._lane = lane
+                try:
+                    handle.context.run(callback, *handle.args)
+                except (SystemExit, KeyboardInterrupt, Failure):
+                    raise
+                except BaseException as error:
+                    found = {"message": "a callback failed", "exception": error, "process": lane.process}
+                    self.call_exception_handler(found)
         finally:
             asyncio._set_running_loop(None)
-
-    def _step(self) -> None:
-        runnable = self._runnable
-        index = int(self._random() * len(runnable)) if len(runnable) > 1 else 0
-        lane = runnable[index]
-        if self.before_step is not None:
-            self.before_step(lane)  # it may freeze or end the process
-            if runnable is not self._runnable:
-                return
-        handle = lane.handles.popleft()
-        if not lane.handles:
-            runnable[index] = runnable[-1]
-            runnable.pop()
-        callback = handle.callback
-        if callback is None:
-            return
-        self.steps += 1
-        self._still += 1
-        if self._still > _MOST_STEPS:
-            raise Spinning(f"{_MOST_STEPS} steps at {self._now}; the present one is of {lane.process.name}: {callback}")
-        self._lane = lane
-        try:
-            handle.context.run(callback, *handle.args)
-        except (SystemExit, KeyboardInterrupt, Failure):
-            raise
-        except BaseException as error:
-            self.call_exception_handler({"message": "a callback failed", "exception": error, "process": lane.process})
 
     def _advance(self) -> None:
         timers = self._timers
@@ -271,14 +271,20 @@ class SimLoop(_Base):  # type: ignore[misc]
             self._cancelled -= 1
         if not timers:
             raise Stuck("nothing will ever happen: each task waits for another")
-        if timers[0][0] > self._now:
-            self._now, self._still = timers[0][0], 0
-        while timers and timers[0][0] <= self._now:
+        now = timers[0][0]
+        if now > self._now:
+            self._now, self._most = now, self.steps + _MOST_STEPS
+        else:
+            now = self._now
+        while timers and timers[0][0] <= now:
             _, _, handle = heapq.heappop(timers)
             if handle.callback is None:
                 self._cancelled -= 1
-            else:
-                self._push(handle)
+                continue
+            handle.done = True
+            handle.lane.handles.append(handle)
+            if len(handle.lane.handles) == 1:
+                self._wake(handle.lane)
 
     def run_until_complete(self, future: Any) -> Any:
         task = asyncio.ensure_future(future, loop=self)

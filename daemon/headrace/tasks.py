@@ -117,9 +117,10 @@ async def again(work: Callable[[], Awaitable[object]]) -> NoReturn:
 
 async def set_within(event: asyncio.Event, limit: float | None) -> bool:
     """Waits until the event is set, at most `limit` seconds; returns whether it is."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(limit):
-            await event.wait()
+    if not event.is_set():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                await event.wait()
     return event.is_set()
 
 

@@ -12,7 +12,7 @@ from headrace.cluster.view import BALANCE
 from headrace.errors import Fenced, LockServiceError
 from headrace.ports.lock_service import Check
 from headrace.ports.state import VOID, StateChange
-from headrace.tasks import alongside, cancel
+from headrace.tasks import alongside
 from tests.positions import POSITION
 
 
@@ -155,13 +155,38 @@ async def test_a_daemon_that_runs_more_than_its_share_hands_some_over(make_clust
             assert await locks[chosen[0]].hand_over_asked()
 
 
+def asked_of(cluster: Any) -> asyncio.Queue[None]:
+    """Returns what gets an item each time that somebody asks what runs where."""
+    asked, view = asyncio.Queue[None](), cluster.view
+
+    async def counted() -> Any:
+        asked.put_nowait(None)
+        return await view()
+
+    cluster.view = counted
+    return asked
+
+
 async def test_rebalancing_outlives_a_service_that_does_not_answer(make_cluster: Any) -> None:
     one = await make_cluster("one")
     await one.close()
-    running = asyncio.create_task(rebalance(one, "one", interval=0.02))
-    await asyncio.sleep(0.2)
-    assert not running.done()
-    await cancel(running)
+    for name in ("a", "b"):
+        one.session.proofs.hold(name, ())
+    asked = asked_of(one)
+    async with asyncio.timeout(20), alongside({"balance": rebalance(one, "one", interval=0.02)}):
+        for _ in range(3):
+            await asked.get()
+
+
+async def test_a_daemon_that_runs_one_destination_does_not_ask_who_runs_what(make_cluster: Any) -> None:
+    one = await make_cluster("one")
+    asked = asked_of(one)
+    one.session.proofs.hold("a", ())
+    async with asyncio.timeout(20), alongside({"balance": rebalance(one, "one", interval=0.02)}):
+        await asyncio.sleep(0.2)  # ten intervals
+        assert asked.empty()
+        one.session.proofs.hold("b", ())
+        await asked.get()
 
 
 async def test_a_closed_service_refuses_reads_and_writes(make_cluster: Any) -> None:

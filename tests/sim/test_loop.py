@@ -198,21 +198,6 @@ def test_an_ended_process_runs_no_step_more_not_even_finally() -> None:
     assert process.tasks == [task], "it is kept, so that nothing collects it"
 
 
-def test_a_process_can_be_ended_and_frozen_before_a_step() -> None:
-    loop, ran = new(), list[int]()
-    process = Process(loop, "one")
-
-    def end_third(lane: sim.loop.Lane) -> None:
-        if lane.process is process and len(ran) == 2:
-            process.end()
-
-    loop.before_step = end_third
-    for number in range(5):
-        loop.call_soon(ran.append, number, context=process.context())
-    run_for(loop, 1)
-    assert len(ran) == 2
-
-
 def test_tasks_and_callbacks_belong_to_the_process_that_makes_them() -> None:
     loop = new()
     process = Process(loop, "one")

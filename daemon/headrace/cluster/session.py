@@ -127,7 +127,7 @@ class Session:
         session is not that of `generation`. With `refused`, raises Refused as soon as a server rejects us."""
         title = self.service.title
         try:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(limit) if not self.connected else contextlib.nullcontext():
                 while not self.connected:
                     if not self._open:
                         raise Disconnected(f"the {title} session is closed")
