@@ -127,15 +127,14 @@ class Truth:
 
 def _follows(position: Position, done: Gtids, last: Position, passed: Gtids) -> bool:
     """Returns whether what is passed by the last position is so by this one too."""
-    if position.gtid_set and last.gtid_set:
-        return passed.within(done)
-    both = not position.gtid_set and not last.gtid_set
-    return both and (last.file, last.offset) <= (position.file, position.offset)
+    in_order = bool(position.gtid_set) or (last.file, last.offset) <= (position.file, position.offset)
+    return in_order and passed.within(done)
 
 
 def _passed(event: Event, position: Position, done: Gtids) -> bool:
-    """Returns whether the transaction of an event is before a position."""
-    if position.gtid_set:
+    """Returns whether the transaction of an event is before a position. GTIDs say so even if there are none yet: its
+    place may be one on another server."""
+    if event.gtid:
         return done.has(event.uuid, event.transaction)
     return (event.file, event.offset) < (position.file, position.offset)
 

@@ -54,7 +54,7 @@ def test_seeds_find_nothing() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [100, 348, 581, 1026, 1096, 1132])
+@pytest.mark.parametrize("seed", [100, 126, 348, 581, 1026, 1096, 1132])
 def test_a_seed_that_has_found_something_does_not_find_it_again(seed: int) -> None:
     done = simulation("--seed", str(seed), "--no-shrink")
     assert done.returncode == 0, done.stdout
@@ -219,17 +219,46 @@ def test_what_the_source_lost_and_no_later_run_knows_of_may_stay_until_the_row_c
     assert checked([0, 1, 2, 3, 4, 5], lost=4, table="4", unstored={EVENTS[4].id: 3}) == ["table"]
 
 
-def test_a_position_after_a_lost_change_shows_that_the_source_has_lost_something() -> None:
-    truth, uuid = Truth(), "4d34bf14-db17-eea6-4299-55a6537bac30"
-    truth.events = [Event(uuid, number, 1, number, "binlog.000001", number * 100) for number in range(1, 5)]
+UUID = "4d34bf14-db17-eea6-4299-55a6537bac30"
+
+
+def four_events(*, gtid: bool) -> Truth:
+    truth = Truth()
+    truth.events = [Event(UUID, number, 1, number, "binlog.000001", number * 100, gtid) for number in range(1, 5)]
+    return truth
+
+
+def after(transaction: int, *, gtid: bool) -> Position:
+    return Position(UUID, "binlog.000001", (transaction + 1) * 100, f"{UUID}:1-{transaction}" if gtid else "")
+
+
+@pytest.mark.parametrize("gtid", [True, False])
+def test_a_position_after_a_lost_change_shows_that_the_source_has_lost_something(gtid: bool) -> None:
+    truth = four_events(gtid=gtid)
     for event in truth.events[2:]:
         event.lost = True
-    lost = []
-    for stored in range(1, 5):
-        by_gtid = Position(uuid, "binlog.000001", (stored + 1) * 100, f"{uuid}:1-{stored}")
-        by_place = replace(by_gtid, gtid_set="")
-        lost.append([[event.transaction for event in truth.unstored(one)] for one in (by_gtid, by_place)])
-    assert lost == [[[3, 4], [3, 4]], [[3, 4], [3, 4]], [[], []], [[], []]]
+    stored = [after(transaction, gtid=gtid) for transaction in range(1, 5)]
+    lost = [[event.transaction for event in truth.unstored(one)] for one in stored]
+    assert lost == [[3, 4], [3, 4], [], []]
+
+
+@pytest.mark.parametrize("gtid", [True, False])
+def test_a_stored_position_is_found_forwards_and_backwards(gtid: bool) -> None:
+    truth = four_events(gtid=gtid)
+    assert [truth.index(after(one, gtid=gtid), asker="d1") for one in (1, 3, 2, 4, 1)] == [1, 3, 2, 4, 1]
+
+
+def test_a_position_within_a_transaction_does_not_pass_the_rest_of_it() -> None:
+    truth = four_events(gtid=True)
+    within = replace(after(1, gtid=True), events_done=1)
+    assert [truth.index(one) for one in (within, after(1, gtid=True))] == [2, 1]
+
+
+def test_the_begin_of_a_binlog_is_before_everything_also_when_the_source_is_another_server_by_then() -> None:
+    truth = four_events(gtid=True)
+    for event in truth.events[:2]:
+        event.file, event.offset = "", 0  # the other server's binlogs begin after them
+    assert truth.index(Position(UUID, "binlog.000001", 4)) == 0
 
 
 def test_a_restore_of_changes_that_no_stored_position_has_passed_is_no_failure() -> None:
