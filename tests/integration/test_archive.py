@@ -18,6 +18,11 @@ import pymysql
 import pytest
 
 from devstack import Stack
+from headrace.model import Position
+from headrace.mysql.archive.archive import Archive
+from headrace.mysql.archive.index import segment_operation
+from headrace.mysql.archive.recorder import Recorder
+from headrace.mysql.wire.binlog_file import packets
 from headrace.settings.archive import ArchiveSettings
 from tests.lost import GTIDS, KINDS, MARIADB, LostPlace, archived_files, start_server
 from tests.once import consumed
@@ -110,6 +115,28 @@ def test_the_archive_has_the_servers_files_byte_for_byte(place: LostPlace, folde
     place.leave()
 
 
+@ONE
+def test_an_attempt_that_fails_at_the_sink_does_not_lose_a_position_that_the_archive_has(
+    place: LostPlace, tmp_path: Path
+) -> None:
+    place.follow()
+    place.insert(1)
+    place.wait_ids(1)
+    pause(place)
+    place.insert(2)
+    place.next_file()
+    wait_archived(place)
+    place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
+    kept = place.out.rename(tmp_path / "kept")
+    place.out.symlink_to("/dev/full")
+    assert place.command("resume", "shop").returncode == 0
+    place.daemon.wait("shop", lambda status: status["restarts"] >= 2)  # the archive has not grown meanwhile
+    assert place.daemon.health()[1]["destinations"]["shop"]["state"] != "POSITION_LOST"
+    place.out.unlink()
+    kept.rename(place.out)
+    place.wait_ids(1, 2)
+
+
 def test_a_paused_destination_goes_on_without_a_gap_after_its_binlogs_were_purged(place: LostPlace) -> None:
     place.follow()
     place.insert(1)
@@ -146,10 +173,40 @@ def test_what_neither_has_is_lost_and_it_is_said_what_the_archive_has(place: Los
     place.insert(2)
     place.next_file()
     place.insert(3)
-    for name in sorted(folder.rglob("*"), reverse=True):
-        name.rmdir() if name.is_dir() else name.unlink()
+    shutil.rmtree(folder)
     place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
     place.stands("POSITION_LOST", "gtids_purged" if position.gtid_set else "position_purged", "archive", str(folder))
+    place.leave()
+
+
+async def archive_alone(folder: Path, file: Path, position: Position, *, mariadb: bool) -> None:
+    """Makes an archive of one file, which need not be complete."""
+    archive = Archive.of(ArchiveSettings(path=folder))
+    await archive.journal.claim("test")
+    recorder = Recorder(file.name, 4, checksums=False, source="a test")
+    recorder.feed(b"".join(packets(file)))
+    frames, facts = recorder.take()
+    segment = await archive.add_segment("0001", file.name, 0, frames, facts)
+    line = {"number": 1, "server": position.server_uuid, "version": "1", "mariadb": mariadb, "address": "a"}
+    of = {"gtid_mode": bool(position.gtid_set), "lower_case_table_names": 0}
+    begun = {"op": "file", "name": file.name, "begun": recorder.begun, "gtids": recorder.gtids}
+    await archive.journal.append({"op": "line", **line, **of}, begun, segment_operation(segment))
+
+
+@ONE
+def test_a_transaction_of_which_the_archive_has_a_part_is_lost(place: LostPlace, folder: Path, tmp_path: Path) -> None:
+    position = place.published(1)
+    file = place.files()[-1]
+    place.insert(2)
+    place.next_file()
+    place.insert_wide(3)
+    part = tmp_path / file
+    part.write_bytes(place.path(file).read_bytes()[: place.row_event(file, -1)[0]])
+    place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
+    shutil.rmtree(folder)
+    asyncio.run(archive_alone(folder, part, position, mariadb=place.kind == MARIADB))
+    lost = "gtids_purged" if position.gtid_set else "position_purged"
+    place.stands("POSITION_LOST", lost, "ends within the transaction after it")
     place.leave()
 
 

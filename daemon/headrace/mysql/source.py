@@ -44,6 +44,7 @@ from headrace.mysql.semi_sync import MysqlAcknowledger
 from headrace.mysql.snapshot.reader import MysqlTableReader
 from headrace.mysql.table_schemas import TableSchemas
 from headrace.mysql.wire.connection import Server, SourceConnection, address_of
+from headrace.mysql.wire.stream import ArchivedDump
 from headrace.native import find
 from headrace.ports.archive import Archiver
 from headrace.ports.measures import Measure
@@ -123,8 +124,10 @@ class MysqlSource(Source, Dumps):
         self._archive_fails, self._spare_at = False, 0.0
         """Whether the archive could not be read in the present run; and when it is next checked whether a stream far
         behind may read it, by the monotonic clock."""
-        self._archive_read: tuple[object, ...] = ()
-        """The position at which the archive was last read, and what the archive had of the line then."""
+        self._archive_read: tuple[Position, ArchivedDump] | None = None
+        """The last position that the archive was read from, and its dump."""
+        self._archive_lacks: tuple[object, ...] = ()
+        """Where the archive was read to its end, and nothing was complete; and what it had of the line then."""
         self._serving: SourceSettings | None = None
         """The address of our stream."""
         self._away: set[str] = set()
@@ -374,6 +377,8 @@ class MysqlSource(Source, Dumps):
                 raise lost
             ready = await make_ready(address, position, self._reader(), schemas=self._schemas)
         except PositionLost as error:
+            if (read := self._archive_read) is not None and read[1].ended and _place(read[0]) == _place(position):
+                self._archive_lacks = (*_place(position), *read[1].extent)
             ready = await self._archived(address, position, error)
         try:
             dump = await self._dump(ready)
@@ -460,8 +465,8 @@ class MysqlSource(Source, Dumps):
                 raise PositionLost(text, kind=error.kind, position=error.position, remedy=error.remedy) from error
             ready = await make_ready_archived(address, stored, self._archive, lost)
         assert ready.archived is not None
-        read, self._archive_read = self._archive_read, (stored, *ready.archived.extent)
-        if read == self._archive_read:
+        self._archive_read = ready.start.position, ready.archived
+        if self._archive_lacks == (*_place(ready.start.position), *ready.archived.extent):
             await ready.close()
             text = f"{lost.args[0]}; the archive at {self._archive.store.place} ends within the transaction after it"
             raise PositionLost(text, kind=lost.kind, position=lost.position, remedy=lost.remedy)
@@ -480,6 +485,12 @@ class MysqlSource(Source, Dumps):
         name = self._destination.name
         derived = is_derived(self._destination.source.server_id, self._node, name)
         return Reader(self._node, name, derived, self._taken)
+
+
+def _place(position: Position) -> tuple[object, ...]:
+    """Returns what says where a position is."""
+    inside = position.events_done, position.rows_done
+    return position.server_uuid, position.file, position.offset, position.gtid_set, *inside
 
 
 async def open_any(

@@ -12,7 +12,7 @@ from typing import Any
 from headrace import runtime, tasks
 from headrace.errors import ArchiveError, ContinuesElsewhere
 from headrace.mysql.archive.archive import Archive
-from headrace.mysql.archive.index import BinlogFile
+from headrace.mysql.archive.index import BinlogFile, Line
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.gtid_event import Key, group_of
@@ -80,8 +80,10 @@ class ArchivedPackets:
         line = archive.line(place.line)
         self.server, self.foreign = line.server, bool(server) and line.server != server
         """The identity of the server that wrote it, and whether that is another one than the one that continues it."""
-        self.extent = (line.number, len(line.files), *line.end)
+        self.extent = _extent_of(line)
         """What there is of its line: number, files, and where it ends. Another value means that it has grown."""
+        self.ended = False
+        """Whether it was read to its end."""
         self.at = place.file, place.offset
         """File and offset up to which it was read."""
         self._filters = place.without is not None or place.only is not None
@@ -121,6 +123,7 @@ class ArchivedPackets:
             except TimeoutError:
                 raise ArchiveError(f"nothing came from the archive at {self.peer} for {deadline:.0f} s") from None
             if piece is None:
+                self.ended = True
                 file, offset = self.at
                 raise ContinuesElsewhere(f"the archive at {self.peer} ends at {file}:{offset}")
             self._next = asyncio.create_task(self._following(), name="archive")
@@ -163,6 +166,7 @@ class ArchivedPackets:
                 name, begin = following.name, True
                 self.at = name, 4
             elif not await self._archive.refresh():
+                self.extent = _extent_of(self._archive.line(self._place.line))
                 return
 
     def _packets(self, start: int, data: bytes, offset: int) -> bytes:
@@ -181,6 +185,10 @@ class ArchivedPackets:
         elif kind in _OUTSIDE:
             self._dropping = False
         return not self._dropping
+
+
+def _extent_of(line: Line) -> tuple[int, int, str, int]:
+    return line.number, len(line.files), *line.end
 
 
 def opening(file: str, offset: int, form: bytes, checksums: bool) -> bytes:

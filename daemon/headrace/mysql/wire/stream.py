@@ -42,6 +42,8 @@ class ArchivedDump(Packets, Protocol):
     """Whether its first event ends in a CRC32."""
     extent: tuple[int, int, str, int]
     """What there is of its line, to be compared with a later value."""
+    ended: bool
+    """Whether it was read to its end."""
     foreign: bool
     """Whether it has another server's binlogs than the one that continues it."""
 
