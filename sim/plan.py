@@ -70,7 +70,7 @@ class Plan:
     answer: str = ""
     """Where the operator lets a destination go on whose position is lost."""
     arranged: str = ""
-    """The name of what is ARRANGED; "" for nothing."""
+    """The name of what is ARRANGED, or "two troubles"; "" for nothing."""
     archive: str = ""
     """Who has an archive: "own" for each daemon, "shared" for all one; "" for none."""
 
@@ -190,6 +190,9 @@ def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = Fa
         plan.faults += _without_locks(plan, random.Random(f"without locks {seed}"), end)
     if not orderly and not lost and not plan.parks:
         plan.faults += _arrange(plan, random.Random(f"arranged {seed}"), end)
+        if not plan.arranged:
+            plan.faults += _two_troubles(plan, random.Random(f"two troubles {seed}"), end)
+            lost = plan.lost.kind if plan.lost is not None else ""
     keeps = random.Random(f"archive {seed}")
     if (not lost and keeps.random() < 0.2) or (lost == "purge" and keeps.random() < 0.5):
         plan.archive = keeps.choice(("own", "own", "shared"))
@@ -398,6 +401,61 @@ ARRANGED: Mapping[str, tuple[Callable[[Plan, random.Random], list[Fault]], bool 
     }
 )
 """What some seeds arrange, and whether it needs one daemon alone, or several; None: either."""
+
+
+def _two_troubles(plan: Plan, rng: random.Random, end: float) -> list[Fault]:
+    """Arranges, in some seeds, that a destination gets into a state while it is in another one: two troubles meet, and
+    commands begin it again meanwhile. With one daemon alone no other one takes over."""
+    if rng.random() > (0.6 if plan.alone else 0.12):
+        return []
+    plan.arranged, name = "two troubles", f"d{rng.randrange(4) + 1}"
+    first, second = rng.sample(sorted(_TROUBLES), 2)
+    at = rng.uniform(6, 16)
+    found = _TROUBLES[first](plan, rng, name, at)
+    meanwhile = at + (found[0].seconds if first == "lost" else 0.0) + rng.choice((0.2, 2.0, 8.0)) * rng.random()
+    found += _TROUBLES[second](plan, rng, name, meanwhile)
+    found += [Fault("restart", meanwhile + rng.uniform(-2, 10), 0.0, name) for _ in range(rng.choice((0, 1, 3)))]
+    return [replace(one, seconds=min(one.seconds, end - one.at)) for one in found if one.at < end]
+
+
+def _no_sink(plan: Plan, rng: random.Random, name: str, at: float) -> list[Fault]:
+    seconds = rng.uniform(3, 15)
+    if plan.sink(name) == "rabbitmq":
+        return [Fault("crash rabbitmq", at, seconds)]
+    return [Fault("crash broker", at, seconds, broker) for broker in BROKERS]
+
+
+def _no_changes(plan: Plan, rng: random.Random, name: str, at: float) -> list[Fault]:
+    plan.destinations[name]["source"]["stall_after"] = 5.0
+    return [Fault("silent source", at, rng.uniform(8, 16))]
+
+
+def _rows_come_again(plan: Plan, rng: random.Random, name: str, at: float) -> list[Fault]:
+    plan.rows = 200
+    plan.destinations[name]["source"]["snapshot_max_rows_per_second"] = rng.choice((10, 30))
+    return [Fault("resync", at, 0.0, name)]
+
+
+def _lost_meanwhile(plan: Plan, rng: random.Random, name: str, at: float) -> list[Fault]:
+    kind = rng.choice([one for one in LOST[:-1] if plan.gtids or one != "fail over"])
+    plan.answer = rng.choice(("next-file" if kind == "tear binlog" else "earliest", "latest"))
+    return [replace(_lost(kind, rng, 60.0), at=at, seconds=rng.uniform(0.5, 5), target=name if kind in _PAUSES else "")]
+
+
+_TROUBLES: Mapping[str, Callable[[Plan, random.Random, str, float], list[Fault]]] = MappingProxyType(
+    {
+        "name taken": lambda _, rng, name, at: [Fault("same server id", at, rng.uniform(2, 15), name)],
+        "paused": lambda _, rng, name, at: [Fault("pause", at, rng.uniform(2, 10), name)],
+        "no sink": _no_sink,
+        "no changes": _no_changes,
+        "no source": lambda _, rng, name, at: [Fault("crash source", at, rng.uniform(2, 8))],
+        "refused": lambda _, rng, name, at: [Fault("refuse messages", at, rng.uniform(2, 12), name)],
+        "rows come again": _rows_come_again,
+        "stopped": lambda plan, rng, name, at: [Fault("stop", at, rng.uniform(1, 5), rng.choice(plan.daemons))],
+        "lost": _lost_meanwhile,
+    }
+)
+"""What puts a destination into a state of its own."""
 
 
 def _soon_after(first: Fault, other: Fault, rng: random.Random, end: float) -> Fault:
