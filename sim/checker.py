@@ -91,6 +91,8 @@ class Topic:
         that earlier ones had published it."""
         self.life = 0
         """The number of the source's life in which it began, or to which it was moved: positions are of that one."""
+        self.gone = dict[str, None]()
+        """What was lost with a reset of the source that the destination could not notice."""
         self.paused: tuple[int, int] | None = None
         """While an operator has paused it: how long it was then, and the epoch of that time."""
         self.healthy_since: float | None = None
@@ -243,7 +245,7 @@ class Checker:
         later = [record for record in topic.records if record.offset >= begin.offset]
         topic.ids = {record.headers["headrace-id"].decode(): None for record in later}
         missing = (event for event in self.truth.events[begin.index :] if not event.lost)
-        topic.missing = deque(event for event in missing if event.id not in topic.ids)
+        topic.missing = deque(event for event in missing if event.id not in topic.ids and event.id not in topic.gone)
 
     def source_changed(self) -> None:
         """Takes the source's present history, which may lack transactions; call update() before it changes."""
@@ -256,6 +258,21 @@ class Checker:
             self._note_unstored(topic)
             if topic.begins:
                 self.begun(topic)
+
+    def source_reset(self) -> None:
+        """Notes that the source's binlogs and GTIDs begin again; call it before they do. A destination whose stored
+        position has nothing before it can't notice that, and goes on: what it has not published yet does not come."""
+        self.update()
+        self.unsafe = True
+        life, lost = len(self.truth.lives), {event.id: None for event in self.truth.events[self.truth.life :]}
+        for topic in self.topics.values():
+            position = topic.position
+            if position is not None and not position.gtid_set and topic.reached == self.truth.life:
+                topic.life, topic.reached = life, len(self.truth.events)
+                topic.begins[-1].gap = True
+                topic.gone |= lost
+                topic.missing.clear()
+        self.truth.reset()
 
     def _read(self, topic: Topic) -> None:
         for offset, headers, value in self._new_records(topic):
@@ -462,7 +479,7 @@ class Checker:
                 topic.begins.append(Begin(0, first))
             topic.begins[-1].absent = {}
             begun, *later = topic.begins
-            events, replica = self.truth.since(begun.index, begun.absent), self._world.replica is not None
+            events, replica = self.truth.since(begun.index, begun.absent | topic.gone), self._world.replica is not None
             checker = TopicChecker(
                 events,
                 0,
@@ -475,7 +492,7 @@ class Checker:
                 unstored={id_: epoch for id_, epoch in topic.unstored.items() if id_ in absent},
             )
             for begin in later:
-                later_events = self.truth.since(begin.index, begin.absent)
+                later_events = self.truth.since(begin.index, begin.absent | topic.gone)
                 checker.moved(Part(begin.offset, later_events, begin.gap, begin.whole, begin.skipped))
             for record in topic.records:
                 checker.feed(record)

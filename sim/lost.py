@@ -64,9 +64,7 @@ def reset(world: World, fault: Fault) -> Undo:
     """Resets the source's binlogs and GTIDs."""
     server = world.mysql
     if server.running:
-        world.checker.update()
-        world.checker.unsafe = True
-        world.checker.truth.reset()
+        world.checker.source_reset()
         world.at_source(server.reset)
     return None
 

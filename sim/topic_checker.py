@@ -279,15 +279,14 @@ class TopicChecker:
             self._wholes.append(part.offset)
 
     def _begin_later(self, id_: str, offset: int) -> None:
-        """Begins the next part with its first message; where that may be refused, with any of its messages."""
+        """Begins a part with its first message; where that may be refused, with any of its messages. Of several that
+        begin with the same one, only something after the last move has published it."""
         reached = 0
         for number, part in enumerate(self._later, 1):
             if part.offset > offset:
                 break
             if part.first == id_ or (self._keys is not None and any(event.id == id_ for event in part.events)):
                 reached = number
-                if self._keys is None:
-                    break
         for _ in range(reached):
             self._begin(self._later.popleft())
 
