@@ -350,7 +350,7 @@ class Checker:
         if topic.missing and (age := now - topic.missing[0].commit_us / 1e6) > limit:
             self.violation(f"{topic.name}: {topic.missing[0].id} is not published after {age:.1f} s, without any fault")
         elif topic.reached < len(events):
-            age = now - events[topic.reached].commit_us / 1e6
+            age = now - max(events[topic.reached].commit_us / 1e6, topic.streams_since)
             if age > limit + interval + 1.0:
                 text = f"{events[topic.reached].id} is not in the stored position after {age:.1f} s, without any fault"
                 self.violation(f"{topic.name}: {text}")

@@ -52,9 +52,8 @@ def _while_paused(world: World, fault: Fault, damage: Callable[[], None]) -> Und
 
 async def _archived(world: World) -> bool:
     """Waits until every archive has the binlogs before the last one; returns whether they have."""
-    end = world.mysql.engine.binlog.last.name, 4
     for _ in range(120):
-        if archives.complete(world, end):
+        if archives.complete(world, (world.mysql.engine.binlog.last.name, 4)):  # it may have restarted meanwhile
             return True
         await asyncio.sleep(0.5)
     return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.model import Position
 from sim.mysql.gtids import Gtids
@@ -11,6 +11,8 @@ from sim.mysql.server import Server
 from sim.topic_checker import Committed
 
 _ROWS_EVENTS = (30, 31, 32)
+_LATER = "~", 0
+"""The place of what a server never had: after everything that it had."""
 
 
 @dataclass(slots=True)
@@ -30,6 +32,8 @@ class Event:
     """Whether the transaction has one; else `transaction` is a number that no server knows."""
     lost: bool = False
     """Whether the source lacks it now."""
+    elsewhere: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """The same as `file` and `offset`, on servers that were the source before, by their uuid."""
 
     @property
     def headrace_id(self) -> str:
@@ -50,6 +54,8 @@ class Truth:
         self.events = list[Event]()
         self._known = 0
         """How many transactions of the server's history are read."""
+        self._server = ""
+        """The uuid of the present server."""
         self.lives = [0]
         """Where the events begin of each life: with each reset binlogs and GTIDs begin again."""
         self._names = dict[tuple[str, int], str]()
@@ -60,7 +66,7 @@ class Truth:
 
     def read(self, server: Server) -> list[Event]:
         """Reads what a server has committed since; returns the new events."""
-        new = list[Event]()
+        new, self._server = list[Event](), server.uuid
         for one in server.history[self._known :]:
             for event in events_of(one, gtid=server.engine.gtids):
                 new.append(event)
@@ -76,11 +82,12 @@ class Truth:
         for event in self.events[self.life :]:
             there = has.get((event.uuid, event.transaction, event.commit_us))
             event.lost = there is None
+            event.elsewhere[self._server] = event.file, event.offset
             if there is not None:
                 logged = not server.engine.purged.has(event.uuid, event.transaction)
                 event.file, event.offset = (there.file, there.offset) if logged else ("", 0)
                 self._names[event.headrace_id, there.commit_us // 1000] = event.id
-        self._known = len(server.history)
+        self._known, self._server = len(server.history), server.uuid
 
     def reset(self) -> None:
         """Notes that the server's binlogs and GTIDs begin again."""
@@ -103,10 +110,10 @@ class Truth:
         last, passed, number = self._found.get((asker, begin), (position, done, begin))
         if not _follows(position, done, last, passed):
             number = begin
-        while number < end and (self.events[number].lost or _passed(self.events[number], position, done)):
+        while number < end and (self.events[number].lost or self._passed(self.events[number], position, done)):
             number += 1
         self._found[asker, begin] = position, done, number
-        while number < end and (self.events[number].lost or _before(self.events[number], position, done)):
+        while number < end and (self.events[number].lost or self._before(self.events[number], position, done)):
             number += 1
         return number
 
@@ -118,32 +125,36 @@ class Truth:
         """Returns what the source lacks now, if all of it comes after a position of the present life; else nothing: the
         position shows that the source has lost something."""
         done, lost = Gtids(position.gtid_set), [event for event in self.events[self.life :] if event.lost]
-        return [] if any(_before(event, position, done) for event in lost) else lost
+        return [] if any(self._before(event, position, done) for event in lost) else lost
 
     def absent(self) -> dict[str, None]:
         """Returns the ids of events that the source lacks now."""
         return {event.id: None for event in self.events if event.lost}
 
+    def _passed(self, event: Event, position: Position, done: Gtids) -> bool:
+        """Returns whether the transaction of an event is before a position."""
+        if position.gtid_set:
+            return done.has(event.uuid, event.transaction)
+        return self._place(event, position) < (position.file, position.offset)
+
+    def _before(self, event: Event, position: Position, done: Gtids) -> bool:
+        if self._passed(event, position, done):
+            return True
+        here = self._place(event, position) == (position.file, position.offset)
+        return here and event.number <= position.events_done
+
+    def _place(self, event: Event, position: Position) -> tuple[str, int]:
+        """Returns where an event is on the server that a position is of."""
+        present = position.server_uuid == self._server
+        return (event.file, event.offset) if present else event.elsewhere.get(position.server_uuid, _LATER)
+
 
 def _follows(position: Position, done: Gtids, last: Position, passed: Gtids) -> bool:
     """Returns whether what is passed by the last position is so by this one too."""
-    in_order = bool(position.gtid_set) or (last.file, last.offset) <= (position.file, position.offset)
-    return in_order and passed.within(done)
-
-
-def _passed(event: Event, position: Position, done: Gtids) -> bool:
-    """Returns whether the transaction of an event is before a position. GTIDs say so even if there are none yet: its
-    place may be one on another server."""
-    if event.gtid:
-        return done.has(event.uuid, event.transaction)
-    return (event.file, event.offset) < (position.file, position.offset)
-
-
-def _before(event: Event, position: Position, done: Gtids) -> bool:
-    if _passed(event, position, done):
-        return True
-    here = (event.file, event.offset) == (position.file, position.offset)
-    return here and event.number <= position.events_done
+    if position.gtid_set or last.gtid_set:
+        return bool(last.gtid_set) and passed.within(done)
+    same = last.server_uuid == position.server_uuid
+    return same and (last.file, last.offset) <= (position.file, position.offset)
 
 
 def events_of(transaction: Transaction, *, gtid: bool) -> list[Event]:

@@ -229,6 +229,7 @@ UUID = "4d34bf14-db17-eea6-4299-55a6537bac30"
 
 def four_events(*, gtid: bool) -> Truth:
     truth = Truth()
+    truth._server = UUID
     truth.events = [Event(UUID, number, 1, number, "binlog.000001", number * 100, gtid) for number in range(1, 5)]
     return truth
 
@@ -259,11 +260,14 @@ def test_a_position_within_a_transaction_does_not_pass_the_rest_of_it() -> None:
     assert [truth.index(one) for one in (within, after(1, gtid=True))] == [2, 1]
 
 
-def test_the_begin_of_a_binlog_is_before_everything_also_when_the_source_is_another_server_by_then() -> None:
+def test_a_place_in_a_binlog_is_one_of_the_server_that_the_position_names() -> None:
     truth = four_events(gtid=True)
-    for event in truth.events[:2]:
-        event.file, event.offset = "", 0  # the other server's binlogs begin after them
-    assert truth.index(Position(UUID, "binlog.000001", 4)) == 0
+    for event in truth.events:
+        event.elsewhere["first"] = event.file, event.offset
+        if event.transaction < 3:
+            event.file, event.offset = "", 0  # the present server's binlogs begin after them
+    assert truth.index(Position("first", "binlog.000001", 4)) == 0
+    assert truth.index(Position(UUID, "binlog.000001", 4)) == 2
 
 
 def test_a_restore_of_changes_that_no_stored_position_has_passed_is_no_failure() -> None:
