@@ -93,8 +93,8 @@ class Topic:
         """The number of the source's life in which it began, or to which it was moved: positions are of that one."""
         self.gone = dict[str, None]()
         """What was lost with a reset of the source that the destination could not notice."""
-        self.paused: tuple[int, int] | None = None
-        """While an operator has paused it: how long it was then, and the epoch of that time."""
+        self.paused: tuple[int, int, float] | None = None
+        """While an operator has paused it: how long it was then, the epoch of that time, and the time in ms."""
         self.healthy_since: float | None = None
         self.streams_since = 0.0
         """Since when the monitor sees that it streams, on the world's wall clock; 0 while it does not."""
@@ -367,14 +367,16 @@ class Checker:
             topic.single_at = now
 
     def _judge_pause(self, topic: Topic) -> None:
-        """A paused destination publishes nothing. What a former holder sent may still come."""
+        """A paused destination publishes nothing that was changed since. What was under way, or what a former holder
+        sent, may still come."""
         if topic.paused is None:
             return
-        length, epoch = topic.paused
+        length, epoch, since = topic.paused
         for record in reversed(topic.records):
             if record.offset < length:
                 break
-            if int(record.headers.get("headrace-epoch", b"0")) >= epoch:
+            new = int(record.headers.get("headrace-epoch", b"0")) >= epoch
+            if new and orjson.loads(record.value)["es"] > since:
                 self.violation(f"{topic.name} is paused, and offset {record.offset} was published")
                 topic.paused = None
                 break
@@ -384,7 +386,8 @@ class Checker:
         self.update()
         nodes, topic = self._world.ensemble.nodes, self.topics[destination]
         path = next((path for path in nodes if path.endswith(f"/{destination}/epoch")), "")
-        topic.paused = (topic.taken, int(nodes[path].data or b"0")) if path else None
+        now = self._world.now_us() / 1000
+        topic.paused = (topic.taken, int(nodes[path].data or b"0"), now) if path else None
 
     def _judge_drains(self) -> None:
         """A drained daemon hands over what another daemon can run."""
