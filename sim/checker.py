@@ -188,7 +188,7 @@ class Checker:
         elif version != topic.version:  # else it is stored again, for a new epoch
             self.update()
             if not topic.begins or not topic.version or gap:
-                self._on_moved(topic, position)
+                self._on_moved(topic, position, gap=gap)
             else:
                 before, topic.reached = topic.reached, self.truth.index(position, topic.life, topic.name)
                 if not self.unsafe:
@@ -205,14 +205,17 @@ class Checker:
         if topic.position is not None and topic.delivery != "exactly_once":
             topic.unstored |= {event.id: topic.epoch for event in self.truth.unstored(topic.position)}
 
-    def _on_moved(self, topic: Topic, position: Position) -> None:
+    def _on_moved(self, topic: Topic, position: Position, *, gap: bool) -> None:
         index, before = self.truth.index(position), topic.reached
         topic.reached, topic.life = index, len(self.truth.lives) - 1
         if not topic.begins:
             earliest = self._world.plan.destinations[topic.name]["source"].get("start") == "earliest"
             if earliest and not self.unsafe:
                 index = 0  # that is what is promised, wherever the daemon begins
-            self.begin(topic, Begin(0, index, gap=earliest and index > 0))
+            elif earliest and index == self.truth.life:  # a stream that began before a reset may bring what was before
+                index, topic.gone = 0, {event.id: None for event in self.truth.events[:index]}
+            passed = earliest and bool(index or topic.gone)
+            self.begin(topic, Begin(0, index, gap=gap or passed))  # one that an operator chooses reads no tables
         else:
             skipped = {event.id: None for event in self.truth.events[before:index] if not event.lost}
             lost = any(event.lost and event.id in topic.ids for event in self.truth.events)

@@ -95,10 +95,12 @@ class Operator:
                 self._world.checker.pause(destination)
 
     async def resume(self, destination: str) -> None:
-        """Ends a pause."""
+        """Ends a pause, which is stored with the position: without one there is none."""
         async with self._turns[destination]:
-            self._world.checker.topics[destination].paused = None
-            await self.give(destination, lambda handle: handle.resume("sim"))
+            topic = self._world.checker.topics[destination]
+            topic.paused = None
+            if topic.begins:
+                await self.give(destination, lambda handle: handle.resume("sim"))
 
     async def restart(self, destination: str) -> None:
         """Ends the run of a destination, and begins another."""
@@ -211,6 +213,8 @@ def _move(handle: DestinationHandle, to: str) -> Coroutine[Any, Any, Any]:
 async def _move_lost(handle: DestinationHandle, to: str) -> None:
     if handle.status.state not in _LOST:
         raise RequestRefused("it goes on")
+    if to == "next-file" and handle.status.state is State.SOURCE_CHANGED:
+        to = "latest"  # it may be in the last file already
     await _move(handle, to)
 
 

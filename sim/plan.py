@@ -406,15 +406,17 @@ ARRANGED: Mapping[str, tuple[Callable[[Plan, random.Random], list[Fault]], bool 
 def _two_troubles(plan: Plan, rng: random.Random, end: float) -> list[Fault]:
     """Arranges, in some seeds, that a destination gets into a state while it is in another one: two troubles meet, and
     commands begin it again meanwhile. With one daemon alone no other one takes over."""
-    if rng.random() > (0.6 if plan.alone else 0.12):
+    if rng.random() > (0.8 if plan.alone else 0.2):
         return []
     plan.arranged, name = "two troubles", f"d{rng.randrange(4) + 1}"
     first, second = rng.sample(sorted(_TROUBLES), 2)
+    if rng.random() < 0.3 and "lost" not in (first, second):
+        first, second = rng.choice((("lost", second), (first, "lost")))
     at = rng.uniform(6, 16)
     found = _TROUBLES[first](plan, rng, name, at)
     meanwhile = at + (found[0].seconds if first == "lost" else 0.0) + rng.choice((0.2, 2.0, 8.0)) * rng.random()
     found += _TROUBLES[second](plan, rng, name, meanwhile)
-    found += [Fault("restart", meanwhile + rng.uniform(-2, 10), 0.0, name) for _ in range(rng.choice((0, 1, 3)))]
+    found += [Fault("restart", meanwhile + rng.uniform(0, 8), 0.0, name) for _ in range(rng.choice((0, 1, 3)))]
     return [replace(one, seconds=min(one.seconds, end - one.at)) for one in found if one.at < end]
 
 
