@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.cluster.cluster import Cluster, Member
 from headrace.destination.handle import DestinationHandle
 from headrace.destination.requests import RequestRefused
+from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError
 from headrace.model import State
 from headrace.snapshot.commands import SnapshotCommand
@@ -147,7 +148,7 @@ class Operator:
             refuses = any(kind == "refuse messages" for kind, _ in active)
             for name in self._turns:
                 statuses = world.statuses(name)
-                lost = answer and any(status.state in _LOST for status in statuses)
+                lost = answer and any(map(_is_lost, statuses))
                 if lost and world.loop.time() - answered[name] > _SETTLES:
                     async with self._turns[name]:
                         if await self.give(name, lambda handle: _move_lost(handle, answer), tries=1):
@@ -210,8 +211,14 @@ def _move(handle: DestinationHandle, to: str) -> Coroutine[Any, Any, Any]:
     return handle.move(to, "sim", read_schemas=False, commit=True)
 
 
+def _is_lost(status: DestinationStatus) -> bool:
+    """Returns whether a destination needs another position: also if the standby lacks it, and the operator knows that
+    the server that can't be reached does not come back."""
+    return status.state in _LOST or (status.state is State.FAILED and "has purged" in status.message)
+
+
 async def _move_lost(handle: DestinationHandle, to: str) -> None:
-    if handle.status.state not in _LOST:
+    if not _is_lost(handle.status):
         raise RequestRefused("it goes on")
     if to == "next-file" and handle.status.state is State.SOURCE_CHANGED:
         to = "latest"  # it may be in the last file already
