@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from headrace.model import Position
+from headrace.model import Position, State
 from headrace.ports.state_records import Head
 from sim import parked
+from sim.clients import TABLES
 from sim.rabbit import REFUSALS
 from sim.topic_checker import Findings, Part, Record, Table, TopicChecker
 from sim.truth import Event, Truth
@@ -33,6 +34,8 @@ _OPENING = 15.0
 """Seconds that a slow source takes until a destination streams that the balance has moved."""
 _BYTES, _ROWS = 300, 40
 """Bytes of a message, and the rows a second, of all clients, for each transaction a second of one."""
+_BEGIN = 5.0
+"""Seconds that the rows that were there at the begin may take."""
 _DOUBLE = 5.0
 """Seconds within which a daemon that has lost a lock says so, while nothing else is wrong."""
 _STATE_TOPIC = "__headrace_state"
@@ -97,7 +100,7 @@ class Topic:
         """While an operator has paused it: how long it was then, the epoch of that time, and the time in ms."""
         self.healthy_since: float | None = None
         self.streams_since = 0.0
-        """Since when the monitor sees that it streams, on the world's wall clock; 0 while it does not."""
+        """Since when a daemon says that it streams, on the world's wall clock; 0 while none does."""
         self.moved_at = 0.0
         """When the oldest change that was not published was published."""
         self.flowed_at = 0.0
@@ -336,17 +339,18 @@ class Checker:
 
     def _judge_delay(self, topic: Topic) -> None:
         """Before the first fault, a change waits for nothing but a checkpoint, unless a window holds less than what
-        comes within an answer's time."""
+        comes within an answer's time, or the rows that were there at the begin take long to pass it."""
         world, events = self._world, self.truth.events
         sink = world.plan.destinations[topic.name]["sink"]
         window = min(sink.get("max_in_flight_bytes", math.inf), _BYTES * sink.get("max_in_flight", math.inf))
         confirm = world.rabbit.broker.confirm_time if world.plan.sink(topic.name) == "rabbitmq" else 0.0
-        if (world.plan.delay + confirm) * world.plan.rate * _ROWS * _BYTES > window:
+        way, begin = world.plan.delay + confirm, len(TABLES) * world.plan.rows * (_BYTES + world.plan.text)
+        if way * world.plan.rate * _ROWS * _BYTES > window or way * begin > window * _BEGIN:
             return
         if not world.calm or world.loop.time() - world.began < _CALM_AFTER or not topic.begins:
             return
         now, interval = world.now_us() / 1e6, world.plan.daemon["daemon"]["checkpoint_interval"]
-        streams = "STREAMING" in world.monitor.states(topic.name)
+        streams = any(status.state is State.STREAMING for status in world.statuses(topic.name))
         topic.streams_since = (topic.streams_since or now) if streams else 0.0
         steady = streams and now - topic.streams_since > _DELAY
         limit = _DELAY if steady or not world.plan.slow else _DELAY + _OPENING
@@ -537,7 +541,7 @@ class Checker:
         tables: dict[str, Table] = {}
         session = self._world.mysql.session()
         session.use("shop")
-        for name in ("t1", "t2", "t3"):
+        for name in TABLES:
             rows: list[dict[str, Any]] = session.query(f"SELECT id, name, n FROM {name}")
             tables[name] = {str(row["id"]): {key: str(value) for key, value in row.items()} for row in rows}
         session.close()
