@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -193,21 +194,60 @@ async def archive_alone(folder: Path, file: Path, position: Position, *, mariadb
     await archive.journal.append({"op": "line", **line, **of}, begun, segment_operation(segment))
 
 
-@ONE
-def test_a_transaction_of_which_the_archive_has_a_part_is_lost(place: LostPlace, folder: Path, tmp_path: Path) -> None:
-    position = place.published(1)
-    file = place.files()[-1]
-    place.insert(2)
+def rows_of(place: LostPlace) -> list[int]:
+    """The ids of the published rows, without marks of transactions."""
+    return [int(row["id"]) for message in read_jsonl(place.out) if message["data"] for row in message["data"]]
+
+
+def with_a_part(place: LostPlace, folder: Path, tmp_path: Path, server: str = "") -> Path:
+    """The archive has the first row of a transaction of two, in the binlogs of this server or another one, and the
+    source has purged it. The whole binlog."""
+    place.follow()
+    place.insert(1)
+    eventually(lambda: rows_of(place) == [1])
+    position = place.leave()
+    table, file = f"{place.schema}.t", place.files()[-1]
+    place.run("BEGIN", f"INSERT INTO {table} (id) VALUES (2)", f"INSERT INTO {table} (id) VALUES (3)", "COMMIT")
     place.next_file()
-    place.insert_wide(3)
-    part = tmp_path / file
-    part.write_bytes(place.path(file).read_bytes()[: place.row_event(file, -1)[0]])
+    place.insert_wide(4)
+    whole = Path(shutil.copy(place.path(file), tmp_path))
+    (tmp_path / "part").mkdir()
+    part = tmp_path / "part" / file
+    part.write_bytes(whole.read_bytes()[: place.row_event(file, -1)[0]])
     place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
     shutil.rmtree(folder)
-    asyncio.run(archive_alone(folder, part, position, mariadb=place.kind == MARIADB))
-    lost = "gtids_purged" if position.gtid_set else "position_purged"
-    place.stands("POSITION_LOST", lost, "ends within the transaction after it")
-    place.leave()
+    of = replace(position, server_uuid=server or position.server_uuid)
+    asyncio.run(archive_alone(folder, part, of, mariadb=place.kind == MARIADB))
+    return whole
+
+
+@pytest.mark.parametrize(
+    ("server", "other", "marks"),
+    [
+        (GTIDS, "", False),
+        (GTIDS, "00000000-1111-2222-3333-444444444444", False),
+        (GTIDS, "", True),
+        pytest.param(MARIADB, "", False, marks=pytest.mark.long),
+    ],
+    indirect=["server"],
+)
+def test_a_transaction_of_which_the_archive_has_a_part_is_lost(
+    place: LostPlace, folder: Path, tmp_path: Path, other: str, marks: bool
+) -> None:
+    if marks:
+        file = place.daemon.folder / "destinations" / "shop.toml"
+        file.write_text(file.read_text().replace("[filter]\n", "[filter]\ntransactions = true\n"))
+    with_a_part(place, folder, tmp_path, other)
+    place.daemon.start()
+    status = place.daemon.wait_state("shop", "POSITION_LOST")
+    assert "ends within the transaction after it" in status["message"]
+    before = len(rows_of(place))
+    place.try_now()
+    place.daemon.wait("shop", lambda now: now["restarts"] > status["restarts"])
+    assert place.daemon.health()[1]["destinations"]["shop"]["state"] == "POSITION_LOST"
+    assert set(rows_of(place)) <= {1, 2}
+    assert len(rows_of(place)) == before < 5, "what there is of it does not come again and again"
+    assert place.daemon.terminate() == 0
 
 
 def test_a_binlog_that_was_cut_off_is_read_from_the_archive(place: LostPlace) -> None:
@@ -473,6 +513,16 @@ def test_binlogs_that_neither_has_are_fetched_by_the_operators_program(place: Lo
     assert len({one["line"] for one in found}) == 1, found
     assert place.command("archive", "verify", "shop").returncode == 0
     place.leave()
+
+
+@ONE
+def test_a_binlog_of_which_the_archive_has_a_part_is_fetched_whole(
+    place: LostPlace, folder: Path, fetched: Path, tmp_path: Path
+) -> None:
+    shutil.copy(with_a_part(place, folder, tmp_path), fetched)
+    place.daemon.start()
+    eventually(lambda: list(dict.fromkeys(rows_of(place))) == [1, 2, 3, 4], 30)
+    assert place.daemon.terminate() == 0
 
 
 @pytest.mark.parametrize("purged", [False, pytest.param(True, marks=pytest.mark.long)])

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import LostKind, PositionLost, SourceChanged, SourceError, SourceRefused, SourceUnreachable
+from headrace.errors import (
+    LostKind,
+    PositionLost,
+    SourceChanged,
+    SourceEnded,
+    SourceError,
+    SourceRefused,
+    SourceUnreachable,
+)
+from headrace.model import Position
 from headrace.mysql.source import MysqlSource, addresses, most_telling, open_any
 from headrace.settings.destination import SourceSettings
 from tests.streams import daemon_settings, settings
@@ -136,3 +145,16 @@ class Connection:
 
     async def __aexit__(self, *_: object) -> None:
         pass
+
+
+@pytest.mark.parametrize(("standby", "error"), [([{"host": "b"}], SourceEnded), ([], PositionLost)])
+async def test_an_address_that_loses_the_position_while_it_is_read_does_not_speak_for_the_others(
+    standby: list[dict[str, str]], error: type[SourceError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(*_: Any, **__: Any) -> None:
+        raise LOST
+
+    monkeypatch.setattr("headrace.mysql.source.make_ready", lost)
+    config = settings(source={"host": "a", "user": "u", "password": "p", "standby": standby})
+    with pytest.raises(error):
+        await MysqlSource(config, daemon_settings(), lambda *_: True).reopen(Position("u", "b.000001", 4))

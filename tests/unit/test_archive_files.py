@@ -492,3 +492,26 @@ async def test_a_first_file_without_a_transaction_has_the_tables_of_its_time(tmp
     empty, second = Binlog().begin_file(), without_names(10, "b.000002")
     await archived(tmp_path, bytes(empty.packets), bytes(second.packets))
     assert await decode(tmp_path, entries) == [{"id": 10, "name": "row"}]
+
+
+async def test_a_dump_does_not_end_if_another_task_has_just_found_that_the_archive_has_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, whole = file_of(bytes(made(10).packets)), file_of(bytes(made(20).packets))
+    writer = await archived(tmp_path, bytes(made(10).packets), closed=False)
+    reader = Archive(FolderStore(tmp_path), Seal(None), native=ways["present"])
+    await reader.refresh()
+    refresh, grown = Archive.refresh, False
+
+    async def refreshed(archive: Archive) -> bool:
+        """Before the dump asks, the archive grows, and another task asks."""
+        nonlocal grown
+        if archive is reader and not grown:
+            grown = True
+            segment = await writer.add_segment("0001", "b.000001", len(part), [whole[len(part) :]], recorders.Facts())
+            await writer.journal.append(segment_operation(segment))
+            assert await refresh(reader)
+        return await refresh(archive)
+
+    monkeypatch.setattr(Archive, "refresh", refreshed)
+    assert file_of(await dumped(reader, Place(1, "b.000001", 4))) == whole

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.destination import reading as streaming
-from headrace.errors import SourceEnded, SourceUnreachable
+from headrace.errors import ContinuesElsewhere, SourceEnded, SourceUnreachable
 from headrace.model import Position
 from tests.streams import IDS, QUICK, START, Dump, Heartbeats, begin, opened, settings, stored, three, until
 
@@ -75,6 +75,15 @@ async def test_a_dump_that_ends_soon_after_the_sink_held_us_up_is_begun_again(st
     run.stop.set()
     await task
     assert run.asked == [START]
+
+
+async def test_a_stream_that_goes_on_elsewhere_again_and_again_is_a_failure(store: Any) -> None:
+    moved, config = ContinuesElsewhere("the archive ends"), settings()
+    again = [opened(Dump(moved), START, config.source) for _ in range(streaming._MOVES + 1)]
+    run = await begin(store, moved, config=config, reopened=again)
+    with pytest.raises(ContinuesElsewhere):
+        await run.stream.run(run.stop)
+    assert run.asked == [START] * streaming._MOVES
 
 
 async def test_when_it_can_not_be_begun_again_the_end_of_the_dump_is_the_failure(steady: None, store: Any) -> None:

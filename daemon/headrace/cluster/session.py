@@ -126,21 +126,22 @@ class Session:
         """Waits until a call can be made. Raises Disconnected after `limit` seconds, and SessionOver as soon as the
         session is not that of `generation`. With `refused`, raises Refused as soon as a server rejects us."""
         title = self.service.title
-        try:
-            async with asyncio.timeout(limit) if not self.connected else contextlib.nullcontext():
-                while not self.connected:
-                    if not self._open:
-                        raise Disconnected(f"the {title} session is closed")
-                    if generation is not None and generation != self.generation:
-                        break
-                    if refused and self.service.refusal:
-                        raise self.service.refusal
-                    await set_within(self._changed, 0.1)  # the client may know of a change before it notifies us
-        except TimeoutError:
-            raise Disconnected(
-                f"there has been no connection to {title} ({self.service.address}) for {limit:g} s",
-                remedy="check whether its servers run and have a leader",
-            ) from None
+        if not self.connected:  # rare, and nothing else needs the time limit
+            try:
+                async with asyncio.timeout(limit):
+                    while not self.connected:
+                        if not self._open:
+                            raise Disconnected(f"the {title} session is closed")
+                        if generation is not None and generation != self.generation:
+                            break
+                        if refused and self.service.refusal:
+                            raise self.service.refusal
+                        await set_within(self._changed, 0.1)  # the client may know of a change before it notifies us
+            except TimeoutError:
+                raise Disconnected(
+                    f"there has been no connection to {title} ({self.service.address}) for {limit:g} s",
+                    remedy="check whether its servers run and have a leader",
+                ) from None
         if generation is not None and generation != self.generation:
             raise SessionOver(f"the {title} session is over")
 

@@ -4,6 +4,7 @@ batches."""
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from itertools import islice
 
 from headrace import runtime
@@ -22,6 +23,8 @@ _NO_CHECKSUMS = "no_checksums"
 _UNDECODABLE = "undecodable_text"
 _NAMED = 5
 """Maximum number of columns that a trouble names."""
+_MOVES = 10
+"""How often the stream may go on elsewhere within that time: more often it would come to nothing in a loop."""
 _STEADY = 10.0
 """A dump that lasted this many seconds and then ended is begun again; one that ends sooner is a failure."""
 _BLOCKED = 5.0
@@ -62,6 +65,8 @@ class Reading:
         self.stream: ChangeStream
         self._blocked_until = 0.0
         self._opened_at = runtime.monotonic()
+        self._moved_at = deque[float](maxlen=_MOVES)
+        """When the stream last went on elsewhere."""
         self._undecodable_reported = 0
         self._status.clear(_UNDECODABLE)
         self._held_up = False
@@ -198,6 +203,10 @@ class Reading:
         now, elsewhere = runtime.monotonic(), isinstance(error, ContinuesElsewhere)
         if not elsewhere and now - self._opened_at < _STEADY and now - self._blocked_until > 2 * _STEADY:
             raise error
+        if elsewhere:
+            if len(self._moved_at) == _MOVES and now - self._moved_at[0] < _STEADY:
+                raise error
+            self._moved_at.append(now)
         if self._settings.wants_marks and self.stream.in_transaction():
             raise error  # its begin was given, and a position between two transactions comes only with its end
         try:

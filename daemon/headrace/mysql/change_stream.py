@@ -51,6 +51,9 @@ class Dumps(ABC):
     def ensure_usable(self, dump: Dump) -> None:  # noqa: B027 - a dump of the source always is
         """Raises ContinuesElsewhere or ArchiveNotKept if what a dump brings must not be used any more."""
 
+    def ended(self, position: Position) -> None:  # noqa: B027
+        """Notes how far a dump came that has ended where another place has what follows."""
+
     def disconnected(self) -> None:  # noqa: B027
         """Notes that the source has ended the dump because another replica has the same server id."""
 
@@ -160,6 +163,8 @@ class MysqlStream(ChangeStream):
                 error = ContinuesElsewhere(f"{failure.args[0]}; the source has it")
             if isinstance(error, PositionLost) and self._dumps.lost(error):
                 error = ContinuesElsewhere(f"{failure.args[0]}; the archive may have it")
+            if isinstance(error, ContinuesElsewhere):
+                self._dumps.ended(decoder.position())
             reported = (
                 self._receiver.mark is not None and decoder.transactions.in_group
             )  # then the position is at the begin of the transaction, not before the failed event

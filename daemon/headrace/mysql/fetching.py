@@ -96,7 +96,7 @@ def missing_names(archive: Archive, position: Position, inventory: Inventory) ->
         if line.index_of(position.file) is not None:
             last = line.files[-1]
             first = file_number(last.name) + last.closed  # an incomplete one is fetched whole
-    beginnings = [line.files[0].name for line in lines]
+    beginnings = [line.files[0].name for line in lines if line.index_of(position.file) is None]
     if inventory.server_uuid == position.server_uuid:
         beginnings.append(inventory.readable[0].name)
     end = min((number for name in beginnings if (number := file_number(name)) >= first), default=first)

@@ -17,6 +17,7 @@ from headrace.errors import (
     PositionLost,
     ServerIdTaken,
     SourceChanged,
+    SourceEnded,
     SourceError,
     SourceUnreachable,
 )
@@ -126,8 +127,9 @@ class MysqlSource(Source, Dumps):
         behind may read it, by the monotonic clock."""
         self._archive_read: tuple[Position, ArchivedDump] | None = None
         """The last position that the archive was read from, and its dump."""
-        self._archive_lacks: tuple[object, ...] = ()
-        """Where the archive was read to its end, and nothing was complete; and what it had of the line then."""
+        self._archive_lacks = dict[str, tuple[object, ...]]()
+        """By the address of the source: where the archive was read to its end without the end of a transaction, and
+        what it had of the line then."""
         self._serving: SourceSettings | None = None
         """The address of our stream."""
         self._away: set[str] = set()
@@ -367,6 +369,17 @@ class MysqlSource(Source, Dumps):
         self._lost_by = error
         return True
 
+    def ended(self, position: Position) -> None:
+        if self._archive_read is None or not self._archive_read[1].ended:
+            return
+        start, dump = self._archive_read
+        if dump.foreign:  # it begins with a file, so that only GTIDs say how far it came
+            incomplete = (start.server_uuid, start.gtid_set) == (position.server_uuid, position.gtid_set)
+        else:
+            incomplete = _place(start) == _place(position)
+        if incomplete:
+            self._archive_lacks[self.address] = (*_place(start), *dump.extent)
+
     async def reopen(self, position: Position) -> Dump:
         """Continues without a restart: what was read stays read, and the table schemas are known as of there. So only
         at the same address, and never past a divergence."""
@@ -377,9 +390,12 @@ class MysqlSource(Source, Dumps):
                 raise lost
             ready = await make_ready(address, position, self._reader(), schemas=self._schemas)
         except PositionLost as error:
-            if (read := self._archive_read) is not None and read[1].ended and _place(read[0]) == _place(position):
-                self._archive_lacks = (*_place(position), *read[1].extent)
-            ready = await self._archived(address, position, error)
+            try:
+                ready = await self._archived(address, position, error)
+            except PositionLost as lost_here:
+                if not self._destination.source.standby:
+                    raise
+                raise SourceEnded(f"{lost_here.args[0]}; the other addresses are tried") from lost_here
         try:
             dump = await self._dump(ready)
         except BaseException:
@@ -455,7 +471,7 @@ class MysqlSource(Source, Dumps):
         if self._archive is None or stored is None:
             raise lost
         try:
-            ready = await make_ready_archived(address, stored, self._archive, lost)
+            return await self._from_archive(self._archive, address, stored, lost)
         except PositionLost as error:
             settings = self._destination.archive
             if not self._named or settings is None or not settings.fetch_command:
@@ -463,12 +479,18 @@ class MysqlSource(Source, Dumps):
             if missing := await fetch_missing(self._archive, settings, self._daemon, address, stored):
                 text = f"{error.args[0]}; {missing}"
                 raise PositionLost(text, kind=error.kind, position=error.position, remedy=error.remedy) from error
-            ready = await make_ready_archived(address, stored, self._archive, lost)
+            return await self._from_archive(self._archive, address, stored, lost)
+
+    async def _from_archive(
+        self, archive: Archive, address: SourceSettings, stored: Position, lost: PositionLost
+    ) -> ReadySource:
+        ready = await make_ready_archived(address, stored, archive, lost)
         assert ready.archived is not None
         self._archive_read = ready.start.position, ready.archived
-        if self._archive_lacks == (*_place(ready.start.position), *ready.archived.extent):
+        lacks = self._archive_lacks.get(f"{address.host}:{address.port}")
+        if lacks == (*_place(ready.start.position), *ready.archived.extent):
             await ready.close()
-            text = f"{lost.args[0]}; the archive at {self._archive.store.place} ends within the transaction after it"
+            text = f"{lost.args[0]}; the archive at {archive.store.place} ends within the transaction after it"
             raise PositionLost(text, kind=lost.kind, position=lost.position, remedy=lost.remedy)
         return ready
 

@@ -166,8 +166,10 @@ class ArchivedPackets:
                 name, begin = following.name, True
                 self.at = name, 4
             elif not await self._archive.refresh():
-                self.extent = _extent_of(self._archive.line(self._place.line))
-                return
+                file, following = self._archive.file_and_next(self._place.line, name)
+                if self.at[1] >= file.size and following is None:  # else another task has refreshed it meanwhile
+                    self.extent = _extent_of(self._archive.line(self._place.line))
+                    return
 
     def _packets(self, start: int, data: bytes, offset: int) -> bytes:
         keeps = self._keeps if self._filters else None
