@@ -223,7 +223,10 @@ class Checker:
             skipped = {event.id: None for event in self.truth.events[before:index] if not event.lost}
             lost = any(event.lost and event.id in topic.ids for event in self.truth.events)
             whole = any(one.kind == "initial" and not one.rows for one in position.snapshots)
-            self.begin(topic, Begin(topic.taken, index, bool(skipped) or lost, whole, skipped=skipped))
+            first = index
+            while first > self.truth.life and self.truth.events[first - 1].lost:
+                first -= 1  # the source may have it again later
+            self.begin(topic, Begin(topic.taken, first, bool(skipped) or lost, whole, skipped=skipped))
             self._world.trace("a position was moved", to=str(position), index=index, before=before, lost=lost)
 
     def _judge_stored(self, topic: Topic, before: int, index: int) -> None:

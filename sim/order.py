@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, KeysView
 
 Key = tuple[str, str]
 """Table and key."""
@@ -28,6 +28,13 @@ class KeyOrder:
             changes = self._last.setdefault(key, {})
             changes.pop(id_, None)
             changes[id_] = offset, pos
+
+    def moved(self, read: KeysView[str]) -> None:
+        """Forgets the rows that snapshots have read, by their ids: after a move they do not come again, as all changes
+        after the position do."""
+        for changes in self._last.values():
+            for id_ in read & changes.keys():
+                del changes[id_]
 
     def violations(self) -> Iterator[str]:
         """Yields what is wrong."""

@@ -96,10 +96,14 @@ class Part:
     whole: bool = False
     skipped: dict[str, None] = field(default_factory=dict)
 
-    @property
-    def first(self) -> str:
-        """Returns the id that it begins with."""
-        return self.events[0].id if self.events else ""
+    def begins_with(self, id_: str) -> bool:
+        """Returns whether it may begin with this id: what the source lacked when the position was moved may come."""
+        for event in self.events:
+            if event.id == id_:
+                return True
+            if not event.lost:
+                break
+        return False
 
 
 class TopicChecker:
@@ -285,7 +289,7 @@ class TopicChecker:
         for number, part in enumerate(self._later, 1):
             if part.offset > offset:
                 break
-            if part.first == id_ or (self._keys is not None and any(event.id == id_ for event in part.events)):
+            if part.begins_with(id_) or (self._keys is not None and any(event.id == id_ for event in part.events)):
                 reached = number
         for _ in range(reached):
             self._begin(self._later.popleft())
@@ -296,6 +300,8 @@ class TopicChecker:
             self._holes.pop(id_, None)
         if part.gap:
             self._judge_keys()
+        elif self._keys is not None:
+            self._keys.moved(self._snapshot_ids.keys())
         self._older |= dict.fromkeys(self._rank)
         self._rank = {}
         for event in part.events:

@@ -54,7 +54,7 @@ def test_seeds_find_nothing() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [100, 126, 276, 348, 533, 581, 1026, 1096, 1132, 2256])
+@pytest.mark.parametrize("seed", [100, 126, 276, 288, 348, 533, 581, 726, 929, 1026, 1096, 1132, 2256])
 def test_a_seed_that_has_found_something_does_not_find_it_again(seed: int) -> None:
     done = simulation("--seed", str(seed), "--no-shrink")
     assert done.returncode == 0, done.stdout
@@ -162,6 +162,11 @@ def test_after_a_move_everything_from_there_must_come_again() -> None:
 def test_of_two_moves_to_the_same_place_the_last_one_counts() -> None:
     assert checked([0, 1, 2, 2, 3, 4, 5], Part(3, EVENTS[2:]), Part(3, EVENTS[2:])) == []
     assert checked([0, 1, 2, 2, 3, 5], Part(3, EVENTS[2:]), Part(3, EVENTS[2:])) == ["missing"]
+
+
+def test_a_part_may_begin_with_what_the_source_lacked_when_the_position_was_moved() -> None:
+    part = Part(0, [Committed("a", 1, lost=True), Committed("b", 1), Committed("c", 1)])
+    assert [part.begins_with(id_) for id_ in "abc"] == [True, True, False]
 
 
 def test_what_a_move_skips_is_no_failure_and_what_nothing_skips_is_one() -> None:
