@@ -12,6 +12,8 @@ from sim.kafka.wire import Api
 from sim.plan import DAEMONS, HOSTS, ZOOKEEPERS, Fault
 
 if TYPE_CHECKING:
+    from sim.mysql.server import Server
+    from sim.mysql.session import Session
     from sim.world import World
 
 Undo = Callable[[], None] | None
@@ -183,8 +185,15 @@ def _kill_connections(world: World, fault: Fault) -> Undo:
 
 
 def _same_name(world: World, fault: Fault) -> Undo:
-    """Another reader has the name of a daemon that reads, as with a copied configuration: the source ends ours."""
+    """Another reader has the name of a daemon that reads, as with a copied configuration: the source ends ours. With a
+    `number`, it has the server id that is configured, which is noticed when a dump is begun."""
     server = world.mysql
+    if not server.running:
+        return None
+    if fault.number:
+        session = server.session()
+        world.at_source(lambda: server.register(session, int(fault.number), "another", 1))
+        return lambda: _leave(server, session)
     ours = {replica_name(node, fault.target).uuid for node in DAEMONS}
     dump = next((dump for dump in server.dumps if dump.uuid in ours), None)
     if dump is None:
@@ -194,11 +203,12 @@ def _same_name(world: World, fault: Fault) -> Undo:
     world.at_source(lambda: server.register(session, dump.server_id, "another", 1))
     world.at_source(lambda: server.end_dumps_of(dump.uuid, dump.server_id))
 
-    def undo() -> None:
-        server.unregister(session.thread)
-        session.close()
+    return lambda: _leave(server, session)
 
-    return undo
+
+def _leave(server: Server, session: Session) -> None:
+    server.unregister(session.thread)
+    session.close()
 
 
 def _slow_source(world: World, fault: Fault) -> Undo:

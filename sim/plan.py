@@ -420,6 +420,13 @@ def _two_troubles(plan: Plan, rng: random.Random, end: float) -> list[Fault]:
     return [replace(one, seconds=min(one.seconds, end - one.at)) for one in found if one.at < end]
 
 
+def _name_taken(plan: Plan, rng: random.Random, name: str, at: float) -> list[Fault]:
+    number = rng.choice((0, 7001))
+    if number:
+        plan.destinations[name]["source"]["server_id"] = number
+    return [Fault("same server id", at, rng.uniform(2, 15), name, "", number)]
+
+
 def _no_sink(plan: Plan, rng: random.Random, name: str, at: float) -> list[Fault]:
     seconds = rng.uniform(3, 15)
     if plan.sink(name) == "rabbitmq":
@@ -446,7 +453,7 @@ def _lost_meanwhile(plan: Plan, rng: random.Random, name: str, at: float) -> lis
 
 _TROUBLES: Mapping[str, Callable[[Plan, random.Random, str, float], list[Fault]]] = MappingProxyType(
     {
-        "name taken": lambda _, rng, name, at: [Fault("same server id", at, rng.uniform(2, 15), name)],
+        "name taken": _name_taken,
         "paused": lambda _, rng, name, at: [Fault("pause", at, rng.uniform(2, 10), name)],
         "no sink": _no_sink,
         "no changes": _no_changes,
