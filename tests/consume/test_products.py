@@ -21,7 +21,7 @@ from headrace_documents.indexes.settings import IndexSettings
 from headrace_documents.indexes.types import TypeRules, field_type
 from headrace_documents.messages import read
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.rebuild.aliases import move
+from headrace_spark.rebuild.aliases import behind, move
 from headrace_spark.sink.writer import PatientWriter
 from headrace_spark.status.counting import Counts
 from tests.canal_messages import change, row
@@ -223,6 +223,23 @@ def test_while_the_name_of_an_index_is_moved_no_document_is_put_aside(desk: Desk
         for one in threads:
             one.join()
     assert rejected == []
+
+
+def test_an_index_that_a_consumer_creates_while_its_name_is_moved_is_replaced(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    into, call = f"{desk.index}-000002", desk.cluster.call
+    desk.cluster.create_index(into, {})
+
+    def later(method: str, path: Any, *rest: Any, **more: Any) -> Any:
+        if path == "_aliases" and not desk.cluster.exists(desk.index):
+            assert desk.put("1") == []
+        return call(method, path, *rest, **more)
+
+    monkeypatch.setattr(desk.cluster, "call", later)
+    move(desk.cluster, {desk.index: into})
+    assert behind(desk.cluster, desk.index) == ((into,), True)
+    desk.cluster.delete_index(into)
 
 
 def test_a_cluster_that_takes_no_more_shards_says_so(desk: Desk) -> None:

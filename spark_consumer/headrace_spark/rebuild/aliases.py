@@ -6,8 +6,10 @@ import re
 from typing import NamedTuple
 
 from headrace_documents.elastic.cluster import Cluster
+from headrace_documents.errors import ApiError
 
 _NUMBERED = re.compile(r"(.+)-(\d{6})")
+_TRIES = 5
 
 
 class Behind(NamedTuple):
@@ -41,6 +43,16 @@ def next_index(cluster: Cluster, name: str) -> str:
 def move(cluster: Cluster, moves: dict[str, str]) -> None:
     """Moves each name to another index, all in one step. An index that has the name itself is deleted in the same step,
     because an alias can't have the name of an index. Raises ApiError and TransportError."""
+    for left in reversed(range(_TRIES)):
+        try:
+            cluster.call("POST", "_aliases", {"actions": _actions(cluster, moves)})
+            return
+        except ApiError as error:
+            if not left or error.type != "invalid_alias_name_exception":
+                raise  # otherwise a consumer has created an index of that name meanwhile
+
+
+def _actions(cluster: Cluster, moves: dict[str, str]) -> list[dict[str, dict[str, str]]]:
     actions: list[dict[str, dict[str, str]]] = []
     for name, into in moves.items():
         indexes, is_alias = behind(cluster, name)
@@ -50,4 +62,4 @@ def move(cluster: Cluster, moves: dict[str, str]) -> None:
                     {"remove": {"index": one, "alias": name}} if is_alias else {"remove_index": {"index": one}}
                 )
         actions.append({"add": {"index": into, "alias": name}})
-    cluster.call("POST", "_aliases", {"actions": actions})
+    return actions
