@@ -59,7 +59,8 @@ def pair(stack: Stack) -> Iterator[Pair]:
     made.end()
 
 
-@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long  # the simulator's scenario failover has the same faults
+@pytest.mark.parametrize("killed", [False, True])
 async def test_the_topic_equals_the_table_after_a_failover_under_load(
     killed: bool, pair: Pair, kafka: Any, daemon: Callable[..., DaemonProcess]
 ) -> None:

@@ -79,6 +79,7 @@ async def test_debezium_marks_the_rows_that_were_read_and_their_place(
     assert dict(records[100].headers)["headrace-snapshot"] == b"resync"
 
 
+@pytest.mark.long  # the simulator's scenario snapshot has the same faults
 def test_another_daemon_takes_a_snapshot_over_in_the_midst_of_it(
     mysql_site: Site, zookeeper: Any, daemon: Callable[..., DaemonProcess], out: Path, writers: Any
 ) -> None:
