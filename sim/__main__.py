@@ -163,4 +163,7 @@ def summary(totals: Result, failed: list[int], took: float) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except BrokenPipeError:  # of `| head`
+        os._exit(1)

@@ -27,6 +27,7 @@ class Scenario:
 
 SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
     {
+        "calm": Scenario("no faults and few changes, which shows how fast the simulation is", (), rate=0.2),
         "take-over": Scenario(
             "each daemon is killed in turn, so that another one takes over",
             tuple(Fault("kill", 8.0 + 12 * number, 6.0, name) for number, name in enumerate(DAEMONS)),
