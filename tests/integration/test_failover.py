@@ -292,8 +292,9 @@ def test_without_gtids_another_server_is_refused_with_the_commands_that_answer_i
         two.kill()
 
 
-@pytest.mark.long  # the simulator's fault "restore source" is the same
-@pytest.mark.parametrize(("before", "new"), [("", [20]), ("FLUSH BINARY LOGS; ", [20, 21])])
+@pytest.mark.parametrize(
+    ("before", "new"), [("", [20]), pytest.param("FLUSH BINARY LOGS; ", [20, 21], marks=pytest.mark.long)]
+)
 def test_a_server_restored_from_an_older_copy_is_noticed_and_continue_publishes_what_is_new(
     before: str, new: list[int], stack: Stack, daemon: Make, tmp_path: Path
 ) -> None:

@@ -140,8 +140,9 @@ async def test_an_unreachable_broker_is_named_and_reported_once_a_minute_and_pub
     cluster.kill()
 
 
-@pytest.mark.long  # the simulator crashes and freezes brokers
-@pytest.mark.parametrize("frozen", [pytest.param(False, id="killed"), pytest.param(True, id="frozen")])
+@pytest.mark.parametrize(
+    "frozen", [pytest.param(False, id="killed"), pytest.param(True, id="frozen", marks=pytest.mark.long)]
+)
 async def test_an_outage_that_ends_runs_has_one_state_reason_and_cause_for_both_kinds_of_delivery(
     frozen: bool, stack: Stack, mysql: Any, schema: str, execute: Callable[..., Any],
     daemon: Callable[..., DaemonProcess],
