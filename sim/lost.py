@@ -141,6 +141,7 @@ def lose_state(world: World, fault: Fault) -> Undo:
     path = next((path for path in ensemble.nodes if path.endswith(f"/{fault.target}/position")), "")
     if path:
         world.checker.unsafe = True
+        world.checker.topics[fault.target].paused = None  # which was stored with it
         ensemble.commit([(path, None)])
     return None
 

@@ -138,6 +138,26 @@ def test_an_attempt_that_fails_at_the_sink_does_not_lose_a_position_that_the_arc
     place.wait_ids(1, 2)
 
 
+@ONE
+def test_a_position_is_not_lost_while_the_archive_cant_be_read(place: LostPlace, folder: Path, tmp_path: Path) -> None:
+    place.follow()
+    place.insert(1)
+    place.wait_ids(1)
+    pause(place)
+    place.insert(2)
+    place.next_file()
+    wait_archived(place)
+    place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
+    kept = folder.rename(tmp_path / "kept")
+    folder.write_text("no folder")
+    assert place.command("resume", "shop").returncode == 0
+    status = place.daemon.wait("shop", lambda seen: "the archive can't be read" in str(seen["message"]))
+    assert status["state"] == "FAILED"
+    folder.unlink()
+    kept.rename(folder)
+    place.wait_ids(1, 2)
+
+
 def test_a_paused_destination_goes_on_without_a_gap_after_its_binlogs_were_purged(place: LostPlace) -> None:
     place.follow()
     place.insert(1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from headrace.errors import ArchiveError, LostKind, PositionLost, SourceMisconfigured
+from headrace.errors import ArchiveDamaged, ArchiveError, LostKind, PositionLost, SourceError, SourceMisconfigured
 from headrace.model import POS_ROOM, POS_SHIFT, Gap, Position
 from headrace.mysql.archive.archive import Archive
 from headrace.mysql.archive.finding import find_place
@@ -158,7 +158,7 @@ async def make_ready_archived(
     settings: SourceSettings, stored: Position, archive: Archive, lost: PositionLost
 ) -> ReadySource:
     """Returns the same for a position that the server has lost, if the archive has it. Raises `lost`, with what the
-    archive lacks, if it has not; SourceError if the server does not answer; ArchiveError."""
+    archive lacks, if it has not; SourceError if the server does not answer, or the archive can't be read now."""
     async with await SourceConnection.open(address_of(settings)) as connection:
         await connection.load_variables()
         inventory = await take_inventory(connection)
@@ -180,8 +180,13 @@ async def make_ready_archived(
 
     try:
         dump = await packets(stored, skip_before)
-    except ArchiveError as error:
+    except ArchiveDamaged as error:
         dump = f"the archive can't be read: {error}"
+    except ArchiveError as error:  # it may have the position, once it can be read
+        raise SourceError(
+            f"{lost.args[0]}; the archive can't be read: {error}",
+            remedy="check whether the folder or store of the archive can be read",
+        ) from error
     if isinstance(dump, str):
         raise PositionLost(f"{lost.args[0]}; {dump}", kind=lost.kind, position=lost.position, remedy=lost.remedy)
     log.info("the archive has what the source lost", position=str(stored), lost=str(lost.args[0]))
