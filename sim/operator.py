@@ -214,7 +214,8 @@ def _move(handle: DestinationHandle, to: str) -> Coroutine[Any, Any, Any]:
 def _is_lost(status: DestinationStatus) -> bool:
     """Returns whether a destination needs another position: also if the standby lacks it, and the operator knows that
     the server that can't be reached does not come back."""
-    return status.state in _LOST or (status.state is State.FAILED and "has purged" in status.message)
+    alone = "can't be reached" in status.message and "has purged" in status.message
+    return status.state in _LOST or (status.state is State.FAILED and alone)
 
 
 async def _move_lost(handle: DestinationHandle, to: str) -> None:

@@ -116,10 +116,8 @@ def test_the_archive_has_the_servers_files_byte_for_byte(place: LostPlace, folde
     place.leave()
 
 
-@ONE
-def test_an_attempt_that_fails_at_the_sink_does_not_lose_a_position_that_the_archive_has(
-    place: LostPlace, tmp_path: Path
-) -> None:
+def paused_and_purged(place: LostPlace) -> None:
+    """The destination is paused after row 1, and only the archive has row 2."""
     place.follow()
     place.insert(1)
     place.wait_ids(1)
@@ -128,6 +126,13 @@ def test_an_attempt_that_fails_at_the_sink_does_not_lose_a_position_that_the_arc
     place.next_file()
     wait_archived(place)
     place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
+
+
+@ONE
+def test_an_attempt_that_fails_at_the_sink_does_not_lose_a_position_that_the_archive_has(
+    place: LostPlace, tmp_path: Path
+) -> None:
+    paused_and_purged(place)
     kept = place.out.rename(tmp_path / "kept")
     place.out.symlink_to("/dev/full")
     assert place.command("resume", "shop").returncode == 0
@@ -140,14 +145,7 @@ def test_an_attempt_that_fails_at_the_sink_does_not_lose_a_position_that_the_arc
 
 @ONE
 def test_a_position_is_not_lost_while_the_archive_cant_be_read(place: LostPlace, folder: Path, tmp_path: Path) -> None:
-    place.follow()
-    place.insert(1)
-    place.wait_ids(1)
-    pause(place)
-    place.insert(2)
-    place.next_file()
-    wait_archived(place)
-    place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
+    paused_and_purged(place)
     kept = folder.rename(tmp_path / "kept")
     folder.write_text("no folder")
     assert place.command("resume", "shop").returncode == 0

@@ -23,10 +23,10 @@ _NO_CHECKSUMS = "no_checksums"
 _UNDECODABLE = "undecodable_text"
 _NAMED = 5
 """Maximum number of columns that a trouble names."""
-_MOVES = 10
-"""How often the stream may go on elsewhere within that time: more often it would come to nothing in a loop."""
 _STEADY = 10.0
 """A dump that lasted this many seconds and then ended is begun again; one that ends sooner is a failure."""
+_MOVES = 10
+"""How often a stream may go on elsewhere within `_STEADY` seconds. One that does so more often gets nowhere."""
 _BLOCKED = 5.0
 """After waiting this many seconds for the sink, an ended dump is expected, however short it was."""
 _REST = 0.2

@@ -10,6 +10,7 @@ from headrace_documents.errors import ApiError
 
 _NUMBERED = re.compile(r"(.+)-(\d{6})")
 _TRIES = 5
+"""How often a move is tried while consumers create indexes of the names."""
 
 
 class Behind(NamedTuple):
