@@ -16,7 +16,6 @@ HOST = "127.0.0.1"
 LOWEST = 15000
 LISTEN = "0A"  # the state in /proc/net/tcp
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_given: set[int] = set()
 _mutex = threading.Lock()
 
 
@@ -39,9 +38,27 @@ def is_free(port: int) -> bool:
     return True
 
 
+def _hold(wanted: set[int]) -> bool:
+    """Reserves the ports on this machine until this process ends; returns whether nobody else has one of them.
+
+    The port of a server that is down for a restart looks free to the other processes of a test run. A name in the
+    kernel's table of abstract sockets says that it is not, and leaves nothing behind."""
+    names = [socket.socket(socket.AF_UNIX) for _ in wanted]
+    try:
+        for port, name in zip(wanted, names, strict=True):
+            name.bind(f"\0devstack-port-{port}")
+    except OSError:
+        for name in names:
+            name.close()
+        return False
+    for name in names:
+        name.detach()  # stays open, and the name taken, until the process ends
+    return True
+
+
 def free_port(also: int = 0) -> int:
-    """Returns an unused port that this process has not given out before; the one at the distance `also` from it is free
-    too, and given out with it.
+    """Returns an unused port that no process on this machine was given before and may still use; the one at the
+    distance `also` from it is free too, and given out with it.
 
     Taken from below the ephemeral range if possible: the kernel assigns ephemeral ports to outgoing connections, and
     one of those could use the port of a server that is down for a restart."""
@@ -55,8 +72,7 @@ def free_port(also: int = 0) -> int:
                     probe.bind((HOST, 0))
                     port = int(probe.getsockname()[1])
             wanted = {port, port + also}
-            if not wanted & _given and all(is_free(number) for number in wanted):
-                _given.update(wanted)
+            if all(is_free(number) for number in wanted) and _hold(wanted):
                 return port
     raise BadRequest("no free port was found on 127.0.0.1.")
 

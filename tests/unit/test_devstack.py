@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import random
+import subprocess
+import sys
 import threading
 from pathlib import Path
+from subprocess import PIPE
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +18,7 @@ from devstack.apt import mirrors_in
 from devstack.cache import KEEP, RunDir
 from devstack.cli import main
 from devstack.errors import Unavailable
-from devstack.ports import free_port, is_free, parse_ports
+from devstack.ports import LOWEST, free_port, is_free, parse_ports
 from devstack.server import Server
 from devstack.servers import elasticsearch, jvm, kafka, opensearch, rocketmq, zookeeper
 from tests.support import eventually
@@ -68,6 +73,22 @@ def test_free_ports_differ_and_are_free() -> None:
     found = [free_port() for _ in range(20)]
     assert len(set(found)) == 20
     assert all(is_free(port) for port in found)
+
+
+def test_a_port_that_another_process_was_given_is_not_given_again_while_it_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = "from devstack.ports import free_port; print(free_port(), flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=PIPE, stdout=PIPE, text=True) as other:
+        assert other.stdout is not None
+        taken = int(other.stdout.readline())
+        assert is_free(taken)  # its server is down for a restart
+        chosen = iter([taken, *(random.randrange(LOWEST, taken) for _ in range(50))])
+        monkeypatch.setattr("devstack.ports.random", SimpleNamespace(randrange=lambda low, high: next(chosen)))
+        assert free_port() != taken
+        other.communicate("\n")
+    chosen = iter([taken])
+    assert free_port() == taken
 
 
 @pytest.mark.parametrize(
