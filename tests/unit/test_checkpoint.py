@@ -14,6 +14,7 @@ from headrace.destination.status import DestinationStatus
 from headrace.errors import Fenced, StateStoreError
 from headrace.model import MessageBatch, Position
 from headrace.ports.state import Guard, StateChange
+from headrace.tasks import alongside, set_within
 from tests.streams import daemon_settings, settings
 
 ENTRY = {"kind": "listed", "pos": 1, "at": ""}
@@ -92,3 +93,37 @@ async def test_nothing_is_written_any_more_once_somebody_else_has_the_destinatio
         await checkpointer.checkpoint()
     await checkpointer.checkpoint()
     assert len(store.tried) == 1
+
+
+async def test_a_confirmed_position_is_stored_within_the_interval_and_without_one_nothing_wakes_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float | None] = []
+    written = asyncio.Event()
+
+    async def counted(event: asyncio.Event, limit: float | None) -> bool:
+        waits.append(limit)
+        return await set_within(event, limit)
+
+    monkeypatch.setattr("headrace.destination.checkpointer.set_within", counted)
+
+    class Disk(FullDisk):
+        async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
+            self.tried.append(change)
+            written.set()
+            return Guard(guard.epoch, guard.version + 1)
+
+    store: Any = Disk()
+    publisher: Any = SimpleNamespace(store=store, parking=None, sink=SimpleNamespace(keeps_position=False))
+    checkpointer = Checkpointer(
+        Context(settings(), daemon_settings(checkpoint_interval=0.01), DestinationStatus("shop"))
+    )
+    checkpointer.begin_run(publisher, Position("server", "b.000001", 4))
+    async with alongside({"checkpoint": checkpointer.run()}):
+        for offset in (400, 500):
+            checkpointer.confirm(MessageBatch("", 0, position=Position("server", "b.000001", offset)))
+            await written.wait()
+            written.clear()
+            assert store.tried[-1].position.offset == offset
+        await asyncio.sleep(0.1)  # ten intervals
+    assert waits == [0.01, 0.01]

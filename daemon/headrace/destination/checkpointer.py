@@ -36,6 +36,8 @@ class Checkpointer:
         """Whether the present run has read the stored state."""
         self.due = asyncio.Event()
         """Set when a checkpoint is needed before the interval has passed."""
+        self._fresh = asyncio.Event()
+        """Set when something was confirmed since the last checkpoint: without that nothing wakes up."""
         self.confirmed = Confirmed()
         """With parked messages only what is stored, because messages are parked when the position is stored."""
         self._urgent = context.settings.source.semi_sync == "sink"
@@ -85,6 +87,7 @@ class Checkpointer:
         self._entries.clear()
         self._transactions = 0
         self.due.clear()
+        self._fresh.clear()
 
     # -- within a run ---------------------------------------------------------------------------------------------
 
@@ -98,15 +101,18 @@ class Checkpointer:
                 self.due.set()
             self._entries += batch.schema_entries
         self._transactions += batch.transactions
+        self._fresh.set()
         if self._transactions >= self._daemon.checkpoint_transactions:
             self.due.set()
 
     async def run(self) -> None:
-        """Stores the position every checkpoint_interval and after checkpoint_transactions transactions, until it is
-        cancelled. Raises Fenced or StateStoreError."""
+        """Stores the position at most a checkpoint_interval after something was confirmed, and after
+        checkpoint_transactions transactions, until it is cancelled. Raises Fenced or StateStoreError."""
         interval = self._daemon.checkpoint_interval
         while True:
+            await self._fresh.wait()
             await set_within(self.due, interval)
+            self._fresh.clear()
             self.due.clear()
             self._transactions = 0
             await self.checkpoint()

@@ -114,8 +114,9 @@ class Destination:
     async def observe(self) -> None:
         """Watches what matters also while run() fails and waits; until it is cancelled."""
         self._log.info("state", store=self._store.describe())
-        several = SeveralSources(self._context, self._source)
-        works = {"binlogs": check_binlogs(self._context, self._source), "several": several.run()}
+        works: dict[str, Work] = {"binlogs": check_binlogs(self._context, self._source)}
+        if self._context.settings.source.standby:
+            works["several"] = SeveralSources(self._context, self._source).run()
         archiver, use = self._source.archiver(), self._dependencies.archive
         if archiver is not None and use is not None:
             works["archive"] = keep_archive(self._context, archiver, use)

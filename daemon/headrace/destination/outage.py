@@ -61,7 +61,7 @@ SINK = "sink"
 """The reason of the trouble."""
 _QUIET = 2.0
 """Seconds without a confirmation after which the sink is asked for the cause."""
-_POLL = 0.5
+_POLL = 1.0
 _EACH = 60.0
 """Seconds between two log lines."""
 

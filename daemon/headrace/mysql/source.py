@@ -243,8 +243,7 @@ class MysqlSource(Source, Dumps):
         def own() -> str:
             return now.own_gtids if (now := position()) is not None else ""
 
-        known = addresses(self._destination.source)
-        return await different_histories(known, own) if len(known) > 1 else ""
+        return await different_histories(addresses(self._destination.source), own)
 
     async def move_by_hand(
         self,

@@ -96,10 +96,8 @@ async def take_inventory(connection: SourceConnection) -> Inventory:
     files = tuple(Binlog(str(row["Log_name"]), int(row["File_size"])) for row in rows)
     if not files:
         raise SourceError("the source lists no binlog")
-    purged = ""
-    if gtid_mode:
-        purged = str((await connection.query("SELECT @@global.gtid_purged AS g"))[0]["g"] or "")
-    now = (await connection.query("SELECT UNIX_TIMESTAMP() AS t"))[0]["t"]
+    purged = "@@global.gtid_purged" if gtid_mode else "''"
+    rest = (await connection.query(f"SELECT UNIX_TIMESTAMP() AS now, {purged} AS purged"))[0]
     return Inventory(
         server_uuid=identity(variables, mariadb),
         version=variables.get("version", "?"),
@@ -108,9 +106,9 @@ async def take_inventory(connection: SourceConnection) -> Inventory:
         files=files,
         end=(file, offset),
         executed=str(GtidSet(executed)) if gtid_mode else "",
-        purged=str(GtidSet(purged)),
+        purged=str(GtidSet(str(rest["purged"] or ""))),
         expire_seconds=expire_seconds(variables),
-        now=float(now),
+        now=float(rest["now"]),
     )
 
 
