@@ -152,14 +152,14 @@ def shrunk(plan: Plan) -> list[plans.Fault]:
 
 
 def summary(totals: Result, failed: list[int], took: float) -> str:
-    """Returns figures, and what was reached how often, or never."""
+    """Returns figures, and of several seeds what was reached how often, or never."""
     which = f": {failed[:20]}" if failed else ""
     lines = [
         f"{totals.seeds} seeds, {len(failed)} failed{which}; {totals.virtual:.0f} virtual seconds in {took:.0f} s, "
         f"{totals.virtual / max(took, 0.001):.0f} a second; {totals.published} messages, {totals.steps} steps; "
         f"settled within {totals.settled_after:.0f} s"
     ]
-    return "\n".join(lines + totals.coverage.lines())
+    return "\n".join(lines if totals.seeds == 1 else lines + totals.coverage.lines())
 
 
 if __name__ == "__main__":
