@@ -33,8 +33,13 @@ def parse(words: list[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--seed", type=int, help="replays one")
-    add("--seeds", metavar="A..B", help="from A to B, or A,B,C; without it and --seed: from 1 until it is stopped")
-    add("--seconds", type=float, default=60.0, help="virtual seconds of each (default %(default)s)")
+    add(
+        "--seeds",
+        type=seeds,
+        metavar="A..B",
+        help="from A to B, or A,B,C; without it and --seed: from 1 until it is stopped",
+    )
+    add("--seconds", type=seconds, default=60.0, help="virtual seconds of each (default %(default)s)")
     add(
         "--scenario",
         metavar="NAME",
@@ -56,6 +61,21 @@ def parse(words: list[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
+def seeds(text: str) -> list[int]:
+    """Returns what --seeds names. Raises ValueError, which argparse reports."""
+    parts = [list(map(int, part.split(".."))) for part in text.split(",")]
+    if any(len(part) > 2 or part[0] > part[-1] for part in parts):
+        raise ValueError(text)
+    return [seed for part in parts for seed in range(part[0], part[-1] + 1)]
+
+
+def seconds(text: str) -> float:
+    """Returns what --seconds names. Raises ValueError, which argparse reports."""
+    if float(text) <= 0:
+        raise ValueError(text)
+    return float(text)
+
+
 def main() -> int:
     """Runs the command; returns 1 if a seed failed."""
     fixed_hashes()
@@ -66,7 +86,7 @@ def main() -> int:
         return _hunt(options)
     show = (lambda line: print(line, flush=True)) if options.trace else None
     totals, failed, began = Result(0), list[int](), time.monotonic()
-    seeds = _seeds(options)
+    chosen = _seeds(options)
 
     def make(seed: int) -> Plan:
         name, seconds = options.scenario, options.seconds
@@ -75,11 +95,11 @@ def main() -> int:
     try:
         with ThreadPoolExecutor(1 if show else options.workers) as pool:
             work = partial(simulate, show=show, brief=options.brief)
-            for plan, result in _results(pool, map(make, seeds), work, options.workers):
+            for plan, result in _results(pool, map(make, chosen), work, options.workers):
                 totals.add(result)
                 if result.violations:
                     failed.append(plan.seed)
-                    print(report(plan, result, shrink=not options.no_shrink), flush=True)
+                    print(report(plan, result, options.scenario, shrink=not options.no_shrink), flush=True)
                     if not options.keep_going:
                         break
                 elif options.seed is not None:
@@ -105,10 +125,7 @@ def _hunt(options: argparse.Namespace) -> int:
 def _seeds(options: argparse.Namespace) -> Iterator[int]:
     if options.seed is not None:
         return iter([options.seed])
-    if options.seeds is None:
-        return count(1)
-    parts = [list(map(int, part.split(".."))) for part in options.seeds.split(",")]
-    return iter([seed for part in parts for seed in range(part[0], part[-1] + 1)])
+    return count(1) if options.seeds is None else iter(options.seeds)
 
 
 def _results(
@@ -125,13 +142,15 @@ def _results(
         yield first, future.result()  # type: ignore[attr-defined]
 
 
-def report(plan: Plan, result: Result, *, shrink: bool) -> str:
-    """Returns a failure as text: seed, commit, the faults that it needs, and what is wrong."""
+def report(plan: Plan, result: Result, scenario: str | None, *, shrink: bool) -> str:
+    """Returns a failure as text: seed, commit, the faults that it needs, what is wrong, and how to see it again."""
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=_ROOT, capture_output=True, text=True)
     faults = shrunk(plan) if shrink else plan.faults
     lines = [f"seed {plan.seed} FAILED, commit {commit.stdout.strip()}, {len(faults)} of {len(plan.faults)} faults:"]
     lines += [f"  {fault}" for fault in faults]
     lines += [f"  {text[:800]}" for text in result.violations[:8]]
+    name = f" --scenario {scenario}" if scenario else ""
+    lines.append(f"  trace {result.digest}: scripts/sim{name} --seed {plan.seed} --seconds {plan.seconds:g} --trace")
     return "\n".join(lines)
 
 

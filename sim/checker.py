@@ -38,9 +38,13 @@ _BEGIN = 5.0
 """Seconds that the rows that were there at the begin may take."""
 _DOUBLE = 5.0
 """Seconds within which a daemon that has lost a lock says so, while nothing else is wrong."""
+_LARGEST = 8_000
+"""Bytes of the largest message: one that is larger than a window is sent alone."""
 _STATE_TOPIC = "__headrace_state"
 _MARGIN = 6.0
 """Seconds for what is measured each second, and asked every five."""
+_TAKES_OVER = 12.0
+"""Seconds from the end of a session until a successor publishes, or says why it does not."""
 _ONCE = 10.0
 """Seconds of drain_timeout within which brokers that are well confirm everything."""
 _DRAINED = 20.0
@@ -50,7 +54,10 @@ _TAKES = 6.0
 _HARMLESS = ("drain", "pause", "rotate", "clock jump", "clock drift", "large transaction", "reload")
 """Faults during which a daemon hands over as at any time."""
 ESCAPED = 200_000
-"""Bytes of an overtaken daemon that may arrive after the first message of the next one."""
+"""Bytes of an overtaken daemon that may arrive after the first message of the next one, if it was frozen with them, or
+they were under way (H3). Without that nothing may (H1)."""
+_HELD_UP = ("freeze", "hang", "freeze server", "partition", "isolate", "slow link", "cut packet")
+"""Faults that hold up what was sent, or who sends it."""
 
 
 @dataclass(slots=True)
@@ -105,6 +112,8 @@ class Topic:
         """When the oldest change that was not published was published."""
         self.flowed_at = 0.0
         """When it last grew, lacked nothing, or a daemon that was asked did not say STREAMING."""
+        self.alarmed_at = 0.0
+        """When it last grew, lacked nothing, or a daemon said that it is not well, or paused."""
         self.single_at = 0.0
         """When at most one daemon said that it runs it, or something was wrong."""
         self.reads = False
@@ -150,6 +159,7 @@ class Checker:
             self._read(topic)
             self._judge_stillness(topic)
             self._judge_stall(topic)
+            self._judge_silence(topic)
             self._judge_delay(topic)
             self._judge_roles(topic)
             self._judge_pause(topic)
@@ -293,6 +303,7 @@ class Checker:
                 topic.ids[id_] = None
             topic.records.append(Record(0, offset, headers, value, len(value)))
             topic.taken, topic.flowed_at = offset + 1, self._world.loop.time()
+            topic.alarmed_at = topic.flowed_at
         while topic.missing and topic.missing[0].id in topic.ids:
             topic.missing.popleft()
             topic.moved_at = self._world.loop.time()
@@ -339,6 +350,27 @@ class Checker:
         if now - topic.flowed_at > limit and world.now_us() / 1e6 - oldest > limit:
             self.violation(f"{topic.name} is STREAMING, and nothing was published for {limit:.0f} s")
             topic.flowed_at = now
+
+    def _judge_silence(self, topic: Topic) -> None:
+        """A standstill is seen: some daemon says of the destination what is answered with 503, whatever lasts. Before
+        that a session may have to end, and a successor to open the source."""
+        world, now = self._world, self._world.loop.time()
+        source = world.plan.destinations[topic.name]["source"]
+        limit = 1.5 * source["stall_after"] + source["connect_timeout"] + world.plan.session_timeout + _TAKES_OVER
+        limit += _OPENING if world.plan.slow else 0.0
+        states = [status.state for status in world.statuses(topic.name)]
+        well = bool(states) and all(state.healthy and state is not State.PAUSED for state in states)
+        missing = topic.missing
+        if well and missing and world.plan.parks and now - topic.alarmed_at > limit:
+            held = parked.ids(world)
+            missing = deque(event for event in missing if event.headrace_id not in held)
+        if not well or not missing:
+            topic.alarmed_at = now
+        oldest = missing[0].commit_us / 1e6 if missing else 0.0
+        if now - topic.alarmed_at > limit and world.now_us() / 1e6 - oldest > limit:
+            says = [f"{state.value}" for state in states]
+            self.violation(f"{topic.name} is {says}, and nothing was published for {limit:.0f} s")
+            topic.alarmed_at = now
 
     def _judge_delay(self, topic: Topic) -> None:
         """Before the first fault, a change waits for nothing but a checkpoint, unless a window holds less than what
@@ -497,7 +529,7 @@ class Checker:
                 events,
                 0,
                 topic.delivery,
-                ESCAPED,
+                self._may_escape(topic.name),
                 renumbered=replica,
                 by_key=self._refuses(topic.name),
                 parked=parked_ids,
@@ -516,6 +548,13 @@ class Checker:
         for name, count in parked.left(self._world).items():
             self.violation(f"{name}: {count} messages are still parked")
         return found
+
+    def _may_escape(self, name: str) -> int:
+        plan = self._world.plan
+        if not any(fault.kind in _HELD_UP for fault in plan.faults):
+            return 0
+        window: int = plan.destinations[name]["sink"].get("max_in_flight_bytes", ESCAPED)
+        return min(ESCAPED, window + _LARGEST)
 
     def _refuses(self, name: str) -> bool:
         """Returns whether messages of a destination may be refused, so that they come again after later ones."""

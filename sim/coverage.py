@@ -11,7 +11,7 @@ from itertools import combinations_with_replacement
 from headrace.destination.status import TRANSITIONS, DestinationStatus
 from headrace.errors import LostKind
 from headrace.model import State
-from sim.plan import ARCHIVE, DISK, KINDS, LOST, SEVERAL
+from sim.plan import ARCHIVE, DISK, KINDS, LOST, ONE_WITHOUT_LOCKS, SEVERAL
 
 _DIVERGED = "diverged"
 _SHOWN = 12
@@ -70,7 +70,7 @@ class Coverage:
             ("states", self.states, [state.value for state in State]),
             ("transitions", self.transitions, _transitions()),
             ("lost positions", self.lost, [*(kind.value for kind in LostKind), _DIVERGED]),
-            ("faults", self.faults, [*KINDS, *ARCHIVE, *LOST]),
+            ("faults", self.faults, [*KINDS, ONE_WITHOUT_LOCKS, *ARCHIVE, *LOST]),
             ("pairs of faults", self.pairs, _pairs()),
         ):
             never = [one for one in known if not counts[one]]
@@ -99,7 +99,7 @@ def _transitions() -> list[str]:
 def _pairs() -> list[str]:
     """Returns the pairs that are possible: a simulation has one fault at most after which positions are lost, has no
     archive if that is another one than a purge, and its daemons have disks or share a lock service."""
-    kinds = [*KINDS, *ARCHIVE, *LOST]
+    kinds = [*KINDS, ONE_WITHOUT_LOCKS, *ARCHIVE, *LOST]
     pairs = combinations_with_replacement(kinds, 2)
     return [pair_of(one, other) for one, other in pairs if not _apart(one, other)]
 

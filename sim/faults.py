@@ -93,6 +93,11 @@ def _cut_off_zookeeper(world: World, fault: Fault) -> Undo:
     return _cut(world, [(daemon, server) for daemon in DAEMONS for server in ZOOKEEPERS])
 
 
+def _lose_zookeeper(world: World, fault: Fault) -> Undo:
+    """One daemon does not reach the lock service; it reaches its source and its sinks."""
+    return _cut(world, [(fault.target, server) for server in ZOOKEEPERS])
+
+
 def _cut(world: World, links: list[tuple[str, str]]) -> Undo:
     both = [pair for one, other in links for pair in ((one, other), (other, one))]
     for pair in both:
@@ -350,6 +355,7 @@ _KINDS: dict[str, Callable[[World, Fault], Undo]] = {
     "partition": _partition,
     "isolate": _isolate,
     "cut off zookeeper": _cut_off_zookeeper,
+    "lose zookeeper": _lose_zookeeper,
     "slow link": _slow_link,
     "reset": _reset,
     "cut packet": _cut_packet,

@@ -151,6 +151,8 @@ class SimLoop(_Base):  # type: ignore[misc]
         """Callbacks that have run."""
         self._most = _MOST_STEPS
         """How many may have run until time advances."""
+        self._calls = list[tuple[int, int, Context, Callable[[], None]]]()
+        """What is called after a number of steps."""
         self._runnable = list[Lane]()
         self._timers = list[tuple[float, int, Handle]]()
         self._cancelled = 0
@@ -198,6 +200,10 @@ class SimLoop(_Base):  # type: ignore[misc]
         heapq.heappush(self._timers, (when, next(self._serial), handle))
         return handle
 
+    def after_steps(self, steps: int, call: Callable[[], None]) -> None:
+        """Calls something as the world once this many further steps have run, whatever is left to run then."""
+        heapq.heappush(self._calls, (self.steps + steps, next(self._serial), self.world.context(), call))
+
     def _wake(self, lane: Lane) -> None:
         """Takes a lane that has something to do into those that run."""
         process = lane.process
@@ -232,6 +238,10 @@ class SimLoop(_Base):  # type: ignore[misc]
         pick = self._random
         try:
             while not self._stopping:
+                while self._calls and self._calls[0][0] <= self.steps:
+                    _, _, context, call = heapq.heappop(self._calls)
+                    self._lane = context[LANE]
+                    context.run(call)
                 runnable = self._runnable  # another list after a freeze or an end
                 count = len(runnable)
                 if count > 1:

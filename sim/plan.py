@@ -188,6 +188,9 @@ def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = Fa
         plan.faults.append(Fault("pause snapshot", at, min(rng.choice((3.0, 20.0)), end - at), "d3"))
     if not orderly and not alone:
         plan.faults += _without_locks(plan, random.Random(f"without locks {seed}"), end)
+        plan.faults += _one_without_locks(plan, random.Random(f"one without locks {seed}"), end)
+    if not orderly:
+        plan.faults += _between_steps(plan, random.Random(f"between steps {seed}"), end)
     if not orderly and not lost and not plan.parks:
         plan.faults += _arrange(plan, random.Random(f"arranged {seed}"), end)
         if not plan.arranged:
@@ -317,6 +320,26 @@ def _without_locks(plan: Plan, rng: random.Random, end: float) -> list[Fault]:
     if chance < 0.1:  # a destination is paused for longer
         return [cut, Fault("pause", at, end - at, f"d{rng.randrange(4) + 1}")]
     return []
+
+
+def _one_without_locks(plan: Plan, rng: random.Random, end: float) -> list[Fault]:
+    """Cuts one daemon off from the lock service, in some seeds: about as long as its session lasts, or longer."""
+    if rng.random() > 0.15:
+        return []
+    at, seconds = end * rng.uniform(0.15, 0.6), plan.session_timeout * rng.choice((0.8, 1.1, 2.5))
+    return [Fault(ONE_WITHOUT_LOCKS, at, min(seconds, end - at), rng.choice(plan.daemons))]
+
+
+def _between_steps(plan: Plan, rng: random.Random, end: float) -> list[Fault]:
+    """Kills or freezes daemons between two steps of a busy loop, in some seeds: a timer is due only when nothing else
+    is."""
+    found = list[Fault]()
+    for _ in range(rng.choice((0, 0, 0, 1, 3))):
+        at, kind = end * rng.uniform(0.1, 0.9), rng.choice(BETWEEN_STEPS)
+        seconds = 2.0 if kind == "kill" else plan.session_timeout * rng.choice((0.5, 1.2, 2.0))
+        steps = rng.randrange(1, 1_000)
+        found.append(Fault(kind, at, min(seconds, end - at), rng.choice(plan.daemons), "", steps))
+    return found
 
 
 def _arrange(plan: Plan, rng: random.Random, end: float) -> list[Fault]:
@@ -500,7 +523,10 @@ DISK = ("power loss", "disk errors", "full disk")
 """Faults of a daemon that has its state on its disk."""
 ARCHIVE = ("archive errors", "lost archive answers", "full archive", "slow archive")
 """Faults of the stores of archives."""
-SEVERAL = ("kill zookeeper", "cut off zookeeper", "drain", "hand over")
+BETWEEN_STEPS = ("kill", "freeze")
+"""Faults that may begin after a `number` of steps."""
+ONE_WITHOUT_LOCKS = "lose zookeeper"
+SEVERAL = ("kill zookeeper", "cut off zookeeper", ONE_WITHOUT_LOCKS, "drain", "hand over")
 """Faults of daemons that share a lock service."""
 _LEASES = ("freeze", "isolate", "cut off zookeeper")
 """Faults that end leases and sessions, if they last long enough; they are chosen more often."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import os
 import pickle
+import signal
 import sys
 import tempfile
 import time
@@ -22,6 +24,8 @@ from sim.loop import Spinning, Stuck
 from sim.plan import Plan
 from sim.world import World
 
+_HANGS = 300.0
+"""Seconds of real time after which a step that does not end is shown, and ends the simulation."""
 _SETTLES_WITHIN = 240.0
 """Virtual seconds after the last fault within which everything is published and all destinations stream."""
 
@@ -60,6 +64,7 @@ def simulate(plan: Plan, show: Callable[[str], None] | None = None, *, brief: bo
         status = 1
         try:
             os.close(receiving)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
             result = run(plan, show, brief=brief)
             with os.fdopen(sending, "wb") as out:
                 pickle.dump(result, out)
@@ -83,6 +88,7 @@ def simulate(plan: Plan, show: Callable[[str], None] | None = None, *, brief: bo
 def run(plan: Plan, show: Callable[[str], None] | None = None, *, brief: bool = False) -> Result:
     """Runs a simulation in this process, which must end afterwards."""
     gc.disable()
+    faulthandler.dump_traceback_later(_HANGS, exit=True)
     seed_libraries(plan.seed)
     result, began = Result(plan.seed), time.monotonic()
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -106,7 +112,7 @@ def run(plan: Plan, show: Callable[[str], None] | None = None, *, brief: bool = 
 
 async def _all(world: World, result: Result, *, brief: bool) -> None:
     world.start()
-    checking = asyncio.create_task(_check(world, asyncio.current_task() if brief else None))
+    checking = world.begin(_check(world, asyncio.current_task() if brief else None))
     await asyncio.sleep(world.plan.seconds)
     world.clients.stop = True
     world.heal()
@@ -131,6 +137,7 @@ async def _check(world: World, whole: asyncio.Task[None] | None) -> None:
     """Checks each second, and ends the whole simulation at its first violation if it is given."""
     while True:
         await asyncio.sleep(1.0)
+        faulthandler.dump_traceback_later(_HANGS, exit=True)
         world.checker.update()
         if whole is not None and world.checker.violations:
             whole.cancel()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Coroutine
+from contextvars import Context
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from sim.mysql.accounts import Account
 from sim.mysql.server import Server
 from sim.network import Network
 from sim.operator import Operator
-from sim.plan import BROKERS, ORDERLY, RABBIT, SOURCE, STANDBY, ZOOKEEPERS, Fault, Plan
+from sim.plan import BETWEEN_STEPS, BROKERS, ORDERLY, RABBIT, SOURCE, STANDBY, ZOOKEEPERS, Fault, Plan
 from sim.rabbit import PORT, Node
 from sim.runtime import EPOCH_NS
 from sim.state import Row
@@ -163,10 +165,23 @@ class World:
                 self.write_destination(daemon, destination)
             daemon.start()
         context = self.sources[self.mysql].context()
-        self.loop.create_task(self.clients.run(), context=context)
+        self.begin(self.clients.run(), context)
         self.monitor.start()
         for fault in self.plan.faults:
-            self.loop.call_later(fault.at, self._begin, fault, context=self.loop.world.context())
+            self.loop.call_later(fault.at, self._begin_soon, fault, context=self.loop.world.context())
+
+    def begin(self, work: Coroutine[Any, Any, object], context: Context | None = None) -> asyncio.Task[None]:
+        """Starts a task of the simulation itself; an error in it is a violation: nothing would be simulated, or
+        checked, any more."""
+
+        async def whole() -> None:
+            try:
+                await work
+            except Exception as error:
+                at = traceback.extract_tb(error.__traceback__)[-1]
+                self.checker.violation(f"the simulation itself failed: {error!r} at {at.filename}:{at.lineno}")
+
+        return self.loop.create_task(whole(), context=context)
 
     def _make_replica(self) -> None:
         assert self.plan.lost is not None
@@ -194,6 +209,13 @@ class World:
         if sections["parking"].get("store") == "mysql":
             sections["parking"] = sections["parking"] | account
         daemon.write(f"destinations/{destination}.toml", {**sections, "source": source, "sink": sink})
+
+    def _begin_soon(self, fault: Fault) -> None:
+        """Begins a fault now, when no step is left to run, or between two of the next steps."""
+        if fault.kind in BETWEEN_STEPS and fault.number:
+            self.loop.after_steps(int(fault.number), partial(self._begin, fault))
+        else:
+            self._begin(fault)
 
     def _begin(self, fault: Fault) -> None:
         self.coverage.fault(fault.kind, [other.kind for other in self.active])

@@ -15,9 +15,11 @@ import pytest
 
 from headrace.model import Position
 from sim import plan as plans
-from sim import planted, scenarios
-from sim.__main__ import parse
+from sim import planted, run, scenarios
+from sim.__main__ import parse, report
+from sim.clients import Clients
 from sim.coverage import Coverage
+from sim.run import Result, simulate
 from sim.topic_checker import Committed, Part, Record, TopicChecker
 from sim.truth import Event, Truth
 
@@ -84,6 +86,44 @@ def test_a_plan_is_made_from_its_seed_alone() -> None:
 )
 def test_the_options_that_docs_name_are_there(words: list[str]) -> None:
     parse(words)
+
+
+@pytest.mark.parametrize("words", [["--seeds", "x"], ["--seeds", "5..3"], ["--seeds", "1..2..3"], ["--seconds", "0"]])
+def test_a_number_that_makes_no_sense_is_one_sentence(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(words)
+    assert f"argument {words[0]}: invalid" in capsys.readouterr().err
+
+
+def test_a_failure_says_how_to_see_it_again() -> None:
+    plan = replace(scenarios.make("purge", 3, 20), faults=[])
+    text = report(plan, Result(3, ["d1 is not well"], digest="0f0f"), "purge", shrink=False)
+    assert text.startswith("seed 3 FAILED, commit ")
+    assert "\n  d1 is not well\n" in text
+    assert text.endswith("  trace 0f0f: scripts/sim --scenario purge --seed 3 --seconds 20 --trace")
+
+
+def test_an_error_of_the_simulation_itself_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: Clients, session: Any) -> None:
+        raise KeyError("no such client")
+
+    monkeypatch.setattr(Clients, "_transaction", fails)
+    found = simulate(scenarios.make("calm", 2, 10)).violations
+    assert "the simulation itself failed: KeyError('no such client') at " in found[0]
+
+
+def test_a_step_that_does_not_end_is_shown_and_ends_the_simulation(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def hangs(self: Clients, session: Any) -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr(Clients, "_transaction", hangs)
+    monkeypatch.setattr(run, "_HANGS", 1.0)
+    with pytest.raises(SystemExit, match="the simulation of seed 2 ended itself"):
+        simulate(scenarios.make("calm", 2, 10))
+    assert "in hangs" in capfd.readouterr().err
 
 
 def test_a_seed_has_one_fault_at_most_after_which_positions_are_lost() -> None:

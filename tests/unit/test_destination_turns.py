@@ -47,6 +47,29 @@ async def nothing_wrong(self: Any) -> list[str]:
     return []
 
 
+async def test_a_standby_that_has_got_the_lock_is_no_standby_while_it_opens_the_source(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = DestinationSite(store, monkeypatch)
+    monkeypatch.setattr("headrace.destination.standby.Standby._problems", nothing_wrong)
+    opening = asyncio.Event()
+
+    async def silent(self: Any, *given: Any) -> None:
+        opening.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(module.Destination, "_open", silent)
+    await site.put()
+    site.lock.away.set()
+    task = site.task()
+    await until(lambda: site.status.state is State.STANDBY)
+    site.lock.away.clear()
+    await opening.wait()
+    assert (site.status.state, site.status.state.healthy) == (State.STARTING, False)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_a_known_epoch_is_that_of_the_store_and_of_the_heartbeat_row(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -483,6 +483,8 @@ class Destination:
         if stop.is_set():
             return False
         self.status.holding.take(self._lock.lease)
+        if self.status.state is State.STANDBY:  # no other daemon runs it now, and it may take long to open the source
+            self.status.enter(State.STARTING)
         return True
 
     async def _refuse_soon(self) -> None:
