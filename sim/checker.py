@@ -14,7 +14,7 @@ import orjson
 from headrace.model import Position, State
 from headrace.ports.state_records import Head
 from sim import parked
-from sim.clients import TABLES
+from sim.clients import COLUMNS, TABLES
 from sim.rabbit import REFUSALS
 from sim.topic_checker import Findings, Part, Record, Table, TopicChecker
 from sim.truth import Event, Truth
@@ -56,8 +56,6 @@ _HARMLESS = ("drain", "pause", "rotate", "clock jump", "clock drift", "large tra
 ESCAPED = 200_000
 """Bytes of an overtaken daemon that may arrive after the first message of the next one, if it was frozen with them, or
 they were under way (H3). Without that nothing may (H1)."""
-_HELD_UP = ("freeze", "hang", "freeze server", "partition", "isolate", "slow link", "cut packet")
-"""Faults that hold up what was sent, or who sends it."""
 
 
 @dataclass(slots=True)
@@ -113,7 +111,9 @@ class Topic:
         self.flowed_at = 0.0
         """When it last grew, lacked nothing, or a daemon that was asked did not say STREAMING."""
         self.alarmed_at = 0.0
-        """When it last grew, lacked nothing, or a daemon said that it is not well, or paused."""
+        """When it last grew, lacked nothing, a daemon said that it is not well, or paused, or another one held it."""
+        self.held = False
+        """Whether a daemon held it then."""
         self.single_at = 0.0
         """When at most one daemon said that it runs it, or something was wrong."""
         self.reads = False
@@ -301,7 +301,8 @@ class Checker:
                 if id_ in topic.ids and self._once(topic):
                     self.violation(f"{topic.name}: {id_} came twice, and nothing but clean stops has happened")
                 topic.ids[id_] = None
-            topic.records.append(Record(0, offset, headers, value, len(value)))
+            judged = _without_added(value) if self._world.plan.ddl else value
+            topic.records.append(Record(0, offset, headers, judged, len(value)))
             topic.taken, topic.flowed_at = offset + 1, self._world.loop.time()
             topic.alarmed_at = topic.flowed_at
         while topic.missing and topic.missing[0].id in topic.ids:
@@ -352,23 +353,21 @@ class Checker:
             topic.flowed_at = now
 
     def _judge_silence(self, topic: Topic) -> None:
-        """A standstill is seen: some daemon says of the destination what is answered with 503, whatever lasts. Before
-        that a session may have to end, and a successor to open the source."""
+        """A standstill is seen: some daemon says of the destination what is answered with 503, whatever lasts. One that
+        holds it says so as soon as _judge_stall() expects it; without one, a session may have to end first."""
         world, now = self._world, self._world.loop.time()
-        source = world.plan.destinations[topic.name]["source"]
-        limit = 1.5 * source["stall_after"] + source["connect_timeout"] + world.plan.session_timeout + _TAKES_OVER
-        limit += _OPENING if world.plan.slow else 0.0
-        states = [status.state for status in world.statuses(topic.name)]
-        well = bool(states) and all(state.healthy and state is not State.PAUSED for state in states)
-        missing = topic.missing
-        if well and missing and world.plan.parks and now - topic.alarmed_at > limit:
-            held = parked.ids(world)
-            missing = deque(event for event in missing if event.headrace_id not in held)
-        if not well or not missing:
-            topic.alarmed_at = now
-        oldest = missing[0].commit_us / 1e6 if missing else 0.0
+        statuses, source = world.statuses(topic.name), world.plan.destinations[topic.name]["source"]
+        held = any(status.holding.role == "ACTIVE" for status in statuses)
+        limit = world.plan.session_timeout + _TAKES_OVER + (_OPENING if world.plan.slow else 0.0)
+        if held:
+            limit = 1.5 * source["stall_after"] + source["connect_timeout"] + _MARGIN
+        well = bool(statuses) and all(one.state.healthy and one.state is not State.PAUSED for one in statuses)
+        waits = held and world.plan.parks  # for messages that were parked
+        if not well or waits or not topic.missing or held is not topic.held:
+            topic.alarmed_at, topic.held = now, held
+        oldest = topic.missing[0].commit_us / 1e6 if topic.missing else 0.0
         if now - topic.alarmed_at > limit and world.now_us() / 1e6 - oldest > limit:
-            says = [f"{state.value}" for state in states]
+            says = [status.state.value for status in statuses]
             self.violation(f"{topic.name} is {says}, and nothing was published for {limit:.0f} s")
             topic.alarmed_at = now
 
@@ -551,7 +550,7 @@ class Checker:
 
     def _may_escape(self, name: str) -> int:
         plan = self._world.plan
-        if not any(fault.kind in _HELD_UP for fault in plan.faults):
+        if not plan.holds_up:
             return 0
         window: int = plan.destinations[name]["sink"].get("max_in_flight_bytes", ESCAPED)
         return min(ESCAPED, window + _LARGEST)
@@ -588,3 +587,13 @@ class Checker:
             tables[name] = {str(row["id"]): {key: str(value) for key, value in row.items()} for row in rows}
         session.close()
         return tables
+
+
+def _without_added(value: bytes) -> bytes:
+    """Returns a message without columns that clients add and drop: rows that were published before lack them."""
+    message = orjson.loads(value)
+    for rows in (message["data"], message["old"]):
+        for row in rows or ():
+            for name in row.keys() - set(COLUMNS):
+                del row[name]
+    return orjson.dumps(message)

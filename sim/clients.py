@@ -1,4 +1,4 @@
-"""Clients of the source: transactions on some tables, from several sessions, as the seed decides."""
+"""Clients of the source: transactions on some tables, one after the other, as the seed decides."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from sim.world import World
 
 TABLES = ("t1", "t2", "t3")
+COLUMNS = ("id", "name", "n")
+"""Columns that each table has all the time."""
 _KEYS = 20
 """Keys of a table that clients change, or more if it has more rows at the begin."""
 _PART = 10
@@ -21,6 +23,8 @@ _FILL = 50
 """Rows of a transaction that fills a table."""
 
 
+_DDL = 0.1
+"""The part of transactions before which a table is altered, in worlds where that happens."""
 _LARGE = 0.1
 """The part of changes that make a row large, in worlds where messages are parked."""
 
@@ -31,6 +35,7 @@ class Clients:
     def __init__(self, world: World, rate: float) -> None:
         self._world, self._rate, self._rng = world, rate, world.rng("clients")
         self.stop = False
+        self._altered = 0
         self._keys = self._next = max(_KEYS, world.plan.rows)
 
     def create(self) -> None:
@@ -58,6 +63,10 @@ class Clients:
                 if session is None or not session.alive:
                     session = self._world.mysql.session()
                     session.use("shop")
+                    if self._world.plan.compressed:
+                        session.execute("SET SESSION binlog_transaction_compression = ON")
+                if self._world.plan.ddl and self._rng.random() < _DDL:
+                    self._alter(session)
                 self._transaction(session)
             except (ServerDown, SqlError):
                 session = None
@@ -76,6 +85,17 @@ class Clients:
             session.rollback()
         else:
             session.commit()
+
+    def _alter(self, session: Session) -> None:
+        """Adds a column to a table, at any place, or drops one that was added."""
+        rng = self._rng
+        table, self._altered = rng.choice(TABLES), self._altered + 1
+        added = [name for name in session.columns(table) if name not in COLUMNS]
+        if added and rng.random() < 0.5:
+            session.execute(f"ALTER TABLE {table} DROP COLUMN {rng.choice(added)}")
+        else:
+            kind, place = rng.choice(("INT", "VARCHAR(20)", "DATETIME")), rng.choice(("", "FIRST", "AFTER id"))
+            session.execute(f"ALTER TABLE {table} ADD COLUMN x{self._altered} {kind} {place}")
 
     def _change(self, session: Session, rng: random.Random) -> None:
         table, key = rng.choice(TABLES), rng.randrange(self._keys)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, KeysView
 
 Key = tuple[str, str]
 """Table and key."""
+_NOTHING = dict[str, None]().keys()
 
 
 class KeyOrder:
@@ -13,21 +14,26 @@ class KeyOrder:
     by those again, so a consumer that applies all of them has the newest row in the end."""
 
     def __init__(self) -> None:
-        self._last: dict[Key, dict[str, tuple[int, int]]] = {}
-        """By row and message id: offset and `_pos`, in the order of offsets."""
+        self._last: dict[Key, dict[str, tuple[int, int, int]]] = {}
+        """By row and message id: offset, `_pos` and epoch, in the order of offsets."""
         self._highest: dict[Key, int] = {}
 
     def newer(self, rows: Iterable[tuple[Key, int]]) -> bool:
         """Returns whether no row of a message has had one with a higher `_pos`."""
         return all(pos >= self._highest.get(key, 0) for key, pos in rows)
 
-    def take(self, id_: str, offset: int, rows: Iterable[tuple[Key, int]]) -> None:
-        """Takes a message with the `_pos` of each of its rows."""
+    def take(
+        self, id_: str, offset: int, rows: Iterable[tuple[Key, int]], epoch: int, read: KeysView[str] = _NOTHING
+    ) -> None:
+        """Takes a message with the `_pos` of each of its rows. A run that sends a change again does not send what
+        snapshots `read` for earlier ones, by the ids of those: it reads the row again."""
         for key, pos in rows:
             self._highest[key] = max(pos, self._highest.get(key, 0))
             changes = self._last.setdefault(key, {})
-            changes.pop(id_, None)
-            changes[id_] = offset, pos
+            if changes.pop(id_, None) is not None:
+                for other in [other for other in read & changes.keys() if changes[other][2] < epoch]:
+                    del changes[other]
+            changes[id_] = offset, pos, epoch
 
     def moved(self, read: KeysView[str]) -> None:
         """Forgets the rows that snapshots have read, by their ids: after a move they do not come again, as all changes
@@ -40,7 +46,7 @@ class KeyOrder:
         """Yields what is wrong."""
         for key, changes in self._last.items():
             highest, where = -1, ""
-            for id_, (offset, pos) in changes.items():
+            for id_, (offset, pos, _) in changes.items():
                 if pos < highest:
                     yield f"{id_} of the row {key} comes last at {offset}, after the later change {where}"
                 else:

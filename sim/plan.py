@@ -71,6 +71,10 @@ class Plan:
     """Where the operator lets a destination go on whose position is lost."""
     arranged: str = ""
     """The name of what is ARRANGED, or "two troubles"; "" for nothing."""
+    ddl: bool = False
+    """Whether clients alter their tables."""
+    compressed: bool = False
+    """Whether clients compress their transactions."""
     archive: str = ""
     """Who has an archive: "own" for each daemon, "shared" for all one; "" for none."""
 
@@ -93,6 +97,11 @@ class Plan:
     def session_timeout(self) -> float:
         """Returns for how long a session of the lock service lasts without a word; 4 s if there is none."""
         return float(self.daemon["zookeeper"]["session_timeout"]) if not self.alone else 4.0
+
+    @property
+    def holds_up(self) -> bool:
+        """Returns whether a fault holds up what was sent, or who sends it."""
+        return any(fault.kind in HELD_UP for fault in self.faults)
 
     def sink(self, destination: str) -> str:
         """Returns the kind of sink of a destination."""
@@ -200,6 +209,8 @@ def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = Fa
     if (not lost and keeps.random() < 0.2) or (lost == "purge" and keeps.random() < 0.5):
         plan.archive = keeps.choice(("own", "own", "shared"))
         plan.faults += _of_archives(keeps, end)
+    clients = random.Random(f"clients {seed}")
+    plan.ddl, plan.compressed = not lost and clients.random() < 0.15, clients.random() < 0.1
     plan.faults.sort(key=lambda fault: fault.at)
     return plan
 
@@ -323,11 +334,16 @@ def _without_locks(plan: Plan, rng: random.Random, end: float) -> list[Fault]:
 
 
 def _one_without_locks(plan: Plan, rng: random.Random, end: float) -> list[Fault]:
-    """Cuts one daemon off from the lock service, in some seeds: about as long as its session lasts, or longer."""
+    """Cuts one daemon off from the lock service, or each in turn, in some seeds: about as long as its session lasts, or
+    longer."""
     if rng.random() > 0.15:
         return []
-    at, seconds = end * rng.uniform(0.15, 0.6), plan.session_timeout * rng.choice((0.8, 1.1, 2.5))
-    return [Fault(ONE_WITHOUT_LOCKS, at, min(seconds, end - at), rng.choice(plan.daemons))]
+    at, seconds = end * rng.uniform(0.15, 0.4), plan.session_timeout * rng.choice((0.8, 1.5, 2.5))
+    found = [
+        Fault(ONE_WITHOUT_LOCKS, at + number * (seconds + 2.0), seconds, daemon)
+        for number, daemon in enumerate(rng.sample(plan.daemons, rng.choice((1, 3))))
+    ]
+    return [replace(one, seconds=min(seconds, end - one.at)) for one in found if one.at < end]
 
 
 def _between_steps(plan: Plan, rng: random.Random, end: float) -> list[Fault]:
@@ -525,6 +541,8 @@ ARCHIVE = ("archive errors", "lost archive answers", "full archive", "slow archi
 """Faults of the stores of archives."""
 BETWEEN_STEPS = ("kill", "freeze")
 """Faults that may begin after a `number` of steps."""
+HELD_UP = ("freeze", "hang", "freeze server", "partition", "isolate", "slow link", "cut packet")
+"""Faults that hold up what was sent, or who sends it."""
 ONE_WITHOUT_LOCKS = "lose zookeeper"
 SEVERAL = ("kill zookeeper", "cut off zookeeper", ONE_WITHOUT_LOCKS, "drain", "hand over")
 """Faults of daemons that share a lock service."""

@@ -151,6 +151,7 @@ _SETTINGS: dict[str, Callable[[Plan], bool]] = {
     "missed restore": lambda plan: any(fault.kind == "restore source" and fault.target for fault in plan.faults),
     "moved while paused": _moved_while_paused,
     "an archive": lambda plan: bool(plan.archive),
+    "nothing is held up": lambda plan: not plan.holds_up,
     "no GTIDs": lambda plan: not plan.gtids,
     "GTIDs": lambda plan: plan.gtids,
     **{name: lambda plan, name=name: plan.arranged == name for name in plans.ARRANGED},  # type: ignore[misc]

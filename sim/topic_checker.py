@@ -221,7 +221,9 @@ class TopicChecker:
                 self._first[id_].current = True
                 self._seen[id_] = None
                 if id_ not in self._lost:
-                    self._keys.take(id_, record.offset, _positions(message, pos))
+                    self._keys.take(
+                        id_, record.offset, _positions(message, pos), _epoch(record), self._snapshot_ids.keys()
+                    )
         elif id_ in self._rank and current and (first is None or not first.current):
             self._judge_order(id_, record, pos)
             self._apply(message, record, pos)
@@ -239,7 +241,7 @@ class TopicChecker:
         if current and self._keys is not None:
             first.current = True
             self._apply(message, record, pos)
-            self._keys.take(id_, record.offset, _positions(message, pos))
+            self._keys.take(id_, record.offset, _positions(message, pos), _epoch(record))
         elif current and not first.current:
             first.current = True
             if self._judged is None and not self._lost and not self._skips(record.offset):
@@ -439,7 +441,7 @@ class TopicChecker:
 
     def _apply(self, message: dict[str, Any], record: Record, pos: int) -> None:
         table = self._ordered.setdefault(message["table"], {})
-        epoch, id_ = int(record.headers.get("headrace-epoch", b"0")), record.headers["headrace-id"].decode()
+        epoch, id_ = _epoch(record), record.headers["headrace-id"].decode()
         unstored = epoch < self._unstored.get(id_, 0)
         for i, (row, old) in enumerate(_rows(message)):
             key = record.partition, message["table"], row["id"]
@@ -488,6 +490,10 @@ class TopicChecker:
 
 def _positions(message: dict[str, Any], pos: int) -> Iterable[tuple[tuple[str, str], int]]:
     return (((message["table"], row["id"]), pos + i) for i, (row, _) in enumerate(_rows(message)))
+
+
+def _epoch(record: Record) -> int:
+    return int(record.headers.get("headrace-epoch", b"0"))
 
 
 def message_ids(event: Committed, rows_per_message: int) -> Sequence[str]:

@@ -97,6 +97,16 @@ class LostPlace:
         self.run("FLUSH BINARY LOGS")
         return last
 
+    def purge(self, to: str = "") -> None:
+        """Removes the binlogs before one, or before the newest. MariaDB leaves those that somebody still reads."""
+        kept = to or self.files()[-1]
+
+        def purged() -> bool:
+            self.run(f"PURGE BINARY LOGS TO '{kept}'")
+            return self.files()[0] == kept
+
+        eventually(purged)
+
     def path(self, file: str) -> Path:
         return Path(self.server.datadir) / file
 

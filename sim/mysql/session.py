@@ -487,6 +487,10 @@ class Session:
                 known.next_row += not definition.primary
                 transaction.add(known, None, (key, row))
 
+    def columns(self, table: str) -> list[str]:
+        """Returns the names of a table's columns."""
+        return [column.name for column in self._named(table).definition.columns]
+
     def update(self, table: str, key: KeyValue, values: Mapping[str, Any]) -> int:
         """Changes the row with a key, or those with some values; returns how many differ afterwards."""
         known = self._named(table)

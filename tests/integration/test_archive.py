@@ -125,7 +125,7 @@ def paused_and_purged(place: LostPlace) -> None:
     place.insert(2)
     place.next_file()
     wait_archived(place)
-    place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
+    place.purge()
 
 
 @ONE
@@ -168,7 +168,7 @@ def test_a_paused_destination_goes_on_without_a_gap_after_its_binlogs_were_purge
     place.run(f"INSERT INTO {place.schema}.t (id) VALUES (5)")
     place.next_file()
     wait_archived(place)
-    place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
+    place.purge()
     place.run(f"INSERT INTO {place.schema}.t (id) VALUES (6)")
     shown = place.command("position", "show", "shop")
     assert "the archive has what the source has lost" in shown.stdout, shown.stdout + shown.stderr
@@ -193,7 +193,7 @@ def test_what_neither_has_is_lost_and_it_is_said_what_the_archive_has(place: Los
     place.next_file()
     place.insert(3)
     shutil.rmtree(folder)
-    place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
+    place.purge()
     place.stands("POSITION_LOST", "gtids_purged" if position.gtid_set else "position_purged", "archive", str(folder))
     place.leave()
 
@@ -232,7 +232,7 @@ def with_a_part(place: LostPlace, folder: Path, tmp_path: Path, server: str = ""
     (tmp_path / "part").mkdir()
     part = tmp_path / "part" / file
     part.write_bytes(whole.read_bytes()[: place.row_event(file, -1)[0]])
-    place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
+    place.purge()
     shutil.rmtree(folder)
     of = replace(position, server_uuid=server or position.server_uuid)
     asyncio.run(archive_alone(folder, part, of, mariadb=place.kind == MARIADB))
@@ -509,7 +509,7 @@ def test_binlogs_that_neither_has_are_fetched_by_the_operators_program(place: Lo
     for name in (missing[0], missing[2]):
         shutil.copy(place.path(name), fetched)
     second = place.path(missing[1]).read_bytes()
-    place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
+    place.purge()
     place.daemon.start()
     status = place.daemon.wait_state("shop", "POSITION_LOST")
     wait_archived(place)  # what is fetched later joins that line
@@ -552,7 +552,7 @@ def test_files_that_were_imported_before_the_archive_begins_are_of_its_line(
     place.insert(1)
     place.next_file()
     copy = shutil.copy(place.path(first), tmp_path)
-    place.run(f"PURGE BINARY LOGS TO '{place.files()[-1] if purged else first}'")
+    place.purge("" if purged else first)
     ((server,),) = place.run("SELECT @@server_uuid")
     added = place.command("archive", "import", "shop", copy, "--server", server)
     assert added.returncode == 0, added.stderr
@@ -596,7 +596,7 @@ def test_moves_and_first_starts_lead_into_the_archive(
             place.run("DO SLEEP(1.6)")  # MariaDB's commit times have whole seconds
     place.wait_ids(1, 2, 3, 4)
     wait_archived(place)
-    place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
+    place.purge()
     text = datetime.fromtimestamp(float(when), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     place.choose(text)
     eventually(lambda: place.ids() == [1, 2, 3, 4, 3, 4], 30, lambda: f"{place.ids()}\n{place.daemon.log.read_text()}")
@@ -644,7 +644,7 @@ def test_archived_changes_are_published_again_into_a_file(place: LostPlace, tmp_
     place.insert(3)
     place.next_file()
     wait_archived(place)
-    place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
+    place.purge()
     place.insert(4)
     wait_archived(place)
     place.wait_ids(1, 2, 9, 3, 4)

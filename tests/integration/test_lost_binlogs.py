@@ -39,7 +39,7 @@ def test_binlogs_purged_under_a_stopped_destination(place: LostPlace) -> None:
     place.insert(3)
     gone = place.next_file()
     place.insert(4)
-    place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
+    place.purge()
     if place.kind == GTIDS:
         status = place.stands("POSITION_LOST", "gtids_purged", "has purged 1 transactions", "not read yet")
     else:

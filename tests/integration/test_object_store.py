@@ -100,7 +100,7 @@ def test_a_purged_binlog_is_read_from_the_object_store_also_after_an_outage(
             place.next_file()
         archived(place.daemon, end_of(place))
         kept.equals(place)
-        place.run(f"PURGE BINARY LOGS TO '{place.files()[-1]}'")
+        place.purge()
         assert place.command("resume", "shop").returncode == 0
         place.wait_ids(1, 2, 3, 4)
         assert place.daemon.wait_state("shop", "STREAMING")["gap"] is None

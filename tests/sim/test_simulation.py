@@ -19,6 +19,7 @@ from sim import planted, run, scenarios
 from sim.__main__ import parse, report
 from sim.clients import Clients
 from sim.coverage import Coverage
+from sim.order import KeyOrder
 from sim.run import Result, simulate
 from sim.topic_checker import Committed, Part, Record, TopicChecker
 from sim.truth import Event, Truth
@@ -226,6 +227,22 @@ def test_refused_messages_may_come_later_if_those_after_them_come_again() -> Non
     assert checked([0, 2, 1, 3, 4, 5], by_key=True) == ["reordered"]
     assert checked([0, 2, 3, 4, 5], by_key=True) == ["missing"]
     assert checked([0, 2, 3, 1, 2, 3, 4, 5]) == ["reordered"]
+
+
+def test_a_run_that_sends_a_change_again_reads_a_row_again_that_an_earlier_one_has_read() -> None:
+    """After a change, its row was read; the run was killed before it stored a position (seed 17)."""
+    row = ("t", "1")
+
+    def order(*came: tuple[str, int, int]) -> list[str]:
+        keys = KeyOrder()
+        for offset, (id_, pos, epoch) in enumerate(came):
+            keys.take(id_, offset, [(row, pos)], epoch, {"read": None}.keys())
+        return list(keys.violations())
+
+    change = "change", 5
+    assert order((*change, 1), ("read", 9, 1), (*change, 2)) == []
+    assert "change of the row" in order((*change, 1), ("read", 9, 1), (*change, 1))[0]
+    assert "change of the row" in order((*change, 1), ("later", 9, 1), (*change, 2))[0]
 
 
 def test_what_was_refused_before_a_move_may_come_after_it() -> None:
