@@ -23,6 +23,8 @@ _FILL = 50
 """Rows of a transaction that fills a table."""
 
 
+_XA = 0.3
+"""The part of transactions that are XA transactions, in worlds that have some."""
 _DDL = 0.1
 """The part of transactions before which a table is altered, in worlds where that happens."""
 _LARGE = 0.1
@@ -35,7 +37,9 @@ class Clients:
     def __init__(self, world: World, rate: float) -> None:
         self._world, self._rate, self._rng = world, rate, world.rng("clients")
         self.stop = False
-        self._altered = 0
+        self._altered = self._xids = 0
+        self._prepared = list[str]()
+        """XA transactions that are not decided, oldest first."""
         self._keys = self._next = max(_KEYS, world.plan.rows)
 
     def create(self) -> None:
@@ -69,11 +73,16 @@ class Clients:
                     self._alter(session)
                 self._transaction(session)
             except (ServerDown, SqlError):
+                if session is not None and session.alive:
+                    session.close()  # with its locks
                 session = None
             await asyncio.sleep(self._rng.expovariate(self._rate))
 
     def _transaction(self, session: Session) -> None:
         rng = self._rng
+        if self._world.plan.xa and rng.random() < _XA:
+            self._xa(session, rng)
+            return
         session.begin()
         for _ in range(rng.choice((1, 1, 1, 2, 5))):
             self._change(session, rng)
@@ -85,6 +94,23 @@ class Clients:
             session.rollback()
         else:
             session.commit()
+
+    def _xa(self, session: Session, rng: random.Random) -> None:
+        """Runs an XA transaction; if it is prepared first, it, or one before it, is decided then."""
+        self._xids += 1
+        xid = f"'x{self._xids}'"
+        session.execute(f"XA START {xid}")
+        for _ in range(rng.choice((1, 2))):
+            self._change(session, rng)
+        session.execute(f"XA END {xid}")
+        if rng.random() < 0.3:
+            session.execute(f"XA COMMIT {xid} ONE PHASE")
+            return
+        session.execute(f"XA PREPARE {xid}")
+        self._prepared.append(xid)
+        while self._prepared and rng.random() < 0.7:
+            decided = self._prepared.pop(0)
+            session.execute(f"XA {'COMMIT' if rng.random() < 0.8 else 'ROLLBACK'} {decided}")
 
     def _alter(self, session: Session) -> None:
         """Adds a column to a table, at any place, or drops one that was added."""

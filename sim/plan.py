@@ -75,6 +75,8 @@ class Plan:
     """Whether clients alter their tables."""
     compressed: bool = False
     """Whether clients compress their transactions."""
+    xa: bool = False
+    """Whether some transactions of clients are XA transactions."""
     archive: str = ""
     """Who has an archive: "own" for each daemon, "shared" for all one; "" for none."""
 
@@ -211,6 +213,9 @@ def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = Fa
         plan.faults += _of_archives(keeps, end)
     clients = random.Random(f"clients {seed}")
     plan.ddl, plan.compressed = not lost and clients.random() < 0.15, clients.random() < 0.1
+    # What was prepared before the place where a destination begins can't be read, and stops it.
+    moved = plan.destinations["d3"]["source"]["snapshot"] != "never" or "move back" in {one.kind for one in plan.faults}
+    plan.xa = not lost and not moved and clients.random() < 0.2
     plan.faults.sort(key=lambda fault: fault.at)
     return plan
 

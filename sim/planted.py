@@ -152,6 +152,7 @@ _SETTINGS: dict[str, Callable[[Plan], bool]] = {
     "moved while paused": _moved_while_paused,
     "an archive": lambda plan: bool(plan.archive),
     "nothing is held up": lambda plan: not plan.holds_up,
+    "tables are altered": lambda plan: plan.ddl,
     "no GTIDs": lambda plan: not plan.gtids,
     "GTIDs": lambda plan: plan.gtids,
     **{name: lambda plan, name=name: plan.arranged == name for name in plans.ARRANGED},  # type: ignore[misc]

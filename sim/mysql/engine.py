@@ -219,7 +219,8 @@ class Engine:
         self.apply(changes)
         transaction.unlock()
         kind = Kind.XA_COMMIT if commit else Kind.XA_ROLLBACK
-        made = self._made(kind, origin, changes=changes, xid=xid, schema=schema, prepared=tuple(transaction.changes))
+        facts = {"prepared": tuple(transaction.changes), "parts": tuple(transaction.cache) if commit else ()}
+        made = self._made(kind, origin, changes=changes, xid=xid, schema=schema, **facts)
         return self._write(made, [events.query(schema, text, thread)], compressed=False, alone=True)
 
     def commit_statement(

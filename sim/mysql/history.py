@@ -74,7 +74,7 @@ class Committed:
     offset: int = 0
     """Where it begins in this server's binlog."""
     parts: tuple[Part, ...] = ()
-    """The events between its begin and its end."""
+    """The events between its begin and its end; of XA_COMMIT those of the transaction that was prepared."""
     undo: Callable[[], None] | None = None
     """Undoes a statement about tables."""
 
