@@ -362,7 +362,7 @@ class Checker:
         if held:
             limit = 1.5 * source["stall_after"] + source["connect_timeout"] + _MARGIN
         well = bool(statuses) and all(one.state.healthy and one.state is not State.PAUSED for one in statuses)
-        waits = held and world.plan.parks  # for messages that were parked
+        waits = held and any(status.parked.messages for status in statuses)
         if not well or waits or not topic.missing or held is not topic.held:
             topic.alarmed_at, topic.held = now, held
         oldest = topic.missing[0].commit_us / 1e6 if topic.missing else 0.0

@@ -289,6 +289,35 @@ def test_a_binlog_that_was_cut_off_is_read_from_the_archive(place: LostPlace) ->
     place.leave()
 
 
+@ONE
+def test_what_was_archived_before_a_reset_fills_no_gap_after_it(place: LostPlace) -> None:
+    """The GTIDs of the former history are given again: rows 104 and 105 have those of rows 4 and 5."""
+    place.follow()
+    for number in range(101, 106):
+        place.insert(number)
+        place.next_file()
+    wait_archived(place)
+    place.leave()
+    place.run(f"DROP TABLE {place.schema}.t")
+    place.reset()
+    place.run(f"CREATE TABLE {place.schema}.t (id INT PRIMARY KEY, v VARCHAR(200))")
+    place.daemon.start()
+    place.daemon.wait("shop", lambda seen: seen["state"] in ("POSITION_LOST", "SOURCE_CHANGED"))
+    assert place.command("position", "set", "shop", "earliest", "--yes").returncode == 0
+    place.daemon.wait_state("shop", "STREAMING")
+    place.insert(1, 2)
+    place.wait_ids(101, 102, 103, 104, 105, 1, 2)
+    wait_archived(place)
+    place.leave()
+    for number in (3, 4, 5):
+        place.insert(number)
+        place.next_file()
+    place.purge()
+    place.daemon.start()
+    status = place.daemon.wait_state("shop", "POSITION_LOST")
+    assert place.ids()[-2:] == [1, 2], status
+
+
 def test_a_server_that_was_reset_begins_another_line(place: LostPlace, folder: Path) -> None:
     place.follow()
     place.insert(1, 2)

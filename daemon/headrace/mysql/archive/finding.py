@@ -18,6 +18,8 @@ from headrace.mysql.events.gtid_event import group_of
 from headrace.mysql.events.splitter import BROKEN
 
 _HEADER = 19
+_CLOCKS = 3_600_000_000
+"""Microseconds by which the clocks of a server and its replica may differ."""
 
 
 async def find_place(
@@ -47,8 +49,8 @@ async def find_place(
             lacks = f"the archive at {archive.store.place} has another binlog under the name {position.file}"
     if position.gtid_set and purged:
         missing = GtidSet(purged).minus(GtidSet(position.gtid_set))
-        for line in reversed(archive.lines):
-            if (found := await _by_gtids(archive, line, GtidSet(position.gtid_set), missing)) is not None:
+        for line in await _of_present_histories(archive, position):
+            if (found := await _by_gtids(archive, line, position, missing)) is not None:
                 return found
         if server != position.server_uuid:
             lacks = f"the archive at {archive.store.place} has none of the purged transactions"
@@ -159,13 +161,39 @@ async def transaction_at(archive: Archive, file: BinlogFile, offset: int) -> int
     return None
 
 
-async def _by_gtids(archive: Archive, line: Line, done: GtidSet, missing: GtidSet) -> Place | None:
-    """Returns the newest file before which everything is done, if the line has transactions that are missing."""
-    if not line.gtid_mode:
-        return None
+async def _of_present_histories(archive: Archive, position: Position) -> list[Line]:
+    """Returns lines with GTIDs, newest first, without those of a history that was reset or replaced: their numbers are
+    given again, to other transactions. Of two histories of one server, only the one that the position is of counts."""
+    lines = [line for line in reversed(archive.lines) if line.gtid_mode and line.files]
+    begins = {line.number: GtidSet(line.files[0].gtids) for line in lines}
+    ends = {line.number: await archive.executed(line) for line in lines}
+
+    def one_history(one: Line, two: Line) -> bool:
+        if begins[one.number].contains(ends[two.number]) or begins[two.number].contains(ends[one.number]):
+            return True
+        files = {(file.name, file.begun, file.gtids) for file in one.files}
+        return any((file.name, file.begun, file.gtids) in files for file in two.files)
+
+    found = []
+    for line in lines:
+        known = line.server == position.server_uuid and line.index_of(position.file) is not None
+        if known and not await _same_history(archive, line, position):
+            continue
+        others = [other for other in lines if other is not line and other.server == line.server]
+        if known or all(one_history(line, other) for other in others):
+            found.append(line)
+    return found
+
+
+async def _by_gtids(archive: Archive, line: Line, position: Position, missing: GtidSet) -> Place | None:
+    """Returns the newest file before which everything is done, if the line has transactions that are missing, and they
+    are no older than the position."""
+    done = GtidSet(position.gtid_set)
     first = bisect_left(line.files, True, key=lambda file: not done.contains(GtidSet(file.gtids)))
     for file in line.files[first - 1 :] if first else ():
         for segment in await archive.segments(file):
             if GtidSet(segment.gtids).common(missing):
+                if segment.last_us < position.commit_time_us - _CLOCKS:
+                    return None
                 return Place(line.number, file.name, 4, only=missing)
     return None
