@@ -335,6 +335,10 @@ def test_a_server_that_was_reset_begins_another_line(place: LostPlace, folder: P
     assert [one["line"] for one in now[len(listed_before) :]] == [listed_before[-1]["line"] + 1]
     after = archived_files(ArchiveSettings(path=folder))
     assert after.keys() != before.keys()
+    again = place.command("replay", "shop", "--to-file", str(folder.parent / "again.jsonl"))
+    assert again.returncode == 1
+    assert f"in line {now[-1]['line']}, which is not read: it begins with {now[-1]['name']}" in again.stderr
+    assert again.stdout.startswith("2 rows published")
     place.next_file()
     (name,) = after
     wait_archived(place)
@@ -613,6 +617,53 @@ def test_files_that_a_destination_needs_are_not_pruned(place: LostPlace) -> None
 
 
 @ONE
+def test_an_archive_that_is_added_while_the_daemon_runs_keeps_what_its_destination_needs(place: LostPlace) -> None:
+    file = place.daemon.folder / "destinations" / "shop.toml"
+    whole = file.read_text().replace("[archive]\n", '[archive]\nkeep_bytes = "1KiB"\n')
+    file.write_text(whole.partition("[archive]")[0])
+    place.follow()
+    place.insert(1)
+    place.wait_ids(1)
+    file.write_text(whole)
+    place.daemon.wait("shop", lambda seen: bool((seen["archive"] or {}).get("file")))
+    place.insert(2)
+    place.wait_ids(1, 2)
+    wait_archived(place)
+    pause(place)
+    ids = range(3, 9)
+    for number in ids:
+        place.insert(number)
+        place.run(f"INSERT INTO {place.schema}.t VALUES ({number + 100}, REPEAT('w', 90))")
+        place.next_file()
+        wait_archived(place)
+    place.purge()
+    assert place.command("resume", "shop").returncode == 0
+    place.wait_ids(1, 2, *(one for number in ids for one in (number, number + 100)))
+    place.leave()
+
+
+@ONE
+def test_nothing_is_pruned_while_a_new_destination_has_no_position_yet(place: LostPlace) -> None:
+    place.follow()
+    for number in (1, 2):
+        place.insert(number)
+        place.next_file()
+    place.wait_ids(1, 2)
+    wait_archived(place)
+    before = listed(place)
+    file = place.daemon.folder / "destinations" / "shop.toml"
+    text = file.read_text().replace('start = "latest"', 'start = "earliest"')
+    (file.parent / "new.toml").write_text(text.replace("out.jsonl", "no/folder/out.jsonl"))
+    refused = place.command("archive", "prune", "shop", "--keep-bytes", "1", "--yes")
+    assert (refused.returncode, "new has no stored position yet" in refused.stderr) == (1, True), refused.stderr
+    assert listed(place) == before
+    (file.parent / "new.toml").unlink()
+    seconds = place.command("archive", "prune", "shop", "--keep", "30", "--yes")
+    assert (seconds.returncode, "should have a unit" in seconds.stderr) == (2, True), seconds.stderr
+    place.leave()
+
+
+@ONE
 def test_moves_and_first_starts_lead_into_the_archive(
     place: LostPlace, daemon: Callable[..., DaemonProcess], folder: Path, tmp_path: Path
 ) -> None:
@@ -696,6 +747,8 @@ def test_archived_changes_are_published_again_into_a_file(place: LostPlace, tmp_
     assert place.command("replay", "shop", "--to-file", str(part), *bounds).returncode == 0
     assert time.monotonic() - began > 1.5, "four rows at two a second"
     assert [int(row["id"]) for message in read_jsonl(part) for row in message["data"]] == [1, 2, 9, 3]
+    own = place.command("replay", "shop", "--to-file", str(place.out))
+    assert (own.returncode, "the destination shop publishes to" in own.stderr) == (1, True), own.stderr
     nowhere = place.command("replay", "shop", "--to-topic", "again")
     assert (nowhere.returncode, "has no topics" in nowhere.stderr) == (1, True), nowhere.stderr
     place.leave()

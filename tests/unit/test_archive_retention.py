@@ -58,3 +58,13 @@ def test_a_line_keeps_no_gap() -> None:
     index = Index(lines=[line(1, "u", 1, 4)])
     index.lines[0].files[1].last_us = 20 * HOUR  # clocks may go back
     assert deleted(index, keep=3600) == ["1/1"]
+
+
+def test_after_a_reset_files_of_the_old_history_are_not_needed_and_those_of_the_new_one_are() -> None:
+    index = Index(lines=[line(1, "u", 1, 6), line(2, "u", 1, 4)])
+    for file in index.lines[1].files:  # committed after the reset, under the names of before
+        file.first_us, file.last_us = file.first_us + 6 * HOUR, file.last_us + 6 * HOUR
+    position = at("u", 3, 8)
+    assert deleted(index, position, keep=1, now=20) == [f"1/{n}" for n in range(1, 7)] + ["2/1", "2/2"]
+    before = at("u", 3, 2)
+    assert deleted(index, before, keep=1, now=20) == ["1/1", "1/2"]

@@ -26,6 +26,7 @@ from headrace.cli.wiring import ADAPTERS
 from headrace.errors import ConfigError
 from headrace.model import Position
 from headrace.ports.archive import ArchiveCommands, ArchivedFile
+from headrace.settings.archive import require_unit
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace_common.values import parse_duration, parse_size
 
@@ -98,6 +99,8 @@ async def _verify(settings: Settings, given: argparse.Namespace) -> int:
     with progress("verifying") as work:
         problems = await archive.verify(lambda done, total, what: work.at(done, total, f"verifying {what}"))
     files = await archive.files()
+    if not files and not problems:
+        problems = ["nothing is archived there: check whether the folder or store is the right one, and mounted"]
     if given.json:
         print_json({"files": len(files), "bytes": sum(file.bytes for file in files), "problems": problems})
     else:
@@ -135,7 +138,7 @@ async def _import(settings: Settings, given: argparse.Namespace) -> int:
 async def _prune(settings: Settings, given: argparse.Namespace) -> int:
     found, archive = _archive(settings, given)
     configured = archive_of(found)
-    keep = _parsed("--keep", parse_duration, given.keep, configured.keep)
+    keep = _parsed("--keep", _age, given.keep, configured.keep)
     keep_bytes = _parsed("--keep-bytes", parse_size, given.keep_bytes, configured.keep_bytes)
     if not keep and not keep_bytes:
         raise ConfigError(["how much is kept? Give --keep or --keep-bytes, or set [archive] keep or keep_bytes"])
@@ -169,6 +172,10 @@ async def _prune(settings: Settings, given: argparse.Namespace) -> int:
 def _archive(settings: Settings, given: argparse.Namespace) -> tuple[DestinationSettings, ArchiveCommands]:
     found = destination(settings, given.name)
     return found, ADAPTERS.source_adapter().archive(archive_of(found), operator())
+
+
+def _age(text: str) -> float:
+    return parse_duration(require_unit(text))
 
 
 def _parsed(option: str, parse: Callable[[str], _T], text: str | None, otherwise: _T) -> _T:

@@ -117,6 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
         # A statement that names no table, such as DROP DATABASE, has an empty one: it may change what is to be undone.
         return chosen(schema, table) or (arguments.undo and not table)
 
+    left = ""
     try:
         with (
             TemporaryDirectory(prefix="headrace-") as folder,
@@ -139,7 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
                     )
                     asyncio.run(reading)
                 elif arguments.archive:
-                    asyncio.run(_read_archive(arguments, settings, captures, spool, window, output, work))
+                    left = asyncio.run(_read_archive(arguments, settings, captures, spool, window, output, work))
                 else:
                     on_progress = partial(
                         work.at, total=sum(file.stat().st_size for file in arguments.files if file.exists())
@@ -163,7 +164,14 @@ def run(arguments: argparse.Namespace) -> int:
         leave_stdout()
     except OSError as error:
         raise Refusal(f"{error.filename or 'the binlog'} can't be read: {error.strerror}") from error
-    return 0
+    return told(left)
+
+
+def told(left: str) -> int:
+    """Reports what was wanted and not read; returns the exit status."""
+    if left:
+        print(f"headrace: {left} -> begin there with --from", file=sys.stderr)
+    return int(bool(left))
 
 
 async def _read_archive(
@@ -174,14 +182,14 @@ async def _read_archive(
     window: Window,
     output: Printed,
     work: Work,
-) -> None:
+) -> str:
     configured = Loader(ADAPTERS, environment(arguments.env_file)).load(arguments.config)
     wanted = destination(configured, arguments.archive)
     archived = archive_of(wanted)
     async with coordinated(configured) as shared:
         entries = await (await open_store(shared, wanted)).schema_entries(wanted.name)
     adapter, on_progress = ADAPTERS.source_adapter(), partial(work.at, about=_DECODING)
-    await adapter.read_archive(settings, archived, entries, captures, spool, window, output, on_progress)
+    return await adapter.read_archive(settings, archived, entries, captures, spool, window, output, on_progress)
 
 
 def _output(arguments: argparse.Namespace, settings: DestinationSettings, spool: Path) -> Printed:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +16,7 @@ from pydantic import ValidationError
 
 from headrace import runtime
 from headrace.cli.common import add_config, archive_of, coordinated, destination, open_store
-from headrace.cli.decode import window_bound
+from headrace.cli.decode import told, window_bound
 from headrace.cli.terminal import progress
 from headrace.cli.wiring import ADAPTERS, new_format, sink_routing
 from headrace.errors import ConfigError, Refusal
@@ -26,6 +27,7 @@ from headrace.pipeline.projection import Projections
 from headrace.ports.inspection import Output, Window
 from headrace.ports.sink import Sink, SinkUse
 from headrace.rules.patterns import compile_filter
+from headrace.rules.topics import ANY_NAME, TopicRules
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.route import RouteSettings
 
@@ -36,9 +38,9 @@ _WAITING = 64 << 20
 _SAFE = {"delivery": "at_least_once", "on_oversize": "halt", "on_failure": "halt"}
 """Settings of a sink without a stored position and without parked messages."""
 DESCRIPTION = (
-    "Publishes again what the archive has, as the destination would, into another topic or a file. The destination's "
-    "topics and its position stay as they are. Exit status 0: all is published; 1: something failed; 2: the "
-    "configuration or the command is wrong."
+    "Publishes again what the archive has, as the destination would, into another topic or a file. The destinations' "
+    "own topics and files are refused, and positions stay as they are. Exit status 0: all is published; 1: something "
+    "failed; 2: the configuration or the command is wrong."
 )
 
 
@@ -72,6 +74,7 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
         raise ConfigError([str(error)]) from None
     async with coordinated(settings) as shared:
         entries = await (await open_store(shared, found)).schema_entries(found.name)
+    _require_unused(settings, target, {(one["schema"], one["table"]) for one in entries if one["kind"] == "table"})
     with TemporaryDirectory(prefix="headrace-") as folder, progress("replaying") as work:
         use = SinkUse(target.name, Lease(), sink_routing(target), spool=Path(folder))
         sink = ADAPTERS.sink_adapter(target.sink.type).sink(target.sink, use)
@@ -79,14 +82,17 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
         output = _Published(target, sink, given.rate)
         try:
             captures, on_progress = Projections(target).captures, partial(work.at, about="replaying")
-            await adapter.read_archive(target, archived, entries, captures, Path(folder), window, output, on_progress)
+            left = await adapter.read_archive(
+                target, archived, entries, captures, Path(folder), window, output, on_progress
+            )
             await output.settle(whole=True)
         except BaseException:
             await sink.abort()
             raise
         await sink.close()
-    print(f"{output.rows:,} rows published to {given.to_topic or given.to_file}")
-    return 0
+    out = sys.stderr if str(given.to_file) == "-" else sys.stdout
+    print(f"{output.rows:,} rows published to {given.to_topic or given.to_file}", file=out)
+    return told(left)
 
 
 def _target(found: DestinationSettings, given: argparse.Namespace) -> DestinationSettings:
@@ -94,11 +100,6 @@ def _target(found: DestinationSettings, given: argparse.Namespace) -> Destinatio
     if given.to_file is not None:
         sink: Any = ADAPTERS.sink_adapter("jsonl").section.model_validate({"type": "jsonl", "path": str(given.to_file)})
         topic = found.route.topic
-    elif given.to_topic in (*sink_routing(found).topics, found.route.topic):
-        raise Refusal(
-            f"the destination publishes to {given.to_topic}: its consumers would take old rows for new ones",
-            remedy="name another topic, or move the position: headrace position set",
-        )
     elif found.sink.type in ("canal", "jsonl", "null"):
         raise Refusal(f"the sink {found.sink.type} has no topics", remedy="use --to-file")
     else:
@@ -115,6 +116,30 @@ def _target(found: DestinationSettings, given: argparse.Namespace) -> Destinatio
         "filter": _filter(found, given.table),
     }
     return found.model_copy(update=changed)
+
+
+def _require_unused(settings: Settings, target: DestinationSettings, tables: Iterable[tuple[str, str]]) -> None:
+    """Raises Refusal if a destination publishes to the target; `tables` are the known ones."""
+    own, topic = target.sink.capabilities.exclusive, target.route.topic
+    for one in settings.destinations.values():
+        other = one.sink.capabilities.exclusive
+        if own is not None and other is not None and own.identity == other.identity:
+            used = own.value
+        elif own is None and one.sink.type == target.sink.type and topic in _topics(one, tables):
+            used = topic
+        else:
+            continue
+        raise Refusal(
+            f"the destination {one.name} publishes to {used}: its consumers would take old rows for new ones",
+            remedy="name another one, or move the position: headrace position set",
+        )
+
+
+def _topics(destination: DestinationSettings, tables: Iterable[tuple[str, str]]) -> set[str]:
+    route = destination.route
+    rules = TopicRules.parse(route.dynamic_topic, names=ANY_NAME, prefix=route.topic_prefix)
+    chosen = [rules.choose(*table) for table in tables]
+    return {route.topic, *sink_routing(destination).topics, *(one[0] for one in chosen if one is not None)}
 
 
 def _filter(found: DestinationSettings, table: str | None) -> Any:

@@ -76,7 +76,8 @@ class Daemon:
         def actor(destination: DestinationSettings, status: DestinationStatus) -> Destination:
             return Destination(destination, settings.daemon, wiring.dependencies(destination), status)
 
-        self.supervisor = Supervisor(settings, actor, notifier=notifier, reloading=self.reloader)
+        self.supervisor = supervisor = Supervisor(settings, actor, notifier=notifier, reloading=self.reloader)
+        wiring.present = lambda: [one.settings for one in supervisor.running.values()]
 
     def facts(self, native: str) -> Facts:
         """Returns what HTTP shows; `native`: whether native code is used, as a sentence."""

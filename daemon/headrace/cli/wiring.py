@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from headrace.cluster.cluster import Cluster, Member
 from headrace.cluster.rebalance import rebalance
 from headrace.destination.dependencies import Dependencies
-from headrace.errors import ConfigError
+from headrace.errors import ArchiveError, ConfigError
 from headrace.lease import Lease
 from headrace.model import Position, TableSchema
 from headrace.pipeline.process_budget import ProcessBudget
@@ -37,6 +37,7 @@ from headrace.ports.state import StateStore
 from headrace.rules.topics import ANY_NAME, TopicRules, parse_partitions
 from headrace.settings.daemon import DaemonSettings, StateSettings
 from headrace.settings.destination import DestinationSettings, Settings
+from headrace.settings.values import StartLatest
 from headrace.tasks import cancel
 
 if TYPE_CHECKING:
@@ -176,6 +177,8 @@ class Wiring:
         self._budget = ProcessBudget(settings.daemon.queue_bytes)
         self._shared: dict[str, Any] = {}
         """What the sources share."""
+        self.present: Callable[[], Iterable[DestinationSettings]] = settings.destinations.values
+        """Returns the destinations that there are now."""
         self.cluster: Cluster | None = None
         """Set with a cluster service only; usable once open() has returned."""
         if settings.cluster is not None:
@@ -291,11 +294,19 @@ class Wiring:
 
         if (archive := destination.archive) is None:
             return None
-        sharing = self.sharing(destination)
 
         async def needed() -> list[Position]:
-            found = [(await self.store(one).load(one.name)).position for one in sharing]
-            return [position for position in found if position is not None]
+            found = list[Position]()
+            for one in self.sharing(destination):
+                position = (await self.store(one).load(one.name)).position
+                if position is not None:
+                    found.append(position)
+                elif not isinstance(one.source.start, StartLatest):
+                    raise ArchiveError(
+                        f"{one.name} has no stored position yet, and may begin anywhere in the archive",
+                        remedy="let it begin, or remove its file",
+                    )
+            return found
 
         if archive.url is None:
             lock = FileLock(archive.folder / "lock", self._settings.daemon.node, setting="[archive] path")
@@ -306,8 +317,8 @@ class Wiring:
 
     def sharing(self, destination: DestinationSettings) -> list[DestinationSettings]:
         """Returns the destinations that share its archive."""
-        everyone, archive = self._settings.destinations.values(), destination.archive
-        return [one for one in everyone if archive and one.archive and one.archive.place == archive.place]
+        archive = destination.archive
+        return [one for one in self.present() if archive and one.archive and one.archive.place == archive.place]
 
     def parking_stores(self, destination: DestinationSettings) -> tuple[ParkingStore | None, list[ParkingStore]]:
         """Returns the store of its parked messages, None if its sink parks none; and stores of former configurations,

@@ -11,6 +11,7 @@ from headrace.ports.archive import ArchiveProgress, Archiver, ArchiveUse
 from headrace.tasks import again
 
 _TROUBLE = "archive"
+_UNTIL = "a transaction is archived"
 _POLL = 1.0
 """Seconds between two attempts to take the archive's lock."""
 
@@ -31,7 +32,7 @@ async def keep_archive(context: Context, archiver: Archiver, use: ArchiveUse) ->
         else:
             status.archive.note(progress)
         if waits:
-            note_waiting(context, progress.unacknowledged if progress else "", "a transaction is archived")
+            note_waiting(context, progress.unacknowledged if progress else "", _UNTIL)
 
     async def keep() -> None:
         try:
@@ -45,6 +46,8 @@ async def keep_archive(context: Context, archiver: Archiver, use: ArchiveUse) ->
             text = f"the binlog is not archived: {error.operator_text(context.name)}"
             if status.trouble(_TROUBLE, text):
                 log.warning("the archive is not kept", error=error.operator_text(context.name))
+            if waits:
+                note_waiting(context, str(error), _UNTIL)
         finally:
             await use.lock.release()
             status.archive.forget()

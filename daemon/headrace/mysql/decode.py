@@ -28,6 +28,7 @@ from headrace.ports.source import LogPosition, ProgressCallback, Receiver
 from headrace.settings.archive import ArchiveSettings
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
+from headrace.times import time_text
 
 _NO_SCHEMA = (
     "The binlog does not say its column names (binlog_row_metadata is not FULL). Begin with the file that has its "
@@ -188,7 +189,7 @@ async def read_archive(
     window: Window,
     output: Output,
     on_progress: Callable[[int, int | None], object] = lambda *_: None,
-) -> None:
+) -> str:
     """See SourceAdapter."""
     archive, bounds = Archive.of(archived), _Bounds(window)
     await archive.refresh()
@@ -217,7 +218,7 @@ async def read_archive(
     try:
         while not output.done and not bounds.over(decoder.position()):
             if isinstance(bounds.last, int) and _begins_after(archive, line.number, packets.at[0], bounds.last):
-                return
+                return ""
             data = await packets.read(b"", 1, 0.0)
             _feed(decoder, history, data, output, _NOT_STORED)
             await output.settle()
@@ -225,19 +226,38 @@ async def read_archive(
             on_progress(total, size)
     except ContinuesElsewhere:
         _require_whole(output, decoder)
+        return _after(archive, line, bounds.last)
     finally:
         await packets.close()
+    return ""
+
+
+def _after(archive: Archive, line: Line, last: tuple[str, int] | int | None) -> str:
+    """Returns what is in another line after this one, and before `last`, as a sentence; "" if nothing is."""
+    numbers = [one.number for one in archive.lines]
+    at = numbers.index(line.number) + 1 if line.number in numbers else len(numbers)
+    after = next((one for one in archive.lines[at:] if one.files), None)
+    if after is None or isinstance(last, tuple):
+        return ""
+    first = next((file.first_us for file in after.files if file.first_us), 0)
+    if not first or (last is not None and first >= last):
+        return ""
+    return (
+        f"the archive goes on after a gap, or with another history, in line {after.number}, which is not read: it "
+        f"begins with {after.files[0].name} of server {after.server}, and its first transaction was committed at "
+        f"{time_text(first)}"
+    )
 
 
 def _begin(archive: Archive, first: tuple[str, int] | int | None) -> tuple[Line, int]:
     """Returns the line and the index of the file in which the first wanted transaction may be: of the newest line that
-    has its file, or that begins before its time."""
+    has its file, or that begins before its time; without one the oldest."""
     lines = [line for line in archive.lines if line.files]
     if not lines:
         raise Refusal(f"the archive at {archive.store.place} is empty")
     for line in reversed(lines):
         if first is None:
-            return line, 0
+            break
         if isinstance(first, tuple):
             if (at := line.index_of(first[0])) is not None:
                 return line, at

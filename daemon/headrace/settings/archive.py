@@ -15,7 +15,7 @@ _KEY = re.compile(r"[0-9a-fA-F]{64}")
 _PLAIN = re.compile(r"\s*[0-9.]*[1-9][0-9.]*\s*")
 
 
-def _require_unit(value: Any) -> Any:
+def require_unit(value: Any) -> Any:
     """Returns the value. What deletes has a unit, so that nobody takes seconds for days."""
     if (isinstance(value, int | float) and value) or (isinstance(value, str) and _PLAIN.fullmatch(value)):
         raise ValueError('should have a unit, such as "30d" or "12h"')
@@ -25,7 +25,7 @@ def _require_unit(value: Any) -> Any:
 Age = Annotated[
     float,
     BeforeValidator(parse_duration),
-    BeforeValidator(_require_unit),
+    BeforeValidator(require_unit),
     Field(ge=0, le=86400 * 36525, allow_inf_nan=False),
 ]
 """Seconds; 0 means any."""

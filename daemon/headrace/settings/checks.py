@@ -36,6 +36,12 @@ def clashing(destinations: Iterable[DestinationSettings], folder: Path) -> dict[
                     f"{folder / destination.name}.toml: archive: differs from that of the destination {former.name}, "
                     f"which has the same {key}"
                 )
+            elif _acknowledges(former) is not _acknowledges(destination):
+                problems[destination.name] = (
+                    f'{folder / destination.name}.toml: source.semi_sync: must be "archive" for all destinations that '
+                    f"share an archive, or for none; that of the destination {former.name} is "
+                    f'"{former.source.semi_sync}"'
+                )
         number, own = destination.source.server_id, destination.sink.capabilities.exclusive
         taken = [("source.server_id", str(number), str(number), "server id", " (0 derives one)")]
         if own is not None:
@@ -48,6 +54,10 @@ def clashing(destinations: Iterable[DestinationSettings], folder: Path) -> dict[
                     f"each needs its own{hint}"
                 )
     return problems
+
+
+def _acknowledges(destination: DestinationSettings) -> bool:
+    return destination.source.semi_sync == "archive"
 
 
 def _addresses(destination: DestinationSettings) -> set[tuple[str, int]]:

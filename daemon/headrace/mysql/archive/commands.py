@@ -112,18 +112,20 @@ class MysqlArchiveCommands(ArchiveCommands):
         archive = self._archive
         _require_sequence(paths)
         await archive.refresh()
-        server = server or (archive.lines[-1].server if archive.lines else "")
+        given, server = bool(server), server or (archive.lines[-1].server if archive.lines else "")
         if not server:
             raise Refusal(
                 "the archive is empty, so it is not known which server wrote these files",
                 remedy="give --server: its server_uuid; for MariaDB mariadb-DOMAIN-SERVERID",
             )
+        number = 0 if given else await self._server_id(server)
         folder = f"import/{runtime.new_id()}"
         line = Line(0, server, "", server.startswith("mariadb-"), False, 0, IMPORTED)
         done, total = 0, sum(path.stat().st_size for path in paths)
         closed, entered = list[bool](), set[str]()
         try:
             for path in paths:
+                number = _require_server(path, number)
                 closed.append(await self._add_file(line, folder, path))
                 done += path.stat().st_size
                 advance(done, total, path.name)
@@ -133,6 +135,13 @@ class MysqlArchiveCommands(ArchiveCommands):
         finally:
             # What was to be entered may be there, although we do not know it.
             await self._discard([file for file in line.files if file.name not in entered])
+
+    async def _server_id(self, server: str) -> int:
+        """Returns the server_id in the newest archived file of a server; 0 if there is none."""
+        for line in reversed(self._lines_of(server)):
+            async for frame in self._archive.frames(line.files[-1], 4):
+                return int.from_bytes(frame.data[9:13], "little")
+        return 0
 
     async def _add_file(self, line: Line, folder: str, path: Path) -> bool:
         """Stores a file's segments and their list, and adds its entry to the line. Returns whether its last event
@@ -263,6 +272,18 @@ def _is_part(archived: BinlogFile, whole: BinlogFile) -> bool:
     """Returns whether an archived file is the beginning of another one."""
     same = (archived.name, archived.begun, archived.gtids) == (whole.name, whole.begun, whole.gtids)
     return same and archived.size < whole.size
+
+
+def _require_server(path: Path, number: int) -> int:
+    """Returns the server_id in a file's first event. Raises Refusal if it is not the expected one; 0: any is."""
+    with path.open("rb") as file:
+        found = int.from_bytes(file.read(13)[9:13], "little")
+    if number and found != number:
+        raise Refusal(
+            f"{path} was written by the server with server_id {found} instead of {number}",
+            remedy="if it is the same server, which had another server_id then, give --server with its server_uuid",
+        )
+    return found
 
 
 def _require_sequence(paths: Sequence[Path]) -> None:
