@@ -664,6 +664,25 @@ def test_nothing_is_pruned_while_a_new_destination_has_no_position_yet(place: Lo
 
 
 @ONE
+def test_a_start_before_what_is_left_skips_nothing_in_silence(place: LostPlace) -> None:
+    file = place.daemon.folder / "destinations" / "shop.toml"
+    text = file.read_text().replace('start = "latest"', 'start = "2020-01-01T00:00:00Z"')
+    file.write_text(text.partition("[archive]")[0])
+    place.insert(1)
+    place.next_file()
+    place.insert(2)
+    place.purge()
+    place.daemon.start()
+    seen = place.daemon.wait_state("shop", "FAILED")
+    assert "changes of the time between are purged" in seen["message"]
+    assert place.daemon.terminate() == 0
+    file.write_text(text.replace("2020-01-01T00:00:00Z", "earliest").partition("[archive]")[0])
+    place.follow()
+    place.wait_ids(2)
+    place.leave()
+
+
+@ONE
 def test_moves_and_first_starts_lead_into_the_archive(
     place: LostPlace, daemon: Callable[..., DaemonProcess], folder: Path, tmp_path: Path
 ) -> None:

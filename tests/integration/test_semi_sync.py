@@ -127,6 +127,24 @@ def archived_ids(place: LostPlace, folder: Path) -> set[int]:
     return {int(row["id"]) for message in messages if message["type"] == "INSERT" for row in message["data"]}
 
 
+def test_a_source_that_does_not_wait_because_nothing_can_be_archived_is_reported(
+    place: LostPlace, tmp_path: Path
+) -> None:
+    switched_on(place)
+    name = "master" if place.kind == MARIADB else "source"
+    place.run(f"SET GLOBAL rpl_semi_sync_{name}_timeout = 300")
+    folder, kept = tmp_path / "archive", tmp_path / "kept"
+    folder.rename(kept)
+    folder.write_text("no folder")
+    place.insert(1)
+    seen = place.daemon.wait("shop", lambda one: {"archive", "semi_sync"} <= set(one["troubles"]))
+    assert "the source does not wait until a transaction is archived: " in seen["troubles"]["semi_sync"]
+    folder.unlink()
+    kept.rename(folder)
+    place.daemon.wait("shop", lambda one: "semi_sync" not in one["troubles"], 60)
+    eventually(lambda: int(status(place)["rpl_semi_sync_source_clients"]) == 1)
+
+
 def test_a_commit_waits_until_it_is_archived_and_is_reported_if_it_does_not(place: LostPlace) -> None:
     switched_on(place)
     place.insert(*range(1, 11))

@@ -77,6 +77,20 @@ async def test_files_that_follow_each_other_become_one_line_and_are_known_the_se
     assert sum(map(len, await lines(tmp_path))) == 3
 
 
+async def test_a_file_of_a_server_with_another_server_id_is_refused_unless_its_server_is_named(tmp_path: Path) -> None:
+    one, two = copied(tmp_path, 1, 1, 10), copied(tmp_path, 2, 11, 10)
+    await add(tmp_path, one)
+    data = bytearray(two.read_bytes())
+    data[9:13] = (99).to_bytes(4, "little")
+    (other := tmp_path / "other" / two.name).parent.mkdir()
+    other.write_bytes(data)
+    with pytest.raises(Refusal, match=r"with server_id 99 instead of 1 -> .* give --server"):
+        await add(tmp_path, other, server="")
+    with pytest.raises(Refusal, match="with server_id 99 instead of 1"):
+        await add(tmp_path / "new", two, other.rename(tmp_path / "b.000003"))
+    assert await add(tmp_path, two, server="") == ["b.000002"]
+
+
 async def test_a_gap_between_two_lines_is_closed(tmp_path: Path) -> None:
     made = [copied(tmp_path, number, 10 * number - 9, 10) for number in (1, 2, 3)]
     await add(tmp_path, made[0])

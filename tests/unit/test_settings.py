@@ -268,6 +268,18 @@ def test_an_archive_is_that_of_one_source(write: Write) -> None:
     )
 
 
+def test_destinations_that_share_an_archive_agree_whether_it_acknowledges(write: Write) -> None:
+    one = f'[archive]\npath = "a"\n{SHOP}'
+    two = one.replace("[source]\n", '[source]\nsemi_sync = "archive"\n')
+    assert len(load(write("", one=two, two=two), ENV).destinations) == 2
+    for first, second, has in ((one, two, "off"), (two, one, "archive")):
+        (problem,) = problems(write("", one=first, two=second))
+        assert problem == (
+            'destinations/two.toml: source.semi_sync: must be "archive" for all destinations that share an archive, or '
+            f'for none; that of the destination one is "{has}"'
+        )
+
+
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [

@@ -17,17 +17,19 @@ from headrace.mysql.checks import require_complete
 from headrace.mysql.events.dump_start import DumpStart, dump_position
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.heads import FileHeads
-from headrace.mysql.position.inventory import identity, take_inventory, with_archive
+from headrace.mysql.position.inventory import Inventory, identity, take_inventory, with_archive
 from headrace.mysql.position.scan import above_all
 from headrace.mysql.position.search import PositionFinder
 from headrace.mysql.position.server_comparison import ServerMatch, compare_server
 from headrace.mysql.replicas import Reader, choose_server_id, replica_name
 from headrace.mysql.role import refuse_role, require_logged, server_role
+from headrace.mysql.wire.binlog_file import file_number
 from headrace.mysql.wire.connection import Server, SourceConnection, address_of
 from headrace.mysql.wire.stream import ArchivedDump, Packets
 from headrace.ports.source import ProgressCallback
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import StartAt, StartGtid, StartLatest, StartTime
+from headrace.times import second_text
 
 log = structlog.get_logger(__name__)
 
@@ -229,6 +231,22 @@ async def _server_id(connection: SourceConnection, settings: SourceSettings, rea
     return settings.server_id
 
 
+async def _require_since(inventory: Inventory, heads: FileHeads, start: StartTime) -> None:
+    """Raises SourceMisconfigured if changes since that time are purged: to begin with the oldest binlog would silently
+    skip them."""
+    oldest = inventory.files[0]
+    if file_number(oldest.name) == 1:  # nothing was before it
+        return
+    begins = (await heads.get(inventory.server_uuid, oldest.name, oldest.size)).begins
+    if start.time.timestamp() < int(begins):
+        raise SourceMisconfigured(
+            f"[source] start is {start.time.isoformat()}, and the oldest binlog, {oldest.name}, begins at "
+            f"{second_text(begins)}: changes of the time between are purged",
+            remedy='set [source] start = "earliest" to begin with the oldest binlog, or add older ones to an archive '
+            "(headrace archive import)",
+        )
+
+
 async def _first_start(
     connection: SourceConnection, server: Server, us: str, on_progress: ProgressCallback, archive: Archive | None
 ) -> tuple[Position, PositionLost | None]:
@@ -257,6 +275,7 @@ async def _first_start(
         return Position(us, file, offset), lost
 
     if isinstance(start, StartTime):
+        await _require_since(inventory, FileHeads(settings, inventory.older), start)
         finder = PositionFinder(settings, inventory, on_progress)
         boundary = await finder.at_time(start.time)
         if boundary.file_position == inventory.end:

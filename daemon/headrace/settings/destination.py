@@ -40,7 +40,7 @@ class SourceSettings(SnapshotSettings):
     start: Annotated[Start, PlainValidator(parse_start), PlainSerializer(repr)] = Field(
         default=StartLatest(),
         description='Where to begin when no position is stored: "earliest", "latest", "file:offset", a GTID set, '
-        "or an RFC 3339 time.",
+        "or an RFC 3339 time. A time before the oldest binlog is refused.",
     )
     on_state_lost: Literal["fail", "start"] = Field(
         default="fail",
