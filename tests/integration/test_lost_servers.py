@@ -84,6 +84,33 @@ def test_a_reset_after_which_the_names_of_the_files_have_come_again(place: LostP
     place.leave()
 
 
+def test_a_reset_after_which_the_file_is_shorter_and_all_numbers_were_given_again(place: LostPlace) -> None:
+    """The numbers of what was published are in the new file, and what they belong to now was not published."""
+    place.reset()
+    place.follow()
+    old = range(1, 11)
+    for number in old:
+        place.run(f"INSERT INTO {place.schema}.t VALUES ({number}, REPEAT('v', 200))")
+    place.wait_ids(*old)
+    position = place.leave()
+    place.reset()
+    new = range(101, 121)
+    for number in new:
+        place.insert_wide(number)
+        if number == new[11]:
+            place.next_file()
+    name, size = place.run("SHOW BINARY LOGS")[0][:2]
+    assert name == position.file
+    assert int(size) < int(position.last_transaction.rpartition(":")[2])
+    if place.kind == GTIDS:
+        place.stands("SOURCE_CHANGED", "", "it was reset, or restored")
+    else:
+        place.stands("POSITION_LOST", "beyond_end", "another one under the same name")
+    place.choose("earliest")
+    place.wait_ids(*old, *new)
+    place.leave()
+
+
 def test_a_reset_under_a_running_dump_is_not_silent(place: LostPlace) -> None:
     place.follow()
     place.insert(1, 2)

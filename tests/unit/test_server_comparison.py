@@ -31,12 +31,13 @@ class Server:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.inventory, self.begins = HERE, 9_000_000
-        self.before_next = ""
-        """What was executed before any file."""
+        self.before_next, self.first = "", 1_000_000
+        """What was executed before any file; and the commit time of its first transaction."""
         self.asked, self.moves = list[tuple[str, int]](), list[Any]()
         monkeypatch.setattr(comparison, "take_inventory", self._inventory)
         monkeypatch.setattr(comparison, "transaction_at", self._transaction_at)
         monkeypatch.setattr(comparison, "relocate", self._relocate)
+        monkeypatch.setattr(comparison, "first_commit_time", self._first_commit_time)
         monkeypatch.setattr(comparison, "FileHeads", lambda _: SimpleNamespace(get=self._head))
 
     async def _inventory(self, connection: object) -> Inventory:
@@ -45,6 +46,9 @@ class Server:
     async def _transaction_at(self, source: object, file: str, offset: int) -> int | None:
         self.asked.append((file, offset))
         return self.begins
+
+    async def _first_commit_time(self, source: object, file: str) -> int:
+        return self.first
 
     async def _head(self, server_uuid: str, file: str, size: int) -> FileHead:
         return FileHead(0, GtidSet(self.before_next))
@@ -107,6 +111,15 @@ async def test_numbers_that_were_lost_with_a_files_end_and_given_to_others_are_a
     server.before_next = f"{US}:1-48"
     with pytest.raises(SourceChanged, match="and now that file has"):
         await server.agrees(replace(SHORT, last_transaction=last))
+
+
+async def test_a_shorter_file_that_begins_after_what_was_read_is_another_history_whatever_numbers_it_has(
+    server: Server,
+) -> None:
+    """After a reset all numbers were given again (seed 279)."""
+    server.before_next, server.first = f"{US}:1-60", 9_000_001
+    with pytest.raises(SourceChanged, match="and now that file has"):
+        await server.agrees(SHORT)
 
 
 async def test_a_newest_file_that_became_shorter_is_another_history(server: Server) -> None:

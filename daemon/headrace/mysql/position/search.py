@@ -235,6 +235,17 @@ async def transaction_at(source: SourceSettings, file: str, offset: int) -> int 
     return scan.found
 
 
+async def first_commit_time(source: SourceSettings, file: str) -> int:
+    """Returns the commit time, in microseconds since 1970, of the first transaction of a file; 0 if none can be read.
+    Raises SourceError and its subclasses."""
+    scan = scans.FirstSince(file, 0)
+    try:
+        await Probe(source).run(scan)
+    except (PositionLost, NotUnderstood):
+        return 0
+    return scan.found.commit_time_us if scan.found is not None else 0
+
+
 # -- counts -------------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Inventory, take_inventory
 from headrace.mysql.position.move import on_another_history, relocate
-from headrace.mysql.position.search import transaction_at
+from headrace.mysql.position.search import first_commit_time, transaction_at
 from headrace.mysql.schema.entries import doubt_entry
 from headrace.mysql.wire.binlog_file import file_number
 from headrace.mysql.wire.connection import SourceConnection
@@ -155,6 +155,8 @@ async def _given_again(settings: SourceSettings, inventory: Inventory, stored: P
     following = inventory.files[(inventory.index(file) or 0) + 1 :]
     if not following:
         return True  # after a crash a server begins a new file, so this is no crash
+    if await first_commit_time(settings, file) > stored.commit_time_us:
+        return True  # it is another file, which was begun after a reset
     head = await FileHeads(settings).get(inventory.server_uuid, following[0].name, following[0].size)
     later = GtidSet(stored.gtid_set).minus(head.gtids or GtidSet()).minus(GtidSet(inventory.purged))
     return stored.server_uuid in str(later)
