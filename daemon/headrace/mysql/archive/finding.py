@@ -19,7 +19,7 @@ from headrace.mysql.events.splitter import BROKEN
 
 _HEADER = 19
 _CLOCKS = 3_600_000_000
-"""Microseconds by which the clocks of a server and its replica may differ."""
+"""Microseconds by which commit times may go back, and by which the clocks of a server and its replica may differ."""
 
 
 async def find_place(
@@ -32,10 +32,16 @@ async def find_place(
     ArchiveError."""
     await archive.refresh()
     lacks = f"the archive at {archive.store.place} has nothing of server {position.server_uuid}"
+    ours: BinlogFile | None = None
+    """The position's file, in the newest line that has it and is of the position's history."""
     for line in reversed(archive.lines) if server == position.server_uuid else ():
         if line.server != server or not line.files:
             continue
         number = line.index_of(position.file)
+        if number is not None and ours is not None and not _same_file(ours, line.files[number]):
+            continue  # of a former history
+        same = number is not None and await _same_history(archive, line, position)
+        ours = line.files[number] if number is not None and same else ours
         if number is None or position.offset > line.files[number].size:
             first, (file, end) = line.files[0].name, line.end
             lacks = f"the archive at {archive.store.place} goes from {first}:4 to {file}:{end}"
@@ -43,13 +49,13 @@ async def find_place(
             lacks = f"the archive at {archive.store.place} ends at the position"
         elif any(line.index_of(xa.file) is None for xa in position.open_xa if xa.file):
             lacks = f"the archive at {archive.store.place} lacks rows of XA transactions that are prepared there"
-        elif await _same_history(archive, line, position):
+        elif same:
             return _of_its_server(line, position, skip_before)
         else:
             lacks = f"the archive at {archive.store.place} has another binlog under the name {position.file}"
     if position.gtid_set and purged:
         missing = GtidSet(purged).minus(GtidSet(position.gtid_set))
-        for line in await _of_present_histories(archive, position):
+        for line in await _of_present_histories(archive, position, ours):
             if (found := await _by_gtids(archive, line, position, missing)) is not None:
                 return found
         if server != position.server_uuid:
@@ -125,9 +131,16 @@ def _of_its_server(line: Line, position: Position, skip_before: int) -> Place:
     return Place(line.number, file, offset)
 
 
+def _same_file(one: BinlogFile, two: BinlogFile) -> bool:
+    """Returns whether two files of one name are the same one, of which one may have less."""
+    return (one.begun, one.gtids) == (two.begun, two.gtids)
+
+
 async def _same_history(archive: Archive, line: Line, position: Position) -> bool:
     """Returns whether the archived files are those that were read: after a reset a server uses their names again."""
     begun = line.index_of(position.file)
+    if begun is not None and 0 < line.files[begun].last_us < position.commit_time_us - _CLOCKS:
+        return False  # it ended long before what was read
     if line.gtid_mode and position.gtid_set and begun is not None:
         before = GtidSet(line.files[begun].gtids)
         if not GtidSet(position.gtid_set).contains(before):
@@ -161,9 +174,10 @@ async def transaction_at(archive: Archive, file: BinlogFile, offset: int) -> int
     return None
 
 
-async def _of_present_histories(archive: Archive, position: Position) -> list[Line]:
+async def _of_present_histories(archive: Archive, position: Position, ours: BinlogFile | None) -> list[Line]:
     """Returns lines with GTIDs, newest first, without those of a history that was reset or replaced: their numbers are
-    given again, to other transactions. Of two histories of one server, only the one that the position is of counts."""
+    given again, to other transactions. Of two histories of one server, only the one that the position is of counts, as
+    its file `ours` shows."""
     lines = [line for line in reversed(archive.lines) if line.gtid_mode and line.files]
     begins = {line.number: GtidSet(line.files[0].gtids) for line in lines}
     ends = {line.number: await archive.executed(line) for line in lines}
@@ -171,12 +185,15 @@ async def _of_present_histories(archive: Archive, position: Position) -> list[Li
     def one_history(one: Line, two: Line) -> bool:
         if begins[one.number].contains(ends[two.number]) or begins[two.number].contains(ends[one.number]):
             return True
-        files = {(file.name, file.begun, file.gtids) for file in one.files}
-        return any((file.name, file.begun, file.gtids) in files for file in two.files)
+        known = {file.name: file for file in one.files}
+        return any(file.name in known and _same_file(file, known[file.name]) for file in two.files)
 
     found = []
     for line in lines:
-        known = line.server == position.server_uuid and line.index_of(position.file) is not None
+        number = line.index_of(position.file) if line.server == position.server_uuid else None
+        known = number is not None
+        if number is not None and ours is not None and not _same_file(ours, line.files[number]):
+            continue
         if known and not await _same_history(archive, line, position):
             continue
         others = [other for other in lines if other is not line and other.server == line.server]
