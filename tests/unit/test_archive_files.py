@@ -469,9 +469,14 @@ async def test_what_is_read_again_is_of_the_server_that_wrote_it(tmp_path: Path)
 
     nothing: Captures = lambda *_: False  # noqa: E731
     settings, place = printing_settings(include="shop.t"), ArchiveSettings(path=tmp_path)
-    for first in (None, ("b.000002", 4)):
-        await read_archive(settings, place, [], nothing, tmp_path, Window((), first), Servers())
-    assert servers == ["v", "u"]
+    rest = list[str]()
+    for first in (None, ("b.000002", 4), ("b.000001", 4)):
+        rest.append(await read_archive(settings, place, [], nothing, tmp_path, Window((), first), Servers()))
+    assert servers == ["u", "u", "v"]
+    assert ["in line 2, which is not read: it begins with b.000001 of server v" in one for one in rest[:2]] == [
+        True
+    ] * 2
+    assert rest[2] == ""
 
 
 async def test_an_archived_table_that_no_history_describes_is_refused_with_the_remedy_that_decode_has(
