@@ -206,6 +206,8 @@ class End(asyncio.Transport):
         self._eof_sent = False
         self.cuts = False
         """Whether a part of the next piece arrives, and nothing after it."""
+        self._cut = False
+        """Whether that has happened: later pieces may arrive at the same time."""
         process.on_end.append(self._process_ended)
 
     def join(self, peer: End) -> None:
@@ -300,10 +302,12 @@ class End(asyncio.Transport):
         if self._lost:
             self._wire.send(self.peer.lose, _reset())
             return
+        if self._cut:
+            return
         if self.cuts:
             piece = piece[: self._network.rng.randrange(len(piece))]
             for end in (self, self.peer):
-                end.cuts = False
+                end.cuts, end._cut = False, True
                 end._soon(end.lose, _reset())
             if not piece:
                 return

@@ -212,10 +212,12 @@ def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = Fa
         plan.archive = keeps.choice(("own", "own", "shared"))
         plan.faults += _of_archives(keeps, end)
     clients = random.Random(f"clients {seed}")
-    plan.ddl, plan.compressed = not lost and clients.random() < 0.15, clients.random() < 0.1
-    # What was prepared before the place where a destination begins can't be read, and stops it.
-    moved = plan.destinations["d3"]["source"]["snapshot"] != "never" or "move back" in {one.kind for one in plan.faults}
-    plan.xa = not lost and not moved and clients.random() < 0.2
+    # Before the place that a move leads to, tables and XA transactions that are prepared there may not be known, which
+    # stops a destination; and so does an XA transaction that is prepared where it begins.
+    moved = bool(lost) or any(fault.kind == "move back" for fault in plan.faults)
+    plan.ddl, plan.compressed = clients.random() < 0.15 and not moved, clients.random() < 0.1
+    begins_late = plan.destinations["d3"]["source"]["snapshot"] != "never"
+    plan.xa = not moved and not begins_late and clients.random() < 0.2
     plan.faults.sort(key=lambda fault: fault.at)
     return plan
 
