@@ -22,6 +22,11 @@ class KeyOrder:
         """Returns whether no row of a message has had one with a higher `_pos`."""
         return all(pos >= self._highest.get(key, 0) for key, pos in rows)
 
+    def made_again(self, id_: str, rows: Iterable[tuple[Key, int]], epoch: int) -> bool:
+        """Returns whether a message that has come before is of a later run than that one: it was read again, and waited
+        behind one that was parked."""
+        return all(self._last.get(key, {}).get(id_, (0, 0, epoch))[2] < epoch for key, _ in rows)
+
     def take(
         self, id_: str, offset: int, rows: Iterable[tuple[Key, int]], epoch: int, read: KeysView[str] = _NOTHING
     ) -> None:

@@ -399,7 +399,8 @@ class TopicChecker:
             return True
         if self._keys is not None and record.headers["headrace-id"].decode().partition("@")[0] in self._parked:
             id_ = record.headers["headrace-id"].decode()
-            if id_ not in self._seen or self._keys.newer(_positions(message, pos)):
+            rows = list(_positions(message, pos))
+            if id_ not in self._seen or self._keys.newer(rows) or self._keys.made_again(id_, rows, epoch):
                 return True
         found.escaped_messages += 1
         key = partition, epoch

@@ -239,6 +239,10 @@ def test_a_run_that_sends_a_change_again_reads_a_row_again_that_an_earlier_one_h
             keys.take(id_, offset, [(row, pos)], epoch, {"read": None}.keys())
         return list(keys.violations())
 
+    keys = KeyOrder()
+    keys.take("change", 0, [(row, 5)], 1)
+    assert [keys.made_again("change", [(row, 5)], epoch) for epoch in (1, 2)] == [False, True]
+    assert not keys.made_again("other", [(row, 5)], 2)
     change = "change", 5
     assert order((*change, 1), ("read", 9, 1), (*change, 2)) == []
     assert "change of the row" in order((*change, 1), ("read", 9, 1), (*change, 1))[0]
