@@ -356,7 +356,11 @@ class Checker:
         """A standstill is seen: some daemon says of the destination what is answered with 503, whatever lasts. One that
         holds it says so as soon as _judge_stall() expects it; without one, a session may have to end first."""
         world, now = self._world, self._world.loop.time()
-        statuses, source = world.statuses(topic.name), world.plan.destinations[topic.name]["source"]
+        awake = [
+            daemon for daemon in world.daemons.values() if daemon.process is not None and not daemon.process.frozen
+        ]
+        statuses = [status for daemon in awake for status in daemon.destinations() if status.name == topic.name]
+        source = world.plan.destinations[topic.name]["source"]
         held = any(status.holding.role == "ACTIVE" for status in statuses)
         limit = world.plan.session_timeout + _TAKES_OVER + (_OPENING if world.plan.slow else 0.0)
         if held:
