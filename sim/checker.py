@@ -14,7 +14,7 @@ import orjson
 from headrace.model import Position, State
 from headrace.ports.state_records import Head
 from sim import parked
-from sim.clients import COLUMNS, TABLES
+from sim.clients import TABLES, without_added
 from sim.rabbit import REFUSALS
 from sim.topic_checker import Findings, Part, Record, Table, TopicChecker
 from sim.truth import Event, Truth
@@ -301,7 +301,7 @@ class Checker:
                 if id_ in topic.ids and self._once(topic):
                     self.violation(f"{topic.name}: {id_} came twice, and nothing but clean stops has happened")
                 topic.ids[id_] = None
-            judged = _without_added(value) if self._world.plan.ddl else value
+            judged = without_added(value) if self._world.plan.ddl else value
             topic.records.append(Record(0, offset, headers, judged, len(value)))
             topic.taken, topic.flowed_at = offset + 1, self._world.loop.time()
             topic.alarmed_at = topic.flowed_at
@@ -593,13 +593,3 @@ class Checker:
             tables[name] = {str(row["id"]): {key: str(value) for key, value in row.items()} for row in rows}
         session.close()
         return tables
-
-
-def _without_added(value: bytes) -> bytes:
-    """Returns a message without columns that clients add and drop: rows that were published before lack them."""
-    message = orjson.loads(value)
-    for rows in (message["data"], message["old"]):
-        for row in rows or ():
-            for name in row.keys() - set(COLUMNS):
-                del row[name]
-    return orjson.dumps(message)

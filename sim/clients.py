@@ -6,6 +6,8 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
+import orjson
+
 from sim.mysql.errors import ServerDown, SqlError
 from sim.mysql.session import Session
 
@@ -150,3 +152,13 @@ class Clients:
         self._next += rows
         session.commit()
         session.close()
+
+
+def without_added(value: bytes) -> bytes:
+    """Returns a message without columns that clients add and drop: rows that were published before lack them."""
+    message = orjson.loads(value)
+    for rows in (message["data"], message["old"]):
+        for row in rows or ():
+            for name in row.keys() - set(COLUMNS):
+                del row[name]
+    return orjson.dumps(message)

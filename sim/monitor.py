@@ -37,7 +37,7 @@ class Monitor:
     def start(self) -> None:
         """Begins to ask."""
         for daemon in self._world.daemons.values():
-            self._world.begin(self._watch(daemon), self._process.context())
+            self._world.spawn(self._watch(daemon), self._process.context())
 
     def states(self, destination: str) -> list[str]:
         """Returns what the daemons that answered last time said of a destination."""

@@ -58,7 +58,7 @@ class Operator:
                 self.busy -= 1
 
         self.busy += 1
-        self._world.begin(whole(), self._process.context())
+        self._world.spawn(whole(), self._process.context())
 
     # -- destinations ---------------------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class Operator:
 
     def watch(self) -> None:
         """Waits until the end for what needs an operator, and does it."""
-        self._world.begin(self._watch(), self._process.context())
+        self._world.spawn(self._watch(), self._process.context())
 
     async def _watch(self) -> None:
         world = self._world

@@ -56,7 +56,6 @@ class Plan:
     """Bytes of the largest piece in which data arrive; 0 if what is written at once arrives at once."""
     text: int = 6
     """Bytes of a text of the rows that are there at the begin."""
-
     batch: int = 512 * 1024
     """Bytes of messages after which the daemon makes a batch of them."""
     slow: float = 0.0
@@ -216,8 +215,8 @@ def make(seed: int, seconds: float, *, lost: str | None = None, parks: bool = Fa
     # stops a destination; and so does an XA transaction that is prepared where it begins.
     moved = bool(lost) or any(fault.kind == "move back" for fault in plan.faults)
     plan.ddl, plan.compressed = clients.random() < 0.15 and not moved, clients.random() < 0.1
-    begins_late = plan.destinations["d3"]["source"]["snapshot"] != "never"
-    plan.xa = not moved and not begins_late and clients.random() < 0.2
+    moved = moved or plan.destinations["d3"]["source"]["snapshot"] != "never"
+    plan.xa = not moved and clients.random() < 0.2
     plan.faults.sort(key=lambda fault: fault.at)
     return plan
 
@@ -354,14 +353,13 @@ def _one_without_locks(plan: Plan, rng: random.Random, end: float) -> list[Fault
 
 
 def _between_steps(plan: Plan, rng: random.Random, end: float) -> list[Fault]:
-    """Kills or freezes daemons between two steps of a busy loop, in some seeds: a timer is due only when nothing else
-    is."""
+    """Kills or freezes daemons between two steps, in some seeds: a timer is due only when no step is left to run."""
     found = list[Fault]()
     for _ in range(rng.choice((0, 0, 0, 1, 3))):
         at, kind = end * rng.uniform(0.1, 0.9), rng.choice(BETWEEN_STEPS)
         seconds = 2.0 if kind == "kill" else plan.session_timeout * rng.choice((0.5, 1.2, 2.0))
-        steps = rng.randrange(1, 1_000)
-        found.append(Fault(kind, at, min(seconds, end - at), rng.choice(plan.daemons), "", steps))
+        steps, daemon = rng.randrange(1, 1_000), rng.choice(plan.daemons)
+        found.append(Fault(kind, at, min(seconds, end - at), daemon, "", steps))
     return found
 
 

@@ -112,7 +112,7 @@ def run(plan: Plan, show: Callable[[str], None] | None = None, *, brief: bool = 
 
 async def _all(world: World, result: Result, *, brief: bool) -> None:
     world.start()
-    checking = world.begin(_check(world, asyncio.current_task() if brief else None))
+    checking = world.spawn(_check(world, asyncio.current_task() if brief else None))
     await asyncio.sleep(world.plan.seconds)
     world.clients.stop = True
     world.heal()

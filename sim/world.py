@@ -165,12 +165,12 @@ class World:
                 self.write_destination(daemon, destination)
             daemon.start()
         context = self.sources[self.mysql].context()
-        self.begin(self.clients.run(), context)
+        self.spawn(self.clients.run(), context)
         self.monitor.start()
         for fault in self.plan.faults:
             self.loop.call_later(fault.at, self._begin_soon, fault, context=self.loop.world.context())
 
-    def begin(self, work: Coroutine[Any, Any, object], context: Context | None = None) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, object], context: Context | None = None) -> asyncio.Task[None]:
         """Starts a task of the simulation itself; an error in it is a violation: nothing would be simulated, or
         checked, any more."""
 

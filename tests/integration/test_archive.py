@@ -291,7 +291,7 @@ def test_a_binlog_that_was_cut_off_is_read_from_the_archive(place: LostPlace) ->
 
 @ONE
 def test_what_was_archived_before_a_reset_fills_no_gap_after_it(place: LostPlace) -> None:
-    """The GTIDs of the former history are given again: rows 104 and 105 have those of rows 4 and 5."""
+    """The GTIDs of the former history are given again, to other rows."""
     place.follow()
     for number in range(101, 106):
         place.insert(number)
@@ -769,6 +769,13 @@ def test_archived_changes_are_published_again_into_a_file(place: LostPlace, tmp_
     assert [int(row["id"]) for message in read_jsonl(part) for row in message["data"]] == [1, 2, 9, 3]
     own = place.command("replay", "shop", "--to-file", str(place.out))
     assert (own.returncode, "the destination shop publishes to" in own.stderr) == (1, True), own.stderr
+    shown = place.command("replay", "shop", "--to-file", "-", "--table", rf"{place.schema}\.t")
+    assert [int(row["id"]) for line in shown.stdout.splitlines() for row in json.loads(line)["data"] or ()] == [
+        1,
+        2,
+        3,
+        4,
+    ]
     nowhere = place.command("replay", "shop", "--to-topic", "again")
     assert (nowhere.returncode, "has no topics" in nowhere.stderr) == (1, True), nowhere.stderr
     place.leave()

@@ -28,6 +28,7 @@ from headrace.ports.inspection import Output, Window
 from headrace.ports.sink import Sink, SinkUse
 from headrace.rules.patterns import compile_filter
 from headrace.rules.topics import ANY_NAME, TopicRules
+from headrace.settings.adapters import Exclusive
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.route import RouteSettings
 
@@ -120,19 +121,23 @@ def _target(found: DestinationSettings, given: argparse.Namespace) -> Destinatio
 
 def _require_unused(settings: Settings, target: DestinationSettings, tables: Iterable[tuple[str, str]]) -> None:
     """Raises Refusal if a destination publishes to the target; `tables` are the known ones."""
-    own, topic = target.sink.capabilities.exclusive, target.route.topic
+    can, topic = target.sink.capabilities, target.route.topic
     for one in settings.destinations.values():
-        other = one.sink.capabilities.exclusive
-        if own is not None and other is not None and own.identity == other.identity:
-            used = own.value
-        elif own is None and one.sink.type == target.sink.type and topic in _topics(one, tables):
-            used = topic
+        if can.has_topics:
+            used = topic if one.sink.type == target.sink.type and topic in _topics(one, tables) else ""
         else:
-            continue
-        raise Refusal(
-            f"the destination {one.name} publishes to {used}: its consumers would take old rows for new ones",
-            remedy="name another one, or move the position: headrace position set",
-        )
+            used = (
+                can.exclusive.value if can.exclusive and _same(can.exclusive, one.sink.capabilities.exclusive) else ""
+            )
+        if used:
+            raise Refusal(
+                f"the destination {one.name} publishes to {used}: its consumers would take old rows for new ones",
+                remedy="name another one, or move the position: headrace position set",
+            )
+
+
+def _same(one: Exclusive, other: Exclusive | None) -> bool:
+    return other is not None and one.identity == other.identity
 
 
 def _topics(destination: DestinationSettings, tables: Iterable[tuple[str, str]]) -> set[str]:

@@ -47,7 +47,7 @@ async def keep_archive(context: Context, archiver: Archiver, use: ArchiveUse) ->
             if status.trouble(_TROUBLE, text):
                 log.warning("the archive is not kept", error=error.operator_text(context.name))
             if waits:
-                note_waiting(context, str(error), _UNTIL)
+                note_waiting(context, str(error.args[0]), _UNTIL)
         finally:
             await use.lock.release()
             status.archive.forget()

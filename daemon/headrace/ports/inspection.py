@@ -250,9 +250,11 @@ class SourceAdapter(ABC):
         on_progress: Callable[[int, int | None], object] = lambda *_: None,
     ) -> str:
         """Reads an archive up to its present end, or to a gap; returns a sentence about what is wanted after the gap,
-        "" if nothing is. `entries` are those of a destination's schema history: tables are as
-        they were where reading begins. The progress callback receives the bytes done and the total. Raises
-        ArchiveError, NotUnderstood, StateStoreError, and Refusal for a place that is not archived."""
+        "" if nothing is.
+
+        `entries` are those of a destination's schema history: tables are as they were where reading begins. The
+        progress callback receives the bytes done and the total. Raises ArchiveError, NotUnderstood, StateStoreError,
+        and Refusal for a place that is not archived."""
 
     @abstractmethod
     async def read_server(

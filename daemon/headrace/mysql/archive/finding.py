@@ -191,13 +191,13 @@ async def _of_present_histories(archive: Archive, position: Position, ours: Binl
     found = []
     for line in lines:
         number = line.index_of(position.file) if line.server == position.server_uuid else None
-        known = number is not None
-        if number is not None and ours is not None and not _same_file(ours, line.files[number]):
-            continue
-        if known and not await _same_history(archive, line, position):
-            continue
-        others = [other for other in lines if other is not line and other.server == line.server]
-        if known or all(one_history(line, other) for other in others):
+        if number is not None:
+            former = ours is not None and not _same_file(ours, line.files[number])
+            counts = not former and await _same_history(archive, line, position)
+        else:
+            others = [other for other in lines if other is not line and other.server == line.server]
+            counts = all(one_history(line, other) for other in others)
+        if counts:
             found.append(line)
     return found
 
