@@ -98,6 +98,8 @@ _POLL = 15.0
 """Seconds between two checks of what the source still has."""
 _POLL_OFTEN = 3.0
 """The same while the destination catches up, or its position is close to being purged."""
+_POLL_RARELY, _LITTLE = 60.0, 1 << 20
+"""The same while the destination is STREAMING, and fewer bytes than that are left to read."""
 
 
 class RetentionWarning:
@@ -151,6 +153,8 @@ async def check_binlogs(context: Context, source: Source) -> None:
         if behind and not backlog.catching_up:
             checked = 0.0  # the last measurement is no longer valid
         often = backlog.catching_up or _TROUBLE in status.troubles  # an operator may have moved the position
-        if now - checked > (_POLL_OFTEN if often else _POLL):
+        left = status.backlog.bytes
+        rarely = status.state is State.STREAMING and left is not None and left < _LITTLE
+        if now - checked > (_POLL_OFTEN if often else _POLL_RARELY if rarely else _POLL):
             checked = now
             backlog.measured(await watch.check(position))
