@@ -40,6 +40,13 @@ _ENTRIES: tuple[dict[str, Any], ...] = (
     {"format": "canal-protobuf", "rows_per_message": 3, "compat": "none", "binary": "hex"},
     {"format": "canal-protobuf", "binary": "base64", "enum": "label"},
 )
+_UNWRAPPED: tuple[dict[str, Any], ...] = (
+    {},
+    {"deletes": "drop", "schemas": False, "add_fields": ["op", "ts_ns", "table", "source.ts_ms", "source.gtid"]},
+    {"deletes": "rewrite", "add_fields": ["source.db", "source.row", "source.thread", "source.file", "source.pos"]},
+    {"deletes": "rewrite-with-tombstone", "add_fields": ["ts_ms", "ts_us", "source.ts_us", "source.ts_ns"]},
+    {"deletes": "tombstone", "add_fields": ["source.snapshot", "source.server_id", "source.query", "source.name"]},
+)
 _MESSAGES: tuple[dict[str, Any], ...] = (
     {},
     {},
@@ -60,6 +67,11 @@ _MESSAGES: tuple[dict[str, Any], ...] = (
     {"format": "debezium", "debezium": {"decimal": "string", "bigint_unsigned": "long", "time_precision": "adaptive"}},
     {"format": "debezium", "debezium": {"decimal": "double", "time_precision": "connect", "binary": "hex"}},
     {"format": "debezium", "debezium": {"binary": "base64-url-safe"}},
+    *({"format": "debezium", "debezium": {"unwrap": True, **more}} for more in _UNWRAPPED),
+    {"format": "maxwell"},
+    {"format": "maxwell"},
+    {"format": "maxwell", "fields": ["gtid", "primary_key", "server_id"]},
+    {"format": "maxwell", "fields": ["position", "thread_id", "primary_key_columns"]},
     *_ENTRIES,
 )
 _ROUTES: tuple[dict[str, Any], ...] = (

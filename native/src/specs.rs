@@ -7,13 +7,14 @@ use headrace_native_core::canal::Canal;
 use headrace_native_core::changes::Operation;
 use headrace_native_core::charsets::{Charset, Codes};
 use headrace_native_core::conditions::{Condition, Exact, Like, Operator, Test};
-use headrace_native_core::debezium::Debezium;
+use headrace_native_core::debezium::{Added, Debezium};
 use headrace_native_core::decimal::Decimal;
 use headrace_native_core::entries::{Constants, Entries, EntryMarks};
 use headrace_native_core::fields::{Binary, Kind, Label, Style};
 use headrace_native_core::formats::Format;
 use headrace_native_core::hashes;
 use headrace_native_core::masks::{Hmac, Mask};
+use headrace_native_core::maxwell::{Maxwell, Place};
 use headrace_native_core::output::MarkStyle;
 use headrace_native_core::table::{Column, Key, RecordKey, Route};
 use headrace_native_core::temporal::{Stored, Zone};
@@ -157,6 +158,7 @@ pub fn style(spec: &Bound<'_, PyTuple>) -> PyResult<Style> {
         "year" => Style::Year,
         "decimals" => Style::Decimals(spec.get::<u8>(1)?.into()),
         "json" => Style::Json,
+        "list" => Style::List,
         "geometry" => Style::Geometry { point: false },
         "point" => Style::Geometry { point: true },
         _ => return Err(unknown("the style", &name)),
@@ -195,6 +197,43 @@ fn constants((before, after, before_null, before_small): Cell) -> Constants {
     Constants { before, after, before_null, before_small }
 }
 
+fn place(name: &str) -> PyResult<Place> {
+    Ok(match name {
+        "position" => Place::Position,
+        "gtid" => Place::Gtid,
+        "server_id" => Place::ServerId,
+        "thread_id" => Place::ThreadId,
+        _ => return Err(unknown("the field", name)),
+    })
+}
+
+/// Reads the fields that a row without an envelope gets, each by its constant begin and the name of the rest.
+fn added_fields(specs: Vec<(String, String)>) -> PyResult<Vec<(Vec<u8>, Added)>> {
+    specs.into_iter().map(|(begin, name)| Ok((begin.into_bytes(), added(&name)?))).collect()
+}
+
+fn added(name: &str) -> PyResult<Added> {
+    const MS: u64 = 1_000_000;
+    Ok(match name {
+        "" => Added::Nothing,
+        "op" => Added::Op,
+        "ts_ms" => Added::Now(MS),
+        "ts_us" => Added::Now(1000),
+        "ts_ns" => Added::Now(1),
+        "source.ts_ms" => Added::Commit(MS),
+        "source.ts_us" => Added::Commit(1000),
+        "source.ts_ns" => Added::Commit(1),
+        "source.snapshot" => Added::Snapshot,
+        "source.server_id" => Added::ServerId,
+        "source.gtid" => Added::Gtid,
+        "source.file" => Added::File,
+        "source.pos" => Added::Pos,
+        "source.row" => Added::Row,
+        "source.thread" => Added::Thread,
+        _ => return Err(unknown("the field", name)),
+    })
+}
+
 /// Reads a format's description of a table; see `NativeTable` in `headrace/ports/format.py`.
 pub fn format(spec: &Bound<'_, PyTuple>) -> PyResult<Format> {
     let spec = Spec(spec);
@@ -218,10 +257,22 @@ pub fn format(spec: &Bound<'_, PyTuple>) -> PyResult<Format> {
             source_db: bytes(5)?,
             source_table: bytes(6)?,
             tombstones: spec.get(7)?,
+            shows_deletes: spec.get(9)?,
+            unwrapped: spec.get::<Option<_>>(10)?.map(added_fields).transpose()?,
         }),
         "entries" => {
             let cells = spec.get::<Vec<Cell>>(2)?.into_iter().map(constants).collect();
             Format::Entries(Entries { header: spec.get(1)?, cells, compat: spec.get(3)? })
+        }
+        "maxwell" => {
+            let keys = spec.get::<Vec<(usize, String)>>(5)?.into_iter();
+            Format::Maxwell(Maxwell {
+                head: bytes(1)?,
+                places: spec.get::<Vec<String>>(2)?.iter().map(|name| place(name)).collect::<PyResult<_>>()?,
+                shows_key: spec.get(3)?,
+                key_columns: bytes(4)?,
+                keys: keys.map(|(column, name)| (column, name.into_bytes())).collect(),
+            })
         }
         _ => return Err(unknown("the format", &name)),
     })
@@ -318,7 +369,7 @@ fn key(spec: &Bound<'_, PyTuple>, format: &Format) -> PyResult<Key> {
         "list" => Key::List(spec.get(1)?),
         "record" => match format {
             Format::Debezium(format) => Key::Record(format.key.clone()),
-            Format::Canal(_) | Format::Entries(_) => return Err(unfit()),
+            Format::Canal(_) | Format::Entries(_) | Format::Maxwell(_) => return Err(unfit()),
         },
         "canal" => {
             let database = spec.get::<Option<String>>(2)?.map_or(0, |name| hashes::java_hash(&name));

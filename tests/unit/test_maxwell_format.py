@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -65,6 +66,16 @@ def test_a_record_s_key_is_the_primary_key() -> None:
     assert keys == [b'{"database":"shop","table":"users","pk.id":2}']
     keyless = TableSchema("shop", "log", SCHEMA.columns, ())
     assert fmt.rows(change(Operation.INSERT, (1, "a"), schema=keyless), 7).keys == [None]
+
+
+def test_a_set_is_a_list_of_its_members_and_a_number_if_they_are_unknown() -> None:
+    def printed(column: Column, value: Any) -> Any:
+        made = change(Operation.INSERT, (value,), schema=TableSchema("shop", "users", (column,), ()))
+        return messages(MaxwellFormat(()), made)[0]["data"]["tags"]
+
+    known = Column("tags", "set('a','b')", 12, labels=("a", "b"))
+    assert [printed(known, value) for value in ("a,b", "b", "")] == [["a", "b"], ["b"], []]
+    assert printed(Column("tags", "set", 12), 3) == "3"
 
 
 def test_the_fields_that_are_asked_for_are_there() -> None:
@@ -131,14 +142,22 @@ def test_statements_and_marks_have_no_messages() -> None:
     assert fmt.mark(TransactionMark(True, 1, 0, "", NO_ORIGIN), 7) == []
 
 
-def test_the_format_is_chosen_by_its_name_and_made_by_python() -> None:
+def test_the_format_is_chosen_by_its_name_and_native_code_knows_it() -> None:
     config = settings(message={"format": "maxwell", "fields": ["gtid"]})
     fmt = new_format(config)
     builder = make_builder(config, fmt, "server", 1)
     builder.emit(change(Operation.INSERT, (1, "a"), (2, "b")))
     (batch,) = builder.take(Position("", "b.000001", 4), 0.0)
     assert (len(batch.values), batch.keys) == (2, fmt.rows(change(Operation.INSERT, (1, "a"), (2, "b")), 7).keys)
-    reason = reason_of_table(Projections(config, fmt).of(SCHEMA), fmt, (), one_log=False)
-    assert reason == "it does not know this [message] format, or these types in it"
+
+    def reason(*columns: Column) -> str:
+        schema = replace(SCHEMA, columns=SCHEMA.columns + columns)
+        return reason_of_table(Projections(config, fmt).of(schema), fmt, (), one_log=False)
+
+    assert reason() == reason(Column("tags", "set('a')", 12, labels=("a",))) == ""
+    assert (
+        reason(Column("tags", "set('','a')", 12, labels=("", "a")))
+        == "it does not know how [message] prints column tags"
+    )
     with pytest.raises(ConfigError, match="a message has one row"):
         settings(message={"format": "maxwell", "rows_per_message": 5})

@@ -98,8 +98,15 @@ def test_it_is_said_of_each_table_whether_native_code_makes_its_rows_and_why_not
         ("shop", "masked"): "",
         ("shop", "some"): "",
     }
-    for message in ({}, {"format": "debezium"}, {"format": "canal-protobuf"}):
-        assert used(data, settings_of(message))["shop", "times"] == "", message
+    unwrapped = {"unwrap": True, "deletes": "rewrite", "add_fields": ["op", "source.row"]}
+    for message in (
+        {},
+        {"format": "debezium"},
+        {"format": "debezium", "debezium": unwrapped},
+        {"format": "canal-protobuf"},
+        {"format": "maxwell", "fields": ["position", "primary_key"]},
+    ):
+        assert not any(used(data, settings_of(message)).values()), message
 
 
 @pytest.mark.parametrize(

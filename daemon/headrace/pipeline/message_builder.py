@@ -244,7 +244,8 @@ class MessageBuilder:
         firsts = self._add(batch, change, part.lone)  # counted only after this, because it may raise
         self._count_rows(change, len(change.rows))
         batch.rows += len(change.rows)
-        batch.commit_time_us = change.commit_time_us
+        if len(batch.values) > count:  # a format may publish nothing about a deleted row
+            batch.commit_time_us = change.commit_time_us
         if self._units:
             self._add_units(batch, part, firsts)
         self._tag_rows(batch, change, len(firsts))

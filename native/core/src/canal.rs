@@ -65,36 +65,25 @@ impl Table {
             let fields: Vec<usize> = format.keys.iter().map(|&key| self.columns[key].field).collect();
             self.require_same(change, &fields)?;
         }
-        self.group(change, stage)?;
-        for group in 0..stage.order.len() {
-            let slot = stage.order[group];
-            let (mut first, mut nth) = (None, 0);
-            for row in 0..change.rows {
-                if stage.slots[row] != slot {
-                    continue;
-                }
-                // Row i of a part counts as the part's number + i.
-                let pos = change.pos + *first.get_or_insert(row as i64) + nth;
-                nth += 1;
-                stage.members.clear();
-                stage.members.push(row);
-                self.canal_message(format, change, slot, pos, number, stage)?;
-                if format.keys.is_empty() {
-                    continue;
-                }
-                let start = stage.bytes.len();
-                stage.bytes.extend_from_slice(&format.key_head);
-                self.key_of(&format.keys, change, self.images(change, row).1, &mut stage.bytes)?;
-                stage.bytes.extend_from_slice(b"}}");
-                let Some(message) = stage.messages.last_mut() else { return Err(Unfit) };
-                message.key = Some((start, stage.bytes.len()));
-                let tombstone = Message { value: None, rows: 0, again: true, ..*message };
-                if change.operation == Operation::Delete {
-                    stage.messages.push(tombstone);
-                }
+        self.stage_rows(change, stage, |row, slot, pos, stage| {
+            stage.members.clear();
+            stage.members.push(row);
+            self.canal_message(format, change, slot, pos, number, stage)?;
+            if format.keys.is_empty() {
+                return Ok(());
             }
-        }
-        Ok(())
+            let start = stage.bytes.len();
+            stage.bytes.extend_from_slice(&format.key_head);
+            self.key_of(&format.keys, change, self.images(change, row).1, &mut stage.bytes)?;
+            stage.bytes.extend_from_slice(b"}}");
+            let Some(message) = stage.messages.last_mut() else { return Err(Unfit) };
+            message.key = Some((start, stage.bytes.len()));
+            let tombstone = Message { value: None, rows: 0, again: true, ..*message };
+            if change.operation == Operation::Delete {
+                stage.messages.push(tombstone);
+            }
+            Ok(())
+        })
     }
 
     /// Makes a message of the rows `stage.members`.

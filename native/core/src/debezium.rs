@@ -1,6 +1,6 @@
 //! Debezium's messages: one a row, with its key, and a tombstone after a delete.
 
-use crate::changes::{Change, Operation};
+use crate::changes::{Change, Image, Operation};
 use crate::stage::{Message, Stage};
 use crate::table::{RecordKey, Table};
 use crate::text::{self, put};
@@ -17,26 +17,83 @@ pub struct Debezium {
     pub source_db: Vec<u8>,
     pub source_table: Vec<u8>,
     pub tombstones: bool,
+    /// Whether deletes have a message with a value.
+    pub shows_deletes: bool,
+    /// If a message is the row itself, without the envelope: the fields of that which the row gets. Each begins with its
+    /// name and colon.
+    pub unwrapped: Option<Vec<(Vec<u8>, Added)>>,
+}
+
+/// The part of an added field that differs between messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Added {
+    Nothing,
+    Op,
+    /// When the message is made, in units of this many nanoseconds, which is not 0.
+    Now(u64),
+    /// When the transaction was committed.
+    Commit(u64),
+    Snapshot,
+    ServerId,
+    Gtid,
+    File,
+    Pos,
+    Row,
+    Thread,
+}
+
+impl Added {
+    fn write(self, change: &Change, row: usize, out: &mut Vec<u8>) {
+        match self {
+            Added::Nothing => {}
+            Added::Op => put!(out, b"\"", op(change), b"\""),
+            Added::Now(unit) => text::int(out, change.now_ms * 1_000_000 / unit),
+            Added::Commit(unit) => text::int(out, change.commit_us * 1000 / unit),
+            Added::Snapshot => put!(out, b"\"", marker(change), b"\""),
+            Added::ServerId => text::int(out, change.event.server_id),
+            Added::Gtid => text::quote_or_null(out, change.gtid),
+            Added::File => text::quote(out, change.file),
+            Added::Pos => text::int(out, change.event.offset),
+            Added::Row => text::int(out, row),
+            Added::Thread => thread(change, out),
+        }
+    }
+}
+
+fn op<'a>(change: &Change<'a>) -> &'a str {
+    change.snapshot.map_or(change.operation.names().1, |_| "r")
+}
+
+fn marker<'a>(change: &Change<'a>) -> &'a [u8] {
+    change.snapshot.map_or(b"false", |of| of.marker)
+}
+
+fn thread(change: &Change, out: &mut Vec<u8>) {
+    match change.event.thread {
+        0 => out.extend_from_slice(b"null"),
+        thread => text::int(out, thread),
+    }
+}
+
+impl Debezium {
+    fn add_fields(&self, added: &[(Vec<u8>, Added)], change: &Change, row: usize, out: &mut Vec<u8>) {
+        for (begin, rest) in added {
+            put!(out, b",", begin);
+            rest.write(change, row, out);
+        }
+        if self.shows_deletes {
+            let deleted = if change.operation == Operation::Delete { "true" } else { "false" };
+            put!(out, b",\"__deleted\":\"", deleted, b"\"");
+        }
+    }
 }
 
 impl Table {
     pub(crate) fn stage_debezium(&self, format: &Debezium, change: &Change, stage: &mut Stage) -> Fit<()> {
-        self.group(change, stage)?;
-        self.source(format, change, stage);
-        for group in 0..stage.order.len() {
-            let slot = stage.order[group];
-            let mut first = None;
-            let mut nth = 0;
-            for row in 0..change.rows {
-                if stage.slots[row] == slot {
-                    // Row i of a part counts as the part's number + i.
-                    let pos = change.pos + *first.get_or_insert(row as i64) + nth;
-                    nth += 1;
-                    self.debezium_row(format, change, row, slot, pos, stage)?;
-                }
-            }
+        if format.unwrapped.is_none() {
+            self.source(format, change, stage);
         }
-        Ok(())
+        self.stage_rows(change, stage, |row, slot, pos, stage| self.debezium_row(format, change, row, slot, pos, stage))
     }
 
     fn debezium_row(
@@ -55,7 +112,52 @@ impl Table {
             self.record_key(&format.key, change, image, out)?;
         }
         let start = out.len();
-        put!(out, &format.value_head, b"{\"before\":");
+        if let Some(before) = before {
+            let moved = |&key: &usize| {
+                let field = self.columns[key].field;
+                before[field].of(change.data) != image[field].of(change.data)
+            };
+            if format.key.columns.iter().any(moved) {
+                return Err(Unfit);
+            }
+        }
+        out.extend_from_slice(&format.value_head);
+        let number = first.unwrap_or(0) + row;
+        match &format.unwrapped {
+            Some(added) => {
+                if let Some(before) = before {
+                    self.row(change.data, before, out)?; // Python must report what can't be printed
+                    out.truncate(start + format.value_head.len());
+                }
+                self.row(change.data, image, out)?;
+                out.pop();
+                format.add_fields(added, change, number, out);
+                put!(out, b"}", &format.tail);
+            }
+            None => {
+                self.both_images(change, before, image, out)?;
+                put!(out, &*head, number, &*foot);
+            }
+        }
+        let key = (start > key_start).then_some((key_start, start));
+        let gone = change.operation == Operation::Delete;
+        let (shown, tombstone) = (!gone || format.shows_deletes, gone && format.tombstones && key.is_some());
+        if !shown && !tombstone {
+            return Err(Unfit); // a row without a message counts, too: left to Python
+        }
+        let (value, about) = (Some((start, out.len())), self.about(change, &[row], out)?);
+        let message = Message { slot, value, key, row, rows: 1, again: false, pos, about };
+        if shown {
+            stage.messages.push(message);
+        }
+        if tombstone {
+            stage.messages.push(Message { value: None, rows: usize::from(!shown), again: shown, ..message });
+        }
+        Ok(())
+    }
+
+    fn both_images(&self, change: &Change, before: Option<Image>, image: Image, out: &mut Vec<u8>) -> Fit<()> {
+        out.extend_from_slice(b"{\"before\":");
         match change.operation {
             Operation::Insert => {
                 out.extend_from_slice(b"null,\"after\":");
@@ -66,26 +168,10 @@ impl Table {
                 out.extend_from_slice(b",\"after\":null");
             }
             Operation::Update => {
-                let before = before.ok_or(Unfit)?;
-                let moved = |&key: &usize| {
-                    let field = self.columns[key].field;
-                    before[field].of(change.data) != image[field].of(change.data)
-                };
-                if format.key.columns.iter().any(moved) {
-                    return Err(Unfit);
-                }
-                self.row(change.data, before, out)?;
+                self.row(change.data, before.ok_or(Unfit)?, out)?;
                 out.extend_from_slice(b",\"after\":");
                 self.row(change.data, image, out)?;
             }
-        }
-        put!(out, &*head, first.unwrap_or(0) + row, &*foot);
-        let key = (start > key_start).then_some((key_start, start));
-        let (value, about) = (Some((start, out.len())), self.about(change, &[row], out)?);
-        let message = Message { slot, value, key, row, rows: 1, again: false, pos, about };
-        stage.messages.push(message);
-        if change.operation == Operation::Delete && format.tombstones && key.is_some() {
-            stage.messages.push(Message { value: None, rows: 0, again: true, ..message });
         }
         Ok(())
     }
@@ -95,28 +181,20 @@ impl Table {
         let Stage { head: out, foot, .. } = stage;
         out.clear();
         let us = change.commit_us;
-        let marker = change.snapshot.map_or(&b"false"[..], |of| of.marker);
+        let marker = marker(change);
         put!(out, b",\"source\":", &format.source, us / 1000, b",\"snapshot\":\"", marker, b"\"", &format.source_db);
         put!(out, b",\"sequence\":null,\"ts_us\":", us, b",\"ts_ns\":", us * 1000, &format.source_table);
         put!(out, b",\"server_id\":", change.event.server_id, b",\"gtid\":");
-        if change.gtid.is_empty() {
-            out.extend_from_slice(b"null");
-        } else {
-            text::quote(out, change.gtid);
-        }
+        text::quote_or_null(out, change.gtid);
         out.extend_from_slice(b",\"file\":");
         text::quote(out, change.file);
         put!(out, b",\"pos\":", change.event.offset, b",\"row\":");
         let out = foot;
         out.clear();
         out.extend_from_slice(b",\"thread\":");
-        if change.event.thread == 0 {
-            out.extend_from_slice(b"null");
-        } else {
-            text::int(out, change.event.thread);
-        }
-        let (ms, op) = (change.now_ms, change.snapshot.map_or(change.operation.names().1, |_| "r"));
-        put!(out, b",\"query\":null},\"transaction\":null,\"op\":\"", op, b"\",\"ts_ms\":", ms);
+        thread(change, out);
+        let ms = change.now_ms;
+        put!(out, b",\"query\":null},\"transaction\":null,\"op\":\"", op(change), b"\",\"ts_ms\":", ms);
         put!(out, b",\"ts_us\":", ms, b"000,\"ts_ns\":", ms, b"000000}", &format.tail);
     }
 }

@@ -135,6 +135,8 @@ pub enum Style {
     Decimals(usize),
     /// The text of MySQL, which is JSON.
     Json,
+    /// The members of a SET as a JSON list.
+    List,
     /// An object with well-known binary and SRID, and for a point with its coordinates before.
     Geometry { point: bool },
 }
@@ -301,20 +303,21 @@ fn bytes<const JSON: bool>(out: &mut Vec<u8>, raw: &[u8], binary: Binary) {
 }
 
 fn set<const JSON: bool>(out: &mut Vec<u8>, bits: u64, labels: &[Label]) -> Fit<()> {
+    for (i, label) in members(bits, labels)?.enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        label.print::<JSON>(out);
+    }
+    Ok(())
+}
+
+/// Returns the members that a value of a SET has.
+fn members(bits: u64, labels: &[Label]) -> Fit<impl Iterator<Item = &Label>> {
     if labels.len() < 64 && bits >> labels.len() != 0 {
         return Err(Unfit);
     }
-    let mut begun = false;
-    for (i, label) in labels.iter().enumerate() {
-        if bits >> i & 1 == 1 {
-            if begun {
-                out.push(b',');
-            }
-            begun = true;
-            label.print::<JSON>(out);
-        }
-    }
-    Ok(())
+    Ok(labels.iter().enumerate().filter(move |(i, _)| bits >> i & 1 == 1).map(|(_, label)| label))
 }
 
 pub(crate) fn unsigned_int(raw: &[u8]) -> u64 {
@@ -415,7 +418,25 @@ impl Style {
                 self.plain(kind, out, raw)?;
                 out.push(b'"');
             }
-            (Style::Json, Kind::Vector { .. }) => kind.plain(out, raw, Binary::Base64)?,
+            (
+                Style::Json,
+                Kind::Vector { .. }
+                | Kind::Json { .. }
+                | Kind::Int { .. }
+                | Kind::Bit { .. }
+                | Kind::Decimal(_)
+                | Kind::Float
+                | Kind::Double,
+            ) => kind.plain(out, raw, Binary::Base64)?,
+            (Style::List, Kind::Set { labels, .. }) => {
+                out.push(b'[');
+                for (i, label) in members(unsigned_int(raw), labels)?.enumerate() {
+                    out.extend_from_slice(if i > 0 { b",\"" } else { b"\"" });
+                    label.print::<true>(out);
+                    out.push(b'"');
+                }
+                out.push(b']');
+            }
             (Style::Geometry { point }, Kind::Bytes { .. }) => geometry(out, raw, *point)?,
             (Style::Year, Kind::Year) => text::int(out, if raw[0] == 0 { 0 } else { 1900 + u32::from(raw[0]) }),
             _ => return Err(Unfit),

@@ -4,6 +4,7 @@ use crate::canal::Canal;
 use crate::changes::Change;
 use crate::debezium::Debezium;
 use crate::entries::Entries;
+use crate::maxwell::Maxwell;
 use crate::stage::Stage;
 use crate::table::Table;
 use crate::{Fit, Unfit};
@@ -13,6 +14,7 @@ pub enum Format {
     Canal(Canal),
     Debezium(Debezium),
     Entries(Entries),
+    Maxwell(Maxwell),
 }
 
 /// A table, and the format of its messages.
@@ -28,6 +30,7 @@ impl Published {
             Format::Canal(format) => format.keys.iter().all(|&key| key < table.columns.len()),
             Format::Debezium(format) => format.key.fits(&table.columns),
             Format::Entries(format) => format.fits(&table.columns),
+            Format::Maxwell(format) => format.keys.iter().all(|&(key, _)| key < table.columns.len()),
         };
         fits.then_some(Self { table, format }).ok_or(Unfit)
     }
@@ -41,6 +44,7 @@ impl Published {
             Format::Canal(format) => self.table.stage_canal(format, change, rows_per_message, number, stage),
             Format::Debezium(format) => self.table.stage_debezium(format, change, stage),
             Format::Entries(format) => self.table.stage_entries(format, change, rows_per_message, number, stage),
+            Format::Maxwell(format) => self.table.stage_maxwell(format, change, stage),
         }
     }
 }

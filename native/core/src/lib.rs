@@ -23,6 +23,7 @@ pub mod formats;
 pub mod hashes;
 pub mod json;
 pub mod masks;
+pub mod maxwell;
 pub mod numbers;
 pub mod output;
 pub mod parts;

@@ -318,7 +318,7 @@ impl Table {
 
     // -- rows as JSON --------------------------------------------------------------------------------------------
 
-    fn cell(&self, column: &Column, data: &[u8], image: Image, out: &mut Vec<u8>) -> Fit<()> {
+    pub(crate) fn cell(&self, column: &Column, data: &[u8], image: Image, out: &mut Vec<u8>) -> Fit<()> {
         match image[column.field].of(data) {
             None => {
                 out.extend_from_slice(b"null");
@@ -467,6 +467,29 @@ impl Table {
                 stage.members.clear();
                 stage.members.extend_from_slice(some);
                 make(slot, pos + (nth * each) as i64, stage)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the messages of a keyed format: `make` gets each row that is published, its slot and its number.
+    pub(crate) fn stage_rows(
+        &self,
+        change: &Change,
+        stage: &mut Stage,
+        make: impl Fn(usize, u32, i64, &mut Stage) -> Fit<()>,
+    ) -> Fit<()> {
+        self.group(change, stage)?;
+        for group in 0..stage.order.len() {
+            let slot = stage.order[group];
+            let (mut first, mut nth) = (None, 0);
+            for row in 0..change.rows {
+                if stage.slots[row] == slot {
+                    // Row i of a part counts as the part's number + i.
+                    let pos = change.pos + *first.get_or_insert(row as i64) + nth;
+                    nth += 1;
+                    make(row, slot, pos, stage)?;
+                }
             }
         }
         Ok(())

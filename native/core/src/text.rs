@@ -111,6 +111,15 @@ pub fn quote(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
 }
 
+/// Writes a JSON string, or null if it would be empty.
+pub(crate) fn quote_or_null(out: &mut Vec<u8>, text: &[u8]) {
+    if text.is_empty() {
+        out.extend_from_slice(b"null");
+    } else {
+        quote(out, text);
+    }
+}
+
 /// Writes an integer.
 pub fn int<I: itoa::Integer>(out: &mut Vec<u8>, value: I) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());

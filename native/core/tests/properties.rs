@@ -8,13 +8,14 @@ use headrace_native_core::canal::Canal;
 use headrace_native_core::changes::{Event, Operation};
 use headrace_native_core::charsets::{Charset, Codes, NONE};
 use headrace_native_core::conditions::{Condition, Exact, Like, Operator, Test};
-use headrace_native_core::debezium::Debezium;
+use headrace_native_core::debezium::{Added, Debezium};
 use headrace_native_core::decimal::Decimal;
 use headrace_native_core::entries::{Constants, Entries, EntryMarks};
 use headrace_native_core::fields::{Binary, Kind, Label, Shape, Style};
 use headrace_native_core::formats::{Format, Published};
 use headrace_native_core::json::json_text;
 use headrace_native_core::masks::{Hmac, Mask};
+use headrace_native_core::maxwell::{Maxwell, Place};
 use headrace_native_core::output::{lock, MarkStyle, Marks, Opener, Origin, Output};
 use headrace_native_core::parts::{Facts, Limits, Part, Rest};
 use headrace_native_core::reader::{Frame, Reader, State, Stop};
@@ -82,6 +83,10 @@ fn kinds() -> Vec<(Kind, Style)> {
         (Kind::Inet6, text()),
         (Kind::Inet4, text()),
         (Kind::Vector { length: 1 }, text()),
+        (Kind::Vector { length: 1 }, Style::Json),
+        (Kind::Json { length: 2 }, Style::Json),
+        (Kind::Double, Style::Json),
+        (Kind::Set { size: 1, labels: labels() }, Style::List),
         (Kind::Bytes { length: 1, pad: 0 }, Style::Geometry { point: true }),
         (Kind::Double, Style::Decimals(2)),
     ]
@@ -120,7 +125,7 @@ fn canal() -> Format {
     })
 }
 
-fn debezium() -> Format {
+fn debezium(unwrapped: Option<Vec<(Vec<u8>, Added)>>) -> Format {
     Format::Debezium(Debezium {
         value_head: Vec::new(),
         key: RecordKey { head: Vec::new(), tail: Vec::new(), columns: vec![0] },
@@ -129,6 +134,23 @@ fn debezium() -> Format {
         source_db: Vec::new(),
         source_table: Vec::new(),
         tombstones: true,
+        shows_deletes: unwrapped.is_none(),
+        unwrapped,
+    })
+}
+
+fn unwrapped() -> Vec<(Vec<u8>, Added)> {
+    let added = [Added::Op, Added::Now(1), Added::Commit(1000), Added::Gtid, Added::File, Added::Row, Added::Thread];
+    added.into_iter().map(|one| (b"\"a\":".to_vec(), one)).collect()
+}
+
+fn maxwell() -> Format {
+    Format::Maxwell(Maxwell {
+        head: Vec::new(),
+        places: vec![Place::Position, Place::Gtid, Place::ServerId, Place::ThreadId],
+        shows_key: true,
+        key_columns: Vec::new(),
+        keys: vec![(0, Vec::new())],
     })
 }
 
@@ -144,9 +166,10 @@ fn entries() -> Format {
     Format::Entries(Entries { header: Vec::new(), cells, compat: true })
 }
 
-/// The three formats.
+/// All formats.
 fn formats() -> impl Strategy<Value = Format> {
-    prop_oneof![Just(canal()), Just(debezium()), Just(entries())]
+    let wrapped = || Just(debezium(None));
+    prop_oneof![Just(canal()), wrapped(), Just(debezium(Some(unwrapped()))), Just(entries()), Just(maxwell())]
 }
 
 fn head(count: usize) -> records::Head {
@@ -173,7 +196,7 @@ fn packets(events: &[(u8, Vec<u8>)]) -> Vec<u8> {
 }
 
 fn destination(format: Format, spread: bool) -> (Output, Arc<Published>) {
-    let mut output = Output::new(b"uuid", 1, 0, 400, matches!(format, Format::Debezium(_)), false);
+    let mut output = Output::new(b"uuid", 1, 0, 400, matches!(format, Format::Debezium(_) | Format::Maxwell(_)), false);
     let slots = vec![output.add_slot(), output.add_slot()];
     let slot_of_marks = slots[1];
     let key = match &format {

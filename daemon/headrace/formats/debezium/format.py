@@ -76,11 +76,10 @@ class DebeziumFormat(KeyedFormat):
         self._table = per_schema(lambda schema: _Table(schema, settings))
         self._tombstones = "tombstone" in settings.deletes if settings.unwrap else settings.tombstones
         self._writes_deletes = not settings.unwrap or "rewrite" in settings.deletes
+        self._added = [schemas.added_field(name) for name in settings.add_fields]
         self._counts: dict[str, int] = {}
         """Events of the open transaction, by table."""
         self._total = 0
-        self._python = settings.unwrap or settings.query
-        """Whether an option is on that native code does not support."""
         self._query, self._query_at = "null", ("", 0)
         """The statement that made the rows, as JSON, and its transaction."""
 
@@ -99,7 +98,7 @@ class DebeziumFormat(KeyedFormat):
     def native(self, schema: TableSchema) -> NativeTable | None:
         styles = [native_style(column, self._settings) for column in schema.columns]
         known = [style for style in styles if style is not None]
-        if len(known) < len(styles) or self._settings.transaction_topic or self._python:
+        if len(known) < len(styles) or self._settings.transaction_topic or self._settings.query:
             return None
         table = self._table(schema)
         source = (
@@ -110,8 +109,29 @@ class DebeziumFormat(KeyedFormat):
         heads = table.value_head, table.key_head, table.tail
         return NativeTable(
             list(zip(table.names, known, strict=True)),
-            ("debezium", *heads, *source, self._settings.tombstones, list(schema.keys)),
+            (
+                *("debezium", *heads, *source, self._tombstones, list(schema.keys)),
+                *(self._writes_deletes, self._native_row(schema) if self._settings.unwrap else None),
+            ),
         )
+
+    def _native_row(self, schema: TableSchema) -> list[tuple[str, str]]:
+        """Returns how native code prints the fields that a row without an envelope gets: for each what is the same in
+        all messages about a table, and the name of the rest."""
+        constants = {
+            "version": f'"{__version__}"',
+            "connector": '"mysql"',
+            "name": quote(self._settings.name),
+            "db": quote(schema.schema),
+            "sequence": "null",
+            "table": quote(schema.table),
+            "query": "null",
+        }
+        added = []
+        for of, name, field in self._added:
+            constant = constants.get(name, "") if of else ""
+            added.append((f"{quote(field['field'])}:{constant}", "" if constant else f"{of}.{name}".lstrip(".")))
+        return added
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
@@ -176,14 +196,13 @@ class DebeziumFormat(KeyedFormat):
     def _unwrapped(self, table: _Table, change: RowsChange, source: str, now_ms: int) -> _Value:
         """Returns a function that prints the row itself, with the configured fields."""
         event = {"source": orjson.loads(source), "ts_ms": now_ms, "ts_us": now_ms * 1000, "ts_ns": now_ms * 1_000_000}
-        wanted = [schemas.added_field(name) for name in self._settings.add_fields]
         numbered = change.row_indexes
 
         def value(op: str, before: str, after: str, i: int) -> bytes:
             event["op"], event["source"]["row"] = op, i if numbered is None else numbered[i]
             parts = [
                 f"{quote(field['field'])}:{orjson.dumps((event['source'] if of else event)[name]).decode()}"
-                for of, name, field in wanted
+                for of, name, field in self._added
             ]
             if self._writes_deletes:
                 parts.append(f'"__deleted":"{"true" if op == "d" else "false"}"')

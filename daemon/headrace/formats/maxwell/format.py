@@ -12,11 +12,13 @@ import orjson
 from headrace.formats.row_text import Printer, RowText
 from headrace.large_values import LargeValue
 from headrace.model import ABSENT, Column, Row, RowsChange, SchemaChange, TableSchema, TransactionMark
-from headrace.ports.format import KeyedFormat, Messages, per_schema
+from headrace.ports.format import KeyedFormat, Messages, NativeTable, per_schema
 from headrace_common.numbers import float_text
 
 _NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "bit", "decimal"})
 """Types whose text is a JSON number."""
+_PLACES = ("position", "gtid", "server_id", "thread_id")
+"""Optional fields, in their order in a message."""
 
 
 def _document(value: Any) -> str:
@@ -25,6 +27,8 @@ def _document(value: Any) -> str:
 
 
 def _labels(value: Any) -> str:
+    if type(value) is int:  # the members are unknown
+        return f'"{value}"'
     return orjson.dumps(value.split(",") if value else []).decode()
 
 
@@ -44,6 +48,16 @@ def _printer(column: Column) -> Printer:
     return _labels if column.kind == "set" else _other
 
 
+def _native_style(column: Column) -> tuple[Any, ...] | None:
+    """Returns how native code prints a column's values, as _printer() does; None if it can't."""
+    kind = column.kind
+    if kind in _NUMBERS or kind in ("json", "vector", "float", "double"):
+        return ("json",)
+    if kind == "set" and "" in column.labels:
+        return None  # its text does not say whether that member is set
+    return ("year",) if kind == "year" else ("list",) if kind == "set" and column.labels else ("text", "base64")
+
+
 class _Table(RowText):
     """The constant parts of a table schema's messages."""
 
@@ -55,7 +69,7 @@ class _Table(RowText):
         self.keys = schema.keys
         self.head = f'{{"database":{quote(schema.schema)},"table":{quote(schema.table)}'
         self.key_columns = orjson.dumps([schema.columns[i].name for i in schema.keys]).decode()
-        self._key_names = [quote(f"pk.{schema.columns[i].name}") for i in schema.keys]
+        self.key_names = [f",{quote(f'pk.{schema.columns[i].name}')}:" for i in schema.keys]
 
     def values(self, row: Row) -> list[str]:
         """Returns the values of the primary key."""
@@ -65,7 +79,7 @@ class _Table(RowText):
         """Returns the record's key; None for a table without a primary key."""
         if not self.keys:
             return None
-        cells = [f",{name}:{value}" for name, value in zip(self._key_names, self.values(row), strict=True)]
+        cells = [name + value for name, value in zip(self.key_names, self.values(row), strict=True)]
         return f"{self.head}{''.join(cells)}}}".encode()
 
     def old(self, before: Row, after: Row) -> str:
@@ -85,6 +99,19 @@ class MaxwellFormat(KeyedFormat):
         """`fields`: Maxwell's optional fields."""
         self._fields, self._table = frozenset(fields), per_schema(_Table)
 
+    def native(self, schema: TableSchema) -> NativeTable | None:
+        styles = [_native_style(column) for column in schema.columns]
+        known = [style for style in styles if style is not None]
+        if len(known) < len(styles):
+            return None
+        table, places = self._table(schema), [name for name in _PLACES if name in self._fields]
+        keys = list(zip(schema.keys, table.key_names, strict=True))
+        format_ = "maxwell", table.head, places, "primary_key" in self._fields, self._key_columns(table), keys
+        return NativeTable(list(zip(table.names, known, strict=True)), format_)
+
+    def _key_columns(self, table: _Table) -> str:
+        return f',"primary_key_columns":{table.key_columns}' if "primary_key_columns" in self._fields else ""
+
     def rows(self, change: RowsChange, now_ms: int) -> Messages:
         made, table, fields = Messages(), self._table(change.schema), self._fields
         kind = "bootstrap-insert" if change.snapshot is not None else change.operation.lower()
@@ -92,8 +119,7 @@ class MaxwellFormat(KeyedFormat):
         row = table.unusual_row if change.partial or change.large else table.row
         for i, after in enumerate(change.rows):
             keys = f',"primary_key":[{",".join(table.values(after))}]' if "primary_key" in fields else ""
-            if "primary_key_columns" in fields:
-                keys += f',"primary_key_columns":{table.key_columns}'
+            keys += self._key_columns(table)
             old = f',"old":{table.old(change.before[i], after)}' if change.before is not None else ""
             made.add(f'{head}{keys},"data":{row(after)}{old}}}'.encode(), table.key(after), i)
         return made
