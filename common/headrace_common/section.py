@@ -56,6 +56,12 @@ def _check_file(value: Any) -> Any:
     return path
 
 
+def _check_text(value: Any) -> Any:
+    if value == "":
+        raise ValueError('is empty; the working directory is "."')
+    return value
+
+
 def _check_path(value: Path, *, folder: bool) -> Path:
     try:
         if value.exists() and value.is_dir() is not folder:
@@ -67,9 +73,9 @@ def _check_path(value: Path, *, folder: bool) -> Path:
 
 File = Annotated[Path | None, BeforeValidator(_check_file)]
 """An existing file that can be read."""
-Folder = Annotated[Path, AfterValidator(partial(_check_path, folder=True))]
+Folder = Annotated[Path, BeforeValidator(_check_text), AfterValidator(partial(_check_path, folder=True))]
 """A folder, which need not exist yet."""
-NewFile = Annotated[Path, AfterValidator(partial(_check_path, folder=False))]
+NewFile = Annotated[Path, BeforeValidator(_check_text), AfterValidator(partial(_check_path, folder=False))]
 """A file, which need not exist yet."""
 TlsFiles = tuple[Path | None, Path | None, Path | None]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,6 +59,16 @@ async def test_the_objects_of_a_folder_are_listed_without_those_below_it(opened:
     await store.sweep()
     await store.check()
     assert await store.names("a") == ["a/10"]
+
+
+async def test_all_objects_are_listed_with_their_size_and_age(opened: Open) -> None:
+    store = opened()
+    assert await store.everything() == []
+    for name in ("a/2", "a/b/33", "c"):
+        await store.create(name, name.encode())
+    found = {one.name: one for one in await store.everything()}
+    assert {name: one.size for name, one in found.items()} == {"a/2": 3, "a/b/33": 6, "c": 1}
+    assert all(abs(one.created - time.time()) < 60 for one in found.values())
 
 
 async def test_of_two_writers_the_one_that_was_overtaken_fails(opened: Open) -> None:

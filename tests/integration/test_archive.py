@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -458,6 +459,15 @@ def test_the_commands_list_verify_export_import_and_prune(place: LostPlace, fold
     wait_archived(place)
     verified = place.command("archive", "verify", "shop", "--json")
     assert json.loads(verified.stdout)["problems"] == []
+    left_over = folder / "import" / "killed" / "mysql-bin.000001" / "0-9.000001.zst"
+    left_over.parent.mkdir(parents=True)
+    left_over.write_bytes(b"x")
+    os.utime(left_over, (1_000, 1_000))
+    assert "1 objects, 1 bytes, belong to no file" in place.command("archive", "verify", "shop").stdout
+    assert "1 objects that belonged to no file deleted" in (
+        place.command("archive", "prune", "shop", "--unused", "--yes").stdout
+    )
+    assert not left_over.exists()
     segment = next(folder.rglob("*.zst"))
     segment.write_bytes(segment.read_bytes()[:-1])
     damaged = place.command("archive", "verify", "shop")

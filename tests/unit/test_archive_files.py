@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headrace.cli.decode import printing_settings
-from headrace.errors import ArchiveError, ContinuesElsewhere, HeadraceError
+from headrace.errors import ArchiveError, ContinuesElsewhere, HeadraceError, Refusal
 from headrace.model import POS_SHIFT, OpenXa, Position, RowsChange
 from headrace.mysql.archive import recorder as recorders
 from headrace.mysql.archive.archive import Archive
@@ -477,6 +477,9 @@ async def test_what_is_read_again_is_of_the_server_that_wrote_it(tmp_path: Path)
         True
     ] * 2
     assert rest[2] == ""
+    for window in (Window((), ("b.000002", 4), ("b.000001", 9)), Window((), 7, 7)):
+        with pytest.raises(Refusal, match="--to is not after --from"):
+            await read_archive(settings, place, [], nothing, tmp_path, window, Servers())
 
 
 async def test_an_archived_table_that_no_history_describes_is_refused_with_the_remedy_that_decode_has(

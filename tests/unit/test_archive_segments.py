@@ -3,6 +3,7 @@ notice."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,25 @@ async def test_replaced_segments_stay_for_ten_minutes_or_until_the_next_writer_b
     await second.journal.claim("second")
     await second.delete_unused()
     assert writer.objects == used
+
+
+async def test_what_killed_commands_have_left_is_counted_and_deleted_after_a_day(tmp_path: Path) -> None:
+    writer, folder = await Writer(tmp_path).start(), tmp_path
+    store = writer.archive.store
+    await writer.add(3)
+    await writer.archive.close_file()
+    await writer.archive.journal.append(*({**FILE, "name": f"b.00000{number}"} for number in (2, 3)))
+    for name in ("import/abc/b.000001/0-9.000001.zst", "0009/b.000001/0-9.000001.zst", "somebodys/notes", "0001/fresh"):
+        await store.create(name, b"left")
+    for file in folder.rglob("*"):
+        if file.is_file() and file.name != "fresh":
+            os.utime(file, (1_000, 1_000))
+    commands = MysqlArchiveCommands(ArchiveSettings(path=folder), "node")
+    assert await commands.unused() == (2, 8)
+    assert await commands.unused(delete=True) == (2, 8)
+    assert await commands.unused() == (0, 0)
+    assert {file.name for file in folder.rglob("*")} >= {"notes", "fresh"}
+    assert await commands.verify(lambda *_: None) == []
 
 
 async def test_pruned_files_leave_no_replaced_segment(writer: Writer) -> None:

@@ -109,6 +109,7 @@ def test_addresses_of_elasticsearch(url: str, said: str) -> None:
         ({"main": '[state]\nstore = ""'}, "headrace.toml: state.store: should be one of auto, "),
         ({"main": '[state]\npath = "/etc"'}, "headrace.toml: state.path: /etc is a folder"),
         ({"main": '[daemon]\nspool = "/etc/hosts"'}, "headrace.toml: daemon.spool: /etc/hosts is no folder"),
+        ({"main": '[daemon]\nspool = ""'}, 'headrace.toml: daemon.spool: is empty; the working directory is "."'),
         ({"main": '[http]\nlisten = "a..b:1"'}, "headrace.toml: http.listen: should be the name or address of a host"),
         ({"main": f"x = {'1' * 5000}"}, "headrace.toml: not TOML: "),
         ({"more": '[state]\nstore = ""'}, "destinations/shop.toml: state.store: should be one of auto, "),

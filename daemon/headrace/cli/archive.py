@@ -62,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prune.add_argument("--keep", metavar="AGE", help="keep what is younger, such as 30d (default: [archive] keep)")
     prune.add_argument("--keep-bytes", metavar="SIZE", help="keep as many bytes (default: [archive] keep_bytes)")
     prune.add_argument("--needed-too", action="store_true", help="delete also what destinations still need")
+    prune.add_argument("--unused", action="store_true", help="delete also objects that nothing refers to; see verify")
     prune.add_argument("--yes", action="store_true", help="do not ask")
 
 
@@ -99,13 +100,17 @@ async def _verify(settings: Settings, given: argparse.Namespace) -> int:
     with progress("verifying") as work:
         problems = await archive.verify(lambda done, total, what: work.at(done, total, f"verifying {what}"))
     files = await archive.files()
+    unused, unused_bytes = await archive.unused() if files and not problems else (0, 0)
     if not files and not problems:
         problems = ["nothing is archived there: check whether the folder or store is the right one, and mounted"]
     if given.json:
-        print_json({"files": len(files), "bytes": sum(file.bytes for file in files), "problems": problems})
+        counts = {"files": len(files), "bytes": sum(file.bytes for file in files)}
+        print_json({**counts, "unused": unused, "unused_bytes": unused_bytes, "problems": problems})
     else:
         for problem in problems:
             print(problem)
+        if unused:
+            print(f"{unused:,} objects, {unused_bytes:,} bytes, belong to no file: 'prune --unused' deletes them")
         print(f"{len(files):,} files, {sum(file.bytes for file in files):,} bytes: {len(problems):,} problems")
     return 1 if problems else 0
 
@@ -140,7 +145,7 @@ async def _prune(settings: Settings, given: argparse.Namespace) -> int:
     configured = archive_of(found)
     keep = _parsed("--keep", _age, given.keep, configured.keep)
     keep_bytes = _parsed("--keep-bytes", parse_size, given.keep_bytes, configured.keep_bytes)
-    if not keep and not keep_bytes:
+    if not keep and not keep_bytes and not given.unused:
         raise ConfigError(["how much is kept? Give --keep or --keep-bytes, or set [archive] keep or keep_bytes"])
     require_answer(given.yes)
     needed: Sequence[Position] = ()
@@ -151,21 +156,29 @@ async def _prune(settings: Settings, given: argparse.Namespace) -> int:
             use = shared.archive_use(found)
             assert use is not None
             needed = await use.needed()
-    files = await archive.prune(keep, keep_bytes, needed, dry_run=True)
-    if not files:
+    files = await archive.prune(keep, keep_bytes, needed, dry_run=True) if keep or keep_bytes else []
+    unused, size = await archive.unused() if given.unused else (0, 0)
+    if not files and not unused:
         print(
             "nothing to delete: what is left is new enough, small enough, needed by a destination, or the newest file"
         )
         return 0
-    _show(files)
+    if files:
+        _show(files)
     if not given.yes:
         print(f"{len(files):,} files are deleted, {sum(file.stored for file in files):,} bytes as stored.")
-        if given.needed_too:
+        if unused:
+            print(f"{unused:,} objects that belong to no file are deleted, {size:,} bytes.")
+        if files and given.needed_too:
             print("Destinations that need them can't continue at their positions then.")
         if not await confirmed(given.yes):
             return 1
-    deleted = await archive.prune(keep, keep_bytes, needed)
-    print(f"{len(deleted):,} files deleted, {sum(file.stored for file in deleted):,} bytes as stored")
+    if files:
+        deleted = await archive.prune(keep, keep_bytes, needed)
+        print(f"{len(deleted):,} files deleted, {sum(file.stored for file in deleted):,} bytes as stored")
+    if unused:
+        unused, size = await archive.unused(delete=True)
+        print(f"{unused:,} objects that belonged to no file deleted, {size:,} bytes")
     return 0
 
 

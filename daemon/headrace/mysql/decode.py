@@ -43,10 +43,17 @@ _NOT_STORED = (
 
 
 class _Bounds:
-    """See Window."""
+    """See Window. Raises Refusal for a window that can hold nothing."""
 
     def __init__(self, window: Window) -> None:
         self._files, self._first, self.last = window.files, window.first, window.last
+        if self._ends_first(self._first, self.last):
+            raise Refusal("--to is not after --from, so there is nothing between them", remedy="exchange them")
+
+    def _ends_first(self, first: tuple[str, int] | int | None, last: tuple[str, int] | int | None) -> bool:
+        if isinstance(first, int) and isinstance(last, int):
+            return last <= first
+        return isinstance(first, tuple) and isinstance(last, tuple) and self._order(last) <= self._order(first)
 
     def _order(self, bound: tuple[str, int]) -> tuple[int, int]:
         file, offset = bound

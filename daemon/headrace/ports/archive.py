@@ -114,3 +114,8 @@ class ArchiveCommands(ABC):
         """Deletes files older than `keep` seconds, and the oldest while the archive has more than `keep_bytes`; 0 for
         no limit. Those that one of the positions needs are kept. Returns the deleted ones; with `dry_run` it deletes
         none."""
+
+    @abstractmethod
+    async def unused(self, *, delete: bool = False) -> tuple[int, int]:
+        """Returns how many objects nothing refers to, and their bytes: what commands have left that were killed more
+        than a day ago. With `delete` it deletes them."""

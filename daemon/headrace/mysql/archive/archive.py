@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +21,7 @@ from headrace.mysql.archive.journal import Journal, decoded, encoded
 from headrace.mysql.archive.object_store import UrlStore
 from headrace.mysql.archive.recorder import FRAME, Facts
 from headrace.mysql.archive.sealing import Seal
-from headrace.mysql.archive.store import FolderStore, ObjectExists, ObjectMissing, ObjectStore
+from headrace.mysql.archive.store import FolderStore, ObjectExists, ObjectMissing, ObjectStore, Stored
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.wire.binlog_file import file_number
 from headrace.native import Choice, find
@@ -30,6 +31,10 @@ _KEPT = 4
 """Number of files whose lists of segments are kept in memory."""
 _SHARED = 16
 """Number of frames, mostly of 1 MB, that are kept for other destinations."""
+_LEFT = 86400.0
+"""Seconds after which no command enters an object into the journal any more."""
+_OBJECT = re.compile(r"(?:\d{4}|import|probe)/")
+"""Objects whose names are not those of journal and checkpoints, nor a file of somebody else."""
 _REPLACED = 600.0
 """Seconds that a segment is kept after it was put together with others: who reads it, or copies the folder, may go
 on."""
@@ -214,6 +219,19 @@ class Archive:
                 epoch = name.rsplit(".", 2)[-2]
                 if name not in used and epoch.isdigit() and int(epoch) < self.journal.index.epoch:
                     await self.store.delete(name)
+
+    async def unused(self) -> list[Stored]:
+        """Returns the objects that nothing refers to, and that are old enough not to be referred to later: a command
+        that was killed has left them. Those of the file that grows are left to the writer."""
+        before = runtime.now() - _LEFT
+        stored = [one for one in await self.store.everything() if one.created < before and _OBJECT.match(one.name)]
+        await self.refresh()
+        used, growing = set[str](), tuple[str, ...]()
+        for line in self.lines:
+            for file in line.files:
+                used |= {file.index, *(segment.object for segment in await self.segments(file))}
+            growing = tuple(f"{line.folder}/{file.name}/" for file in line.files[-2:])
+        return [one for one in stored if one.name not in used and not one.name.startswith(growing)]
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

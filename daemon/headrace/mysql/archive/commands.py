@@ -251,6 +251,13 @@ class MysqlArchiveCommands(ArchiveCommands):
             await archive.prune(line, files)
         return deleted
 
+    async def unused(self, *, delete: bool = False) -> tuple[int, int]:
+        found = await self._archive.unused()
+        if delete:
+            for one in found:
+                await self._archive.store.delete(one.name)
+        return len(found), sum(one.size for one in found)
+
 
 @contextlib.contextmanager
 def _deleted_on_error(path: Path) -> Iterator[None]:

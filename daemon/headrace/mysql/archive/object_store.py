@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace import runtime
 from headrace.errors import ArchiveError
-from headrace.mysql.archive.store import ObjectExists, ObjectMissing, ObjectStore
+from headrace.mysql.archive.store import ObjectExists, ObjectMissing, ObjectStore, Stored
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
@@ -20,6 +20,8 @@ _T = TypeVar("_T")
 _LIMIT = 60.0
 """Seconds for one call with all its attempts."""
 _RETRIES = 3
+_EACH = 1000
+"""Objects of one answer to a listing."""
 _ATTEMPT, _CONNECT = "20s", "5s"
 _PROBE = "probe"
 """The folder of an object that is created twice."""
@@ -89,6 +91,15 @@ class UrlStore(ObjectStore):
 
     async def sweep(self) -> None:
         """Does nothing: an object is there when all of it is."""
+
+    async def everything(self) -> list[Stored]:
+        return [
+            Stored(str(one["path"]), int(one["size"]), one["last_modified"].timestamp())
+            for one in await self._call("list", "all objects", self._list())
+        ]
+
+    async def _list(self) -> Any:
+        return await self._obstore.list(self._client, chunk_size=_EACH).collect_async()
 
     async def check(self) -> None:
         name = f"{_PROBE}/{runtime.new_id()}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
 
 from headrace import runtime
@@ -22,6 +23,16 @@ class ObjectExists(ArchiveError):
 
 class ObjectMissing(ArchiveError):
     """There is no object of this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An object as a store lists it."""
+
+    name: str
+    size: int
+    created: float
+    """In seconds since 1970."""
 
 
 class ObjectStore(ABC):
@@ -52,6 +63,10 @@ class ObjectStore(ABC):
         """Deletes what creations have left that were cut off long ago."""
 
     @abstractmethod
+    async def everything(self) -> list[Stored]:
+        """Returns all objects, in any order."""
+
+    @abstractmethod
     async def check(self) -> None:
         """Raises ArchiveError if the store can't be used, or replaces objects that exist."""
 
@@ -76,6 +91,9 @@ class FolderStore(ObjectStore):
 
     async def sweep(self) -> None:
         await runtime.in_thread(self._sweep)
+
+    async def everything(self) -> list[Stored]:
+        return await runtime.in_thread(self._everything)
 
     async def check(self) -> None:
         """Does nothing: a name is taken by a link, which no file system makes twice."""
@@ -148,6 +166,14 @@ class FolderStore(ObjectStore):
         except OSError as error:
             raise ArchiveError(f"the archive can't list {self._folder / folder}: {error.strerror}") from error
         return [f"{folder}/{name}" for name in sorted(found)]
+
+    def _everything(self) -> list[Stored]:
+        try:
+            files = [one for one in self._folder.rglob("*") if one.is_file() and one.suffix != _UNFINISHED]
+            facts = [(one.relative_to(self._folder).as_posix(), one.stat()) for one in files]
+        except OSError as error:
+            raise ArchiveError(f"the archive can't list {self._folder}: {error.strerror}") from error
+        return [Stored(name, stat.st_size, stat.st_mtime) for name, stat in facts]
 
     def _delete(self, name: str) -> None:
         try:
