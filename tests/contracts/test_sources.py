@@ -19,6 +19,7 @@ from headrace.cli.wiring import ADAPTERS
 from headrace.errors import PositionLost, SourceEnded
 from headrace.model import Position, RowsChange
 from headrace.mysql.source import MysqlSource
+from headrace.mysql.table_schemas import TableSchemas
 from headrace.pipeline.projection import Projections
 from headrace.ports.source import ChangeStream, Heartbeat, OpenSource, Receiver, Source
 from headrace.settings.daemon import DaemonSettings
@@ -139,6 +140,27 @@ async def test_changes_come_in_order_and_again_from_the_position_after_each(site
             await second.read(stream, lambda stream=stream, end=end: stream.has_reached(end))
             assert second.ids == rest
             assert stream.position().last_pos >= position.last_pos, "numbers never fall"
+
+
+@pytest.mark.parametrize("site", ["mysql56"], indirect=True)  # its rows have no names of columns
+async def test_a_first_start_begins_after_a_table_was_altered_meanwhile(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of before the statement could not be read, and nobody has asked for them."""
+    read, table = TableSchemas.read, f"{site.schema}.t"
+    statements = iter([f"INSERT INTO {table} VALUES (1, 'a')", f"ALTER TABLE {table} ADD COLUMN more INT FIRST"])
+
+    async def altered(*given: Any) -> TableSchemas:
+        site.execute(*statements, "DO 0")
+        return await read(*given)
+
+    monkeypatch.setattr(TableSchemas, "read", altered)
+    async with opened(site.source(start="latest")) as one:
+        taken = Taken()
+        stream = one.stream(taken.receiver())
+        site.execute(f"INSERT INTO {table} VALUES (7, 2, 'b')")
+        await taken.read(stream, lambda: bool(taken.ids))
+        assert taken.ids == [7]
 
 
 async def site_end(site: Site) -> tuple[str, int]:

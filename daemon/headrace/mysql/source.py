@@ -65,6 +65,7 @@ from headrace.rules.patterns import named_schemas
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
 from headrace.settings.snapshot import SnapshotSourceSettings
+from headrace.settings.values import StartLatest
 
 log = structlog.get_logger(__name__)
 
@@ -75,6 +76,14 @@ _ARCHIVE_ANSWERS = 5.0
 """Seconds for which the archive's folder may keep us from reading the source."""
 _SPARE_AGAIN = 10.0
 """Seconds between two checks whether a stream is that far behind."""
+
+
+_MOVES = 5
+"""How often a first start at the end of the binlog begins again because statements change the tables meanwhile."""
+
+
+class _TablesChanged(Exception):
+    """Tables were altered after the start was chosen: rows between the two could not be read."""
 
 
 def addresses(settings: SourceSettings) -> list[SourceSettings]:
@@ -284,6 +293,7 @@ class MysqlSource(Source, Dumps):
         last_pos: int,
         entries: Sequence[dict[str, Any]],
         forget_tables: bool,
+        moves: int = _MOVES,
     ) -> OpenSource:
         self._lost_by, self._archive_fails = None, False  # of a run that has ended since
         ready: ReadySource | None = None
@@ -297,15 +307,21 @@ class MysqlSource(Source, Dumps):
                 on_progress=self._reported,
                 archive=self._archive,
             )
-            return await self._opened(ready, entries, forget_tables)
+            may_move = stored is None and moves > 0 and isinstance(address.start, StartLatest)
+            return await self._opened(ready, entries, forget_tables, may_move=may_move)
+        except _TablesChanged:
+            return await self._open(address, stored, last_pos, entries, forget_tables, moves - 1)
         except PositionLost as lost:
             if stored is None and ready is not None:  # purged since the start was chosen
                 stored = ready.start.position
             ready = await self._archived(address, stored, lost)
         return await self._opened(ready, entries, forget_tables)
 
-    async def _opened(self, ready: ReadySource, entries: Sequence[dict[str, Any]], forget_tables: bool) -> OpenSource:
-        """Returns what a ready source becomes; closes it if it raises."""
+    async def _opened(
+        self, ready: ReadySource, entries: Sequence[dict[str, Any]], forget_tables: bool, *, may_move: bool = False
+    ) -> OpenSource:
+        """Returns what a ready source becomes; closes it if it raises. Raises _TablesChanged if it should begin later
+        and `may_move`."""
         try:
             start, server = ready.start.position, ready.server
             # Entries of a move by the opening are stored only once it is open.
@@ -314,6 +330,8 @@ class MysqlSource(Source, Dumps):
                 ours.append(doubt_entry(start.last_pos, str(start), "[source] snapshot is schema_only_recovery"))
             known = [*entries, *ours]
             schemas = await TableSchemas.read(self._destination.name, server, self._captures, start, known)
+            if may_move and schemas.history.waits and not server.rows_bring_names:
+                raise _TablesChanged
             dump = await self._dump(ready)
         except BaseException:
             await ready.close()
