@@ -167,11 +167,11 @@ def spliced(message: bytes, values: Sequence[LargeValue], limit: int) -> Generat
     MessageTooLarge once the message has more than `limit` bytes."""
     made = io.BytesIO()
     for number, part in enumerate(message.split(_END.encode())):
-        if number % 2 == 0:
-            made.write(part)
-            continue
-        index, style, behind = part.decode().split(" ")
-        for piece in values[int(index)].printed(style, int(behind)):
+        pieces: Iterable[bytes] = (part,)
+        if number % 2:
+            index, style, behind = part.decode().split(" ")
+            pieces = values[int(index)].printed(style, int(behind))
+        for piece in pieces:
             made.write(piece)
             if made.tell() > limit:
                 raise MessageTooLarge(f"a message of more than {limit} bytes")

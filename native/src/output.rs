@@ -37,9 +37,18 @@ type Where = (String, u64, i64, u64);
 #[pymethods]
 impl Output {
     #[new]
-    fn new(server_uuid: &str, epoch: i64, rows_per_message: usize, overhead: u64, keyed: bool, one_log: bool) -> Self {
+    fn new(
+        server_uuid: &str,
+        epoch: i64,
+        rows_per_message: usize,
+        overhead: u64,
+        keyed: bool,
+        one_log: bool,
+        largest: usize,
+    ) -> Self {
         let uuid = server_uuid.as_bytes();
-        let output = core::output::Output::new(uuid, epoch, rows_per_message, overhead, keyed, one_log);
+        let mut output = core::output::Output::new(uuid, epoch, rows_per_message, overhead, keyed, one_log);
+        output.largest = largest;
         Self { output, selected: Selected::default() }
     }
 

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use headrace_native_core::abouts::About;
 use headrace_native_core::canal::Canal;
 use headrace_native_core::changes::Operation;
 use headrace_native_core::charsets::{Charset, Codes};
@@ -16,7 +15,7 @@ use headrace_native_core::hashes;
 use headrace_native_core::masks::{Hmac, Mask};
 use headrace_native_core::maxwell::{Maxwell, Place};
 use headrace_native_core::output::MarkStyle;
-use headrace_native_core::table::{Column, Key, RecordKey, Route};
+use headrace_native_core::table::{About, Column, Key, RecordKey, Route};
 use headrace_native_core::temporal::{Stored, Zone};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

@@ -17,6 +17,7 @@ from tests.made_binlog import NAME, Binlog
 from tests.native_ways import (
     MODULE,
     RABBITMQ,
+    SOURCE,
     TINY,
     WHOLE,
     both_ways_of,
@@ -27,6 +28,68 @@ from tests.native_ways import (
 )
 from tests.random_tables import Column as Column_
 from tests.random_tables import Table, transaction
+
+
+def both(binlog: Binlog, config: Any) -> list[Any]:
+    """What comes of a binlog by Python, and then by native code."""
+    return [native_differential.outcome(bytes(binlog.packets), config, module, WHOLE) for module in (None, MODULE)]
+
+
+@needs_native
+def test_a_row_without_columns_is_an_object_of_the_added_fields() -> None:
+    binlog = Binlog().begin_file()
+    one = Table(random.Random(1), "t1", 8, [Column_(ct.LONG, b"", ct.LONG, 0)])
+    for gno in (1, 2, 3):
+        binlog.gtid(gno, 1_700_000_000_000_000)
+        binlog.query("BEGIN")
+        binlog.event(19, one.body())
+        binlog.event(30, one.event(30, [b"\0" + struct.pack("<i", gno)]))
+        binlog.event(16, bytes(8))
+    message = {"format": "debezium", "debezium": {"schemas": False, "unwrap": True, "add_fields": ["op"]}}
+    config = settings_of(message, filter={"exclude_columns": 'shop\\.t1:c"\\0名'})
+    python, native_code = both(binlog, config)
+    assert python == native_code
+    assert [entry[0] for entry in native_code if isinstance(entry, tuple) and entry[0] == b'{"__op":"c"}']
+
+
+@needs_native
+@pytest.mark.parametrize("message", [{}, {"format": "maxwell"}, {"format": "debezium"}], ids=str)
+def test_no_way_makes_a_message_of_more_than_twice_max_event(message: dict[str, Any]) -> None:
+    binlog = Binlog().begin_file()
+    for gno, text in ((1, "a"), (2, "\x01" * 900_000)):
+        transaction_of(binlog, gno, table("t", 1, Column_(ct.BLOB, b"\x04", ct.BLOB, 4, "utf8mb4")), text.encode())
+    config = settings_of(message, source={**SOURCE, "max_event": "1MiB"})
+    python, native_code = both(binlog, config)
+    assert python == native_code
+    assert "makes a message of more than 2097152 bytes" in str(native_code)
+
+
+def transaction_of(binlog: Binlog, gno: int, one: Table, text: bytes) -> None:
+    """Inserts a row with a key and a text."""
+    binlog.gtid(gno, 1_700_000_000_000_000)
+    binlog.query("BEGIN")
+    binlog.event(19, one.body())
+    row = b"\0" + struct.pack("<i", gno) + struct.pack("<I", len(text)) + text
+    binlog.event(30, one.event(30, [row]))
+    binlog.event(16, bytes(8))
+
+
+@needs_native
+def test_a_delete_without_a_message_leaves_the_time_of_its_batch() -> None:
+    binlog, one = Binlog().begin_file(), table("t", 1, Column_(ct.BLOB, b"\x04", ct.BLOB, 4, "utf8mb4"))
+    transaction_of(binlog, 1, one, b"a")
+    binlog.gtid(2, 1_700_000_001_000_000)
+    binlog.query("BEGIN")
+    binlog.event(19, one.body())
+    row = b"\0" + struct.pack("<i", 1) + struct.pack("<I", 100_000) + b"t" * 100_000
+    binlog.event(32, one.event(32, [row]))
+    binlog.event(16, bytes(8))
+    config = settings_of({"format": "debezium", "debezium": {"unwrap": True, "deletes": "drop"}})
+    python, native_code = both(binlog, config)
+    assert python == native_code
+    assert [entry[4] for entry in native_code if isinstance(entry, tuple) and len(entry) == 6] == [
+        1_700_000_000_000_000
+    ]
 
 
 @needs_native

@@ -87,6 +87,15 @@ def test_python_reads_a_row_that_native_code_can_not_and_native_code_goes_on(odd
     assert 300 < rows < 600
 
 
+@pytest.mark.parametrize("message", [{}, {"format": "debezium"}, {"format": "maxwell"}], ids=str)
+def test_a_document_is_read_by_native_code_in_all_formats(message: dict[str, Any]) -> None:
+    table = read(*((i, '{"a": [1, "b"]}') for i in range(600)))
+    table = replace(table, schema=replace(SCHEMA, columns=(SCHEMA.columns[0], Column("name", "json", 12))))
+    made = [native_selected.counted(table, config(message), module, "resync") for module in (None, MODULE)]
+    assert made[0][0] == made[1][0]
+    assert made[1][1] > 200
+
+
 def test_large_rows_come_into_the_batch_of_those_before_them_also_with_keys() -> None:
     small = RowsChange(SCHEMA, Operation.INSERT, [(1, "a")], None, 1, 0, "")
     value = large_text("utf8mb4")

@@ -112,6 +112,7 @@ class MessageBuilder:
                 overhead=_NATIVE_OVERHEAD + (_NATIVE_UNIT_OVERHEAD if units else 0),
                 one_log=one_log,
                 two_numbers=two_numbers,
+                largest=largest,
                 units=units,
                 tag=tag,
                 marks=marks,
@@ -192,7 +193,7 @@ class MessageBuilder:
             self._batches, self._open, self._counted, self._size, self._count = saved
         for batch in made:
             for i, value in enumerate(batch.values):
-                if value is None or b"\0" not in value:
+                if value is None:
                     continue
                 try:
                     whole = yield from spliced(value, change.large, self._largest)
@@ -233,7 +234,7 @@ class MessageBuilder:
             batch.tags += made.tags
         batch.rows += made.rows
         batch.size += made.size
-        batch.commit_time_us = made.commit_time_us
+        batch.commit_time_us = made.commit_time_us or batch.commit_time_us
         self._size += made.size
         self._count += len(made.values)
 
@@ -374,6 +375,8 @@ class MessageBuilder:
     def emit_schema(self, change: SchemaChange) -> None:
         """Formats one statement. Statements have no number of their own, so the id contains the number of the rows
         event before it."""
+        if change.category == "dml" and self.native is not None:
+            self.native.note_text(change.schema, change.table)
         id_ = self._named(change)[0] + b"q"
         targets, barrier = self.projections.statement_targets(change.schema, change.table)
         for messages in self._format.schema_change(change, self._now_ms):

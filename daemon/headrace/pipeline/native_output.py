@@ -77,7 +77,7 @@ def reason_of_destination(settings: DestinationSettings, fmt: ValueFormat | Keye
         return missing
     if settings.wants_marks and fmt.native_marks() is None:
         return "the begin and end of transactions are published"
-    return ""
+    return fmt.only_python
 
 
 def reason_of_table(
@@ -182,15 +182,17 @@ class NativeOutput(NativeRows):
         overhead: int,
         one_log: bool,
         two_numbers: bool,
+        largest: int,
         units: bool = False,
         tag: Template | None = None,
         marks: bool = False,
     ) -> None:
-        """`units`: whether messages may have to wait for others about their rows. `tag`: what each message has as a
-        tag. `marks`: whether the begin and end of transactions are published."""
+        """`largest`: maximum size of a message in bytes. `units`: whether messages may have to wait for others about
+        their rows. `tag`: what each message has as a tag. `marks`: whether the begin and end of transactions are
+        published."""
         self._module, self._format, self._projections, self._builder = module, fmt, projections, builder
         self._keyed, self._one_log, self._two_numbers = isinstance(fmt, KeyedFormat), one_log, two_numbers
-        self.output = module.Output(server_uuid, epoch, rows_per_message, overhead, self._keyed, one_log)
+        self.output = module.Output(server_uuid, epoch, rows_per_message, overhead, self._keyed, one_log, largest)
         self._units, self._tag, self._rows_per_message = units, tag, rows_per_message
         self._names: dict[Names, int] = {}
         """The numbers of tables in what messages are about."""
@@ -292,6 +294,10 @@ class NativeOutput(NativeRows):
             return None
         self._note(schema, "")
         return made
+
+    def note_text(self, schema: str, table: str) -> None:
+        """Records that the text of a statement has come, after which Python makes the rows of a table."""
+        self.use.note(schema, table, "the text of the statement comes before its rows (dml_queries)")
 
     def _note(self, schema: TableSchema, reason: str) -> None:
         if self.use.note(schema.schema, schema.table, reason) and reason:

@@ -51,6 +51,8 @@ class Format(ABC):
 
     number: int = 0
     """The number of the last message, in a format that numbers them. Native code continues from it."""
+    only_python: str = ""
+    """Why native code makes none of its messages, as a clause; "" if it may."""
     takes_large: bool = True
     """Whether it prints placeholders of large values; otherwise it gets such values as ordinary ones."""
 

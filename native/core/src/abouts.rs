@@ -2,17 +2,8 @@
 //! the message, and for its tag.
 
 use crate::changes::Change;
-use crate::table::{Key, Table};
+use crate::table::{About, Table};
 use crate::{Fit, Unfit};
-
-/// How the messages of a table are known.
-#[derive(Debug, Default)]
-pub struct About {
-    /// Python's number of the table.
-    pub number: u32,
-    /// The keys of a row, each with its number.
-    pub keys: Vec<(u8, Key)>,
-}
 
 /// A key's number, and its text.
 pub type Named<'a> = (u8, &'a [u8]);

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::records::varint;
+use bytes::BufMut;
+
 use crate::{Fit, Unfit};
 
 /// A batch that both sides write to: native code and, through its columns, Python.
@@ -129,6 +130,16 @@ fn take<'a>(raw: &mut &'a [u8]) -> Fit<&'a [u8]> {
     let (value, rest) = raw.split_at(size);
     *raw = rest;
     Ok(value)
+}
+
+/// Writes a number in zigzag groups of seven bits.
+pub fn varint(out: &mut impl BufMut, value: i64) {
+    let mut rest = (value << 1 ^ value >> 63) as u64;
+    while rest >= 0x80 {
+        out.put_u8(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.put_u8(rest as u8);
 }
 
 fn take_varint(raw: &mut &[u8]) -> Fit<usize> {

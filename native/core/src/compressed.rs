@@ -4,8 +4,6 @@ use std::borrow::Cow;
 
 use miniz_oxide::inflate::decompress_slice_iter_to_slice;
 
-use crate::parts::PART_BYTES;
-use crate::spans::Span;
 use crate::{Fit, Unfit};
 
 /// Maximum bytes of a value that Python inflates with its row; the rows of an event with a larger one are published in
@@ -15,27 +13,8 @@ pub(crate) const SMALL_VALUE: usize = 8 << 10;
 /// How many times as large deflated bytes become at most.
 const LARGEST_RATIO: usize = 1032;
 
-/// Sizes of the inflated values of compressed columns, in bytes.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sizes {
-    pub total: usize,
-    pub largest: usize,
-}
-
-/// Returns the sizes of the values of these fields in row images of `width` columns, as the values say; inflating refuses
-/// other sizes.
-pub(crate) fn sizes(fields: &[usize], width: usize, data: &[u8], spans: &[Span]) -> Sizes {
-    let mut sizes = Sizes::default();
-    for &field in fields {
-        for raw in spans.chunks(width).filter_map(|image| image[field].of(data)) {
-            let size = size_of(raw);
-            sizes = Sizes { total: sizes.total + size, largest: sizes.largest.max(size) };
-        }
-    }
-    sizes
-}
-
-fn size_of(raw: &[u8]) -> usize {
+/// Returns the inflated size of a column's value, as it says.
+pub(crate) fn size_of(raw: &[u8]) -> usize {
     match head(raw) {
         Some((length, _)) => length,
         None => raw.len(),
@@ -76,8 +55,8 @@ pub(crate) fn column(raw: &[u8], largest: usize) -> Fit<Cow<'_, [u8]>> {
 }
 
 /// Writes the body of an event whose rows, from `first` on, are compressed: a byte with the size of the length, the
-/// length big endian, then zlib's bytes. Larger ones are Python's.
-pub(crate) fn event(out: &mut Vec<u8>, body: &[u8], first: usize) -> Fit<()> {
+/// length big endian, then zlib's bytes. Refuses more than `most` bytes.
+pub(crate) fn event(out: &mut Vec<u8>, body: &[u8], first: usize, most: usize) -> Fit<()> {
     let head = *body.get(first).ok_or(Unfit)?;
     let digits = usize::from(head & 7);
     if head & 0x70 != 0 || !(1..=4).contains(&digits) {
@@ -85,7 +64,7 @@ pub(crate) fn event(out: &mut Vec<u8>, body: &[u8], first: usize) -> Fit<()> {
     }
     let (rows, packed) = body[first + 1..].split_at_checked(digits).ok_or(Unfit)?;
     let length = big_endian(rows);
-    if length > PART_BYTES {
+    if length > most {
         return Err(Unfit);
     }
     out.clear();

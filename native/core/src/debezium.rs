@@ -1,4 +1,4 @@
-//! Debezium's messages: one a row, with its key, and a tombstone after a delete.
+//! Debezium's messages: one a row, with its key, and a tombstone after a delete; or the row itself (`unwrap`).
 
 use crate::changes::{Change, Image, Operation};
 use crate::stage::{Message, Stage};
@@ -9,9 +9,10 @@ use crate::{Fit, Unfit};
 /// The constant parts of the messages about a table.
 #[derive(Debug, Clone)]
 pub struct Debezium {
+    /// What is before the payload of a value, and after it: its schema.
     pub value_head: Vec<u8>,
-    pub key: RecordKey,
     pub tail: Vec<u8>,
+    pub key: RecordKey,
     /// The source block up to its time, and its members `db` and `table`, each with the comma before it.
     pub source: Vec<u8>,
     pub source_db: Vec<u8>,
@@ -76,14 +77,17 @@ fn thread(change: &Change, out: &mut Vec<u8>) {
 }
 
 impl Debezium {
-    fn add_fields(&self, added: &[(Vec<u8>, Added)], change: &Change, row: usize, out: &mut Vec<u8>) {
+    /// Writes the added fields after the columns of a row; `begun`: whether there are any columns.
+    fn add_fields(&self, added: &[(Vec<u8>, Added)], change: &Change, row: usize, begun: bool, out: &mut Vec<u8>) {
+        let mut comma: &[u8] = if begun { b"," } else { b"" };
         for (begin, rest) in added {
-            put!(out, b",", begin);
+            put!(out, comma, begin);
             rest.write(change, row, out);
+            comma = b",";
         }
         if self.shows_deletes {
             let deleted = if change.operation == Operation::Delete { "true" } else { "false" };
-            put!(out, b",\"__deleted\":\"", deleted, b"\"");
+            put!(out, comma, b"\"__deleted\":\"", deleted, b"\"");
         }
     }
 }
@@ -131,7 +135,7 @@ impl Table {
                 }
                 self.row(change.data, image, out)?;
                 out.pop();
-                format.add_fields(added, change, number, out);
+                format.add_fields(added, change, number, !self.columns.is_empty(), out);
                 put!(out, b"}", &format.tail);
             }
             None => {

@@ -422,6 +422,7 @@ impl Style {
                 Style::Json,
                 Kind::Vector { .. }
                 | Kind::Json { .. }
+                | Kind::Text { .. } // a document that was selected
                 | Kind::Int { .. }
                 | Kind::Bit { .. }
                 | Kind::Decimal(_)

@@ -57,6 +57,8 @@ pub struct Output {
     keyed: bool,
     one_log: bool,
     pub rows_per_message: usize,
+    /// Maximum size of a message in bytes. Larger ones are left to Python.
+    pub largest: usize,
     /// Set if the begin and end of transactions are published.
     pub marks: Option<Marks>,
     pub now_ms: u64,
@@ -107,6 +109,7 @@ impl Output {
             keyed,
             one_log,
             rows_per_message,
+            largest: usize::MAX,
             marks: None,
             now_ms: 0,
             number: 0,
@@ -170,6 +173,9 @@ impl Output {
         stage: &mut Stage,
     ) -> Fit<()> {
         published.stage(change, self.rows_per_message, self.number + u64::from(begin.is_some()), stage)?;
+        if stage.largest() > self.largest {
+            return Err(Unfit);
+        }
         if let Some(begin) = begin {
             self.put_mark(begin, origin.transaction, opener)?;
         }

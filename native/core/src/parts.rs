@@ -24,6 +24,26 @@ pub(crate) fn part_rows(values: usize) -> usize {
     PART_ROWS.min((PART_VALUES - 1) / values + 1)
 }
 
+/// Sizes of the inflated values of compressed columns, in bytes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    pub total: usize,
+    pub largest: usize,
+}
+
+/// Returns the sizes of the values of these fields in row images of `width` columns, as the values say; inflating refuses
+/// other sizes.
+pub(crate) fn sizes(fields: &[usize], width: usize, data: &[u8], spans: &[Span]) -> Sizes {
+    let mut sizes = Sizes::default();
+    for &field in fields {
+        for raw in spans.chunks(width).filter_map(|image| image[field].of(data)) {
+            let size = compressed::size_of(raw);
+            sizes = Sizes { total: sizes.total + size, largest: sizes.largest.max(size) };
+        }
+    }
+    sizes
+}
+
 /// What is known about a part before its rows are read.
 #[derive(Debug)]
 pub struct Facts {
@@ -95,8 +115,7 @@ impl Part {
         let mut spans = Vec::new();
         let images = if facts.operation == Operation::Update { 2 } else { 1 };
         let Some((rows, end)) = scan(&mut spans, published.table.shapes(), rest, images)? else { return Ok(None) };
-        let inflated =
-            compressed::sizes(&published.table.compressed, published.table.shapes().len(), rest.data, &spans).total;
+        let inflated = sizes(&published.table.compressed, published.table.shapes().len(), rest.data, &spans).total;
         if end - rest.at + inflated > limits.rows {
             return Ok(None);
         }
@@ -104,8 +123,7 @@ impl Part {
         let mut stage = Stage { first: (!whole).then_some(facts.first), ..Stage::default() };
         let change = facts.change(rows, rest.data, &spans);
         published.stage(&change, facts.rows_per_message, facts.number, &mut stage)?;
-        let large = |of: (usize, usize)| of.1 - of.0 > limits.message;
-        if stage.messages.iter().any(|message| message.value.is_some_and(large)) {
+        if stage.largest() > limits.message {
             return Err(Unfit);
         }
         Ok(Some(Self { published: Arc::clone(published), facts, stage, rows, size: end - rest.at }))

@@ -9,7 +9,7 @@ use crate::changes::{Change, Event, Mark, Operation};
 use crate::compressed;
 use crate::formats::Published;
 use crate::output::{Opener, Origin, Output};
-use crate::parts::{part_rows, PART_BYTES};
+use crate::parts::{self, part_rows, PART_BYTES};
 use crate::spans::{self, Span};
 use crate::text::{self, put};
 use crate::{Fit, Unfit};
@@ -557,7 +557,7 @@ impl Reader {
         let first = first_row(body, kind >= 30, width, images)?;
         let mut inflated = std::mem::take(&mut self.inflated);
         let (data, at, stop) = if compressed {
-            compressed::event(&mut inflated, body, first)?;
+            compressed::event(&mut inflated, body, first, PART_BYTES)?;
             (inflated.as_slice(), 0, inflated.len())
         } else {
             (data, at, stop)
@@ -585,7 +585,7 @@ impl Reader {
             return Ok(false);
         }
         let rows = count / images;
-        let sizes = compressed::sizes(&table.table.compressed, width, data, &self.spans);
+        let sizes = parts::sizes(&table.table.compressed, width, data, &self.spans);
         let many = || rows > part_rows(images * width);
         if sizes.total > PART_BYTES || (sizes.largest > compressed::SMALL_VALUE && many()) {
             return Ok(false);

@@ -2,23 +2,13 @@
 
 use bytes::BufMut;
 
-use crate::batch::Batch;
+use crate::batch::{varint, Batch};
 use crate::{Fit, Unfit};
 
 /// Bytes of a record batch's head.
 pub const HEAD: usize = 61;
 /// Of a record, which has none.
 const ATTRIBUTES: u8 = 0;
-
-/// Writes a number in zigzag groups of seven bits.
-pub fn varint(out: &mut impl BufMut, value: i64) {
-    let mut rest = (value << 1 ^ value >> 63) as u64;
-    while rest >= 0x80 {
-        out.put_u8(rest as u8 | 0x80);
-        rest >>= 7;
-    }
-    out.put_u8(rest as u8);
-}
 
 fn varint_size(value: i64) -> usize {
     let bits = 64 - ((value << 1 ^ value >> 63) as u64 | 1).leading_zeros() as usize;

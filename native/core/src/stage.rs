@@ -44,6 +44,11 @@ pub struct Stage {
 }
 
 impl Stage {
+    /// Returns the size of the largest message.
+    pub(crate) fn largest(&self) -> usize {
+        self.messages.iter().filter_map(|message| message.value).map(|(start, end)| end - start).max().unwrap_or(0)
+    }
+
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.messages.clear();

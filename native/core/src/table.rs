@@ -1,6 +1,5 @@
 //! One table schema, in native form: its rows, which of them are published, where they go, and how columns are printed.
 
-use crate::abouts::About;
 use crate::changes::{Change, Image, Operation};
 use crate::conditions::Condition;
 use crate::fields::{Binary, Kind, Shape, Style};
@@ -55,6 +54,15 @@ pub struct RecordKey {
     pub tail: Vec<u8>,
     /// Numbers among the columns; none without a primary key.
     pub columns: Vec<usize>,
+}
+
+/// How the messages of a table are known.
+#[derive(Debug, Default)]
+pub struct About {
+    /// Python's number of the table.
+    pub number: u32,
+    /// The keys of a row, each with its number.
+    pub keys: Vec<(u8, Key)>,
 }
 
 /// Which rows are published, by the operation, its effect, and their values.

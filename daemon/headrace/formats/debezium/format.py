@@ -80,6 +80,7 @@ class DebeziumFormat(KeyedFormat):
         self._counts: dict[str, int] = {}
         """Events of the open transaction, by table."""
         self._total = 0
+        self.only_python = "rows have the text of their statement" if settings.query else ""
         self._query, self._query_at = "null", ("", 0)
         """The statement that made the rows, as JSON, and its transaction."""
 

@@ -53,8 +53,8 @@ def _native_style(column: Column) -> tuple[Any, ...] | None:
     kind = column.kind
     if kind in _NUMBERS or kind in ("json", "vector", "float", "double"):
         return ("json",)
-    if kind == "set" and "" in column.labels:
-        return None  # its text does not say whether that member is set
+    if kind == "set" and any(not label or "," in label for label in column.labels):
+        return None  # its text does not say which members are set
     return ("year",) if kind == "year" else ("list",) if kind == "set" and column.labels else ("text", "base64")
 
 
