@@ -11,7 +11,7 @@ fn whole<const SIZE: usize>(raw: &[u8]) -> Fit<[u8; SIZE]> {
 }
 
 /// Writes a UUID.
-pub fn uuid(out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
+pub(crate) fn uuid(out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
     for (at, byte) in whole::<16>(raw)?.iter().enumerate() {
         if matches!(at, 4 | 6 | 8 | 10) {
             out.push(b'-');
@@ -22,7 +22,7 @@ pub fn uuid(out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
 }
 
 /// Writes an IPv4 address.
-pub fn inet4(out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
+pub(crate) fn inet4(out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
     for (at, byte) in whole::<4>(raw)?.iter().enumerate() {
         if at > 0 {
             out.push(b'.');
@@ -34,7 +34,7 @@ pub fn inet4(out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
 
 /// Writes an IPv6 address: the longest run of zero groups, the first of equal ones, also a run of one, is `::`; those
 /// that contain an IPv4 address end in its dotted form.
-pub fn inet6(out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
+pub(crate) fn inet6(out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
     let bytes = whole::<16>(raw)?;
     let groups: Vec<u16> = bytes.chunks_exact(2).map(|two| u16::from_be_bytes([two[0], two[1]])).collect();
     let run = |from: usize| groups[from..].iter().take_while(|&&group| group == 0).count();

@@ -20,7 +20,9 @@ pub struct Publishing<'a> {
     pub publish: &'a [u8],
     /// The header with the partition, as a field of a table.
     pub partition: &'a [u8],
+    /// AMQP's delivery mode: 1 transient, 2 persistent.
     pub mode: u8,
+    /// Number of the AMQP channel.
     pub channel: u16,
     /// Bytes of a body in one frame.
     pub body_max: usize,

@@ -31,16 +31,19 @@ pub type Gtids = ([u8; 16], u64, u64);
 pub struct Run {
     /// The events, as they are in the file.
     pub raw: Vec<u8>,
-    /// Where reading stopped in the packets, and in the file.
+    /// Where reading stopped in the packets.
     pub at: usize,
+    /// Where it stopped in the file.
     pub end: u64,
     /// Where the last event begins in the file.
     pub last_event: u64,
-    /// Commit times of the first transaction and the latest, in microseconds since 1970; 0 if none begins.
+    /// Commit time of the first transaction, in microseconds since 1970; 0 if none begins.
     pub first_us: u64,
+    /// The latest commit time, in the same form.
     pub last_us: u64,
+    /// MySQL's GTIDs, in the order of the file.
     pub gtids: Vec<Gtids>,
-    /// MariaDB's: domain, server and number.
+    /// The last GTID of each of MariaDB's domains: domain, server and number.
     pub domains: Vec<(u32, u32, u64)>,
     /// Schema and table of each TABLE_MAP.
     pub tables: HashSet<(Vec<u8>, Vec<u8>)>,

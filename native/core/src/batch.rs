@@ -21,6 +21,7 @@ pub struct Values {
 }
 
 impl Values {
+    /// Adds the value of the next message.
     pub fn push(&mut self, value: Option<&[u8]>) {
         if let Some(value) = value {
             self.bytes.extend_from_slice(value);
@@ -40,6 +41,7 @@ impl Values {
         self.ends.push(self.bytes.len() as u64);
     }
 
+    /// Returns the number of messages, with those that have no value.
     pub fn count(&self) -> usize {
         self.ends.len()
     }
@@ -78,25 +80,28 @@ impl Headers {
         varint(&mut self.bytes, count as i64);
     }
 
+    /// Adds a header to the message that has begun.
     pub fn add(&mut self, name: &[u8], value: &[u8]) {
         add_header(&mut self.bytes, name, value);
     }
 
     /// Adds headers that are already encoded.
-    pub fn add_written(&mut self, written: &[u8]) {
+    pub(crate) fn add_written(&mut self, written: &[u8]) {
         self.bytes.extend_from_slice(written);
     }
 
+    /// Ends the headers of the message that has begun.
     pub fn end(&mut self) {
         self.ends.push(self.bytes.len() as u64);
     }
 
+    /// Returns the number of messages whose headers have ended.
     pub fn count(&self) -> usize {
         self.ends.len()
     }
 
     /// Returns one message's encoded headers. Panics after the last, as a slice does.
-    pub fn raw(&self, i: usize) -> &[u8] {
+    pub(crate) fn raw(&self, i: usize) -> &[u8] {
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
         &self.bytes[start as usize..self.ends[i] as usize]
     }
@@ -115,7 +120,7 @@ impl Headers {
 }
 
 /// Writes one encoded header.
-pub fn add_header(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+pub(crate) fn add_header(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     varint(out, name.len() as i64);
     out.extend_from_slice(name);
     varint(out, value.len() as i64);
@@ -133,7 +138,7 @@ fn take<'a>(raw: &mut &'a [u8]) -> Fit<&'a [u8]> {
 }
 
 /// Writes a number in zigzag groups of seven bits.
-pub fn varint(out: &mut impl BufMut, value: i64) {
+pub(crate) fn varint(out: &mut impl BufMut, value: i64) {
     let mut rest = (value << 1 ^ value >> 63) as u64;
     while rest >= 0x80 {
         out.put_u8(rest as u8 | 0x80);
@@ -158,7 +163,9 @@ fn take_varint(raw: &mut &[u8]) -> Fit<usize> {
 /// Parallel columns, and counts of what native code has put into them.
 #[derive(Debug, Default)]
 pub struct Batch {
+    /// None is a tombstone.
     pub values: Values,
+    /// The headers of each message; the first is its id.
     pub headers: Headers,
     /// None while no message has a key.
     pub keys: Option<Values>,
@@ -168,7 +175,8 @@ pub struct Batch {
     pub rows: u64,
     /// The bytes that they count in a bounded queue.
     pub size: u64,
-    /// Commit time of the last of them, and the number of messages at that time.
+    /// Commit time of the last of them, in microseconds since 1970.
     pub commit_us: u64,
+    /// The number of messages in the batch when that one was added.
     pub reported: usize,
 }

@@ -9,15 +9,19 @@ use crate::{Fit, Unfit};
 /// The constant parts of Canal's messages about the table.
 #[derive(Debug, Clone)]
 pub struct Canal {
+    /// `database`, up to the value of `es`.
     pub middle: Vec<u8>,
+    /// `isDdl` and `mysqlType`, up to the value of `old`; with the comma before them.
     pub types: Vec<u8>,
+    /// `pkNames` to `table`, up to the value of `ts`; with the comma before them.
     pub tail: Vec<u8>,
     /// Exactly Canal's fields: no `_pos`, and whole seconds.
     pub compat: bool,
     /// Whether in `old` all rows of a message have the columns that changed in any.
     pub uniform: bool,
-    /// The record's key up to its first column, and its columns, none without a primary key; "" without keys.
+    /// The record's key up to its first column; "" without keys.
     pub key_head: Vec<u8>,
+    /// The columns of the key, by their numbers among the published ones; none without a primary key.
     pub keys: Vec<usize>,
 }
 

@@ -2,10 +2,14 @@
 
 use crate::spans::Span;
 
+/// What happened to rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
+    /// INSERT, or a row that a snapshot has read.
     Insert,
+    /// UPDATE: a row has two images, before and after.
     Update,
+    /// DELETE: a row has the image before.
     Delete,
 }
 
@@ -23,18 +27,21 @@ impl Operation {
 /// The position of an event, and who made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
+    /// Where it begins in the file.
     pub offset: u64,
     /// Bytes, with header and checksum.
     pub length: u64,
     /// When its statement began, in seconds since 1970.
     pub time: u32,
+    /// The id of the server that executed it; 0 if not known.
     pub server_id: u32,
+    /// The connection id of its session there; 0 if not known.
     pub thread: u32,
 }
 
 /// The begin or end of a transaction.
 #[derive(Debug, Clone, Copy)]
-pub struct Mark<'a> {
+pub(crate) struct Mark<'a> {
     pub event: Event,
     /// The storage engine's number of the transaction, at its end.
     pub xid: Option<u64>,
@@ -46,7 +53,7 @@ pub struct Mark<'a> {
 
 /// What rows have that were read from their table.
 #[derive(Debug, Clone, Copy)]
-pub struct Snapshot<'a> {
+pub(crate) struct Snapshot<'a> {
     /// The ids of their messages, after the server's uuid.
     pub id: &'a [u8],
     pub kind: &'a [u8],
@@ -56,7 +63,7 @@ pub struct Snapshot<'a> {
 
 /// One rows event, split into columns, or rows of a snapshot.
 #[derive(Debug, Clone, Copy)]
-pub struct Change<'a> {
+pub(crate) struct Change<'a> {
     pub data: &'a [u8],
     pub spans: &'a [Span],
     pub operation: Operation,

@@ -13,13 +13,18 @@ const SUPPLEMENTARY: u32 = 189_000;
 /// The character set of a column.
 #[derive(Debug)]
 pub enum Charset {
+    /// UTF-8: utf8mb4 and utf8mb3.
     Utf8,
+    /// All others, by tables.
     Codes(Codes),
-    /// Two bytes a unit; without `pairs`, a pair of surrogates is no character.
+    /// Two bytes a unit: utf16, utf16le and ucs2.
     Utf16 {
+        /// Whether units are little endian.
         little: bool,
+        /// Whether a pair of surrogates is a character.
         pairs: bool,
     },
+    /// Four bytes a character, big endian.
     Utf32,
 }
 
@@ -81,7 +86,7 @@ fn index_of_four(first: u8, second: u8, third: u8, fourth: u8) -> Option<u32> {
 
 impl Charset {
     /// Writes a text as UTF-8, with `JSON` within a JSON string. Refuses codes that have no character.
-    pub fn print<const JSON: bool>(&self, out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
+    pub(crate) fn print<const JSON: bool>(&self, out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
         match self {
             Charset::Utf8 => {
                 std::str::from_utf8(raw).map_err(|_| Unfit)?;

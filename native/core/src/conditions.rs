@@ -15,9 +15,13 @@ const TRUE: Truth = 3;
 /// A condition with SQL's three values: a comparison with NULL is unknown.
 #[derive(Debug)]
 pub enum Condition {
+    /// All of them are true: AND.
     Every(Vec<Condition>),
+    /// At least one is true: OR.
     Any(Vec<Condition>),
+    /// It is false.
     Not(Box<Condition>),
+    /// The field with this number is NULL.
     IsNull(usize),
     /// A field, and what it is compared with.
     Leaf(usize, Test),
@@ -28,22 +32,32 @@ pub enum Condition {
 pub enum Test {
     /// Whole numbers, years, and times in microseconds.
     Int(Operator, Vec<i128>),
+    /// DECIMAL, of any precision.
     Decimal(Operator, Vec<Exact>),
+    /// FLOAT and DOUBLE.
     Float(Operator, Vec<f64>),
     /// Texts, dates and times, by their bytes in UTF-8.
     Text(Operator, Vec<Vec<u8>>),
+    /// The same values as `Text`, by a pattern.
     Like(Like),
 }
 
 /// How a value compares with one literal, or with several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operator {
+    /// `==`
     Equal,
+    /// `!=`
     Unequal,
+    /// `<`
     Less,
+    /// `<=`
     AtMost,
+    /// `>`
     More,
+    /// `>=`
     AtLeast,
+    /// Equal to one of several.
     In,
 }
 

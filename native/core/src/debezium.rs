@@ -9,14 +9,19 @@ use crate::{Fit, Unfit};
 /// The constant parts of the messages about a table.
 #[derive(Debug, Clone)]
 pub struct Debezium {
-    /// What is before the payload of a value, and after it: its schema.
+    /// What is before the payload of a value: its schema; "" without schemas.
     pub value_head: Vec<u8>,
+    /// What is after the payload; "" without schemas.
     pub tail: Vec<u8>,
+    /// The record's key: the columns of the primary key.
     pub key: RecordKey,
-    /// The source block up to its time, and its members `db` and `table`, each with the comma before it.
+    /// The source block up to its time.
     pub source: Vec<u8>,
+    /// Its member `db`, with the comma before it.
     pub source_db: Vec<u8>,
+    /// Its member `table`, with the comma before it.
     pub source_table: Vec<u8>,
+    /// Whether a tombstone follows each delete that has a key.
     pub tombstones: bool,
     /// Whether deletes have a message with a value.
     pub shows_deletes: bool,
@@ -28,18 +33,27 @@ pub struct Debezium {
 /// The part of an added field that differs between messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Added {
+    /// The whole field is constant.
     Nothing,
+    /// `op`: c, u, d, or r for a row that a snapshot has read.
     Op,
     /// When the message is made, in units of this many nanoseconds, which is not 0.
     Now(u64),
-    /// When the transaction was committed.
+    /// When the transaction was committed, in the same units.
     Commit(u64),
+    /// `source.snapshot`: Debezium's word for the position in the snapshot, or false.
     Snapshot,
+    /// `source.server_id`.
     ServerId,
+    /// `source.gtid`; null without one.
     Gtid,
+    /// `source.file`: the binlog file.
     File,
+    /// `source.pos`: where the event begins in the file.
     Pos,
+    /// `source.row`: the number of the row in its event, from 0 on.
     Row,
+    /// `source.thread`: the session's connection id; null if not known.
     Thread,
 }
 

@@ -14,7 +14,7 @@ pub struct Decimal {
     whole: usize,
     scale: usize,
     /// Bytes in a row image.
-    pub size: usize,
+    pub(crate) size: usize,
 }
 
 impl Decimal {
@@ -29,7 +29,7 @@ impl Decimal {
     }
 
     /// Writes the number with all digits of its scale.
-    pub fn print(&self, out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
+    pub(crate) fn print(&self, out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
         let mask = self.sign(out, raw)?;
         let (mut at, mut begun) = (0, false);
         let mut lead = |out: &mut Vec<u8>, value: u32, digits: usize| {
@@ -56,7 +56,7 @@ impl Decimal {
     }
 
     /// Writes the digits without sign, point and leading zeros; returns whether the number is negative.
-    pub fn digits(&self, out: &mut Vec<u8>, raw: &[u8]) -> Fit<bool> {
+    pub(crate) fn digits(&self, out: &mut Vec<u8>, raw: &[u8]) -> Fit<bool> {
         let at = out.len();
         self.print(out, raw)?;
         let negative = out[at] == b'-';
@@ -72,7 +72,7 @@ impl Decimal {
     }
 
     /// Writes a number, given as MySQL prints it, as in a row image.
-    pub fn pack(&self, out: &mut Vec<u8>, text: &[u8]) -> Fit<()> {
+    pub(crate) fn pack(&self, out: &mut Vec<u8>, text: &[u8]) -> Fit<()> {
         let (digits, mask) = text.strip_prefix(b"-").map_or((text, 0), |digits| (digits, 0xFF));
         let (whole, fraction) = match digits.iter().position(|&byte| byte == b'.') {
             Some(point) => (&digits[..point], &digits[point + 1..]),

@@ -24,9 +24,11 @@ pub struct Entries {
 /// The constant parts of a column's values.
 #[derive(Debug, Clone)]
 pub struct Constants {
-    /// What is before a value, after it, and before NULL.
+    /// The fields of CanalEntry.Column that are before a value.
     pub before: Vec<u8>,
+    /// Those after a value, or after NULL.
     pub after: Vec<u8>,
+    /// Those before NULL.
     pub before_null: Vec<u8>,
     /// What is before an integer that is no larger than a number.
     pub before_small: Option<(u64, Vec<u8>)>,
@@ -34,7 +36,7 @@ pub struct Constants {
 
 impl Entries {
     /// Returns whether it is the format of a table with these columns.
-    pub fn fits(&self, columns: &[Column]) -> bool {
+    pub(crate) fn fits(&self, columns: &[Column]) -> bool {
         let fixed = |one: &Column| matches!(one.mask, Some(Mask::Fixed(_) | Mask::Truncate(_) | Mask::Hash(_)));
         self.cells.len() == columns.len()
             && columns.iter().all(|one| matches!(one.style, Style::Text(_) | Style::Decimals(_)))
@@ -47,6 +49,7 @@ impl Entries {
 pub struct EntryMarks {
     /// The beginning of the entry's header.
     pub header: Vec<u8>,
+    /// The same as in [`Entries`].
     pub compat: bool,
 }
 

@@ -11,6 +11,7 @@ use crate::{Fit, Unfit};
 /// The size of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
+    /// Bytes of every value.
     Fixed(usize),
     /// Bytes of the length before the value.
     Var(usize),
@@ -21,59 +22,88 @@ pub enum Shape {
 pub enum Kind {
     /// 1, 2, 3, 4 or 8 bytes, little endian.
     Int {
+        /// Bytes of a value.
         size: usize,
+        /// Whether it is not UNSIGNED.
         signed: bool,
     },
+    /// 4 bytes, little endian.
     Float,
+    /// 8 bytes, little endian.
     Double,
+    /// One byte: years since 1900, or 0 for the year 0.
     Year,
+    /// Groups of digits.
     Decimal(Decimal),
     /// Big endian.
     Bit {
+        /// Bytes of a value, 1 to 8.
         size: usize,
     },
+    /// The number of the member, from 1 on, little endian; 0 is the empty text.
     Enum {
+        /// Bytes of the number, 1 or 2.
         size: usize,
+        /// The members, in order.
         labels: Vec<Label>,
     },
+    /// A bit a member, the lowest for the first; little endian.
     Set {
+        /// Bytes of the bits, 1 to 8.
         size: usize,
+        /// The members, in order; at most 64.
         labels: Vec<Label>,
     },
+    /// Year, month and day in 3 bytes, little endian.
     Date,
+    /// A calendar time, without a time zone.
     Datetime(Stored),
-    /// In UTC, and printed in a time zone; None is UTC.
+    /// In UTC, and printed in a time zone.
     Timestamp {
+        /// Its form in a row image.
         stored: Stored,
+        /// The time zone of the text; None is UTC.
         zone: Option<Arc<Zone>>,
     },
+    /// A duration or a time of the day, which may be negative.
     Time(Stored),
-    /// Bytes of the length.
+    /// A text in a character set: CHAR, VARCHAR, TEXT.
     Text {
+        /// Bytes of the length before the value.
         length: usize,
+        /// The character set of its bytes.
         charset: Arc<Charset>,
     },
-    /// Bytes of the length, and the size up to which zeros are added.
+    /// A binary string: BINARY, VARBINARY, BLOB, and geometries.
     Bytes {
+        /// Bytes of the length before the value.
         length: usize,
+        /// The size up to which zeros are added, of BINARY; else 0.
         pad: usize,
     },
+    /// MySQL's binary JSON; see [`crate::json`].
     Json {
+        /// Bytes of the length before the value.
         length: usize,
     },
-    /// Of MariaDB: a text or bytes, compressed. Bytes of the length, and the maximum size of the value.
+    /// Of MariaDB: a text or bytes, compressed.
     Compressed {
+        /// Bytes of the length before the value.
         length: usize,
+        /// Maximum bytes of the inflated value.
         largest: usize,
+        /// The type of the inflated value.
         value: Box<Kind>,
     },
     /// Of MariaDB; 16 bytes, of which zeros at the end may be missing.
     Uuid,
+    /// Of MariaDB; 16 bytes, of which zeros at the end may be missing.
     Inet6,
-    /// Of MariaDB; 4 bytes.
+    /// Of MariaDB; 4 bytes, of which zeros at the end may be missing.
     Inet4,
-    /// Numbers of 4 bytes.
+    /// Numbers of 4 bytes, each as a FLOAT.
     Vector {
+        /// Bytes of the length before the value.
         length: usize,
     },
 }
@@ -86,6 +116,7 @@ pub struct Label {
 }
 
 impl Label {
+    /// Takes the text in UTF-8.
     pub fn new(text: &[u8]) -> Self {
         let mut json = Vec::new();
         text::escape(&mut json, text);
@@ -100,9 +131,13 @@ impl Label {
 /// How binary strings become text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binary {
+    /// Base64 with padding.
     Base64,
+    /// The same, in the alphabet for URLs.
     Base64Url,
+    /// Hexadecimal digits, in lower case.
     Hex,
+    /// Each byte as the character of ISO 8859-1.
     Latin1,
 }
 
@@ -123,11 +158,16 @@ pub enum Style {
     Truth,
     /// Bits as base64, little endian.
     Bits(usize),
-    /// Days since 1970; with the value for an invalid date.
+    /// Days since 1970; with the JSON of an invalid date.
     Days(Vec<u8>),
     /// Time in units of this many microseconds, since 1970 or midnight.
-    Time { unit: i64, zero: Vec<u8> },
-    /// `YYYY-MM-DDThh:mm:ssZ` in quotes.
+    Time {
+        /// Microseconds of a unit.
+        unit: i64,
+        /// The JSON of an invalid date.
+        zero: Vec<u8>,
+    },
+    /// `YYYY-MM-DDThh:mm:ssZ` in quotes; with the JSON of the zero value.
     Zoned(Vec<u8>),
     /// A year as a number.
     Year,
@@ -138,10 +178,14 @@ pub enum Style {
     /// The members of a SET as a JSON list.
     List,
     /// An object with well-known binary and SRID, and for a point with its coordinates before.
-    Geometry { point: bool },
+    Geometry {
+        /// Whether `x` and `y` come before.
+        point: bool,
+    },
 }
 
 impl Kind {
+    /// Returns the size that values have in a row image.
     pub fn shape(&self) -> Shape {
         match *self {
             Kind::Int { size, .. } | Kind::Bit { size } | Kind::Enum { size, .. } | Kind::Set { size, .. } => {
@@ -165,7 +209,7 @@ impl Kind {
     }
 
     /// Returns whether any bytes are a valid value.
-    pub fn takes_any(&self) -> bool {
+    pub(crate) fn takes_any(&self) -> bool {
         matches!(self, Kind::Int { .. } | Kind::Bit { .. } | Kind::Bytes { .. } | Kind::Double | Kind::Year)
     }
 
@@ -208,7 +252,7 @@ impl Kind {
     }
 
     /// Writes the text of MySQL, without quotes; escaped for a JSON string.
-    pub fn value(&self, out: &mut Vec<u8>, raw: &[u8], binary: Binary) -> Fit<()> {
+    pub(crate) fn value(&self, out: &mut Vec<u8>, raw: &[u8], binary: Binary) -> Fit<()> {
         self.print::<true>(out, raw, binary)
     }
 
@@ -340,7 +384,7 @@ fn double(raw: &[u8]) -> Fit<f64> {
 impl Style {
     /// Writes a value that is not NULL as the text in a JSON string would be, without escapes. Refuses a style that is
     /// no text.
-    pub fn plain(&self, kind: &Kind, out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
+    pub(crate) fn plain(&self, kind: &Kind, out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
         match (self, kind) {
             (Style::Text(binary), _) => kind.plain(out, raw, *binary),
             (Style::Decimals(decimals), Kind::Float) => numbers::fixed(out, float(raw)?.into(), *decimals),

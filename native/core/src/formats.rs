@@ -9,22 +9,28 @@ use crate::stage::Stage;
 use crate::table::Table;
 use crate::{Fit, Unfit};
 
+/// A format, with the constant parts of the messages about a table.
 #[derive(Debug, Clone)]
 pub enum Format {
+    /// Canal's flat JSON.
     Canal(Canal),
+    /// Debezium's JSON.
     Debezium(Debezium),
+    /// Canal's protobuf entries.
     Entries(Entries),
+    /// Maxwell's JSON.
     Maxwell(Maxwell),
 }
 
 /// A table, and the format of its messages.
 #[derive(Debug)]
 pub struct Published {
-    pub table: Table,
+    pub(crate) table: Table,
     format: Format,
 }
 
 impl Published {
+    /// Takes both. Refuses a format whose columns are not those of the table.
     pub fn new(table: Table, format: Format) -> Fit<Self> {
         let fits = match &format {
             Format::Canal(format) => format.keys.iter().all(|&key| key < table.columns.len()),
@@ -36,7 +42,7 @@ impl Published {
     }
 
     /// Makes the messages of an event, or refuses all of it.
-    pub fn stage(&self, change: &Change, rows_per_message: usize, number: u64, stage: &mut Stage) -> Fit<()> {
+    pub(crate) fn stage(&self, change: &Change, rows_per_message: usize, number: u64, stage: &mut Stage) -> Fit<()> {
         if !self.table.begin(change, stage)? {
             return Ok(());
         }

@@ -25,7 +25,7 @@ pub fn murmur2(data: &[u8]) -> u32 {
 }
 
 /// Returns `toPositive(murmur2(key)) % partitions`.
-pub fn partition(key: &[u8], partitions: u32) -> u32 {
+pub(crate) fn partition(key: &[u8], partitions: u32) -> u32 {
     (murmur2(key) & 0x7FFF_FFFF) % partitions
 }
 
@@ -35,6 +35,6 @@ pub fn java_hash(text: &str) -> i32 {
 }
 
 /// Returns the partition of a hash in Canal (`MQMessageUtils.messagePartition`).
-pub fn canal_partition(hash: i32, partitions: u32) -> u32 {
+pub(crate) fn canal_partition(hash: i32, partitions: u32) -> u32 {
     hash.unsigned_abs() % partitions
 }

@@ -4,9 +4,10 @@
 //! reads the same bytes and does the work or raises the error.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod abouts;
-pub mod addresses;
+mod addresses;
 pub mod amqp;
 pub mod archive;
 pub mod batch;
@@ -31,7 +32,7 @@ pub mod reader;
 pub mod records;
 pub mod selected;
 pub mod spans;
-pub mod stage;
+mod stage;
 pub mod table;
 pub mod temporal;
 pub mod text;

@@ -11,11 +11,13 @@ use crate::Fit;
 /// What is published instead of a value. NULL stays NULL.
 #[derive(Debug, Clone)]
 pub enum Mask {
+    /// NULL.
     Null,
     /// This text.
     Fixed(Vec<u8>),
     /// The first characters of a text, or bytes of a binary string.
     Truncate(usize),
+    /// The hexadecimal digits of the value's HMAC.
     Hash(Hmac),
 }
 
@@ -29,6 +31,7 @@ pub struct Hmac {
 impl Hmac {
     const BLOCK: usize = 64;
 
+    /// Takes the salt, which is HMAC's key.
     pub fn new(salt: &[u8]) -> Self {
         let mut block = [0u8; Self::BLOCK];
         if salt.len() > Self::BLOCK {
@@ -48,8 +51,8 @@ impl Hmac {
 
 /// A masked value: its bytes, and whether they are text in UTF-8 or a binary string.
 pub struct Masked {
-    pub bytes: Vec<u8>,
-    pub is_text: bool,
+    pub(crate) bytes: Vec<u8>,
+    is_text: bool,
 }
 
 impl Masked {
@@ -70,7 +73,7 @@ impl Masked {
 
 impl Mask {
     /// Returns whether the published value does not depend on the original.
-    pub fn hides_all(&self) -> bool {
+    pub(crate) fn hides_all(&self) -> bool {
         matches!(self, Mask::Null | Mask::Fixed(_))
     }
 

@@ -24,9 +24,13 @@ pub struct Maxwell {
 /// Where a change is in the binlog, and who made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
+    /// `position`: the binlog file, and where the event begins in it.
     Position,
+    /// `gtid`; null without one.
     Gtid,
+    /// `server_id`: the server that executed it.
     ServerId,
+    /// `thread_id`: the session's connection id.
     ThreadId,
 }
 

@@ -150,7 +150,7 @@ pub fn float32(x: f32) -> Fit<f64> {
 
 /// Writes a number with this many digits after the point: its shortest digits and zeros, or the exact number rounded, if
 /// it has more.
-pub fn fixed(out: &mut Vec<u8>, x: f64, decimals: usize) -> Fit<()> {
+pub(crate) fn fixed(out: &mut Vec<u8>, x: f64, decimals: usize) -> Fit<()> {
     let made = digits_of(x)?;
     let after = made.len as i32 - made.point;
     if x != 0.0 && after > decimals as i32 {

@@ -14,16 +14,22 @@ use crate::{Fit, Unfit};
 /// The messages about the begin and end of transactions, and where they go.
 #[derive(Debug)]
 pub struct Marks {
+    /// The slot of all of them.
     pub slot: u32,
+    /// The format in which they are printed.
     pub style: MarkStyle,
 }
 
+/// How the messages about the begin and end of transactions are printed.
 #[derive(Debug)]
 pub enum MarkStyle {
+    /// Canal's protobuf entries.
     Entries(EntryMarks),
-    /// Canal's flat messages, whether exactly, and their key.
+    /// Canal's flat messages.
     Canal {
+        /// Exactly Canal's fields: no `_pos`, and whole seconds.
         compat: bool,
+        /// The key of all of them; None without keys.
         key: Option<Vec<u8>>,
     },
 }
@@ -31,16 +37,21 @@ pub enum MarkStyle {
 /// Rows of one table since the last call.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Counter {
+    /// Rows of INSERTs.
     pub inserted: u64,
+    /// Rows of UPDATEs.
     pub updated: u64,
+    /// Rows of DELETEs.
     pub deleted: u64,
     /// Rows that were read from the table.
     pub snapshot: u64,
+    /// Commit time of the last row, in microseconds since 1970.
     pub commit_us: u64,
 }
 
 /// Opens the batch of a slot, which is a topic's partition; fails if Python does.
 pub trait Opener {
+    /// Returns the batch, to which all following messages of the slot are added until it is closed.
     fn open(&mut self, slot: u32) -> Fit<Shared>;
 }
 
@@ -56,16 +67,18 @@ pub struct Output {
     overhead: u64,
     keyed: bool,
     one_log: bool,
-    pub rows_per_message: usize,
+    rows_per_message: usize,
     /// Maximum size of a message in bytes. Larger ones are left to Python.
     pub largest: usize,
     /// Set if the begin and end of transactions are published.
     pub marks: Option<Marks>,
+    /// The time that messages contain, in milliseconds since 1970.
     pub now_ms: u64,
     /// Canal's `id` of the last message.
     pub number: u64,
-    /// Bytes and messages that went into batches since these were last set to 0.
+    /// Bytes that went into batches since this was last set to 0, with the overhead of each message.
     pub size: u64,
+    /// Messages that went into batches since this was last set to 0.
     pub count: u64,
     stage: Stage,
     base: Vec<u8>,
@@ -149,7 +162,7 @@ impl Output {
 
     /// Makes the messages of an event, after that of its transaction's begin if given. Either all of them are in their
     /// batches afterwards, or nothing was done.
-    pub fn put(
+    pub(crate) fn put(
         &mut self,
         published: &Published,
         change: &Change,
@@ -223,7 +236,7 @@ impl Output {
     }
 
     /// Makes the message of a transaction's begin or end.
-    pub fn put_mark(&mut self, mark: &Mark, transaction: u64, opener: &mut dyn Opener) -> Fit<()> {
+    pub(crate) fn put_mark(&mut self, mark: &Mark, transaction: u64, opener: &mut dyn Opener) -> Fit<()> {
         let Some(marks) = &self.marks else { return Err(Unfit) };
         let (slot, mut value, mut key) = (marks.slot, Vec::new(), None);
         match &marks.style {

@@ -47,35 +47,49 @@ pub(crate) fn sizes(fields: &[usize], width: usize, data: &[u8], spans: &[Span])
 /// What is known about a part before its rows are read.
 #[derive(Debug)]
 pub struct Facts {
+    /// That of the whole event.
     pub operation: Operation,
     /// Rows of the event that are before it.
     pub first: usize,
-    /// The number of its first row, and Canal's number of the message before it.
+    /// The number (`_pos`) of its first row.
     pub pos: i64,
+    /// Canal's `id` of the message before it.
     pub number: u64,
+    /// Maximum number of rows of a message; 0 is no limit.
     pub rows_per_message: usize,
+    /// The time that messages contain, in milliseconds since 1970.
     pub now_ms: u64,
+    /// Commit time of the transaction, in microseconds since 1970.
     pub commit_us: u64,
+    /// The transaction's GTID as text; "" without one.
     pub gtid: Vec<u8>,
+    /// Name of the binlog file.
     pub file: Vec<u8>,
+    /// The event that has the rows.
     pub event: Event,
+    /// The number of the table in the binlog.
     pub table_id: u64,
+    /// The event's place in its transaction.
     pub origin: Origin,
 }
 
 /// The rest of an event's rows: `data` from `at` on, as far as it was taken from the event.
 #[derive(Debug, Clone, Copy)]
 pub struct Rest<'a> {
+    /// The bytes, up to the end of the rows or of what was taken.
     pub data: &'a [u8],
+    /// Where the next row begins in `data`.
     pub at: usize,
     /// Whether the event has more.
     pub more: bool,
 }
 
-/// The maximum size in bytes of what is made at once, and of one message.
+/// Maximum sizes in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
+    /// Of the rows that are made at once, with their inflated values.
     pub rows: usize,
+    /// Of the value of one message.
     pub message: usize,
 }
 
@@ -85,6 +99,7 @@ pub struct Part {
     published: Arc<Published>,
     facts: Facts,
     stage: Stage,
+    /// The number of its rows.
     pub rows: usize,
     /// The bytes of its rows in the event.
     pub size: usize,

@@ -54,7 +54,9 @@ pub enum Stop {
 /// The server of a transaction, and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
+    /// The number of the server's uuid; see [`Reader::source`].
     pub source: usize,
+    /// The number of the transaction, from 1 on.
     pub number: u64,
 }
 
@@ -62,44 +64,66 @@ pub struct Key {
 /// those of `headrace/mysql/events/cursor.py` and `transactions.py`.
 #[derive(Debug, Clone, Default)]
 pub struct State {
+    /// The part of offsets above the 32 bits that event headers have.
     pub high: u64,
+    /// Where the last event ends that was read.
     pub end: u64,
+    /// Where that event begins, or the compressed transaction that contains it; -1 if not known.
     pub start: i64,
+    /// The time in its header, in seconds since 1970.
     pub time: u32,
+    /// Whether a transaction, or a statement outside of one, is open.
     pub in_group: bool,
+    /// Whether it has begun with a BEGIN, or with MariaDB's GTID event.
     pub inside: bool,
+    /// Whether it has changed captured tables.
     pub captured_rows: bool,
+    /// Where the open transaction begins, or the last one if none is open.
     pub begin: u64,
+    /// Rows events of the open transaction that were read.
     pub events_done: u64,
+    /// The last number (`_pos`) that was assigned.
     pub last_pos: i64,
+    /// `last_pos` after numbers were left free before a transaction; if it is still the same, none was assigned since.
     pub roomed: i64,
+    /// `last_pos` before that transaction, and before the numbers that were left free.
     pub tx_last_pos: i64,
+    /// Commit time of that transaction, in microseconds since 1970.
     pub commit_us: u64,
+    /// Commit time of the last transaction that has ended.
     pub last_commit_us: u64,
     /// Where the last ended transaction begins, if it did here.
     pub last_start: Option<u64>,
+    /// The id of the server that executed the transaction.
     pub server_id: u32,
+    /// The connection id of its session there; 0 if not known.
     pub thread: u32,
     /// Rows events of the transaction that change only headrace's own tables.
     pub own_events: u64,
+    /// The transaction's GTID as text; "" without one.
     pub gtid: Vec<u8>,
+    /// The same GTID as numbers; None without one, and for MariaDB's.
     pub key: Option<Key>,
-    /// Where the transaction's BEGIN is, once it has come, and whether its begin was published.
+    /// Where the transaction's BEGIN is, once it has come.
     pub begun: Option<Event>,
+    /// Whether the begin of the transaction was published.
     pub marked: bool,
 }
 
 /// What does not change while the data of one file is read.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'a> {
+    /// The name of the file.
     pub file: &'a [u8],
+    /// Whether events end in a CRC32.
     pub checksums: bool,
     /// Whether the events are those of a compressed transaction: without packets, positions and checksums.
     pub inner: bool,
     /// Whether to stop as soon as no transaction is open.
     pub eager: bool,
-    /// The bytes and messages after which it stops.
+    /// The bytes of messages after which it stops.
     pub most_bytes: u64,
+    /// The number of messages after which it stops.
     pub most_messages: u64,
 }
 
@@ -145,8 +169,9 @@ pub struct Reader {
     /// The time that one call of run() may take.
     slice: Duration,
     spans: Vec<Span>,
-    /// Events and transactions that were read since these were last set to 0.
+    /// Events that were read since this was last set to 0.
     pub events: u64,
+    /// Transactions that have ended since this was last set to 0.
     pub transactions: u64,
     /// Transactions that were executed: source, first and last number, and whether they are only headrace's own.
     pub executed: Vec<(usize, u64, u64, bool)>,
@@ -263,6 +288,7 @@ fn inner_header(event: &[u8], state: &State) -> Option<(Header, usize, usize)> {
 }
 
 impl Reader {
+    /// Takes the kinds of events that are skipped, and the time that one call of run() may take.
     pub fn new(passed: &[u8], slice: Duration) -> Self {
         Self { passed: passed.to_vec(), slice, ..Self::default() }
     }

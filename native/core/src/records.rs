@@ -75,12 +75,17 @@ pub fn write(out: &mut impl BufMut, batch: &Batch, first: usize, end: usize) {
 /// The head of a record batch, without its lengths.
 #[derive(Debug, Clone, Copy)]
 pub struct Head {
+    /// Kafka's bits, such as the compression of the records.
     pub attributes: i16,
+    /// The number of records.
     pub count: usize,
     /// Milliseconds since 1970, of every record.
     pub when: i64,
+    /// The id of an idempotent producer; else -1.
     pub producer_id: i64,
+    /// The epoch of that id; else -1.
     pub producer_epoch: i16,
+    /// The producer's sequence number of the first record; else -1.
     pub base_sequence: i32,
 }
 

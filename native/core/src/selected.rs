@@ -23,6 +23,7 @@ const NULL: u8 = 0xFB;
 /// Rows as received, each a packet with its header.
 #[derive(Debug, Clone, Copy)]
 pub struct Packets<'a> {
+    /// Bytes of the result.
     pub data: &'a [u8],
     /// Where the first begins.
     pub at: usize,
@@ -37,30 +38,40 @@ pub struct Packets<'a> {
 pub struct Facts<'a> {
     /// The ids of the changes, up to the number of each.
     pub id: &'a [u8],
+    /// The kind of the snapshot, which a header contains.
     pub kind: &'a [u8],
+    /// Debezium's word for their position in the snapshot.
     pub marker: &'a [u8],
     /// The number of the last change before.
     pub number: u64,
     /// How many rows make one change.
     pub together: usize,
-    /// Where the stream is.
+    /// The binlog file where the stream is.
     pub file: &'a [u8],
+    /// Where the stream is in the file.
     pub offset: u64,
-    /// The number of the first row of each change.
+    /// The number (`_pos`) of the first row of each change.
     pub pos: i64,
+    /// Commit time of each change, in microseconds since 1970.
     pub commit_us: u64,
-    /// The bytes and messages after which it stops.
+    /// The bytes of messages after which it stops.
     pub most_bytes: u64,
+    /// The number of messages after which it stops.
     pub most_messages: u64,
+    /// The time after which it stops.
     pub time: Duration,
 }
 
-/// How far it came: rows and changes, where they end, and where the last row begins.
+/// How far it came.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Done {
+    /// Rows that were read, with those that are left out.
     pub rows: usize,
+    /// Changes that were made of them.
     pub changes: u64,
+    /// Where the rows end.
     pub end: usize,
+    /// Where the last row begins.
     pub last: usize,
 }
 

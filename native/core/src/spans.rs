@@ -11,16 +11,16 @@ pub struct Span {
 }
 
 impl Span {
-    pub const NULL: Self = Self { start: u32::MAX, end: u32::MAX };
+    pub(crate) const NULL: Self = Self { start: u32::MAX, end: u32::MAX };
 
     /// Returns the range; both ends are below 4 GB.
-    pub fn new(start: usize, end: usize) -> Self {
+    pub(crate) fn new(start: usize, end: usize) -> Self {
         Self { start: start as u32, end: end as u32 }
     }
 
     /// Returns the bytes of the value; None for NULL.
     #[inline]
-    pub fn of(self, data: &[u8]) -> Option<&[u8]> {
+    pub(crate) fn of(self, data: &[u8]) -> Option<&[u8]> {
         if self.start == u32::MAX {
             None
         } else {

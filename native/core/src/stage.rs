@@ -2,7 +2,7 @@
 
 /// One message that is made, and not yet in a batch. Ranges refer to `Stage::bytes`.
 #[derive(Debug, Clone, Copy)]
-pub struct Message {
+pub(crate) struct Message {
     pub slot: u32,
     /// None is a tombstone.
     pub value: Option<(usize, usize)>,
@@ -19,7 +19,7 @@ pub struct Message {
 
 /// Memory that is reused for each event.
 #[derive(Debug, Default)]
-pub struct Stage {
+pub(crate) struct Stage {
     pub bytes: Vec<u8>,
     pub messages: Vec<Message>,
     /// How many of them have a number of Canal's.
@@ -49,7 +49,7 @@ impl Stage {
         self.messages.iter().filter_map(|message| message.value).map(|(start, end)| end - start).max().unwrap_or(0)
     }
 
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.messages.clear();
         self.left_out.clear();
@@ -59,7 +59,7 @@ impl Stage {
 
 /// A column of one row image.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Cell {
+pub(crate) struct Cell {
     /// The range of its text in `Stage::texts`; None for NULL.
     pub text: Option<(usize, usize)>,
     /// Whether `Constants::before_small` applies to the integer.

@@ -19,17 +19,22 @@ pub struct Column {
     pub field: usize,
     /// Its name as JSON, with the colon.
     pub name: Vec<u8>,
+    /// How its values are printed.
     pub style: Style,
+    /// What is published instead of its values; None for the values.
     pub mask: Option<Mask>,
 }
 
 /// Where messages go.
 #[derive(Debug, Clone)]
 pub enum Route {
+    /// All into this slot.
     One(u32),
     /// By the hash of a key, one slot a partition.
     Spread {
+        /// What is hashed.
         key: Key,
+        /// The slots, by the numbers of the partitions; at least one.
         slots: Vec<u32>,
     },
 }
@@ -43,14 +48,21 @@ pub enum Key {
     List(Vec<usize>),
     /// The record key of a message.
     Record(RecordKey),
-    /// The texts of some fields, each by itself, as in Canal; from the hash of the schema's name, or 0.
-    Canal { fields: Vec<usize>, database: i32 },
+    /// The texts of some fields, each by itself, as in Canal.
+    Canal {
+        /// The numbers of the fields.
+        fields: Vec<usize>,
+        /// The hash of the schema's name, or 0, with which the hashes of the texts are combined.
+        database: i32,
+    },
 }
 
 /// A JSON object of some published columns, with what is before and after it.
 #[derive(Debug, Clone)]
 pub struct RecordKey {
+    /// What is before the object.
     pub head: Vec<u8>,
+    /// What is after the object.
     pub tail: Vec<u8>,
     /// Numbers among the columns; none without a primary key.
     pub columns: Vec<usize>,
@@ -68,6 +80,7 @@ pub struct About {
 /// Which rows are published, by the operation, its effect, and their values.
 #[derive(Debug, Default)]
 pub struct Selection {
+    /// The operations whose rows are not published; rows that a snapshot has read are.
     pub left_out: Vec<Operation>,
     /// Whether updates that change no published column are left out.
     pub skips_unchanged: bool,
@@ -91,12 +104,15 @@ pub struct Table {
     pub(crate) identity: Vec<usize>,
     pub(crate) about: Option<About>,
     /// Whether an updated row takes two numbers.
-    pub two_numbers: bool,
+    pub(crate) two_numbers: bool,
     /// The number of its counters.
-    pub counter: usize,
+    pub(crate) counter: usize,
 }
 
 impl Table {
+    /// Takes the types of all fields, and the columns that are published. `identity`: the fields of the primary key, and
+    /// those that choose the partition. `two_numbers`: whether an updated row takes two numbers. `counter`: what
+    /// `Output::add_counter` has returned. Refuses a table without fields, and parts that do not fit together.
     #[allow(clippy::too_many_arguments)]
     pub fn new(
         kinds: Vec<Kind>,
@@ -146,11 +162,11 @@ impl Table {
         })
     }
 
-    pub fn kinds(&self) -> &[Kind] {
+    pub(crate) fn kinds(&self) -> &[Kind] {
         &self.kinds
     }
 
-    pub fn shapes(&self) -> &[Shape] {
+    pub(crate) fn shapes(&self) -> &[Shape] {
         &self.shapes
     }
 
@@ -553,7 +569,7 @@ impl Key {
 
 impl RecordKey {
     /// Returns whether it is of a table with these columns.
-    pub fn fits(&self, columns: &[Column]) -> bool {
+    pub(crate) fn fits(&self, columns: &[Column]) -> bool {
         self.columns.iter().all(|&key| key < columns.len())
     }
 }

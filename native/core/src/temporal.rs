@@ -17,7 +17,7 @@ const OLD_TIME: [usize; 7] = [3, 4, 4, 5, 5, 5, 6];
 
 /// A calendar time, or MySQL's form of an invalid one: month and day may be 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Civil {
+pub(crate) struct Civil {
     pub year: u32,
     pub month: u32,
     pub day: u32,
@@ -33,7 +33,7 @@ fn big_endian(raw: &[u8]) -> u64 {
 }
 
 /// Returns the bytes of a fraction with this many digits.
-pub fn fraction_size(fsp: usize) -> usize {
+fn fraction_size(fsp: usize) -> usize {
     fsp.div_ceil(2)
 }
 
@@ -46,7 +46,7 @@ fn fraction_of(raw: &[u8]) -> Fit<u64> {
 }
 
 /// Writes the point and the first digits of a fraction; nothing without digits.
-pub fn fraction(out: &mut Vec<u8>, value: u64, fsp: usize) {
+pub(crate) fn fraction(out: &mut Vec<u8>, value: u64, fsp: usize) {
     if fsp > 0 {
         out.push(b'.');
         let at = out.len();
@@ -56,7 +56,7 @@ pub fn fraction(out: &mut Vec<u8>, value: u64, fsp: usize) {
 }
 
 /// Reads DATE: 3 bytes little endian.
-pub fn date(raw: &[u8]) -> Fit<Civil> {
+pub(crate) fn date(raw: &[u8]) -> Fit<Civil> {
     let v = u32::from(raw[0]) | u32::from(raw[1]) << 8 | u32::from(raw[2]) << 16;
     let made = Civil { year: v >> 9, month: v >> 5 & 15, day: v & 31, ..Civil::default() };
     if made.year > 9999 || made.month > 12 {
@@ -76,17 +76,17 @@ pub struct Stored {
 
 impl Stored {
     /// Returns the bytes of a DATETIME.
-    pub fn datetime_size(self) -> usize {
+    pub(crate) fn datetime_size(self) -> usize {
         self.size(OLD_DATETIME, 5)
     }
 
     /// Returns the bytes of a TIMESTAMP.
-    pub fn timestamp_size(self) -> usize {
+    pub(crate) fn timestamp_size(self) -> usize {
         self.size(OLD_TIMESTAMP, 4)
     }
 
     /// Returns the bytes of a TIME.
-    pub fn time_size(self) -> usize {
+    pub(crate) fn time_size(self) -> usize {
         self.size(OLD_TIME, 3)
     }
 
@@ -99,7 +99,7 @@ impl Stored {
 }
 
 /// Reads DATETIME; since MySQL 5.6 that is 5 bytes big endian, and the fraction.
-pub fn datetime(raw: &[u8], stored: Stored) -> Fit<Civil> {
+pub(crate) fn datetime(raw: &[u8], stored: Stored) -> Fit<Civil> {
     if stored.old {
         return old_datetime(raw, stored.fsp);
     }
@@ -142,7 +142,7 @@ impl Zone {
 
 /// Reads TIMESTAMP as the time of a zone; None for the zero value. Since MySQL 5.6 that is seconds in 4 bytes big endian,
 /// and the fraction.
-pub fn timestamp(raw: &[u8], stored: Stored, zone: Option<&Zone>) -> Fit<Option<Civil>> {
+pub(crate) fn timestamp(raw: &[u8], stored: Stored, zone: Option<&Zone>) -> Fit<Option<Civil>> {
     if raw.iter().all(|&byte| byte == 0) {
         return Ok(None);
     }
@@ -172,7 +172,7 @@ fn civil_of(days: u32) -> (u32, u32, u32) {
 
 impl Civil {
     /// Writes `YYYY-MM-DD`.
-    pub fn print_date(&self, out: &mut Vec<u8>) {
+    pub(crate) fn print_date(&self, out: &mut Vec<u8>) {
         text::pair(out, self.year / 100);
         text::pair(out, self.year % 100);
         out.push(b'-');
@@ -182,7 +182,7 @@ impl Civil {
     }
 
     /// Writes `hh:mm:ss` and the fraction.
-    pub fn print_time(&self, out: &mut Vec<u8>, fsp: usize) {
+    fn print_time(&self, out: &mut Vec<u8>, fsp: usize) {
         text::padded(out, u64::from(self.hour), 2);
         out.push(b':');
         text::pair(out, self.minute);
@@ -192,14 +192,14 @@ impl Civil {
     }
 
     /// Writes both.
-    pub fn print(&self, out: &mut Vec<u8>, between: u8, fsp: usize) {
+    pub(crate) fn print(&self, out: &mut Vec<u8>, between: u8, fsp: usize) {
         self.print_date(out);
         out.push(between);
         self.print_time(out, fsp);
     }
 
     /// Returns the days since 1970-01-01 by the Gregorian rule; None for an invalid day.
-    pub fn days(&self) -> Option<i64> {
+    pub(crate) fn days(&self) -> Option<i64> {
         let leap = self.year % 4 == 0 && (self.year % 100 != 0 || self.year % 400 == 0);
         let longest = match self.month {
             1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
@@ -219,7 +219,7 @@ impl Civil {
     }
 
     /// Returns the microseconds since midnight; the fraction has this many digits, and further ones are ignored.
-    pub fn micros_of_day(&self, fsp: usize) -> i64 {
+    pub(crate) fn micros_of_day(&self, fsp: usize) -> i64 {
         let seconds = i64::from((self.hour * 60 + self.minute) * 60 + self.second);
         seconds * 1_000_000 + micros(self.fraction, fsp)
     }
@@ -236,12 +236,12 @@ fn micros(value: u64, fsp: usize) -> i64 {
 /// TIME; since MySQL 5.6 that is 3 bytes big endian around 0x800000, and the fraction; negative as a whole. Hours go up to
 /// 838 and beyond.
 #[derive(Debug, Clone, Copy)]
-pub struct Time {
+pub(crate) struct Time {
     negative: bool,
     clock: Civil,
 }
 
-pub fn time(raw: &[u8], stored: Stored) -> Fit<Time> {
+pub(crate) fn time(raw: &[u8], stored: Stored) -> Fit<Time> {
     if stored.old {
         let (negative, clock) = old_time(raw, stored.fsp)?;
         return Ok(Time { negative, clock });
@@ -259,7 +259,7 @@ pub fn time(raw: &[u8], stored: Stored) -> Fit<Time> {
 
 impl Time {
     /// Writes `[-]hh:mm:ss` and the fraction.
-    pub fn print(&self, out: &mut Vec<u8>, fsp: usize) {
+    pub(crate) fn print(&self, out: &mut Vec<u8>, fsp: usize) {
         if self.negative {
             out.push(b'-');
         }
@@ -267,12 +267,12 @@ impl Time {
     }
 
     /// Returns it in microseconds.
-    pub fn micros(&self, fsp: usize) -> i64 {
+    pub(crate) fn micros(&self, fsp: usize) -> i64 {
         self.clock.micros_of_day(fsp) * if self.negative { -1 } else { 1 }
     }
 
     /// Does the same for a time within MySQL's limits, and refuses others.
-    pub fn usual_micros(&self, fsp: usize) -> Fit<i64> {
+    pub(crate) fn usual_micros(&self, fsp: usize) -> Fit<i64> {
         let micros = self.micros(fsp);
         let usual = self.clock.minute < 60 && self.clock.second < 60 && micros.abs() <= MOST_MICROS;
         usual.then_some(micros).ok_or(Unfit)
@@ -329,14 +329,14 @@ fn put_last(out: &mut Vec<u8>, value: u64, size: usize) {
 }
 
 /// Writes DATE.
-pub fn pack_date(out: &mut Vec<u8>, text: &[u8]) -> Fit<()> {
+pub(crate) fn pack_date(out: &mut Vec<u8>, text: &[u8]) -> Fit<()> {
     let of = if text.len() == 10 { read_date(text)? } else { return Err(Unfit) };
     out.extend_from_slice(&(of.day | of.month << 5 | of.year << 9).to_le_bytes()[..3]);
     Ok(())
 }
 
 /// Writes DATETIME.
-pub fn pack_datetime(out: &mut Vec<u8>, text: &[u8], fsp: usize) -> Fit<()> {
+pub(crate) fn pack_datetime(out: &mut Vec<u8>, text: &[u8], fsp: usize) -> Fit<()> {
     let of = read_datetime(text, fsp)?;
     let days = u64::from(of.year * 13 + of.month) << 5 | u64::from(of.day);
     let whole = days << 17 | u64::from(of.hour << 12 | of.minute << 6 | of.second);
@@ -346,7 +346,7 @@ pub fn pack_datetime(out: &mut Vec<u8>, text: &[u8], fsp: usize) -> Fit<()> {
 }
 
 /// Writes TIMESTAMP, given in UTC.
-pub fn pack_timestamp(out: &mut Vec<u8>, text: &[u8], fsp: usize) -> Fit<()> {
+pub(crate) fn pack_timestamp(out: &mut Vec<u8>, text: &[u8], fsp: usize) -> Fit<()> {
     let of = read_datetime(text, fsp)?;
     let seconds = match of.days() {
         Some(days) => {
@@ -362,7 +362,7 @@ pub fn pack_timestamp(out: &mut Vec<u8>, text: &[u8], fsp: usize) -> Fit<()> {
 }
 
 /// Writes TIME.
-pub fn pack_time(out: &mut Vec<u8>, text: &[u8], fsp: usize) -> Fit<()> {
+pub(crate) fn pack_time(out: &mut Vec<u8>, text: &[u8], fsp: usize) -> Fit<()> {
     let (text, negative) = text.strip_prefix(b"-").map_or((text, false), |text| (text, true));
     let colon = text.iter().position(|&byte| byte == b':').filter(|at| (2..=3).contains(at)).ok_or(Unfit)?;
     let hour = digits(text, 0..colon)?;

@@ -23,7 +23,7 @@ const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 const BASE64_URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// What `put!` writes: bytes unchanged, and integers as digits.
-pub trait Part {
+pub(crate) trait Part {
     fn put(self, out: &mut Vec<u8>);
 }
 
@@ -96,7 +96,7 @@ pub fn escape(out: &mut Vec<u8>, text: &[u8]) {
 }
 
 /// Writes UTF-8, with `JSON` within a JSON string.
-pub fn put_text<const JSON: bool>(out: &mut Vec<u8>, text: &[u8]) {
+pub(crate) fn put_text<const JSON: bool>(out: &mut Vec<u8>, text: &[u8]) {
     if JSON {
         escape(out, text);
     } else {
@@ -105,7 +105,7 @@ pub fn put_text<const JSON: bool>(out: &mut Vec<u8>, text: &[u8]) {
 }
 
 /// Writes a JSON string.
-pub fn quote(out: &mut Vec<u8>, text: &[u8]) {
+pub(crate) fn quote(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     escape(out, text);
     out.push(b'"');
@@ -121,18 +121,18 @@ pub(crate) fn quote_or_null(out: &mut Vec<u8>, text: &[u8]) {
 }
 
 /// Writes an integer.
-pub fn int<I: itoa::Integer>(out: &mut Vec<u8>, value: I) {
+pub(crate) fn int<I: itoa::Integer>(out: &mut Vec<u8>, value: I) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
 /// Writes two digits of a number below 100.
-pub fn pair(out: &mut Vec<u8>, value: u32) {
+pub(crate) fn pair(out: &mut Vec<u8>, value: u32) {
     let at = (value as usize % 100) * 2;
     out.extend_from_slice(&PAIRS[at..at + 2]);
 }
 
 /// Writes a number with at least this many digits.
-pub fn padded(out: &mut Vec<u8>, value: u64, digits: usize) {
+pub(crate) fn padded(out: &mut Vec<u8>, value: u64, digits: usize) {
     let mut buffer = itoa::Buffer::new();
     let text = buffer.format(value).as_bytes();
     for _ in text.len()..digits {
@@ -142,7 +142,7 @@ pub fn padded(out: &mut Vec<u8>, value: u64, digits: usize) {
 }
 
 /// Writes hexadecimal digits.
-pub fn hex(out: &mut Vec<u8>, raw: &[u8]) {
+pub(crate) fn hex(out: &mut Vec<u8>, raw: &[u8]) {
     for byte in raw {
         out.push(HEX[(byte >> 4) as usize]);
         out.push(HEX[(byte & 15) as usize]);
@@ -150,7 +150,7 @@ pub fn hex(out: &mut Vec<u8>, raw: &[u8]) {
 }
 
 /// Writes base64 with padding, with `url` in the alphabet for URLs.
-pub fn base64(out: &mut Vec<u8>, raw: &[u8], url: bool) {
+pub(crate) fn base64(out: &mut Vec<u8>, raw: &[u8], url: bool) {
     let alphabet = if url { BASE64_URL } else { BASE64 };
     for chunk in raw.chunks(3) {
         let word = u32::from(chunk[0]) << 16
@@ -167,7 +167,7 @@ pub fn base64(out: &mut Vec<u8>, raw: &[u8], url: bool) {
 }
 
 /// Writes bytes as the characters of ISO 8859-1, with `JSON` within a JSON string.
-pub fn latin1<const JSON: bool>(out: &mut Vec<u8>, raw: &[u8]) {
+pub(crate) fn latin1<const JSON: bool>(out: &mut Vec<u8>, raw: &[u8]) {
     for &byte in raw {
         if byte < 0x80 && JSON {
             escape(out, &[byte]);
