@@ -172,7 +172,7 @@ def test_the_last_number_that_a_gtid_may_have_is_no_panic() -> None:
 
 @needs_native
 def test_a_set_of_more_members_than_bits_is_pythons() -> None:
-    output = MODULE.Output("uuid", 1, 0, 400, False, False)
+    output = MODULE.Output("uuid", 1, 0, 400, False, False, 1 << 20)
     counter, route = output.add_counter(), ("one", output.add_slot())
     columns, fmt = [(0, '"c":', ("text", "base64"), None)], ("canal", "", "", "", False, False, "", [])
     labels = [f"l{i}" for i in range(65)]
