@@ -101,7 +101,7 @@ ENTRIES = Way("canal-protobuf", message=_ENTRIES)
 CLIENT = Way("Canal's client", message=_ENTRIES, kafka=False, client=True)
 CLIENT_PYTHON = replace(CLIENT, name="Canal's client, Python alone", native=False)
 OPTIONS = Way(
-    "into Kafka, with a time zone, masks, and conditions that all rows meet",
+    "into Kafka, with options",
     message={"time_zone": "Asia/Shanghai"},
     filter={
         "mask": [{"tables": r"bench\.wide[0-4]", "columns": ["c1", "c10"], "mask": "hash", "salt": "salt"}],
