@@ -194,6 +194,10 @@ async def test_what_killed_commands_have_left_is_counted_and_deleted_after_a_day
     assert await commands.unused(delete=True) == (2, 8)
     assert await commands.unused() == (0, 0)
     assert {file.name for file in folder.rglob("*")} >= {"notes", "fresh"}
+    lost = MysqlArchiveCommands(ArchiveSettings(path=folder), "node")
+    (folder / "journal").rename(folder / "elsewhere")
+    assert await lost.unused() == (0, 0), "without its journal nothing refers to anything"
+    (folder / "elsewhere").rename(folder / "journal")
     assert await commands.verify(lambda *_: None) == []
 
 

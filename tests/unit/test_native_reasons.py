@@ -17,12 +17,15 @@ from headrace import __version__, native
 from headrace.cli.check_native import native_use
 from headrace.cli.wiring import new_format
 from headrace.errors import NotUnderstood
+from headrace.model import DdlKind, SchemaChange
 from headrace.mysql.values import column_types as ct
+from headrace.pipeline.message_builder import make_builder
 from headrace.pipeline.native_output import reason_of_destination
 from headrace.settings.daemon import DaemonSettings
 from tests import native_differential
 from tests.made_binlog import Binlog
 from tests.native_ways import (
+    MODULE,
     RABBITMQ,
     captured_schemas,
     needs_native,
@@ -118,6 +121,7 @@ def test_it_is_said_of_each_table_whether_native_code_makes_its_rows_and_why_not
             {"message": {"format": "debezium", "debezium": {"transaction_topic": "x"}}},
             "the begin and end of transactions are published",
         ),
+        ({"message": {"format": "debezium", "debezium": {"query": True}}}, "rows have the text of their statement"),
         ({"sink": RABBITMQ}, ""),
     ],
 )
@@ -126,6 +130,15 @@ def test_it_is_said_of_a_destination_why_native_code_makes_none_of_its_rows(more
     assert reason_of_destination(config, new_format(config), "") == reason
     without = reason_of_destination(config, new_format(config), "headrace-native is not installed")
     assert without.startswith("headrace-")
+
+
+@needs_native
+def test_it_is_said_of_a_table_once_the_text_of_a_statement_has_come() -> None:
+    config = settings_of({}, filter={"dml_queries": True})
+    builder = make_builder(config, new_format(config), "server", 5, MODULE)
+    builder.emit_schema(SchemaChange(DdlKind.QUERY, "dml", "shop", "t", "INSERT INTO t VALUES (1)", (), 1, 0, ""))
+    assert builder.native is not None
+    assert "dml_queries" in builder.native.use.of_python["shop.t"]
 
 
 @needs_native

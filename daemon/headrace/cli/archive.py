@@ -149,7 +149,7 @@ async def _prune(settings: Settings, given: argparse.Namespace) -> int:
         raise ConfigError(["how much is kept? Give --keep or --keep-bytes, or set [archive] keep or keep_bytes"])
     require_answer(given.yes)
     needed: Sequence[Position] = ()
-    if not given.needed_too:
+    if (keep or keep_bytes) and not given.needed_too:
         async with coordinated(settings) as shared:
             for one in shared.sharing(found):
                 await open_store(shared, one)
@@ -165,14 +165,14 @@ async def _prune(settings: Settings, given: argparse.Namespace) -> int:
         return 0
     if files:
         _show(files)
-    if not given.yes:
-        print(f"{len(files):,} files are deleted, {sum(file.stored for file in files):,} bytes as stored.")
-        if unused:
-            print(f"{unused:,} objects that belong to no file are deleted, {size:,} bytes.")
-        if files and given.needed_too:
-            print("Destinations that need them can't continue at their positions then.")
-        if not await confirmed(given.yes):
-            return 1
+        if not given.yes:
+            print(f"{len(files):,} files are deleted, {sum(file.stored for file in files):,} bytes as stored.")
+            if given.needed_too:
+                print("Destinations that need them can't continue at their positions then.")
+    if unused and not given.yes:
+        print(f"{unused:,} objects that belong to no file are deleted, {size:,} bytes.")
+    if not await confirmed(given.yes):
+        return 1
     if files:
         deleted = await archive.prune(keep, keep_bytes, needed)
         print(f"{len(deleted):,} files deleted, {sum(file.stored for file in deleted):,} bytes as stored")

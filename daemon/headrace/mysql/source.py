@@ -76,8 +76,6 @@ _ARCHIVE_ANSWERS = 5.0
 """Seconds for which the archive's folder may keep us from reading the source."""
 _SPARE_AGAIN = 10.0
 """Seconds between two checks whether a stream is that far behind."""
-
-
 _MOVES = 5
 """How often a first start at the end of the binlog begins again because statements change the tables meanwhile."""
 

@@ -193,7 +193,7 @@ class MessageBuilder:
             self._batches, self._open, self._counted, self._size, self._count = saved
         for batch in made:
             for i, value in enumerate(batch.values):
-                if value is None:
+                if value is None or (b"\0" not in value and len(value) <= self._largest):
                     continue
                 try:
                     whole = yield from spliced(value, change.large, self._largest)

@@ -99,7 +99,7 @@ class DebeziumFormat(KeyedFormat):
     def native(self, schema: TableSchema) -> NativeTable | None:
         styles = [native_style(column, self._settings) for column in schema.columns]
         known = [style for style in styles if style is not None]
-        if len(known) < len(styles) or self._settings.transaction_topic or self._settings.query:
+        if len(known) < len(styles) or self._settings.transaction_topic or self.only_python:
             return None
         table = self._table(schema)
         source = (
@@ -130,8 +130,11 @@ class DebeziumFormat(KeyedFormat):
         }
         added = []
         for of, name, field in self._added:
-            constant = constants.get(name, "") if of else ""
-            added.append((f"{quote(field['field'])}:{constant}", "" if constant else f"{of}.{name}".lstrip(".")))
+            begin = f"{quote(field['field'])}:"
+            if of and name in constants:
+                added.append((begin + constants[name], ""))
+            else:
+                added.append((begin, f"{of}.{name}" if of else name))
         return added
 
     # -- rows -----------------------------------------------------------------------------------------------------

@@ -53,9 +53,12 @@ def _native_style(column: Column) -> tuple[Any, ...] | None:
     kind = column.kind
     if kind in _NUMBERS or kind in ("json", "vector", "float", "double"):
         return ("json",)
-    if kind == "set" and any(not label or "," in label for label in column.labels):
-        return None  # its text does not say which members are set
-    return ("year",) if kind == "year" else ("list",) if kind == "set" and column.labels else ("text", "base64")
+    if kind == "year":
+        return ("year",)
+    if kind != "set" or not column.labels:
+        return "text", "base64"
+    ambiguous = any(not label or "," in label for label in column.labels)  # its text does not say which members are set
+    return None if ambiguous else ("list",)
 
 
 class _Table(RowText):

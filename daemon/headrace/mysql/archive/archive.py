@@ -222,15 +222,17 @@ class Archive:
 
     async def unused(self) -> list[Stored]:
         """Returns the objects that nothing refers to, and that are old enough not to be referred to later: a command
-        that was killed has left them. Those of the file that grows are left to the writer."""
+        that was killed has left them. Those of the file that grows are left to the writer. Returns none while the
+        index is empty: its journal may have been lost, and then they are the archive."""
         before = runtime.now() - _LEFT
         stored = [one for one in await self.store.everything() if one.created < before and _OBJECT.match(one.name)]
         await self.refresh()
-        used, growing = set[str](), tuple[str, ...]()
-        for line in self.lines:
-            for file in line.files:
-                used |= {file.index, *(segment.object for segment in await self.segments(file))}
-            growing = tuple(f"{line.folder}/{file.name}/" for file in line.files[-2:])
+        if not self.lines:
+            return []
+        used = set[str]()
+        for file in (file for line in self.lines for file in line.files):
+            used |= {file.index, *(segment.object for segment in await self.segments(file))}
+        growing = tuple(f"{self.lines[-1].folder}/{file.name}/" for file in self.lines[-1].files[-2:])
         return [one for one in stored if one.name not in used and not one.name.startswith(growing)]
 
     # -- reading ------------------------------------------------------------------------------------------------------
