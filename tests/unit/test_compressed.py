@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 from headrace.errors import NotUnderstood
 from headrace.model import Position, RowsChange
 from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.events.inner import open_payload
 from headrace.mysql.values.mariadb import decompressed_event
 from tests.made_binlog import SID, Binlog, captured, close_all, decoder, feed, inner, payload
 
@@ -103,6 +105,31 @@ def test_mariadb_s_compressed_part_that_lies_is_refused() -> None:
     for head in (b"\x82\x01\x91", b"\x82\x00\x10", b"\x92\x01\x90", b"\x80", b"\x85\0\0\0\0\0"):
         with pytest.raises(ValueError, match="compressed"):
             decompressed_event(head + packed, 0, len(head) + len(packed))
+
+
+def test_two_compressed_transactions_are_read_at_a_time_also_after_one_was_closed_twice() -> None:
+    one = inner(99, b"x" * 100_000)
+    body = payload(one * 20)
+    closed = open_payload(io.BytesIO(body), len(body))
+    closed.close()
+    closed.close()
+    both = [open_payload(io.BytesIO(body), len(body)) for _ in range(2)]
+    for _ in range(20):
+        for events in both:
+            event = events.peek()
+            assert event is not None
+            assert event[3][event[4] : event[5]] == b"x" * 100_000
+            events.advance()
+    assert [events.peek() for events in both] == [None, None]
+
+
+def test_compressed_transactions_that_came_together_are_read_together() -> None:
+    log, changes = Binlog().begin_file(), list[RowsChange]()
+    for _ in range(3):
+        compressed(log)
+    d = decoder(changes)
+    assert d.feed(bytes(log.packets), 0, lambda: False) == (len(log.packets), False), "a batch each would be slow"
+    assert rows_of(changes) == [(1, "a"), (2, None)] * 3
 
 
 def test_a_payload_of_another_size_than_it_says_stops() -> None:

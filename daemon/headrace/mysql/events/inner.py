@@ -19,6 +19,10 @@ _HEADER = struct.Struct("<IBIIIH").unpack_from
 _PIECE = 1 << 20
 _LARGEST_WINDOW = 1 << 27
 """Maximum bytes of zstd's window, which is in memory: what its highest ordinary level uses."""
+_SPARE: list[zstandard.ZstdDecompressor] = []
+"""Those of transactions that were read, each of at most `_SPARE_BYTES`. Making one takes twice as long as decompressing
+a small transaction."""
+_SPARE_BYTES = 4 << 20
 LARGEST_EVENT = 1 << 30
 """Bytes of an event that no server exceeds."""
 _CRC_RESIDUE = 0x2144DF1C
@@ -167,7 +171,11 @@ def open_payload(file: IO[bytes], size: int) -> InnerEvents:
         return InnerEvents(source.read, payload, file.close)
     if algorithm != 0:
         raise ValueError(f"a transaction is compressed by algorithm {algorithm}, which is not known")
-    reader = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).stream_reader(source, read_across_frames=True)
+    try:
+        decompressor = _SPARE.pop()
+    except IndexError:
+        decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
+    reader = decompressor.stream_reader(source, read_across_frames=True)
 
     def read(count: int) -> bytes:
         try:
@@ -175,7 +183,12 @@ def open_payload(file: IO[bytes], size: int) -> InnerEvents:
         except zstandard.ZstdError as error:
             raise ValueError(f"a compressed transaction can't be decompressed: {error}") from error
 
-    return InnerEvents(read, whole, file.close)
+    def close() -> None:
+        if not file.closed and decompressor.memory_size() <= _SPARE_BYTES:  # it keeps the memory of its largest window
+            _SPARE.append(decompressor)
+        file.close()
+
+    return InnerEvents(read, whole, close)
 
 
 class LargeEvent:

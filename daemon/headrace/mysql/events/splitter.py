@@ -176,18 +176,13 @@ class EventSplitter:
         schema, when `enough()` returns true, or after 8 ms, so that the event loop is not blocked. `enough` is called
         after each 16 events, and after each one while `eager`. Raises NotUnderstood, BinlogCorrupt, SpoolError, and
         what the server sends instead of an event."""
+        deadline = self._busy() + SLICE_SECONDS
         try:
-            if self._work is not None and not self._go_on(self._work, enough):
-                return at, True
-            if self._inner:
-                done, more = self._feed_inner(enough)
-                if not done:
+            while True:
+                at, more = self._feed_some(data, at, enough)
+                entered = more and bool(self._inner) and self._work is None
+                if not entered or enough() or self._busy() > deadline:
                     return at, more
-            if self._large is not None:
-                return self._continue_large(self._large, data, at)
-            if self.fast is not None:
-                return self._feed_fast(self.fast, data, at, enough)
-            return self._feed(data, at, enough)
         except BROKEN as error:  # a part of an event with a wrong length, or invalid text
             raise self._cursor.not_understood(f"an event can't be read: {error}") from error
         except OSError as error:
@@ -198,6 +193,20 @@ class EventSplitter:
                 f"can't be used: {error.strerror}",
                 remedy="make room on its disk, or check its owner and rights, and [daemon] spool",
             ) from error
+
+    def _feed_some(self, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
+        """Does the same, but stops after an event that contains others, before these are read."""
+        if self._work is not None and not self._go_on(self._work, enough):
+            return at, True
+        if self._inner:
+            done, more = self._feed_inner(enough)
+            if not done:
+                return at, more
+        if self._large is not None:
+            return self._continue_large(self._large, data, at)
+        if self.fast is not None:
+            return self._feed_fast(self.fast, data, at, enough)
+        return self._feed(data, at, enough)
 
     @property
     def work_size(self) -> int:
