@@ -184,5 +184,5 @@ def summary(totals: Result, failed: list[int], took: float) -> str:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except BrokenPipeError:  # of `| head`
+    except (BrokenPipeError, KeyboardInterrupt):  # of `| head`, and Ctrl-C for the second time
         os._exit(1)
