@@ -108,7 +108,7 @@ def inner(kind: int, body: bytes) -> bytes:
     return struct.pack("<IBIIIH", 1_700_000_000, kind, 1, 19 + len(body), 0, 0) + body
 
 
-def captured(log: Binlog, *calls: Callable[[], None]) -> bytes:
+def captured(log: Binlog, *calls: Callable[[], object]) -> bytes:
     """What `calls` write on the log, as inner events."""
     before, at, sequence = bytes(log.packets), log.at, log.sequence
     log.packets.clear()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import struct
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +17,7 @@ from headrace.mysql.change_stream import Dumps, MysqlStream
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.opening import Dump as MysqlDump
 from headrace.ports.source import Receiver
-from tests.made_binlog import Binlog
+from tests.made_binlog import Binlog, captured, payload
 from tests.streams import START, Dump, Step, error_packet, no_schemas, opened, settings, three, until
 
 SOURCE = settings().source
@@ -24,11 +26,16 @@ SOURCE = settings().source
 class Site(Dumps):
     """A stream over a dump by hand; `further` are the dumps behind it."""
 
-    def __init__(self, *steps: Step, full: int = 1 << 30) -> None:
+    def __init__(self, *steps: Step, full: int = 1 << 30, between: bool = False) -> None:
         self.changes, self.thrown_out, self.begun = list[RowsChange](), 0, 0
         self.dump, self.further, self.asked = Dump(*steps), list[MysqlDump](), list[Position]()
         first = opened(self.dump, START, SOURCE)
-        receiver = Receiver(rows=self.changes.append, begin=self._begin, full=lambda: len(self.changes) >= full)
+        receiver = Receiver(
+            rows=self.changes.append,
+            begin=self._begin,
+            full=lambda: len(self.changes) >= full,
+            between=lambda: between,
+        )
         self.stream = MysqlStream(first, no_schemas(first.server), receiver, DecoderOptions(), self)
         self.damaged: list[str] = []
 
@@ -117,9 +124,9 @@ async def test_what_came_before_the_servers_word_is_given_and_the_next_read_rais
     assert site.stream.position().offset == starts[3]
 
 
-async def test_an_event_that_is_not_understood_is_raised_at_once() -> None:
+async def test_a_statement_that_is_not_understood_is_raised_at_once() -> None:
     log = Binlog().begin_file()
-    log.event(99, b"")
+    log.event(2, b"")
     site = Site(bytes(log.packets))
     with pytest.raises(NotUnderstood):
         await site.stream.read()
@@ -239,3 +246,73 @@ async def test_a_closed_stream_holds_no_tables() -> None:
     await site.stream.close()
     assert not maps.tables
     assert not maps._maps
+
+
+# -- transactions that hold others, or wait ---------------------------------------------------------------------------
+
+_NOT_ROWS = struct.pack("<IHHH", 7, 0, 1, 2) + b"\x02\xff\xfc\x01"
+"""The body of a rows event that ends too early."""
+
+
+def _transaction(log: Binlog, number: int, *more: Callable[[], object], compressed: bool = True) -> None:
+    """One row between what `more` writes and the end."""
+    log.gtid(number, 1_700_000_000_000_000 + number)
+    row = lambda: log.insert((number, "a"))  # noqa: E731
+    parts: list[Callable[[], object]] = [
+        lambda: log.query("BEGIN"),
+        *more,
+        log.table,
+        row,
+        lambda: log.event(16, bytes(8)),
+    ]
+    if compressed:
+        log.event(40, payload(captured(log, *parts)))
+        return
+    for part in parts:
+        part()
+
+
+@pytest.mark.parametrize("kind", [30, 99])
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_what_came_before_an_event_that_is_not_understood_is_given_first(kind: int, compressed: bool) -> None:
+    log = Binlog().begin_file()
+    for number in range(1, 21):
+        _transaction(log, number, compressed=compressed)
+    end = log.at
+    _transaction(log, 21, log.table, lambda: log.event(kind, _NOT_ROWS), compressed=compressed)
+    site = Site(bytes(log.packets))
+    while site.stream.progress().transactions < 20:
+        await site.stream.read()
+    with pytest.raises(NotUnderstood):
+        await site.exhaust()
+    assert len(site.changes) == 20
+    assert (site.stream.position().file, site.stream.position().offset) == ("b.000001", end)
+
+
+async def test_compressed_transactions_before_one_that_is_damaged_are_given_first() -> None:
+    log = Binlog().begin_file()
+    for number in range(1, 21):
+        _transaction(log, number)
+    log.gtid(21, 1_700_000_000_000_021)
+    damaged = bytearray(payload(captured(log, lambda: log.query("BEGIN"), log.table)))
+    damaged[-6] ^= 0x55
+    log.event(40, bytes(damaged))
+    site = Site(bytes(log.packets))
+    while site.stream.progress().transactions < 20:
+        await site.stream.read()
+    with pytest.raises(NotUnderstood, match="can't be decompressed"):
+        await site.exhaust()
+    assert len(site.changes) == 20
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_a_snapshot_gets_its_turn_between_transactions_with_savepoints(compressed: bool) -> None:
+    log = Binlog().begin_file()
+    for number in range(1, 11):
+        _transaction(log, number, lambda: log.query("SAVEPOINT `a`"), compressed=compressed)
+    log.gtid(11, 1_700_000_000_000_100)  # what is received ends within a transaction
+    site, turns = Site(bytes(log.packets), between=True), 0
+    while site.stream.progress().transactions < 10:
+        await site.stream.read()
+        turns += not site.stream.in_transaction()
+    assert turns == 10

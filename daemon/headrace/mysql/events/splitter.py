@@ -42,6 +42,8 @@ _FEW = 4
 """Number of events read by the fast path below which the attempt was not worth it."""
 _MOST_TURNS = 64
 _FORMAT, _ROTATE, _PAYLOAD = ev.FORMAT_DESCRIPTION, ev.ROTATE, ev.TRANSACTION_PAYLOAD
+_UNREAD = -1
+"""The kind of an event of which nothing was read."""
 _from_bytes = int.from_bytes
 _ALL_OR_NOTHING = frozenset({ev.TABLE_MAP, *ev.ROWS})
 """Events whose handlers, when they fail, change nothing that a position consists of."""
@@ -179,7 +181,7 @@ class EventSplitter:
         deadline = self._busy() + SLICE_SECONDS
         try:
             while True:
-                at, more = self._feed_some(data, at, enough)
+                at, more = self._feed_some(data, at, enough, deadline)
                 entered = more and bool(self._inner) and self._work is None
                 if not entered or enough() or self._busy() > deadline:
                     return at, more
@@ -194,19 +196,19 @@ class EventSplitter:
                 remedy="make room on its disk, or check its owner and rights, and [daemon] spool",
             ) from error
 
-    def _feed_some(self, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
+    def _feed_some(self, data: bytes, at: int, enough: Callable[[], bool], deadline: float) -> tuple[int, bool]:
         """Does the same, but stops after an event that contains others, before these are read."""
-        if self._work is not None and not self._go_on(self._work, enough):
+        if self._work is not None and not self._go_on(self._work, enough, deadline):
             return at, True
         if self._inner:
-            done, more = self._feed_inner(enough)
+            done, more = self._feed_inner(enough, deadline)
             if not done:
                 return at, more
         if self._large is not None:
             return self._continue_large(self._large, data, at)
         if self.fast is not None:
-            return self._feed_fast(self.fast, data, at, enough)
-        return self._feed(data, at, enough)
+            return self._feed_fast(self.fast, data, at, enough, deadline)
+        return self._feed(data, at, enough, deadline)
 
     @property
     def work_size(self) -> int:
@@ -231,10 +233,11 @@ class EventSplitter:
         if self._large is not None:
             self._large.close()
 
-    def _feed_fast(self, fast: FastPath, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
+    def _feed_fast(
+        self, fast: FastPath, data: bytes, at: int, enough: Callable[[], bool], deadline: float
+    ) -> tuple[int, bool]:
         """Reads events by the fast path, and singly those that it leaves; if it leaves every one, it is tried less
         often."""
-        deadline = self._busy() + SLICE_SECONDS
         while fast.ready():
             at, count, need, stopped = fast.run(data, at, eager=self.eager)
             self.events += count
@@ -246,18 +249,19 @@ class EventSplitter:
                 return at, len(data) - at >= 4
             self._turns = min(_MOST_TURNS, 2 * self._turns) if count < _FEW else 1
             start = at
-            at, more = self._feed(data, at, enough, self._turns)
+            at, more = self._feed(data, at, enough, deadline, self._turns)
             if not more or at == start or self._inner or self._large is not None or self._work is not None:
                 return at, more
             if enough() or self._busy() > deadline:
                 return at, more
-        return self._feed(data, at, enough)
+        return self._feed(data, at, enough, deadline)
 
-    def _feed(self, data: bytes, at: int, enough: Callable[[], bool], most: int = 0) -> tuple[int, bool]:
+    def _feed(
+        self, data: bytes, at: int, enough: Callable[[], bool], deadline: float, most: int = 0
+    ) -> tuple[int, bool]:
         """Feeds events one by one. `most`: maximum number of events, a power of two; 0 for no limit."""
         size, handlers, other, view = len(data), self._handlers, self._other, memoryview(data)
         cursor, busy = self._cursor, self._busy
-        deadline = busy() + SLICE_SECONDS
         count, asks = 0, 0 if self.eager else min(most or _ASKS, _ASKS) - 1
         while True:
             high, checked = cursor.high, cursor.checksums
@@ -335,11 +339,11 @@ class EventSplitter:
                     cursor.end = start + length
                 at = end
 
-    def _go_on(self, work: _Work, enough: Callable[[], bool]) -> bool:
+    def _go_on(self, work: _Work, enough: Callable[[], bool], deadline: float) -> bool:
         """Continues an event's work; returns whether it is done."""
         if self.thread is not None and not wait((self.thread,), SLICE_SECONDS).done:
             return False
-        self.thread, deadline = None, self._busy() + SLICE_SECONDS
+        self.thread = None
         try:
             for thread in work.slices:
                 self.thread = thread
@@ -378,7 +382,9 @@ class EventSplitter:
         """Raises the error, unless the operator has named exactly this position."""
         cursor = self._cursor
         if not cursor.may_skip:
-            self.whole = kind in _ALL_OR_NOTHING or isinstance(error, BinlogCorrupt)
+            handled = kind != _UNREAD and self._handlers.get(kind, self._other) is not None
+            unread = not handled or cursor.position == self._hung
+            self.whole = unread or kind in _ALL_OR_NOTHING or isinstance(error, BinlogCorrupt)
             if isinstance(error, NotUnderstood):
                 raise error
             raise cursor.not_understood(f"an event can't be read: {error}") from error
@@ -389,6 +395,7 @@ class EventSplitter:
         if entered and entered[-1].done is not None:
             entered[-1].done()
         elif self._skipped is not None:
+            kind = _PAYLOAD if entered else kind
             self._skipped(kind, data, at, at if isinstance(error, BinlogCorrupt) else max(at, stop))
 
     # -- files ----------------------------------------------------------------------------------------------------
@@ -423,19 +430,21 @@ class EventSplitter:
         entered.length = self._cursor.length
         self._inner.append(entered)
 
-    def _feed_inner(self, enough: Callable[[], bool]) -> tuple[bool, bool]:
+    def _feed_inner(self, enough: Callable[[], bool], deadline: float) -> tuple[bool, bool]:
         """Returns whether all inner events are done and, if not, whether more can be done at once."""
         cursor, handlers, busy = self._cursor, self._handlers, self._busy
-        deadline = busy() + SLICE_SECONDS
         while self._inner:
             entered = self._inner[-1]
             inner = entered.events
+            kind = _UNREAD
             try:
                 while inner.fill():
                     if busy() > deadline:
                         return False, True
                 while event := inner.peek():
+                    kind = _PAYLOAD  # native code may fail after it has given something
                     if self._runs_inner(inner):
+                        kind = _UNREAD
                         if enough() or busy() > deadline:
                             return False, True
                         continue
@@ -447,13 +456,14 @@ class EventSplitter:
                     else:
                         handler(data, at, stop)
                     inner.advance()
+                    kind = _UNREAD
                     self.events += 1
                     if enough() or busy() > deadline:
                         return False, True
             except SchemaNeeded:
                 return False, False
             except InSlices as work:
-                self._work = _Work(work.slices, work.size, _PAYLOAD, (b"", 0, 0), inner.advance)
+                self._work = _Work(work.slices, work.size, kind, (b"", 0, 0), inner.advance)
                 return False, True
             except EnterInner as further:
                 if further.done is None:
@@ -468,13 +478,15 @@ class EventSplitter:
                 self._pass_over(ValueError("a compressed transaction holds the beginning of a file"), _PAYLOAD)
                 return True, False
             except (NotUnderstood, *BROKEN) as error:
-                self._pass_over(error, _PAYLOAD)
+                self._pass_over(error, kind)
                 return True, False
             inner.close()
             self._inner.pop()
             if entered.done is not None:
                 cursor.length = entered.length  # what ends now is the event that was entered
                 entered.done()
+                if enough():
+                    return False, True
         return True, False
 
     def _runs_inner(self, inner: InnerEvents) -> bool:
