@@ -65,6 +65,22 @@ def test_check_advises_nothing_that_mysql_5_6_does_not_know(mysql56: Any, daemon
     assert "SET " not in text
 
 
+def test_mysql_5_6_is_not_asked_for_its_replicas_which_can_crash_it(
+    mysql56: Any, daemon: Callable[..., DaemonProcess]
+) -> None:
+    mysql56.sql("SET GLOBAL log_output = 'TABLE'; SET GLOBAL general_log = ON")
+    try:
+        process = daemon(shop=destination_toml(mysql56, "shop", 'type = "null"')).start()
+        process.wait_state("shop", "STREAMING")
+        assert "may crash if it is asked" in process.command("check")[1]
+        assert process.terminate() == 0
+    finally:
+        mysql56.sql("SET GLOBAL general_log = OFF; SET GLOBAL log_output = 'FILE'")
+    asked = [row[0] for row in mysql56.sql("SELECT CONVERT(argument USING utf8) FROM mysql.general_log")]
+    assert any("@slave_uuid" in text for text in asked), asked
+    assert not [text for text in asked if "SLAVE HOSTS" in text or "REPLICAS" in text]
+
+
 async def test_confirmed_messages_outlive_kills_of_the_daemon_and_of_rabbitmq_4(
     rabbitmq4: Any, mysql_site: Site, daemon: Callable[..., DaemonProcess]
 ) -> None:

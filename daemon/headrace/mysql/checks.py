@@ -295,8 +295,12 @@ async def _server_id(
         seen = await replicas(connection) is not None
     except SourceError as error:
         return failed("server_id", error)
+    dialect = _dialect(connection.variables)
+    if not dialect.shows_replicas:
+        sentence = f"our server id is {chosen}; MySQL before 5.7 may crash if it is asked who else has it"
+        return ok("server_id", sentence)
     if not seen:
-        right = _dialect(connection.variables).replicas_right
+        right = dialect.replicas_right
         sentence = f"our server id is {chosen}; whether another replica has it can't be seen"
         return warning("server_id", sentence, sql=(f"GRANT {right} ON *.* TO {await account_of(connection)};",))
     if derived and chosen != server_id:

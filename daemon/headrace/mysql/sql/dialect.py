@@ -98,6 +98,12 @@ class Dialect:
         """Returns whether a TIMESTAMP without NULL or NOT NULL may be NULL (explicit_defaults_for_timestamp)."""
         return self.version >= (101000 if self.mariadb else 80002)
 
+    @property
+    def shows_replicas(self) -> bool:
+        """Returns whether the server can be asked for its replicas. MySQL 5.6 reads variables of their sessions then,
+        without a lock: it crashes if one of them connects or ends at that time (MySQL's bug 77195)."""
+        return self.mariadb or not 0 < self.version < 50700
+
 
 def dialect_of(
     version: str, *, mariadb: bool, sql_mode: int = 0, server_charset: str = "", client_charset: str = ""
