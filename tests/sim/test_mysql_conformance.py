@@ -4,6 +4,7 @@ of threads, the same results, and the same errors."""
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing
 from typing import Any
@@ -12,6 +13,7 @@ import pymysql
 import pytest
 
 from devstack import Stack
+from headrace.errors import SourceError
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from sim.mysql import events
 from sim.mysql.accounts import Account
@@ -388,3 +390,12 @@ async def test_a_second_reader_and_a_refused_login_get_the_same_errors(
             await SourceConnection.open(address_of(settings))
         said.append(str(raised.value).partition("Access denied")[2])
     assert said[0] == said[1]
+
+
+async def test_a_refused_login_over_tls_leaves_no_socket_that_waits_for_the_server(real: Any) -> None:
+    settings = source_of(real.port, tls="required", password="wrong").settings
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(SourceError, match="Access denied"):
+        await SourceConnection.open(address_of(settings))
+    await asyncio.sleep(0)
+    assert len(os.listdir("/proc/self/fd")) == before

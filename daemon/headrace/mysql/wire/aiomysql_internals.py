@@ -56,7 +56,12 @@ class _GuardedConnection(aiomysql.Connection):  # type: ignore[misc]
         if not self.server_capabilities & CLIENT.PLUGIN_AUTH:
             raise LoginRefused("the server knows no authentication plugins", "take MySQL 5.6 or later, or MariaDB")
         self._require_safe(str(self._server_auth_plugin))
-        await super()._request_authentication()
+        try:
+            await super()._request_authentication()
+        except BaseException:
+            if (transport := transport_of(self)) is not None:
+                transport.abort()  # aiomysql would close it, and the end of TLS waits for the server's answer
+            raise
 
     async def _process_auth(self, plugin_name: bytes, auth_packet: Any) -> Any:
         self._require_safe(plugin_name.decode("ascii", "replace"))
