@@ -355,3 +355,20 @@ def test_a_copied_configuration_throws_the_first_daemon_out_and_starts_no_war(
         server.sql("DROP DATABASE twins")
     assert newer.terminate() == 0
     assert older.terminate() == 0
+
+
+def test_two_daemons_of_one_name_end_each_other_s_dump_on_mysql_5_6_and_both_say_so(
+    mysql56: Any, daemon: Callable[..., DaemonProcess], tmp_path: Path
+) -> None:
+    mysql56.sql("CREATE DATABASE IF NOT EXISTS twins; CREATE OR REPLACE VIEW twins.v AS SELECT 1")
+    both = {letter: daemon(shop=jsonl(tmp_path / letter, "", mysql56)).start() for letter in "ab"}
+    for one in both.values():
+        status = one.wait("shop", lambda status: status["restarts"] > 1)
+        assert "ended the binlog dump" in status["last_error"]
+    mysql56.sql("CREATE TABLE twins.t (id INT PRIMARY KEY); INSERT INTO twins.t VALUES (1)")
+    for letter, one in both.items():
+        one.wait("shop", lambda status: status["rows"] > 0)
+        assert {message["data"][0]["id"] for message in read_jsonl(tmp_path / letter)} == {"1"}
+    mysql56.sql("DROP DATABASE twins")
+    for one in both.values():
+        assert one.terminate() == 0

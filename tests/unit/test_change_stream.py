@@ -26,7 +26,7 @@ SOURCE = settings().source
 class Site(Dumps):
     """A stream over a dump by hand; `further` are the dumps behind it."""
 
-    def __init__(self, *steps: Step, full: int = 1 << 30, between: bool = False) -> None:
+    def __init__(self, *steps: Step, full: int = 1 << 30, between: bool = False, hung: str = "") -> None:
         self.changes, self.thrown_out, self.begun = list[RowsChange](), 0, 0
         self.dump, self.further, self.asked = Dump(*steps), list[MysqlDump](), list[Position]()
         first = opened(self.dump, START, SOURCE)
@@ -35,6 +35,7 @@ class Site(Dumps):
             begin=self._begin,
             full=lambda: len(self.changes) >= full,
             between=lambda: between,
+            hung=hung,
         )
         self.stream = MysqlStream(first, no_schemas(first.server), receiver, DecoderOptions(), self)
         self.damaged: list[str] = []
@@ -287,6 +288,22 @@ async def test_what_came_before_an_event_that_is_not_understood_is_given_first(k
         await site.exhaust()
     assert len(site.changes) == 20
     assert (site.stream.position().file, site.stream.position().offset) == ("b.000001", end)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_what_came_before_an_event_on_which_loops_have_hung_is_given_first(compressed: bool) -> None:
+    log = Binlog().begin_file()
+    for number in range(1, 21):
+        _transaction(log, number, compressed=compressed)
+    log.gtid(21, 1_700_000_000_000_021)
+    place = f"b.000001:{log.at}"
+    log.event(40, payload(captured(log, lambda: log.query("BEGIN")))) if compressed else log.query("BEGIN")
+    site = Site(bytes(log.packets), hung=place)
+    while site.stream.progress().transactions < 20:
+        await site.stream.read()
+    with pytest.raises(NotUnderstood, match="hung"):
+        await site.exhaust()
+    assert len(site.changes) == 20
 
 
 async def test_compressed_transactions_before_one_that_is_damaged_are_given_first() -> None:

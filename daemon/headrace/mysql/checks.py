@@ -26,7 +26,7 @@ from headrace.mysql.replicas import Reader, choose_server_id, is_derived, replic
 from headrace.mysql.role import Role, refuse_role, require_logged, server_role
 from headrace.mysql.schema.states import reached
 from headrace.mysql.schema.tables import BASE_TABLES_SQL
-from headrace.mysql.sql.dialect import Dialect, dialect_of
+from headrace.mysql.sql.dialect import server_dialect
 from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
 from headrace.mysql.wire.dump_errors import BINLOG_ON
 from headrace.mysql.wire.grants import ALL, Grant, account_of, folds_names, lacks_of, show_grants
@@ -111,7 +111,7 @@ async def _identity(connection: SourceConnection, position: Position | None) -> 
     sentence = f"{who}, read by file and offset: another server can't take its place by itself"
     if not uuid:
         return ok("identity", sentence)
-    dialect = dialect_of(variables.get("version", ""), mariadb=False)
+    dialect = server_dialect(variables)
     advice = f"{dialect.setter} gtid_mode = 'ON'; in the steps that MySQL's manual describes, and"
     if dialect.version < _GTIDS_WHILE_RUNNING:
         advice = "gtid_mode, enforce_gtid_consistency and log_slave_updates = ON in my.cnf, and a restart,"
@@ -128,7 +128,7 @@ async def _identity(connection: SourceConnection, position: Position | None) -> 
 
 def variable_findings(variables: dict[str, str], *, row_image: str = "full") -> list[Finding]:
     """Returns findings about the server's settings that decide whether every change is complete in the binlog."""
-    setter = _dialect(variables).setter
+    setter = server_dialect(variables).setter
     log_bin = variables.get("log_bin", "OFF")
     if log_bin.upper() not in ("ON", "1"):
         return [wrong("log_bin", "the server writes no binlog", BINLOG_ON)]
@@ -174,7 +174,7 @@ def _metadata(variables: dict[str, str], setter: str) -> Finding:
 
 def semi_sync_finding(variables: Mapping[str, str], acknowledges: str) -> Finding:
     """Returns whether the source waits for what `acknowledges` its transactions ([source] semi_sync)."""
-    setter, name = _dialect(variables).setter, "semi_sync"
+    setter, name = server_dialect(variables).setter, "semi_sync"
     remedy = f"see docs/archive.md#semi-synchronous-acknowledgement{_for_good(setter)}"
     role = "rpl_semi_sync_source" if "rpl_semi_sync_source_enabled" in variables else "rpl_semi_sync_master"
     enabled, point = (variables.get(f"{role}_{one}", "").upper() for one in ("enabled", "wait_point"))
@@ -191,11 +191,6 @@ def semi_sync_finding(variables: Mapping[str, str], acknowledges: str) -> Findin
         return warning(name, sentence, remedy, (f"{setter} {role}_wait_point = 'AFTER_SYNC';",))
     limit = variables.get(f"{role}_timeout", "?")
     return ok(name, f"the source waits for up to {limit} ms until the {acknowledges} has a transaction")
-
-
-def _dialect(variables: Mapping[str, str]) -> Dialect:
-    version = variables.get("version", "")
-    return dialect_of(version, mariadb="mariadb" in version.lower())
 
 
 def _for_good(setter: str) -> str:
@@ -248,7 +243,7 @@ def grant_findings(
     SELECT for rows and for columns, with `any_schema` on at least one schema."""
     everywhere = granted(grants, "")
     findings = []
-    for right in ("REPLICATION SLAVE", _dialect(variables).binlog_right):
+    for right in ("REPLICATION SLAVE", server_dialect(variables).binlog_right):
         if {right, ALL} & everywhere:
             findings.append(ok(right, f"{user} has {right}"))
         else:
@@ -295,9 +290,9 @@ async def _server_id(
         seen = await replicas(connection) is not None
     except SourceError as error:
         return failed("server_id", error)
-    dialect = _dialect(connection.variables)
+    dialect = server_dialect(connection.variables)
     if not dialect.shows_replicas:
-        sentence = f"our server id is {chosen}; MySQL before 5.7 may crash if it is asked who else has it"
+        sentence = f"our server id is {chosen}; whether another replica has it is not checked: that can crash MySQL 5.6"
         return ok("server_id", sentence)
     if not seen:
         right = dialect.replicas_right
@@ -317,7 +312,7 @@ def role_findings(role: Role, source: SourceSettings, variables: dict[str, str],
         return [failed("role", error)]
     written = "read-only" if role.read_only else "writable"
     if role.replicates is None:
-        right = _dialect(variables).replication_right
+        right = server_dialect(variables).replication_right
         sentence = f"the server is {written}; whether it replicates from another can't be seen, so no heartbeats"
         return [warning("role", sentence, sql=(f"GRANT {right} ON *.* TO {account};",))]
     if not role.replicates:

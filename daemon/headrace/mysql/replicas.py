@@ -10,7 +10,7 @@ import structlog
 
 from headrace import runtime
 from headrace.errors import ServerIdTaken, SourceMisconfigured
-from headrace.mysql.sql.dialect import dialect_of
+from headrace.mysql.sql.dialect import server_dialect
 from headrace.mysql.wire.connection import NOT_KNOWN, QueryFailed, ReplicaName, SourceConnection, probe_id, query_known
 from headrace.settings.destination import SourceSettings
 from headrace.settings.load import derive_server_id
@@ -80,8 +80,7 @@ async def replicas(connection: SourceConnection) -> list[Replica] | None:
     """Returns the registered readers; None if the account may not see them (MariaDB: REPLICATION MASTER ADMIN), or the
     server does not know the statement, or might crash; see Dialect.shows_replicas. MySQL lists one for each server id,
     the last one, although several may read. Needs connection.load_variables()."""
-    version = connection.variables.get("version", "")
-    if not dialect_of(version, mariadb=connection.is_mariadb).shows_replicas:
+    if not server_dialect(connection.variables).shows_replicas:
         return None
     known = ("SHOW SLAVE HOSTS",) if connection.is_mariadb else ("SHOW REPLICAS", "SHOW SLAVE HOSTS")
     try:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.errors import SourceMisconfigured, SourceRefused
-from headrace.mysql.sql.dialect import dialect_of
+from headrace.mysql.sql.dialect import server_dialect
 from headrace.mysql.wire.connection import QueryFailed, SourceConnection, query_known
 from headrace.settings.destination import SourceSettings
 
@@ -40,8 +40,7 @@ async def server_role(connection: SourceConnection) -> Role:
     except (QueryFailed, SourceMisconfigured) as error:  # SourceUnreachable says nothing about its role
         if isinstance(error, QueryFailed) and not error.errno:
             raise
-        version = connection.variables.get("version", "")
-        right = dialect_of(version, mariadb=connection.is_mariadb).replication_right
+        right = server_dialect(connection.variables).replication_right
         return Role(read_only, None, why_unknown=f"the account lacks {right}: {error.args[0]}")
     if not channels:
         return Role(read_only, False)

@@ -6,6 +6,7 @@ import io
 import mmap
 import struct
 import zlib
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -19,10 +20,10 @@ _HEADER = struct.Struct("<IBIIIH").unpack_from
 _PIECE = 1 << 20
 _LARGEST_WINDOW = 1 << 27
 """Maximum bytes of zstd's window, which is in memory: what its highest ordinary level uses."""
-_SPARE: list[zstandard.ZstdDecompressor] = []
-"""At most `_MOST_SPARE` of transactions that were read, each of at most `_SPARE_BYTES`. Making one takes twice as long
-as decompressing a small transaction."""
-_MOST_SPARE, _SPARE_BYTES = 4, 4 << 20
+_SPARE = deque[zstandard.ZstdDecompressor](maxlen=4)
+"""Used before, and free. To make one takes twice as long as to decompress a small transaction."""
+_SPARE_BYTES = 4 << 20
+"""Maximum bytes of memory of each of them."""
 LARGEST_EVENT = 1 << 30
 """Bytes of an event that no server exceeds."""
 _CRC_RESIDUE = 0x2144DF1C
@@ -184,8 +185,8 @@ def open_payload(file: IO[bytes], size: int) -> InnerEvents:
             raise ValueError(f"a compressed transaction can't be decompressed: {error}") from error
 
     def close() -> None:
-        if not file.closed and len(_SPARE) < _MOST_SPARE and decompressor.memory_size() <= _SPARE_BYTES:
-            _SPARE.append(decompressor)  # it keeps the memory of its largest window
+        if not file.closed and decompressor.memory_size() <= _SPARE_BYTES:  # it keeps that of its largest window
+            _SPARE.append(decompressor)
         file.close()
 
     return InnerEvents(read, whole, close)

@@ -197,7 +197,7 @@ class EventSplitter:
             ) from error
 
     def _feed_some(self, data: bytes, at: int, enough: Callable[[], bool], deadline: float) -> tuple[int, bool]:
-        """Does the same, but stops after an event that contains others, before these are read."""
+        """Does what feed() does, but stops after an event that contains others, before it reads these."""
         if self._work is not None and not self._go_on(self._work, enough, deadline):
             return at, True
         if self._inner:

@@ -9,7 +9,7 @@ from headrace.errors import StateStoreError
 from headrace.model import TableSchema
 from headrace.mysql.schema.entries import tables_named
 from headrace.mysql.schema.tables import BASE_TABLES_SQL, TABLES_SQL, read_tables
-from headrace.mysql.sql.dialect import dialect_of
+from headrace.mysql.sql.dialect import server_dialect
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.mysql.wire.grants import ask_lacks
 from headrace.rules.patterns import named_tables
@@ -45,7 +45,7 @@ async def schemas_now(source: SourceSettings, wanted: Captures) -> dict[tuple[st
     account may not read completely. Raises SourceError."""
     async with await SourceConnection.open(address_of(source)) as connection:
         variables = await connection.load_variables()
-        dialect = dialect_of(variables.get("version", ""), mariadb=connection.is_mariadb)
+        dialect = server_dialect(variables)
         lacks = await ask_lacks(connection)
         names = [(str(row["s"]), str(row["t"])) for row in await connection.query(TABLES_SQL)]
         names = [name for name in names if wanted(*name) and not lacks(*name)]

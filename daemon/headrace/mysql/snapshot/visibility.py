@@ -19,7 +19,7 @@ from headrace.mysql.position.inventory import identity
 from headrace.mysql.role import Role, server_role
 from headrace.mysql.schema.states import FilePosition, reached
 from headrace.mysql.schema.tables import literal
-from headrace.mysql.sql.dialect import dialect_of
+from headrace.mysql.sql.dialect import server_dialect
 from headrace.mysql.wire.connection import QueryFailed, Server, SourceConnection, address_of, query_known
 from headrace.mysql.wire.query_stream import QueryStream
 from headrace.ports.tables import Watermark
@@ -193,7 +193,7 @@ class ByBarrier(Visibility):
             )
 
     def _gtids(self, otherwise: str) -> str:
-        version = dialect_of(self._control.variables.get("version", ""), mariadb=False).version
+        version = server_dialect(self._control.variables).version
         return otherwise if version < _SINCE_57 else f"set gtid_mode = ON on the source; or: {otherwise}"
 
 
@@ -245,7 +245,7 @@ def visibility_of(
 ) -> Visibility:
     """Returns the method for the server of `control`; `server` is that of the stream. Raises SourceMisconfigured."""
     variables = control.variables
-    version = dialect_of(variables.get("version", ""), mariadb=control.is_mariadb).version
+    version = server_dialect(variables).version
     gtids = variables.get("gtid_mode", "OFF").upper() == "ON" and not control.is_mariadb and version >= _SINCE_57
     if not stream_is_here:
         if not gtids or server.mariadb or not server.gtid_mode:

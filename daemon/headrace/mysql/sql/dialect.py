@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.mysql.values.charsets import WIDTHS
@@ -100,8 +101,8 @@ class Dialect:
 
     @property
     def shows_replicas(self) -> bool:
-        """Returns whether the server can be asked for its replicas. MySQL 5.6 reads variables of their sessions then,
-        without a lock: it crashes if one of them connects or ends at that time (MySQL's bug 77195)."""
+        """Returns whether the server may be asked for its replicas. MySQL 5.6 then reads variables of their sessions
+        without a lock, and can crash while a replica connects or disconnects (MySQL's bug 77195)."""
         return self.mariadb or not 0 < self.version < 50700
 
 
@@ -114,6 +115,12 @@ def dialect_of(
         return Dialect(mariadb, 0, sql_mode, server_charset, client_charset)
     major, minor, patch = int(numbers[1]), int(numbers[2]), int(numbers[3] or 0)
     return Dialect(mariadb, major * 10000 + minor * 100 + patch, sql_mode, server_charset, client_charset)
+
+
+def server_dialect(variables: Mapping[str, str]) -> Dialect:
+    """Returns the dialect of the server with these global variables; see SourceConnection.load_variables."""
+    version = variables.get("version", "")
+    return dialect_of(version, mariadb="mariadb" in version.lower())
 
 
 def charset_named(name: str) -> str:
