@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from devstack import process
 from devstack.cache import Cache
 from devstack.errors import Unavailable
 from devstack.progress import say
@@ -58,9 +59,7 @@ def machine_mirrors() -> list[str]:
 
 def _run(command: Sequence[str], what: str, folder: Path | None = None) -> str:
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=_environment(), cwd=folder
-        )
+        done = process.download(command, _environment(), folder)
     except FileNotFoundError as error:
         raise Unavailable(f"{what} needs the program {error.filename}, which this machine does not have.") from error
     if done.returncode != 0:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from devstack import trust
+from devstack import process, trust
 from devstack.cache import Cache
 from devstack.errors import Unavailable
 from devstack.progress import say
@@ -59,13 +59,7 @@ def pip_install(cache: Cache, requirement: str, target: Path) -> None:
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     }
     for way in pip_commands():
-        done = subprocess.run(
-            [*way, "--no-deps", "--target", str(target), requirement],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            env=environment,
-        )
+        done = process.download([*way, "--no-deps", "--target", str(target), requirement], environment)
         if done.returncode == 0:
             return
         said = done.stderr.strip() or done.stdout.strip()

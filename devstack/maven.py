@@ -9,13 +9,12 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from devstack import java
+from devstack import java, process
 from devstack.cache import Cache
 from devstack.errors import Unavailable
 from devstack.progress import say
@@ -62,9 +61,7 @@ def sha256(file: Path) -> str:
 
 
 def _run(command: Sequence[str], directory: Path, environment: dict[str, str]) -> str | None:
-    done = subprocess.run(
-        command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
-    )
+    done = process.download(command, environment, directory)
     if done.returncode == 0:
         return None
     said = (done.stdout + done.stderr).splitlines()

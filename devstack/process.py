@@ -12,10 +12,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from devstack.errors import StartFailed
+from devstack.errors import StartFailed, Unavailable
 
 GUARD = Path(__file__).with_name("guard.py")
 ANSWER_SECONDS = 10.0
+DOWNLOAD_SECONDS = 600.0
 FOREIGN = ("LD_", "PYTHON", "MYSQL_", "KAFKA_", "RABBITMQ_", "ERL_", "ROCKETMQ_", "NAMESRV_")
 
 
@@ -25,6 +26,26 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
     environment.update(extra or {})
     return environment
+
+
+def download(
+    command: Sequence[str], environment: Mapping[str, str], folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program that downloads; raises Unavailable if it does not end in time, as some of them wait for ever for
+    a server that is silent."""
+    try:
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=folder,
+            timeout=DOWNLOAD_SECONDS,
+        )
+    except subprocess.TimeoutExpired as error:
+        limit = f"{DOWNLOAD_SECONDS:.0f} s"
+        raise Unavailable(f"a download has not ended after {limit}: {' '.join(map(str, command))[:300]}") from error
 
 
 class GuardedProcess:

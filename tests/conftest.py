@@ -63,6 +63,9 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.args == ["tests"]:
         collected.note(items)
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.timeout(4 * item.config.getini("timeout")))
     # Unit tests come first, because they need no server. The files of integration/ come last: they are many and short,
     # so all processes end at about the same time.
     items.sort(key=lambda item: (not item.nodeid.startswith("tests/unit/"), "tests/integration/" in item.nodeid))

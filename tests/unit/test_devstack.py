@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from devstack import BadRequest, Cache, Stack, maven
+from devstack import BadRequest, Cache, Stack, maven, process
 from devstack.apt import mirrors_in
 from devstack.cache import KEEP, RunDir
 from devstack.cli import main
@@ -52,6 +52,12 @@ deb http://security.example.org/debian-security bookworm-security main
 )
 def test_debian_mirrors_are_read_from_both_formats(text: str, expected: list[str]) -> None:
     assert mirrors_in(text) == expected
+
+
+def test_a_download_that_hangs_ends_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "DOWNLOAD_SECONDS", 0.2)
+    with pytest.raises(Unavailable, match="not ended after 0 s: sleep 60"):
+        process.download(["sleep", "60"], {})
 
 
 def test_ports_are_parsed() -> None:
