@@ -104,15 +104,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 
 @pytest.fixture(scope="session")
+def session_stack() -> Iterator[Stack]:
+    with Stack() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
+    """Servers that end with the module: those of all modules would need more memory than many machines have."""
     with Stack() as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def shared(stack: Stack) -> Callable[[str], Any]:
+def shared(session_stack: Stack) -> Callable[[str], Any]:
     """The SQL servers that tests share, by their names in devstack; a test that changes its settings starts its own."""
-    return functools.cache(stack.sql)
+    return functools.cache(session_stack.sql)
 
 
 @pytest.fixture(scope="session")
@@ -140,57 +147,57 @@ def mariadb118(shared: Callable[[str], Any]) -> Any:
 def kafka(request: pytest.FixtureRequest) -> Any:
     """The one that all tests share; a test that hurts it starts its own."""
     servers = getattr(request.config, "workerinput", {}).get("servers")
-    return shared_servers.kafka(servers) if servers else request.getfixturevalue("stack").kafka()
+    return shared_servers.kafka(servers) if servers else request.getfixturevalue("session_stack").kafka()
 
 
 @pytest.fixture(scope="session")
-def connect(stack: Stack, kafka: Any) -> Any:
+def connect(session_stack: Stack, kafka: Any) -> Any:
     """A worker of Kafka Connect with Debezium's connectors for MySQL and MariaDB and its sink, on the shared Kafka."""
-    return stack.connect(kafka, plugins=("mysql", "mariadb", "jdbc"))
+    return session_stack.connect(kafka, plugins=("mysql", "mariadb", "jdbc"))
 
 
 @pytest.fixture(scope="session")
-def zookeeper(stack: Stack) -> Any:
-    return stack.zookeeper()
+def zookeeper(session_stack: Stack) -> Any:
+    return session_stack.zookeeper()
 
 
 @pytest.fixture(scope="session")
-def etcd(stack: Stack) -> Any:
-    return stack.etcd()
+def etcd(session_stack: Stack) -> Any:
+    return session_stack.etcd()
 
 
 @pytest.fixture(scope="session")
-def rabbitmq(stack: Stack) -> Any:
+def rabbitmq(session_stack: Stack) -> Any:
     """The broker that tests share; one that raises its memory alarm or kills it starts its own."""
-    return stack.rabbitmq()
+    return session_stack.rabbitmq()
 
 
 @pytest.fixture(scope="session")
-def rabbitmq4(stack: Stack) -> Any:
-    return stack.rabbitmq(kind="rabbitmq4")
+def rabbitmq4(session_stack: Stack) -> Any:
+    return session_stack.rabbitmq(kind="rabbitmq4")
 
 
 @pytest.fixture(scope="session")
-def rocketmq(stack: Stack) -> Any:
-    return stack.rocketmq()
+def rocketmq(session_stack: Stack) -> Any:
+    return session_stack.rocketmq()
 
 
 @pytest.fixture(scope="session")
-def elastic_server(stack: Stack) -> Any:
-    return stack.elasticsearch()
+def elastic_server(session_stack: Stack) -> Any:
+    return session_stack.elasticsearch()
 
 
 @pytest.fixture(scope="session")
-def opensearch_server(stack: Stack) -> Any:
-    return stack.opensearch()
+def opensearch_server(session_stack: Stack) -> Any:
+    return session_stack.opensearch()
 
 
 @pytest.fixture(scope="session")
-def seaweedfs(stack: Stack) -> Any:
+def seaweedfs(session_stack: Stack) -> Any:
     """The object store that tests share."""
     if shutil.which("go") is None:
         pytest.skip("SeaweedFS is built by Go, which this machine does not have")
-    return stack.seaweedfs()
+    return session_stack.seaweedfs()
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture(scope="session")
-def redis(stack: devstack.Stack) -> RedisServer:
-    return stack.redis()
+def redis(session_stack: devstack.Stack) -> RedisServer:
+    return session_stack.redis()
 
 
 def section(kind: str, folder: Path, redis: RedisServer) -> dict[str, Any]:

@@ -36,9 +36,9 @@ async def keeper(request: pytest.FixtureRequest) -> AsyncIterator[Keeper]:
 
 
 @pytest.fixture(scope="session")
-def hurt_kafka(stack: Stack) -> Any:
+def hurt_kafka(session_stack: Stack) -> Any:
     """One that tests may freeze; the others go on with theirs."""
-    return stack.kafka(name="hurt")
+    return session_stack.kafka(name="hurt")
 
 
 @pytest.fixture

@@ -233,11 +233,11 @@ def pipeline(
 
 
 @pytest.fixture(scope="session")
-def spark(stack: devstack.Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(session_stack: devstack.Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark with the driver for tables, in this process: it bears one JVM only."""
     folder = tmp_path_factory.mktemp("source")
     before = dict(os.environ)
-    options = [*devstack.java.short_lived(stack.cache), "-XX:+UseSerialGC"]
+    options = [*devstack.java.short_lived(session_stack.cache), "-XX:+UseSerialGC"]
     os.environ.update(devstack.java.spark_environment(folder / "java", *options))
     settings = SparkSettings(
         checkpoint=str(folder), driver_memory="512m", ivy=f"{ROOT}/.cache/ivy", scratch=str(folder / "scratch")
