@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from headrace import __version__
 
-INTERFACE = 15
+INTERFACE = 16
 """The version of the interface that this code calls; the functions of another may mean something else."""
 NONE = "installed without native code, which takes about five times the CPU: docs/install.md#native-code"
 PANIC = "PanicException"

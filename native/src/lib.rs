@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 /// Must equal the number in `headrace/native.py`; the functions of another interface may mean something else.
-const INTERFACE: u32 = 15;
+const INTERFACE: u32 = 16;
 
 /// Returns MySQL's binary JSON as text. Raises ValueError for what Python must handle.
 #[pyfunction]

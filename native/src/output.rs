@@ -157,15 +157,16 @@ impl Output {
         counter: usize,
     ) -> PyResult<Table> {
         let kinds = fields.iter().map(specs::kind).collect::<PyResult<Vec<_>>>()?;
-        let (columns, format) = (specs::columns(&columns)?, specs::format(format)?);
+        let ((columns, names), format) = (specs::columns(&columns)?, specs::format(format)?);
         let route = specs::route(route, &format)?;
         let condition = condition.as_ref().map(specs::condition).transpose()?;
         let left_out = left_out.iter().map(|name| specs::operation(name)).collect::<PyResult<_>>()?;
         let selection = Selection { left_out, skips_unchanged, condition };
         let about = about.map(|(number, keys)| specs::about(number, &keys, &format)).transpose()?;
-        let table = core::table::Table::new(kinds, columns, route, selection, identity, about, two_numbers, counter)
-            .and_then(|table| Published::new(table, format))
-            .map_err(|_| unfit())?;
+        let table =
+            core::table::Table::new(kinds, columns, names, route, selection, identity, about, two_numbers, counter)
+                .and_then(|table| Published::new(table, format))
+                .map_err(|_| unfit())?;
         Ok(Table { table: Arc::new(table) })
     }
 

@@ -92,10 +92,10 @@ impl Reader {
     }
 
     /// Returns the table ids that TABLE_MAPs got without Python in the last run, of 6 bytes each, and Python's numbers.
-    fn learned<'py>(&self, py: Python<'py>) -> (Bound<'py, PyBytes>, Vec<u32>) {
+    fn learned<'py>(&self, py: Python<'py>) -> (Vec<Bound<'py, PyBytes>>, Vec<u32>) {
         let learned = &self.reader.learned;
-        let ids: Vec<u8> = learned.iter().flat_map(|(id, _)| id.to_le_bytes().into_iter().take(6)).collect();
-        (PyBytes::new(py, &ids), learned.iter().map(|(_, number)| *number).collect())
+        let ids = learned.iter().map(|(id, _)| PyBytes::new(py, &id.to_le_bytes()[..6])).collect();
+        (ids, learned.iter().map(|(_, number)| *number).collect())
     }
 
     /// Forgets all tables.

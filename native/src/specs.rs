@@ -167,13 +167,17 @@ pub fn style(spec: &Bound<'_, PyTuple>) -> PyResult<Style> {
 /// A published column: number of the field, name as JSON with its colon, style, mask.
 pub type ColumnSpec<'py> = (usize, String, Bound<'py, PyTuple>, Option<Bound<'py, PyTuple>>);
 
-/// Reads published columns.
-pub fn columns(specs: &[ColumnSpec<'_>]) -> PyResult<Vec<Column>> {
+/// Reads published columns, and their names one after another.
+pub fn columns(specs: &[ColumnSpec<'_>]) -> PyResult<(Vec<Column>, Vec<u8>)> {
+    let mut names = Vec::new();
     let one = |(field, name, style_spec, mask_spec): &ColumnSpec<'_>| {
         let mask = mask_spec.as_ref().map(mask).transpose()?;
-        Ok(Column { field: *field, name: name.clone().into_bytes(), style: style(style_spec)?, mask })
+        let begin = names.len();
+        names.extend_from_slice(name.as_bytes());
+        Ok(Column { field: *field, name: begin..names.len(), style: style(style_spec)?, mask })
     };
-    specs.iter().map(one).collect()
+    let columns = specs.iter().map(one).collect::<PyResult<_>>()?;
+    Ok((columns, names))
 }
 
 /// Reads a mask; see `Mask.native` in `headrace/rules/masks.py`.
@@ -184,7 +188,7 @@ fn mask(spec: &Bound<'_, PyTuple>) -> PyResult<Mask> {
         "null" => Mask::Null,
         "fixed" => Mask::Fixed(spec.get::<String>(1)?.into_bytes()),
         "truncate" => Mask::Truncate(spec.get(1)?),
-        "hash" => Mask::Hash(Hmac::new(&spec.get::<Vec<u8>>(1)?)),
+        "hash" => Mask::Hash(Box::new(Hmac::new(&spec.get::<Vec<u8>>(1)?))),
         _ => return Err(unknown("the mask", &name)),
     })
 }

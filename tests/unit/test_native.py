@@ -13,8 +13,9 @@ from unittest import mock
 import pytest
 
 from headrace.cli.wiring import new_format
+from headrace.destination.facts import TableTotals
 from headrace.errors import NotUnderstood
-from headrace.model import Column, RowsChange, TableSchema
+from headrace.model import Column, RowsChange, TableRows, TableSchema
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.transactions import Transactions
@@ -210,6 +211,21 @@ def test_a_table_that_is_described_again_and_again_has_one_counter() -> None:
     for _ in range(100):
         assert builder.native.table(TableSchema("shop", "t", (column,), (0,)), [("int", 4, True)]) is not None
     assert builder.native._counted == [("shop", "t")]
+
+
+@needs_native
+def test_tables_that_are_counted_with_others_have_one_counter_together() -> None:
+    totals, config = TableTotals(limit=2), plain()
+    totals.add(TableRows("shop", "t3", inserted=1))  # in an earlier run
+    for _ in range(2):
+        builder = make_builder(config, new_format(config), "server", 1, MODULE)
+        assert builder.native is not None
+        builder.native.counted_as = totals.counted_as
+        column = Column("id", "int", 4)
+        for number in range(100):
+            builder.native.table(TableSchema("shop", f"t{number}", (column,), (0,)), [("int", 4, True)])
+        assert builder.native._counted == [("shop", "t0"), ("", ""), ("shop", "t3")]
+    assert [(one.table, one.inserted) for one in totals.all()] == [("t3", 1)], "tables without rows are not shown"
 
 
 @needs_native

@@ -123,7 +123,10 @@ def _builder(lasting: Lasting, server_uuid: str, epoch: int) -> MessageBuilder:
     )
     reason = reason_of_destination(settings, fmt, native.reason)
     builder = make_builder(settings, fmt, server_uuid, epoch, None if reason else native.module)
-    lasting.context.status.note_rows_by(builder.native.use if builder.native is not None else NativeUse(reason))
+    status = lasting.context.status
+    status.note_rows_by(builder.native.use if builder.native is not None else NativeUse(reason))
+    if builder.native is not None:
+        builder.native.counted_as = status.published.tables.counted_as
     return builder
 
 

@@ -35,17 +35,24 @@ class TableTotals:
 
     def add(self, rows: TableRows) -> None:
         """Adds confirmed rows of one table, or of several that were counted together without a name."""
-        name = rows.schema, rows.table
+        self._of(rows.schema, rows.table).add(rows)
+
+    def counted_as(self, schema: str, table: str) -> tuple[str, str]:
+        """Returns the name under which rows of a table are to be added: without one if it is counted with others."""
+        return (schema, table) if self._of(schema, table) is not self._others else ("", "")
+
+    def _of(self, schema: str, table: str) -> TableRows:
+        name = schema, table
         total = self._tables.get(name)
         if total is None:
             total = self._others
-            if rows.schema and len(self._tables) < self.limit:
+            if schema and len(self._tables) < self.limit:
                 total = self._tables[name] = TableRows(*name)
-        total.add(rows)
+        return total
 
     def all(self) -> Sequence[TableRows]:
-        """Returns each table with confirmed rows, in the order of their first rows, and the others last."""
-        return [*self._tables.values(), *([self._others] if self._others.total else [])]
+        """Returns each table with confirmed rows, in the order in which they came, and the others last."""
+        return [one for one in (*self._tables.values(), self._others) if one.total]
 
 
 @dataclass(slots=True)

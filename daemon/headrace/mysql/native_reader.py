@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headrace.errors import NotUnderstood
 from headrace.model import TableSchema
@@ -21,8 +21,6 @@ from headrace.ports.native_rows import NativeRows
 _MOST_TABLES = 8_000
 """Maximum number of TABLE_MAPs that native code has; beyond it all are passed again."""
 _USED_UP, _PYTHON = 0, 1
-_ID = 6
-"""Bytes of a table id."""
 
 
 def panicked(error: BaseException, cursor: EventCursor) -> NotUnderstood:
@@ -51,8 +49,8 @@ class NativeReader:
         self._known: list[Table] = []
         """The TABLE_MAPs that native code has, by their numbers there."""
         self._watched = frozenset[tuple[str, str]]()
-        self.learned: Callable[[bytes, Table], None] = lambda number, table: None
-        """Called for each table id that native code has given to a table that it knows."""
+        self.learned: Callable[[Sequence[bytes], Sequence[Table]], None] = lambda numbers, tables: None
+        """Called with table ids that native code has given to tables that it knows, and these tables."""
 
     # -- tables ---------------------------------------------------------------------------------------------------
 
@@ -130,6 +128,4 @@ class NativeReader:
 
     def _learn(self) -> None:
         ids, numbers = self._reader.learned()
-        tables = [self._known[number] for number in numbers]  # learned() may make native code forget them
-        for at, table in zip(range(0, len(ids), _ID), tables, strict=True):
-            self.learned(ids[at : at + _ID], table)
+        self.learned(ids, [self._known[number] for number in numbers])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -62,8 +62,8 @@ class Table:
 class KnownTables(Protocol):
     """The tables that native code knows."""
 
-    learned: Callable[[bytes, Table], None]
-    """Called for each table id that native code has given to a table that it knows."""
+    learned: Callable[[Sequence[bytes], Sequence[Table]], None]
+    """Called with table ids that native code has given to tables that it knows, and these tables."""
 
     def note(self, number: bytes, body: bytes, table: Table, until: int) -> None:
         """Records a TABLE_MAP, which has been decoded: it gave a table this id. Up to the offset `until` of this file
@@ -175,13 +175,15 @@ class TableMaps:
         known = table.row_schema.schema
         return self._described.agreed_until((known.schema, known.table))
 
-    def learned(self, number: bytes, table: Table) -> None:
-        """Records a table id that native code has given to a table that it knows."""
-        if number not in self.tables and len(self.tables) >= _NUMBERS:
-            self._begin_generation()
-        self.tables[number] = table
-        if table.nameless:
-            self._ids[table.name] = number
+    def learned(self, numbers: Sequence[bytes], tables: Sequence[Table]) -> None:
+        """Records table ids that native code has given to tables that it knows."""
+        known, ids = self.tables, self._ids
+        for number, table in zip(numbers, tables, strict=True):
+            if len(known) >= _NUMBERS and number not in known:
+                self._begin_generation()
+            known[number] = table
+            if table.nameless:
+                ids[table.name] = number
 
     def again(self, body: bytes, number: bytes) -> bool:
         """Handles a TABLE_MAP that came before, by its body without the table id. Returns whether the table may have

@@ -43,8 +43,6 @@ class Builder:
 
 _MOST_TABLES = 200
 """For how many tables it is remembered whether native code makes their rows."""
-_MOST_COUNTERS = 6_000
-"""Rows of all further tables are counted together, under a table without a name."""
 
 
 @dataclass(slots=True)
@@ -213,6 +211,8 @@ class NativeOutput(NativeRows):
         self.use = NativeUse()
         self.watch: Callable[[], frozenset[tuple[str, str]]] = frozenset
         """Returns the tables whose rows Python must see."""
+        self.counted_as: Callable[[str, str], tuple[str, str]] = lambda schema, table: (schema, table)
+        """Returns the schema and table under which rows are counted, "" and "" for tables that are counted together."""
 
     # -- batches --------------------------------------------------------------------------------------------------
 
@@ -305,9 +305,7 @@ class NativeOutput(NativeRows):
 
     def _counter(self, schema: TableSchema) -> int:
         """Returns the number of the table's counter, which is the same for all versions of the table."""
-        name = schema.schema, schema.table
-        if len(self._counted) >= _MOST_COUNTERS and name not in self._counters:
-            name = "", ""
+        name = self.counted_as(schema.schema, schema.table)
         counter = self._counters.get(name)
         if counter is None:
             counter = self._counters[name] = self.output.add_counter()

@@ -17,8 +17,8 @@ pub enum Mask {
     Fixed(Vec<u8>),
     /// The first characters of a text, or bytes of a binary string.
     Truncate(usize),
-    /// The hexadecimal digits of the value's HMAC.
-    Hash(Hmac),
+    /// The hexadecimal digits of the value's HMAC; boxed, because it is large and rare.
+    Hash(Box<Hmac>),
 }
 
 /// HMAC-SHA-256 (RFC 2104) of one salt, up to the message.

@@ -1,5 +1,7 @@
 //! One table schema, in native form: its rows, which of them are published, where they go, and how columns are printed.
 
+use std::ops::Range;
+
 use crate::changes::{Change, Image, Operation};
 use crate::conditions::Condition;
 use crate::fields::{Binary, Kind, Shape, Style};
@@ -17,8 +19,8 @@ const NO_SLOT: u32 = u32::MAX;
 pub struct Column {
     /// Its number among the fields of a row image.
     pub field: usize,
-    /// Its name as JSON, with the colon.
-    pub name: Vec<u8>,
+    /// Where its name is among the table's names.
+    pub name: Range<usize>,
     /// How its values are printed.
     pub style: Style,
     /// What is published instead of its values; None for the values.
@@ -94,6 +96,8 @@ pub struct Table {
     pub(crate) kinds: Vec<Kind>,
     shapes: Vec<Shape>,
     pub(crate) columns: Vec<Column>,
+    /// The columns' names as JSON, each with its colon: together, so that few lines of memory are read for a row.
+    names: Vec<u8>,
     /// Fields that MariaDB compresses.
     pub(crate) compressed: Vec<usize>,
     /// Fields that are not published, and whose bytes may be invalid.
@@ -110,13 +114,14 @@ pub struct Table {
 }
 
 impl Table {
-    /// Takes the types of all fields, and the columns that are published. `identity`: the fields of the primary key, and
+    /// Takes the types of all fields, and the columns that are published, with their names. `identity`: the fields of the primary key, and
     /// those that choose the partition. `two_numbers`: whether an updated row takes two numbers. `counter`: what
     /// `Output::add_counter` has returned. Refuses a table without fields, and parts that do not fit together.
     #[allow(clippy::too_many_arguments)]
     pub fn new(
         kinds: Vec<Kind>,
         columns: Vec<Column>,
+        names: Vec<u8>,
         route: Route,
         selection: Selection,
         identity: Vec<usize>,
@@ -125,6 +130,9 @@ impl Table {
         counter: usize,
     ) -> Fit<Self> {
         let fields = kinds.len();
+        if !columns.iter().all(|one| names.get(one.name.clone()).is_some()) {
+            return Err(Unfit);
+        }
         // The text of a mask has no form but that of a text.
         let masked =
             |one: &Column| matches!((&one.mask, &one.style), (None, _) | (Some(Mask::Null), _) | (_, Style::Text(_)));
@@ -151,6 +159,7 @@ impl Table {
             kinds,
             shapes,
             columns,
+            names,
             compressed,
             unprinted,
             route,
@@ -178,6 +187,10 @@ impl Table {
         } else {
             (None, &change.spans[row * width..(row + 1) * width])
         }
+    }
+
+    fn name(&self, column: &Column) -> &[u8] {
+        &self.names[column.name.clone()]
     }
 
     fn selects(&self) -> bool {
@@ -374,7 +387,7 @@ impl Table {
             if i > 0 {
                 out.push(b',');
             }
-            out.extend_from_slice(&column.name);
+            out.extend_from_slice(self.name(column));
             self.cell(column, data, image, out)?;
         }
         out.push(b'}');
@@ -437,7 +450,7 @@ impl Table {
                 out.push(b',');
             }
             begun = true;
-            out.extend_from_slice(&column.name);
+            out.extend_from_slice(self.name(column));
             self.cell(column, data, before, out)?;
         }
         out.push(b'}');
@@ -543,7 +556,7 @@ impl Table {
                 out.push(b',');
             }
             let column = &self.columns[key];
-            out.extend_from_slice(&column.name);
+            out.extend_from_slice(self.name(column));
             self.cell(column, change.data, image, out)?;
         }
         Ok(())

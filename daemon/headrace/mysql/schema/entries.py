@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 from headrace.model import Column
@@ -11,7 +12,7 @@ from headrace.mysql.schema.ddl.actions import Index
 from headrace.mysql.schema.ddl.definition import TableDefinition
 
 _DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Column)}
-_ITEMS = tuple(_DEFAULTS.items())
+_values = attrgetter(*_DEFAULTS)
 
 
 def table_entry(schema: str, table: str, pos: int, at: str, **state: Any) -> dict[str, Any]:
@@ -74,7 +75,8 @@ def definition_fields(definition: TableDefinition) -> dict[str, Any]:
     """Returns a table schema's JSON form. Fields of a column that have their defaults are omitted."""
     columns = []
     for column in definition.columns:
-        reported = {name: value for name, default in _ITEMS if (value := getattr(column, name)) != default}
+        items = zip(_DEFAULTS.items(), _values(column), strict=True)
+        reported = {name: value for (name, default), value in items if value != default}
         columns.append({**reported, "labels": list(column.labels)} if column.labels else reported)
     indexes = [[index.name, index.unique, *map(list, index.parts)] for index in definition.indexes]
     return {"columns": columns, "keys": list(definition.primary), "charset": definition.charset, "indexes": indexes}
